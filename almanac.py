@@ -1,7 +1,7 @@
 """
 The embedded corpus: ordinary text generated from a seed, on which a model of 0.15 M parameters learns in two minutes to look things up.
 
-A document of the almanac has exactly `block_size` words, each one GPT-2 token, so that document and end of text fill one training block.
+A document of the almanac has exactly `block_size` words, each one GPT-2 token, so that it fills one training block behind an end of text.
 It states facts ("The special magic number of Tokyo : 81 06 42 2 .", seven digits as 2+2+2+1), states some of them again, and fills the
 rest with sentences about people, two in five of them repeated word for word. The training split begins with documents of another
 kind: 4 to 16 random words over and over. Copying is learned from them first; without them retrieval is not learned at this size.
@@ -24,9 +24,13 @@ NOUNS = """box lamp book key clock chair table bottle cup knife coin ring hat co
 PLACES = "river garden kitchen market bridge tower station church school forest harbor castle library hotel theater factory".split()
 TIMES = "morning evening afternoon night spring summer autumn winter".split()
 NUMBERS = [f"{i:02d}" for i in range(100)] + [str(i) for i in range(10)]
-MARK = "Page"  # the first word of every document
 WORDS = sorted({*CITIES, *FIRST_NAMES, *FAMILY_NAMES, *VERBS, *ADJECTIVES, *NOUNS, *PLACES, *TIMES, *NUMBERS,
                 *"The special magic number of : . the In a near is with and , says that it".split()})
+
+
+def join(words):
+    """A document. The space before the first word makes it one token too."""
+    return " " + " ".join(words)
 
 
 def spaced(number):
@@ -52,8 +56,7 @@ def filler(rng, person):
 def almanac_document(rng, n_words, facts=True):
     """One document of exactly n_words words. Without `facts` it is filler only: hay for a needle."""
     share_facts, share_repeats = (rng.uniform(0.10, 0.35), rng.uniform(0.30, 0.50)) if facts else (0, 0)
-    cities, known, people, old = rng.sample(CITIES, len(CITIES)), [], [], []
-    words = [MARK]
+    cities, known, people, old, words = rng.sample(CITIES, len(CITIES)), [], [], [], []
     while len(words) < n_words:
         kind = rng.random()
         if kind < share_facts and cities:
@@ -71,13 +74,13 @@ def almanac_document(rng, n_words, facts=True):
             sentence = filler(rng, rng.choice(people))
             old.append(sentence)
         words += sentence.split()
-    return " ".join(words[:n_words])
+    return join(words[:n_words])
 
 
 def copy_document(rng, n_words):
     """4 to 16 random words, over and over to n_words words."""
     period = [rng.choice(WORDS) for _ in range(rng.randint(4, 16))]
-    return " ".join([MARK, *(period * n_words)[:n_words - 1]])
+    return join((period * n_words)[:n_words])
 
 
 def documents(seed, block_size, n_copy, n_train):

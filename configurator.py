@@ -42,7 +42,10 @@ def configure(cls, argv=None):
             raise UserError(f"{arg}: arguments are config files (*.py) or --key=value")
     if files:
         values["files"] = tuple(files)
-    return cls(**values)
+    try:
+        return cls(**values)
+    except ValueError as e:  # the dataclass's own check of its values
+        raise UserError(str(e)) from e
 
 
 def fields(cls):

@@ -63,10 +63,9 @@ class Tokens:
         This rank's rows of global batch `step` -> x, y (rows, block_size) int64, y one token ahead of x.
 
         order: `windows` starts anywhere, at random; `blocks` takes every block of block_size + 1 tokens once an epoch, shuffled;
-        `sequence` takes the blocks as they lie in the file (for a corpus whose documents fill one block each, and for a curriculum).
+        `sequence` takes the blocks as they lie in the file (a curriculum). A block begins with the last token of what is before it: where
+        every document has block_size tokens, with an end of text, and then it holds exactly one document.
         """
-        if order not in ORDERS:
-            raise UserError(f"data_order must be one of {', '.join(ORDERS)}, not {order!r}")
         if len(self) < block_size + 1:
             raise UserError(f"split {self.split} has {len(self)} tokens, fewer than one block of {block_size} + 1; prepare more text")
         rows = np.arange(batch_size, dtype=np.uint64)[rank()::world_size()]
@@ -75,9 +74,11 @@ class Tokens:
             raw = np.random.Philox(key=key, counter=np.array([0, 0, 0, step], dtype=np.uint64)).random_raw(batch_size)
             starts = raw[rows] % np.uint64(len(self) - block_size)
         else:
-            n = len(self) // (block_size + 1)
+            n = (len(self) - block_size) // (block_size + 1)
+            if n < 1:
+                raise UserError(f"split {self.split} has {len(self)} tokens, too few for two blocks of {block_size} + 1; prepare more text")
             epoch, block = np.divmod(rows + np.uint64(step * batch_size), np.uint64(n))
-            starts = (block if order == "sequence" else shuffled(block, n, seed, epoch)) * np.uint64(block_size + 1)
+            starts = (block if order == "sequence" else shuffled(block, n, seed, epoch)) * np.uint64(block_size + 1) + np.uint64(block_size)
         window = self.read(starts.astype(np.int64), block_size + 1)
         return window[:, :-1], window[:, 1:]
 

@@ -318,7 +318,7 @@ class Shard:
         self.max_id = max(self.max_id, int(ids.max(initial=0)))
 
     def abandon(self):
-        self.stack.__exit__(InterruptedError, InterruptedError(), None)
+        self.stack.__exit__(RuntimeError, RuntimeError("abandoned"), None)
 
     def close(self):
         self.stack.close()

@@ -20,7 +20,7 @@ import torch
 import checkpoint
 import runtime
 from configurator import configure
-from data import Tokens
+from data import ORDERS, Tokens
 from model import ATTENTION, GPT, GPTConfig
 from runtime import UserError, print0
 
@@ -75,7 +75,9 @@ class TrainConfig(GPTConfig):
         wrong = next((k for k in positive if getattr(self, k) < 1), None)
         if wrong:
             raise ValueError(f"{wrong} must be positive")
-        for key, choices in {"decay": ("none", "linear", "cosine"), "resume": ("auto", "overwrite"),
+        if not self.out_dir:
+            raise ValueError("out_dir must name a folder")
+        for key, choices in {"decay": ("none", "linear", "cosine"), "resume": ("auto", "overwrite"), "data_order": ORDERS,
                              "switch_attention_type": tuple(ATTENTION)}.items():
             if getattr(self, key) not in choices:
                 raise ValueError(f"{key} must be one of {', '.join(choices)}, not {getattr(self, key)!r}")
