@@ -185,6 +185,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return dx * g.to(dx.dtype), dw * g, None, None, None
 
 
+@torch.compiler.disable  # the loop over chunks would be unrolled: minutes of compilation for products that are as fast without
+def chunked_cross_entropy(*args):
+    return ChunkedCrossEntropy.apply(*args)
+
+
 class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -251,7 +256,7 @@ class GPT(nn.Module):
         else:
             autocast = torch.is_autocast_enabled(x.device.type)
             rows = x.view(flat.numel(), -1).to(torch.get_autocast_dtype(x.device.type) if autocast else x.dtype)
-            logits, losses = None, ChunkedCrossEntropy.apply(rows, self.lm_head.weight, flat, chunk, torch.is_grad_enabled())
+            logits, losses = None, chunked_cross_entropy(rows, self.lm_head.weight, flat, chunk, torch.is_grad_enabled())
         if reduction == "none":
             return logits, losses.view_as(targets)
         return logits, losses.sum() / (1 if reduction == "sum" else (flat >= 0).sum())

@@ -203,7 +203,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
     optimizer = make_optimizer(cfg, model, resumed["optimizer"] if resumed else None)
     if resumed:
         resumed["optimizer"] = None  # a copy of the moments on the CPU is not needed any more
-    chunk = cfg.loss_chunk or (0 if device.type == "cuda" else max(256, 2**24 // cfg.vocab_size))
+    chunk = cfg.loss_chunk or (0 if device.type == "cuda" else max(128, 2**23 // cfg.vocab_size))
     stop, log = runtime.StopFlag(), Log(cfg, model, start)
     peak = runtime.peak_flops(device)
 
@@ -231,18 +231,19 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
 
     if cfg.eval_interval and start == 0:
         validate(0)
-    saved, net, ema, tokens_seen = start if resumed else None, None, None, 0
+    saved, net, ema = start if resumed else None, None, None
     for step in range(start, cfg.max_iters):
         if cfg.switch_iter and step == cfg.switch_iter:  # (f): moments of what stays are kept, the data goes on, s is new
             model.swap_attention(cfg.switch_attention_type)
             optimizer, net = make_optimizer(cfg, model, optimizer_state(optimizer)), None
             print0(f"iter {step:,}: {cfg.attention_type} becomes {cfg.switch_attention_type}")
+        micros, denominator = train_batch(step)
+        if net is None:
+            net = compiled(cfg, model, run, micros[0])
         began = time.perf_counter()
         lr = learning_rate(cfg, step)
         for group in optimizer.param_groups:
             group["lr"] = lr
-        micros, denominator = train_batch(step)
-        net = net or compiled(cfg, model, run, micros[0])
         loss = torch.zeros(2, device=device)  # the loss, and how many ranks were told to stop
         for micro in micros:
             part = run(net, micro, denominator)

@@ -1,0 +1,22 @@
+# Real text on a laptop: 13.6 M parameters, most of them in the two embeddings; half an hour on two cores.
+data_dir = "data/books"
+val_split = "test"
+out_dir = "out/laptop"
+block_size = 256
+n_layer = 4
+n_head = 4
+n_embd = 128
+n_inner = 344
+batch_size = 16
+micro_batch_size = 16
+max_iters = 700
+learning_rate = 2e-3
+warmup_iters = 50
+decay = "linear"
+decay_iters = 200
+min_lr = 1e-4
+eval_interval = 100
+eval_seqs = 64
+save_interval = 100
+log_interval = 10
+compile = False  # the vocabulary takes most of the time at this width; compiling gains nothing
