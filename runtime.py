@@ -75,13 +75,16 @@ def has_fast_bf16(device):
     return False
 
 
-def autocast(device, dtype):
-    """The context to run the model in, for `dtype` auto, bfloat16 or float32. Parameters and optimizer stay in fp32."""
+def get_dtype(device, dtype):
+    """What the products are computed in, for `dtype` auto, bfloat16 or float32."""
     if dtype not in ("auto", "bfloat16", "float32"):
         raise UserError(f"dtype must be auto, bfloat16 or float32, not {dtype!r}")
-    if dtype == "float32" or dtype == "auto" and not has_fast_bf16(device):
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    return torch.bfloat16 if dtype == "bfloat16" or dtype == "auto" and has_fast_bf16(device) else torch.float32
+
+
+def autocast(device, dtype):
+    """The context to run the model in. Parameters and optimizer stay in fp32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=get_dtype(device, dtype) == torch.bfloat16)
 
 
 # Dense bf16 peak in FLOP/s, from the vendors' data sheets. An unknown device shows no MFU rather than a wrong one.

@@ -39,8 +39,9 @@ def main():
     eot = data.end_of_text(vocab)
     prompt = [eot, *data.encode(cfg.prompt, vocab)]  # every document of the training data stands behind an end of text
     torch.manual_seed(cfg.seed)
+    idx = torch.tensor([prompt] * cfg.num_samples, device=device)
     with runtime.autocast(device, cfg.dtype):
-        rows = model.generate(torch.tensor([prompt] * cfg.num_samples, device=device), cfg.max_new_tokens, cfg.temperature, cfg.top_k or None)
+        rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k or None)
     for row in rows[:, 1:].tolist():
         print(data.decode(row[:row.index(eot)] if eot in row else row, vocab))
         print("-" * 80)

@@ -36,7 +36,7 @@ class TrainConfig(GPTConfig):
     val_split: str = "val"  # its split for the validation loss
     data_order: str = "windows"  # windows (random), blocks (each once an epoch, shuffled), sequence (as in the file)
     seed: int = 1337  # of the initial weights and the order of the data
-    init_from: str = ""  # start from the weights (and architecture) of this checkpoint, with fresh moments; softmax can become attention_type
+    init_from: str = ""  # start from the weights and architecture of this checkpoint; softmax can become attention_type
     resume: str = "auto"  # auto: continue the run in out_dir; overwrite: start anew and replace it
     # optimization
     max_iters: int = 200_000  # updates
@@ -84,8 +84,8 @@ class TrainConfig(GPTConfig):
 
 
 # What a continued run may change: it alters neither the data nor the mathematics.
-FREE_TO_CHANGE = {"out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "eval_seqs", "val_split", "save_interval", "log_interval", "wandb_log",
-                  "wandb_project", "wandb_run_name", "device", "compile", "loss_chunk"}
+FREE_TO_CHANGE = {"out_dir", "data_dir", "val_split", "resume", "micro_batch_size", "eval_interval", "eval_seqs", "save_interval",
+                  "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device", "compile", "loss_chunk"}
 
 
 def learning_rate(cfg, step):
@@ -93,7 +93,7 @@ def learning_rate(cfg, step):
     factor = min(1.0, (step + 1) / max(1, cfg.warmup_iters))
     if cfg.switch_iter and step >= cfg.switch_iter:
         factor *= min(1.0, (step - cfg.switch_iter + 1) / max(1, cfg.switch_warmup_iters))
-    start = cfg.max_iters - (cfg.decay_iters or cfg.max_iters - cfg.warmup_iters)
+    start = max(cfg.warmup_iters, cfg.max_iters - (cfg.decay_iters or cfg.max_iters))
     if cfg.decay == "none" or step < start:
         return factor * cfg.learning_rate
     gone = (step - start) / max(1, cfg.max_iters - start)
@@ -142,8 +142,8 @@ class Log:
             try:
                 import wandb
                 self.wandb = wandb
-                wandb.init(project=cfg.wandb_project, name=cfg.wandb_run_name or Path(cfg.out_dir).name, config=dataclasses.asdict(cfg),
-                           dir=cfg.out_dir, resume="allow", id=os.environ.get("WANDB_RUN_ID"))
+                wandb.init(project=cfg.wandb_project, name=cfg.wandb_run_name or Path(cfg.out_dir).name, dir=cfg.out_dir,
+                           config=dataclasses.asdict(cfg))
             except Exception as e:  # no key, no network, no package: none is worth a training run
                 print0(f"wandb is off ({type(e).__name__}: {str(e).splitlines()[0]}); WANDB_MODE=offline logs without network")
                 self.wandb = None
@@ -153,7 +153,7 @@ class Log:
             self.file.write(json.dumps(record) + "\n")
             self.file.flush()
         if self.wandb:
-            self.wandb.log({k: v for k, v in record.items() if not isinstance(v, dict)}, step=record["iter"])
+            self.wandb.log({k: v for k, v in record.items() if not isinstance(v, list)}, step=record["iter"])
 
     def sync(self):
         if self.file:
@@ -182,7 +182,8 @@ def compiled(cfg, model, run, micro):
     except torch.OutOfMemoryError:
         raise
     except Exception as e:  # no C++ compiler, no Python headers, an unsupported system: each fails in its own way
-        print0(f"torch.compile does not work here ({type(e).__name__}: {(str(e) or 'no message').splitlines()[0][:120]}); going on without it")
+        reason = f"{type(e).__name__}: {(str(e) or 'no message').splitlines()[0][:120]}"
+        print0(f"torch.compile does not work here ({reason}); going on without it")
         return model
     finally:
         model.zero_grad(set_to_none=True)
@@ -192,8 +193,8 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
     """
     The training loop, for pretraining and fine-tuning alike. Trains `model` in place and saves it in cfg.out_dir.
 
-    train_batch(step) -> (micro-batches, denominator): this rank's part of global batch `step` as a list of x, y (int64 arrays, y = -1 is not
-    trained), and what the summed loss of the whole global batch is divided by. val_batch() -> the same for the validation loss.
+    train_batch(step) -> (micro-batches, denominator): this rank's part of global batch `step` as a list of x, y (int64 arrays, -1 in y
+    is not trained), and what the summed loss of the whole global batch is divided by. val_batch() -> the same for validation.
     resumed: the checkpoint to continue, whose weights `model` has already.
     """
     device = next(model.parameters()).device
@@ -237,10 +238,10 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
             model.swap_attention(cfg.switch_attention_type)
             optimizer, net = make_optimizer(cfg, model, optimizer_state(optimizer)), None
             print0(f"iter {step:,}: {cfg.attention_type} becomes {cfg.switch_attention_type}")
-        micros, denominator = train_batch(step)
         if net is None:
-            net = compiled(cfg, model, run, micros[0])
+            net = compiled(cfg, model, run, train_batch(step)[0][0])
         began = time.perf_counter()
+        micros, denominator = train_batch(step)
         lr = learning_rate(cfg, step)
         for group in optimizer.param_groups:
             group["lr"] = lr
@@ -273,8 +274,8 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
             mfu = f" | MFU {record['mfu']:.1%}"
         log(record)
         if done % cfg.log_interval == 0 or done == cfg.max_iters:
-            print0(f"iter {done:,}/{cfg.max_iters:,} | loss {loss:.4f} | lr {lr:.2e} | norm {norm:.2f} | {tokens / dt:,.0f} tokens/s{mfu} | "
-                   f"ETA {runtime.duration(ema * (cfg.max_iters - done))}")
+            print0(f"iter {done:,}/{cfg.max_iters:,} | loss {loss:.4f} | lr {lr:.2e} | norm {norm:.2f} | {tokens / dt:,.0f} tokens/s{mfu}"
+                   f" | ETA {runtime.duration(ema * (cfg.max_iters - done))}")
         if cfg.eval_interval and (done % cfg.eval_interval == 0 or done == cfg.max_iters):
             validate(done)
         if stops or done % cfg.save_interval == 0 or done == cfg.max_iters:
@@ -282,7 +283,8 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
             saved = done
         if stops:
             number = stop.signal or 15
-            raise UserError(f"stopped by signal {number} after iter {done:,}, saved in {ckpt_path}; the same command continues", 128 + number)
+            raise UserError(f"stopped by signal {number} after iter {done:,}, saved in {ckpt_path}; the same command continues",
+                            status=128 + number)
     if saved is None:  # a swap without training: (e)
         save(start)
     print0(f"done: {ckpt_path}")
@@ -344,6 +346,8 @@ def main():
     val = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
     if cfg.vocab_size not in (GPTConfig.vocab_size, train.vocab_size) or val and val.vocab != train.vocab:
         raise UserError(f"{cfg.data_dir} has a vocabulary of {train.vocab_size}, vocab_size is {cfg.vocab_size}; leave it out")
+    if cfg.batch_size < runtime.world_size():
+        raise UserError(f"batch_size {cfg.batch_size} is the global batch and must have a sequence for each of {runtime.world_size()} ranks")
     cfg = dataclasses.replace(cfg, vocab_size=train.vocab_size)
     cfg, model, resumed = start_model(cfg, device, train.digest, train.vocab)
 
@@ -352,8 +356,9 @@ def main():
         m = cfg.micro_batch_size
         return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], n * cfg.block_size
 
-    print0(f"{cfg.attention_type}: {model.num_params():,} parameters | {len(train):,} training tokens | {cfg.batch_size * cfg.block_size:,} tokens an "
-           f"update | {runtime.world_size()} rank(s) on {device.type}, {'fp32' if not hasattr(runtime.autocast(device, cfg.dtype), 'fast_dtype') else 'bf16'}")
+    print0(f"{cfg.attention_type}: {model.num_params():,} parameters | {len(train):,} training tokens | "
+           f"{cfg.batch_size * cfg.block_size:,} tokens an update | {runtime.world_size()} rank(s) on {device.type}, "
+           f"{str(runtime.get_dtype(device, cfg.dtype)).removeprefix('torch.')}")
     fit(cfg, model, lambda step: micro_batches(train, step, cfg.batch_size), lambda: micro_batches(val, 0, cfg.eval_seqs),
         vocab=train.vocab, resumed=resumed, digest=train.digest)
 

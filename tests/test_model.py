@@ -207,6 +207,17 @@ def test_chunked_loss_is_the_plain_loss(dtype):
         assert model(idx, nothing, reduction="sum", chunk=16)[1] == 0
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+def test_chunks_bound_the_logits_that_exist(reduction, monkeypatch):
+    model, idx, rows = tiny_model(), torch.randint(61, (2, 100)), []
+    logsumexp, cross_entropy = torch.Tensor.logsumexp, torch.nn.functional.cross_entropy
+    monkeypatch.setattr(torch.Tensor, "logsumexp", lambda x, **k: (rows.append(len(x)), logsumexp(x, **k))[1])
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", lambda x, *a, **k: (rows.append(len(x)), cross_entropy(x, *a, **k))[1])
+    with torch.no_grad():
+        model(idx, idx, reduction=reduction, chunk=64)
+    assert rows == [64, 64, 64, 8]
+
+
 def test_pn_beyond_the_trained_length_is_an_error():
     with pytest.raises(ValueError, match="undefined at n = 33"):
         tiny_model("pn")(torch.zeros(1, 33, dtype=torch.long))
