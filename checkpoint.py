@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from model import GPT, GPTConfig
-from runtime import UserError, atomic_write
+from runtime import UserError, atomic_write, describe
 
 MARK = b"\nsha256:"  # 64 hexadecimal digits follow and end the file
 
@@ -23,11 +23,15 @@ class HashingFile:
     """The two methods of a file that torch.save uses, hashing on the way."""
 
     def __init__(self, file):
-        self.file, self.digest = file, hashlib.sha256()
+        self.file, self.digest, self.error = file, hashlib.sha256(), None
 
     def write(self, data):
         self.digest.update(data)
-        return self.file.write(data)
+        try:
+            return self.file.write(data)
+        except OSError as e:  # torch.save hides what went wrong behind an error of its own
+            self.error = e
+            raise
 
     def flush(self):
         self.file.flush()
@@ -42,7 +46,10 @@ def save(path, state):
     path = Path(path)
     with atomic_write(path) as f:
         hashing = HashingFile(f)
-        torch.save(state, hashing)
+        try:
+            torch.save(state, hashing)
+        except RuntimeError as e:
+            raise (hashing.error or e) from None
         f.write(MARK + hashing.digest.hexdigest().encode())
         if path.exists():  # a second name for the old file, so that there is a checkpoint at `path` at every moment
             link = path.with_name(f".{path.name}.link")
@@ -70,7 +77,7 @@ def load(path):
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as e:
-        raise UserError(f"{path} is refused: {str(e).splitlines()[0]}{older}") from e
+        raise UserError(f"{path} is refused: {describe(e)}{older}") from e
     missing = {"model", "model_config", "config", "optimizer", "iter", "vocab", "data"} - set(state if isinstance(state, dict) else ())
     if missing:
         raise UserError(f"{path} has no {', '.join(sorted(missing))}: not a checkpoint of this program{older}")

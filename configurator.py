@@ -33,6 +33,8 @@ def configure(cls, argv=None):
     for arg in argv:
         if arg.startswith("--"):
             key, equals, text = arg[2:].partition("=")
+            if not equals and key in fields(cls) and type(fields(cls)[key].default) is not bool:
+                raise UserError(f"{arg} needs a value: write {arg}=value")
             values.update(check(cls, {key: text if equals else "True"}, arg, from_text=True))
         elif arg.endswith(".py"):
             values.update(check(cls, read_config_file(arg), arg))

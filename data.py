@@ -32,8 +32,7 @@ class Tokens:
         self.vocab_size = len(self.vocab) if self.vocab else GPT2_VOCAB
         shards = [s for m in self.manifests for s in m["splits"][split]["shards"]]
         self.paths = [Path(folder) / s["file"] for s in shards]
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(check_shard, self.paths[rank()::world_size()], shards[rank()::world_size()]))
+        check_shards(self.paths[rank()::world_size()], shards[rank()::world_size()])
         self.ends = np.cumsum([s["tokens"] for s in shards], dtype=np.int64)
         self.digest = hashlib.sha256("".join(s["sha256"] for s in shards).encode()).hexdigest()[:16]
         top = max((s["max_id"] for s in shards), default=0)
@@ -122,11 +121,11 @@ def manifests(folder, split):
     for path, m in found:
         if not m["complete"]:
             raise UserError(f"{path}: preparation is not finished; run its prepare.py command again, it continues")
-        if (m["tokenizer"], m["vocab"]) != (found[0][1]["tokenizer"], found[0][1]["vocab"]):
-            raise UserError(f"{path} and {found[0][0]} hold tokens of different vocabularies")
+        if (m["vocab"], m["source"]) != (found[0][1]["vocab"], found[0][1]["source"]):
+            raise UserError(f"{path} and {found[0][0]} were prepared from different sources or with different settings")
     slices = [m["slice"] for _, m in found]
-    if sorted(i for i, _ in slices) != list(range(1, slices[0][1] + 1)):
-        raise UserError(f"{folder}: split {split!r} has slices {', '.join(f'{i}/{n}' for i, n in slices)}; prepare the missing ones, "
+    if sorted(slices) != [[i + 1, slices[0][1]] for i in range(slices[0][1])]:
+        raise UserError(f"{folder}: split {split!r} has slices {', '.join(f'{i}/{n}' for i, n in sorted(slices))}; prepare the missing ones, "
                         "and one source only")
     return [m for _, m in sorted(found, key=lambda pm: pm[1]["slice"])]
 
@@ -136,9 +135,12 @@ def read_manifest(path):
     try:
         m = json.loads(Path(path).read_text(encoding="utf-8"))
         shards = [s for split in m["splits"].values() for s in split["shards"]]
-        good = (m["tokenizer"] == "gpt2" and m["dtype"] == "uint16" and type(m["complete"]) is bool and len(m["slice"]) == 2
-                and (m["vocab"] is None or all(0 <= i < GPT2_VOCAB for i in m["vocab"]))
-                and all(s["file"] == os.path.basename(s["file"]) and s["bytes"] == 2 * s["tokens"] >= 0 <= s["max_id"] for s in shards))
+        vocab, (i, n) = m["vocab"], m["slice"]
+        good = (m["tokenizer"] == "gpt2" and m["dtype"] == "uint16" and type(m["complete"]) is bool and 1 <= i <= n and "source" in m
+                and (vocab is None or GPT2_EOT in vocab and len(set(vocab)) == len(vocab) and set(map(type, vocab)) == {int}
+                     and 0 <= min(vocab) <= max(vocab) < GPT2_VOCAB)
+                and all(s["file"] == os.path.basename(s["file"]) and s["bytes"] == 2 * s["tokens"] >= 0 <= s["max_id"]
+                        and len(s["sha256"]) == 64 for s in shards))
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise UserError(f"{path}: not a manifest of prepare.py ({type(e).__name__}: {e}); prepare the corpus again") from e
     if not good:
@@ -146,18 +148,27 @@ def read_manifest(path):
     return m
 
 
+REMEDY = "delete the manifest (.json) that lists it and run prepare.py again"
+
+
 def check_shard(path, shard):
+    """UserError unless the file is, byte for byte, the one that was prepared."""
     try:
         if path.stat().st_size != shard["bytes"]:
-            raise UserError(f"{path} has {path.stat().st_size} bytes, its manifest says {shard['bytes']}; prepare the corpus again")
+            raise UserError(f"{path} has {path.stat().st_size} bytes, its manifest says {shard['bytes']}; {REMEDY}")
         with open(path, "rb") as f:
             digest = hashlib.sha256()
             while piece := f.read(1 << 20):
                 digest.update(piece)
     except FileNotFoundError:
-        raise UserError(f"{path} is missing; prepare the corpus again") from None
+        raise UserError(f"{path} is missing; {REMEDY}") from None
     if digest.hexdigest() != shard["sha256"]:
-        raise UserError(f"{path} was changed after it was written (SHA-256 differs); prepare the corpus again")
+        raise UserError(f"{path} was changed after it was written (SHA-256 differs); {REMEDY}")
+
+
+def check_shards(paths, shards):
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(check_shard, paths, shards))
 
 
 # -----------------------------------------------------------------------------

@@ -46,6 +46,8 @@ class GPTConfig:
             raise ValueError(f"attention_type {self.attention_type!r} is none of {', '.join(ATTENTION)}")
         if min(self.block_size, self.vocab_size, self.n_layer, self.n_head, self.n_embd, self.n_inner) < 1:
             raise ValueError("block_size, vocab_size, n_layer, n_head, n_embd and n_inner must be positive")
+        if min(self.rope_theta, self.init_std, self.norm_eps) <= 0:
+            raise ValueError("rope_theta, init_std and norm_eps must be positive")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
             raise ValueError(f"n_embd / n_head must be an even whole number (RoPE turns pairs), not {self.n_embd}/{self.n_head}")
 

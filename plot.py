@@ -37,22 +37,29 @@ class PlotConfig:
 
 def variant(config):
     """The letter of the paper for the config of a run."""
-    if config["switch_iter"]:
+    if config.get("switch_iter"):
         return "f"
-    if config["init_from"] and config["max_iters"] == 0:
+    if config.get("init_from") and config.get("max_iters") == 0:
         return "e"
-    return LETTER.get(config["attention_type"], config["attention_type"])
+    return LETTER.get(config.get("attention_type"), config.get("attention_type"))
+
+
+def batches(header):
+    """What a run must share with another for their losses to be of the same batches."""
+    return tuple(header["config"].get(k) for k in ("seed", "train_split", "data_order", "batch_size", "block_size")) + (header.get("data"),)
 
 
 def read_log(folder):
-    """log.jsonl of a run -> (config, {iter: training loss}, {iter: validation loss})."""
+    """log.jsonl of a run -> (its first line, {iter: training loss}, {iter: validation loss})."""
     path = Path(folder) / "log.jsonl"
     try:
         records = [json.loads(line) for line in path.read_text().splitlines()]
-        return (records[0]["config"], *({r["iter"]: r[k] for r in records[1:] if k in r} for k in ("loss", "val_loss")))
+        if variant(records[0]["config"]) not in VARIANTS:
+            raise KeyError("attention_type")
+        return (records[0], *({r["iter"]: r[k] for r in records[1:] if k in r} for k in ("loss", "val_loss")))
     except OSError as e:
         raise UserError(f"{path}: {e.strerror}; name the folders of training runs") from e
-    except (ValueError, KeyError, IndexError) as e:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
         raise UserError(f"{path} is not a log of train.py ({type(e).__name__}: {e})") from e
 
 
@@ -70,12 +77,13 @@ def learning_curves(folders, out):
     runs = [(f, c, t, v) for f, c, t, v in runs if t]
     if not runs:
         raise UserError("none of these runs has made an update yet")
-    runs.sort(key=lambda r: (list(VARIANTS).index(variant(r[1])), r[1]["seed"]))
-    base = {(c["seed"], c["data_dir"], c["batch_size"]): t for _, c, t, _ in runs if variant(c) == "a"}
+    runs.sort(key=lambda r: (list(VARIANTS).index(variant(r[1]["config"])), r[1]["config"].get("seed")))
+    base = {batches(header): t for _, header, t, _ in runs if variant(header["config"]) == "a"}
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, height_ratios=(2, 1), figsize=(5.2, 4.6))
     print(f"{'variant':<22}{'seed':>6}{'updates':>9}{'train loss':>12}{'val loss':>10}{'minus (a)':>11}")
     labelled = set()
-    for _, config, train, val in runs:
+    for _, header, train, val in runs:
+        config = header["config"]
         v = variant(config)
         label, colour = VARIANTS[v]
         x, y = np.array(list(train)), np.array(list(train.values()))
@@ -83,7 +91,7 @@ def learning_curves(folders, out):
         top.plot(x, smooth(y, window), color=colour, label=None if v in labelled else label, linewidth=1.2)
         top.plot(list(val), list(val.values()), "o", color=colour, markersize=3)
         labelled.add(v)
-        other, difference = base.get((config["seed"], config["data_dir"], config["batch_size"])), ""
+        other, difference = base.get(batches(header)), ""
         if other is not None and v != "a":
             common = [i for i in train if i in other]
             paired = np.array([train[i] - other[i] for i in common])
@@ -91,7 +99,7 @@ def learning_curves(folders, out):
             difference = f"{paired[-tail:].mean():+.4f}"
         last = f"{list(val.values())[-1]:.4f}" if val else "-"
         print(f"{label.replace('$', ''):<22}{config['seed']:>6}{x[-1]:>9,}{y[-tail:].mean():>12.4f}{last:>10}{difference:>11}")
-    print("train loss and difference: mean of the last tenth of the updates; every variant sees the same batches")
+    print("train loss, and its difference to the (a) of the same batches: mean of the last tenth of the updates")
     first = runs[0][2]
     top.set_ylim(min(min(smooth(np.array(list(t.values())), max(1, len(t) // 50))) for *_, t, _ in runs) - 0.1, max(first.values()) + 0.1)
     top.set_ylabel("loss (nats a token)")
@@ -111,6 +119,8 @@ def main():
     if not cfg.files or cfg.files[0] not in FIGURES or len(cfg.files) < 2:
         raise UserError(f"name a figure ({', '.join(FIGURES)}) and the runs to draw; see --help")
     out = Path(cfg.out or f"out/{cfg.files[0]}.png")
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise UserError(f"--out={out}: pictures end in .png, .pdf or .svg")
     out.parent.mkdir(parents=True, exist_ok=True)
     FIGURES[cfg.files[0]](cfg.files[1:], out)
     print(out)

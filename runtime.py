@@ -29,13 +29,17 @@ def launch(main):
             raise
         end(f"{e.filename or 'operating system'}: {e.strerror}", 2)
     except torch.OutOfMemoryError as e:
-        first = str(e).splitlines()[0]
-        end(f"out of memory: {first} Halve --micro_batch_size (the result stays the same), or set --loss_chunk=2048.", 2)
+        end(f"{describe(e)} Halve --micro_batch_size (the result stays the same), or set --loss_chunk=2048.", 2)
     except KeyboardInterrupt:
         end("interrupted", 130)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def describe(error):
+    """An exception of somebody else's in a few words."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0][:200]}"
 
 
 def end(message, status):
@@ -56,12 +60,11 @@ def get_device(device):
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-        torch.empty(1, device=device)
+        torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, ValueError) as e:
-        raise UserError(f"device {device} cannot be used here ({str(e).splitlines()[0]}); try --device=cpu") from e
+        raise UserError(f"device {device} cannot be used here ({describe(e)}); try --device=cpu") from e
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.set_float32_matmul_precision("high")  # TF32 where something is left in fp32
     return device
 
 
@@ -121,11 +124,6 @@ def all_reduce(tensors):
     if dist.is_initialized():
         for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
             work.wait()
-
-
-def barrier():
-    if dist.is_initialized():
-        dist.barrier()
 
 
 def print0(*args, **kwargs):

@@ -28,16 +28,23 @@ class SampleConfig:
     device: str = "auto"  # auto, cuda, cpu, mps
     dtype: str = "auto"  # auto, bfloat16, float32
 
+    def __post_init__(self):
+        if min(self.num_samples, self.max_new_tokens) < 1 or min(self.temperature, self.top_k, self.rope_theta) < 0:
+            raise ValueError("num_samples and max_new_tokens must be positive; temperature, top_k and rope_theta not negative")
+
 
 def main():
     cfg = configure(SampleConfig)
-    if len(cfg.files) != 1 or min(cfg.num_samples, cfg.max_new_tokens) < 1 or cfg.temperature < 0:
-        raise UserError("name one checkpoint; num_samples and max_new_tokens are positive, temperature is not negative")
+    if len(cfg.files) != 1:
+        raise UserError("name one checkpoint; see --help")
     device = runtime.get_device(cfg.device)
     model, state = checkpoint.load_model(cfg.files[0], device, cfg.attention_type, cfg.rope_theta)
     vocab = state["vocab"]
     eot = data.end_of_text(vocab)
     prompt = [eot, *data.encode(cfg.prompt, vocab)]  # every document of the training data stands behind an end of text
+    room = model.config.block_size - len(prompt)
+    if model.config.attention_type == "pn" and cfg.max_new_tokens > room:
+        raise UserError(f"p_n is learned for {model.config.block_size} positions: at most --max_new_tokens={room} after this prompt")
     torch.manual_seed(cfg.seed)
     idx = torch.tensor([prompt] * cfg.num_samples, device=device)
     with runtime.autocast(device, cfg.dtype):

@@ -71,10 +71,18 @@ class TrainConfig(GPTConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        positive = ("batch_size", "micro_batch_size", "eval_seqs", "save_interval", "log_interval")
-        wrong = next((k for k in positive if getattr(self, k) < 1), None)
-        if wrong:
-            raise ValueError(f"{wrong} must be positive")
+        for key in ("batch_size", "micro_batch_size", "eval_seqs", "save_interval", "log_interval"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key} must be positive")
+        for key in ("seed", "max_iters", "learning_rate", "warmup_iters", "decay_iters", "min_lr", "beta1", "beta2", "weight_decay", "grad_clip",
+                    "switch_iter", "switch_warmup_iters", "eval_interval", "loss_chunk"):
+            if not getattr(self, key) >= 0:
+                raise ValueError(f"{key} must not be negative")
+        if max(self.beta1, self.beta2) >= 1:
+            raise ValueError("beta1 and beta2 must be below 1")
+        if self.switch_iter and (self.attention_type != "softmax" or self.switch_iter >= self.max_iters):
+            raise ValueError(f"switch_iter turns softmax into another attention type before the end: not {self.attention_type} "
+                             f"at {self.switch_iter:,} of {self.max_iters:,} updates")
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
         for key, choices in {"decay": ("none", "linear", "cosine"), "resume": ("auto", "overwrite"), "data_order": ORDERS,
@@ -126,7 +134,7 @@ def optimizer_state(optimizer):
 class Log:
     """out_dir/log.jsonl, one JSON object a line: first the config, then every update and evaluation. And wandb, if wanted."""
 
-    def __init__(self, cfg, model, start):
+    def __init__(self, cfg, model, start, digest):
         self.file = self.wandb = None
         if runtime.rank() != 0:
             return
@@ -134,9 +142,12 @@ class Log:
         lines = path.read_text().splitlines(keepends=True) if start and path.exists() else []
         with runtime.atomic_write(path, "w") as f:  # updates that are done again must not stand there twice
             if not lines:
-                header = {"config": dataclasses.asdict(cfg), "params": model.num_params(), "torch": torch.__version__}
+                header = {"config": dataclasses.asdict(cfg), "data": digest, "params": model.num_params(), "torch": torch.__version__}
                 lines = [json.dumps(header) + "\n"]
-            f.writelines(l for l in lines if l.endswith("\n") and json.loads(l).get("iter", 0) <= start)
+            try:
+                f.writelines(line for line in lines if line.endswith("\n") and json.loads(line).get("iter", 0) <= start)
+            except (ValueError, AttributeError) as e:
+                raise UserError(f"{path} is not a log of this program any more ({e}); mend it, or move it away") from e
         self.file = open(path, "a")
         if cfg.wandb_log:
             try:
@@ -145,7 +156,7 @@ class Log:
                 wandb.init(project=cfg.wandb_project, name=cfg.wandb_run_name or Path(cfg.out_dir).name, dir=cfg.out_dir,
                            config=dataclasses.asdict(cfg))
             except Exception as e:  # no key, no network, no package: none is worth a training run
-                print0(f"wandb is off ({type(e).__name__}: {str(e).splitlines()[0]}); WANDB_MODE=offline logs without network")
+                print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline logs without network")
                 self.wandb = None
 
     def __call__(self, record):
@@ -169,21 +180,21 @@ def learned_scales(model):
     return found
 
 
-def compiled(cfg, model, run, micro):
-    """torch.compile the model, proved on one micro-batch; where that fails, say so in one line and go on without."""
+def compiled(cfg, model, run, micros):
+    """torch.compile the model, proved on micro-batches of every shape; where that fails, say so in one line and go on without."""
     if not cfg.compile:
         return model
     began = time.time()
     try:
         fast = torch.compile(model, dynamic=False)
-        run(fast, micro).backward()
+        for micro in {micro[0].shape: micro for micro in micros}.values():
+            run(fast, micro).backward()
         print0(f"compiled in {runtime.duration(time.time() - began)}")
         return fast
     except torch.OutOfMemoryError:
         raise
     except Exception as e:  # no C++ compiler, no Python headers, an unsupported system: each fails in its own way
-        reason = f"{type(e).__name__}: {(str(e) or 'no message').splitlines()[0][:120]}"
-        print0(f"torch.compile does not work here ({reason}); going on without it")
+        print0(f"torch.compile does not work here ({runtime.describe(e)}); going on without it")
         return model
     finally:
         model.zero_grad(set_to_none=True)
@@ -205,7 +216,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
     if resumed:
         resumed["optimizer"] = None  # a copy of the moments on the CPU is not needed any more
     chunk = cfg.loss_chunk or (0 if device.type == "cuda" else max(128, 2**23 // cfg.vocab_size))
-    stop, log = runtime.StopFlag(), Log(cfg, model, start)
+    stop, log = runtime.StopFlag(), Log(cfg, model, start, digest)
     peak = runtime.peak_flops(device)
 
     def run(net, micro, denominator=1.0):
@@ -239,7 +250,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
             optimizer, net = make_optimizer(cfg, model, optimizer_state(optimizer)), None
             print0(f"iter {step:,}: {cfg.attention_type} becomes {cfg.switch_attention_type}")
         if net is None:
-            net = compiled(cfg, model, run, train_batch(step)[0][0])
+            net = compiled(cfg, model, run, train_batch(step)[0])
         began = time.perf_counter()
         micros, denominator = train_batch(step)
         lr = learning_rate(cfg, step)
@@ -266,7 +277,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
 
         done, dt = step + 1, time.perf_counter() - began
         tokens = sum(x.size for x, _ in micros) * runtime.world_size()
-        ema = dt if ema is None else 0.95 * ema + 0.05 * dt
+        ema = dt if ema is None or step == start + 1 else 0.95 * ema + 0.05 * dt  # the first update is slower than the others
         record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm, "tokens_per_s": round(tokens / dt)}
         mfu = ""
         if peak:
@@ -283,8 +294,8 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
             saved = done
         if stops:
             number = stop.signal or 15
-            raise UserError(f"stopped by signal {number} after iter {done:,}, saved in {ckpt_path}; the same command continues",
-                            status=128 + number)
+            again = "the same command" if cfg.resume == "auto" else "--resume=auto"
+            raise UserError(f"stopped by signal {number} after iter {done:,}, saved in {ckpt_path}; {again} continues", status=128 + number)
     if saved is None:  # a swap without training: (e)
         save(start)
     print0(f"done: {ckpt_path}")
@@ -317,14 +328,17 @@ def start_model(cfg, device, digest, vocab):
     init = None
     if cfg.init_from:
         init = checkpoint.load(cfg.init_from)
-        theirs = init["model_config"]
-        if cfg.attention_type != GPTConfig.attention_type:
-            theirs = {**theirs, "attention_type": cfg.attention_type}
-        if cfg.rope_theta != GPTConfig.rope_theta:
-            theirs = {**theirs, "rope_theta": cfg.rope_theta}
-        cfg = dataclasses.replace(cfg, **theirs)
         if init["vocab"] != vocab:
             raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir} has")
+        theirs = init["model_config"]
+        asked = {k: getattr(cfg, k) for k in theirs if getattr(cfg, k) != getattr(GPTConfig, k)}
+        differs = [k for k, v in asked.items() if v != theirs[k] and k not in ("attention_type", "rope_theta", "vocab_size")]
+        if differs:
+            raise UserError(f"{cfg.init_from} has {', '.join(f'{k}={theirs[k]}' for k in differs)}; leave out what its architecture says")
+        try:
+            cfg = dataclasses.replace(cfg, **{**theirs, **asked})
+        except ValueError as e:
+            raise UserError(f"{e} (after --init_from={cfg.init_from})") from e
     resumed = find_resumable(cfg, digest)
     if resumed:
         print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
@@ -344,8 +358,10 @@ def main():
     runtime.init_ranks(device)
     train = Tokens(cfg.data_dir, cfg.train_split)
     val = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
-    if cfg.vocab_size not in (GPTConfig.vocab_size, train.vocab_size) or val and val.vocab != train.vocab:
+    if cfg.vocab_size not in (GPTConfig.vocab_size, train.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {train.vocab_size}, vocab_size is {cfg.vocab_size}; leave it out")
+    if val and val.vocab != train.vocab:
+        raise UserError(f"{cfg.data_dir}: {cfg.val_split} and {cfg.train_split} have different vocabularies; prepare both with --compact_vocab")
     if cfg.batch_size < runtime.world_size():
         raise UserError(f"batch_size {cfg.batch_size} is the global batch and must have a sequence for each of {runtime.world_size()} ranks")
     cfg = dataclasses.replace(cfg, vocab_size=train.vocab_size)

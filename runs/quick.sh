@@ -16,7 +16,10 @@ train() {  # train LETTER CONFIG: each line it prints behind its letter
 }
 train a a_softmax & a=$!
 train b b_ssmax & b=$!
-wait $a && wait $b
+failed=0
+wait $a || failed=1
+wait $b || failed=1
+[ $failed = 0 ]
 
 echo "== losses side by side"
 python plot.py learning_curves "$out/a_softmax" "$out/b_ssmax" --out="$out/learning_curves.png"

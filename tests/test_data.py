@@ -25,7 +25,7 @@ def make(folder, shards, split="train", **changes):
         (folder / f"{split}-{i}.bin").write_bytes(raw)
         entries.append({"file": f"{split}-{i}.bin", "tokens": len(ids), "documents": 1, "bytes": len(raw), "max_id": max(ids),
                         "sha256": hashlib.sha256(raw).hexdigest()})
-    manifest = {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": [1, 1], "complete": True,
+    manifest = {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": [1, 1], "complete": True, "source": {},
                 "splits": {split: {"shards": entries}}, **changes}
     (folder / f"{split}.json").write_text(json.dumps(manifest))
     return folder
@@ -109,10 +109,23 @@ def test_cut_or_missing_shard_is_refused(copy):
 
 @pytest.mark.parametrize("change, message", [
     (dict(complete=False), "not finished"), (dict(tokenizer="llama"), "not a manifest that"), (dict(dtype="uint32"), "not a manifest that"),
-    (dict(slice=[1, 2]), "slices 1/2"), (dict(splits=3), "not a manifest"), (dict(vocab=[5]), "outside the vocabulary")])
+    (dict(slice=[1, 2]), "slices 1/2"), (dict(splits=3), "not a manifest"), (dict(vocab=[5, 50256]), "outside the vocabulary"),
+    (dict(vocab=[]), "not a manifest that"), (dict(vocab=[1.5, 50256]), "not a manifest that"), (dict(slice="12"), "not a manifest"),
+    (dict(slice=[1, "a"]), "not a manifest")])
 def test_unusable_manifest_is_refused(tmp_path, change, message):
     with pytest.raises(UserError, match=message):
         Tokens(make(tmp_path / "c", [[1, 2, 3]], **change), "train")
+
+
+def test_slices_of_different_preparations_are_refused(tmp_path):
+    folder = make(tmp_path / "c", [[1, 2, 3]], slice=[1, 2])
+    manifest = json.loads((folder / "train.json").read_text())
+    (folder / "train-02of03.json").write_text(json.dumps({**manifest, "slice": [2, 3]}))
+    with pytest.raises(UserError, match="slices 1/2, 2/3"):
+        Tokens(folder, "train")
+    (folder / "train-02of03.json").write_text(json.dumps({**manifest, "slice": [2, 2], "source": {"limit": 5}}))
+    with pytest.raises(UserError, match="different sources"):
+        Tokens(folder, "train")
 
 
 def test_manifest_reads_nothing_outside_its_folder(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from conftest import TYPES, tiny_model
 
-from model import ATTENTION, GPT, GPTConfig, mean_log_n, rope_tables
+from model import ATTENTION, GPT, GPTConfig, KVCache, mean_log_n, rope_tables
 
 PAPER = 162_148_608
 
@@ -153,6 +153,13 @@ def test_cached_chunked_and_full_forward_agree(attention_type):
     with torch.no_grad():
         for _ in range(12):
             full = torch.cat((full, model(full)[0].argmax(-1)), dim=1)
+        expected = model(full, full)[0]
+        for pieces in ([1] * full.size(1), [T] + [1] * 12, [7] * (T // 7) + [T % 7 + 12]):
+            cache, logits = KVCache(full.size(1)), []
+            for piece in full.split([p for p in pieces if p], dim=1):
+                x = model.hidden(piece, cache)
+                logits.append(model.lm_head(x))
+            assert torch.allclose(torch.cat(logits, dim=1), expected, atol=1e-4)
     assert torch.equal(model.generate(prompt, 12, temperature=0), full)
     assert torch.equal(model.generate(prompt, 12, temperature=0, prefill_chunk=7), full)
 

@@ -78,6 +78,23 @@ def test_long_txt_is_cut_where_no_token_reaches_across(tmp_path, write, monkeypa
     assert ids(tmp_path) == expected([text, text])
 
 
+def test_text_without_spaces_is_cut_at_its_punctuation(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(prepare, "PIECE", 200)
+    text = "東京は日本の首都である。人口は千四百万人、面積は二千平方キロ，大きい。" * 30
+    path = write("a.txt", text.encode())
+    go(tmp_path, path)
+    assert ids(tmp_path) == expected([text]) and len(list(prepare.read_text(str(path), prepare.Meter()))) > 10
+
+
+def test_a_text_that_breaks_off_is_ended_before_the_next(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(prepare, "PIECE", 1000)
+    raw = zstandard.compress(" ".join(str(i * 7919) for i in range(60_000)).encode())
+    a, b = write("a.txt.zst", raw[:len(raw) // 2]), write("b.txt", b"next document")
+    manifest = go(tmp_path, a, b, "--skip_bad")
+    assert manifest["splits"]["train"]["documents"] == 2 == ids(tmp_path).count(50256) and manifest["skipped"] == 1
+    assert ids(tmp_path)[-3:] == expected(["next document"])
+
+
 def test_number_of_processes_does_not_matter(tmp_path, write, monkeypatch):
     path = write("a.jsonl", jsonl(TEXTS * 20))
     for n in (1, 2):
@@ -154,8 +171,12 @@ def test_sigkill_leaves_no_half_shard(tmp_path, write):
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
     while process.poll() is None and not (tmp_path / "parts" / "train-00000.bin").exists():
         time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    os.kill(process.pid, signal.SIGKILL)  # the workers are not told
+    assert process.wait() == -signal.SIGKILL
+    deadline = time.time() + 20
+    while time.time() < deadline and subprocess.run(["pgrep", "-g", str(process.pid)], stdout=subprocess.DEVNULL).returncode == 0:
+        time.sleep(0.2)
+    assert time.time() < deadline, "workers outlive their parent"
     program(*arguments, "--name=parts")
     whole, parts = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir() if p.suffix != ".tmp"} for n in ("whole", "parts"))
     assert whole == parts and len(whole) > 3
@@ -168,6 +189,7 @@ BAD = {
     "a row that is no object": ("a.jsonl", b'{"text": "good"}\n[1]\n{"text": "good"}\n', "a.jsonl:2: no field"),
     "an empty document": ("a.jsonl", b'{"text": "good"}\n{"text": " "}\n{"text": "good"}\n', "a.jsonl:2: empty document"),
     "an empty line": ("a.jsonl", b'{"text": "good"}\n\n{"text": "good"}\n', "a.jsonl:2: empty line"),
+    "brackets without end": ("a.jsonl", b'{"text": "good"}\n' + b"[" * 200_000 + b'\n{"text": "good"}\n', "a.jsonl:2: not JSON"),
     "invalid UTF-8": ("a.jsonl", b'{"text": "good"}\n{"text": "\xff\xfe"}\n{"text": "good"}\n', "a.jsonl:2: invalid UTF-8"),
 }
 
@@ -204,6 +226,34 @@ def test_bad_arguments_are_one_line(tmp_path, arguments, message):
         go(tmp_path, *arguments)
 
 
+def test_a_split_of_another_manifest_is_not_overwritten(tmp_path, write):
+    a, b = write("a.jsonl", jsonl(TEXTS)), write("b.jsonl", jsonl(TEXTS[:5]))
+    go(tmp_path, a, "--val_fraction=0.2")
+    with pytest.raises(UserError, match="already has the split val"):
+        go(tmp_path, b, "--split=val")
+    assert len(ids(tmp_path, "val")) > 50
+
+
+def test_a_damaged_shard_is_not_called_prepared(tmp_path, write):
+    a = write("a.jsonl", jsonl(TEXTS))
+    go(tmp_path, a)
+    shard = tmp_path / "c" / "train-00000.bin"
+    shard.write_bytes(b"\1" + shard.read_bytes()[1:])
+    with pytest.raises(UserError, match="delete the manifest"):
+        go(tmp_path, a)
+    (tmp_path / "c" / "train.json").unlink()
+    go(tmp_path, a)
+    assert ids(tmp_path) == expected(TEXTS)
+
+
+def test_parquet_that_is_not_text_is_refused(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+    pyarrow.parquet.write_table(pyarrow.table({"text": [b"bytes", b"more"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="a.parquet:1: field 'text' is not text"):
+        go(tmp_path, tmp_path / "a.parquet")
+
+
 def test_another_preparation_is_not_overwritten(tmp_path, write):
     a, b = write("a.jsonl", jsonl(TEXTS)), write("b.jsonl", jsonl(TEXTS[:5]))
     go(tmp_path, a)
@@ -220,8 +270,10 @@ def test_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, write)
     assert [tokens.vocab[i] for i in ids(tmp_path)] == expected(TEXTS)
     go(tmp_path, write("b.jsonl", jsonl(TEXTS[3:9])), "--compact_vocab", "--split=test")
     assert [tokens.vocab[i] for i in ids(tmp_path, "test")] == expected(TEXTS[3:9])
-    with pytest.raises(UserError, match="not in the compact vocabulary"):
-        go(tmp_path, write("d.jsonl", jsonl(["Xylophone zebra"])), "--compact_vocab", "--split=val")
+    with pytest.raises(UserError, match="d.jsonl:2: token .* not in the compact vocabulary"):
+        go(tmp_path, write("d.jsonl", jsonl(["last", "Xylophone zebra"])), "--compact_vocab", "--split=val")
+    go(tmp_path, write("a.jsonl", jsonl(TEXTS)), "--compact_vocab", "--limit=1", name="one")
+    assert len(data.Tokens(tmp_path / "one", "train").vocab) == len(set(expected(TEXTS[:1])))
 
 
 def test_shared_corpus_has_the_published_number_of_tokens(tmp_path):
