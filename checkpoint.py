@@ -84,12 +84,19 @@ def load(path):
     return state
 
 
-def load_model(path, device="cpu", attention_type="", rope_theta=0.0, state=None):
+def fingerprint(path):
+    """The first digits of the SHA-256 at the end of a checkpoint: which one a result was measured on."""
+    with open(path, "rb") as f:
+        f.seek(-64, os.SEEK_END)
+        return f.read(16).decode(errors="replace")
+
+
+def load_model(path, device="cpu", attention_type="", rope_theta=0.0, swap_scale=1.0, state=None):
     """
     (model in eval mode on `device`, checkpoint dict without the optimizer), from any checkpoint.
 
-    A softmax checkpoint can be loaded as another `attention_type`, with s = 1/mean(log n): the paper's (e). `rope_theta` > 0 replaces the
-    one of training (x50 in section 3.2). `state`: the checkpoint if it is loaded already.
+    A softmax checkpoint can be loaded as another `attention_type`, with s = swap_scale/mean(log n): the paper's (e). `rope_theta` > 0
+    replaces the one of training (x50 in section 3.2). `state`: the checkpoint if it is loaded already.
     """
     state = load(path) if state is None else state
     state.pop("optimizer", None)
@@ -97,7 +104,7 @@ def load_model(path, device="cpu", attention_type="", rope_theta=0.0, state=None
         model = GPT(GPTConfig(**state["model_config"]))
         model.load_state_dict(state["model"])
         if attention_type and attention_type != model.config.attention_type:
-            model.swap_attention(attention_type)
+            model.swap_attention(attention_type, swap_scale)
     except (TypeError, ValueError, RuntimeError) as e:
         raise UserError(f"{path}: {' '.join(str(e).split())[:300]}") from e
     if rope_theta:

@@ -69,9 +69,7 @@ class Tokens:
             raise UserError(f"split {self.split} has {len(self)} tokens, fewer than one block of {block_size} + 1; prepare more text")
         rows = np.arange(batch_size, dtype=np.uint64)[rank()::world_size()]
         if order == "windows":
-            key = np.array([seed, zlib.crc32(self.split.encode())], dtype=np.uint64)
-            raw = np.random.Philox(key=key, counter=np.array([0, 0, 0, step], dtype=np.uint64)).random_raw(batch_size)
-            starts = raw[rows] % np.uint64(len(self) - block_size)
+            starts = random_starts(seed, self.split, step, batch_size, len(self) - block_size)[rows]
         else:
             n = (len(self) - block_size) // (block_size + 1)
             if n < 1:
@@ -80,6 +78,13 @@ class Tokens:
             starts = (block if order == "sequence" else shuffled(block, n, seed, epoch)) * np.uint64(block_size + 1) + np.uint64(block_size)
         window = self.read(starts.astype(np.int64), block_size + 1)
         return window[:, :-1], window[:, 1:]
+
+
+def random_starts(seed, name, step, count, below):
+    """`count` whole numbers below `below` that follow from (seed, name, step) alone, on every machine and with every numpy."""
+    key = np.array([seed, zlib.crc32(name.encode())], dtype=np.uint64)
+    raw = np.random.Philox(key=key, counter=np.array([0, 0, 0, step], dtype=np.uint64)).random_raw(count)
+    return raw % np.uint64(below)
 
 
 def shuffled(i, n, seed, epoch):

@@ -263,16 +263,17 @@ class GPT(nn.Module):
             return logits, losses.view_as(targets)
         return logits, losses.sum() / (1 if reduction == "sum" else (flat >= 0).sum())
 
-    def swap_attention(self, attention_type):
+    def swap_attention(self, attention_type, scale=1.0):
         """
         Turn a softmax model into another attention type in place and keep its weights: the paper's (e) and (f). s becomes 1/mean(log n)
         over the training length, so that the mean factor on q over a block is 1; p_n and head_scale start out equal to softmax.
+        Another `scale` is the mean factor instead of 1: with head_scale, one constant temperature.
         """
         if self.config.attention_type != "softmax":
             raise ValueError(f"only softmax weights can be swapped, these are {self.config.attention_type}")
         self.config = replace(self.config, attention_type=attention_type)
         f, _, _, learned = ATTENTION[attention_type]
-        s = 1.0 if f == "p_n" else 1 / mean_log_n(self.config.block_size)
+        s = scale if f == "p_n" else scale / mean_log_n(self.config.block_size)
         for block in self.blocks:
             block.attn.set_type(attention_type, s)
             if f == "log n" and "s" not in learned:  # (c) has no s to set: its queries shrink instead

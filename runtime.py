@@ -1,5 +1,6 @@
 """What surrounds the mathematics: device and dtype, ranks, ends of a program, signals, atomic files. No model, no data."""
 import contextlib
+import json
 import math
 import os
 import signal
@@ -172,6 +173,29 @@ def atomic_write(path, mode="wb"):
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def write_json(path, content):
+    """Write a result file, all or nothing; rank 0 does it for all."""
+    if rank() == 0:
+        with atomic_write(path, "w") as f:
+            json.dump(content, f)
+
+
+def continue_result(path, settings):
+    """The content of a result file of the same settings, finished or not; None if there is none. UserError if it has other settings."""
+    path = Path(path)
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text())
+        theirs = content["settings"]
+        differs = [k for k in settings if theirs.get(k) != json.loads(json.dumps(settings[k]))]
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise UserError(f"{path} is not a result of this program ({describe(e)}); move it away or choose another --tag") from e
+    if differs:
+        raise UserError(f"{path} holds another evaluation (its {', '.join(differs)} differ); choose another --tag, or delete it")
+    return content
 
 
 def duration(seconds):
