@@ -15,6 +15,7 @@ import numpy as np
 from runtime import UserError, rank, world_size
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
+QA_FORMAT = "{context}\n\nQuestion: {question}\nAnswer: {answer}"  # of fine-tuning and of the needle's prompt; the paper does not say
 ORDERS = ("windows", "blocks", "sequence")
 
 
@@ -122,7 +123,7 @@ def manifests(folder, split):
     if not found:
         there = sorted({s for p in folder.glob("*.json") for s in read_manifest(p)["splits"]})
         raise UserError(f"{folder} has no split {split!r}, only {', '.join(there) or 'nothing'}; "
-                        f"prepare it with --split={split} or --val_fraction")
+                        f"choose one of these, or prepare it (--split={split})")
     for path, m in found:
         if not m["complete"]:
             raise UserError(f"{path}: preparation is not finished; run its prepare.py command again, it continues")
@@ -174,6 +175,60 @@ def check_shard(path, shard):
 def check_shards(paths, shards):
     with ThreadPoolExecutor() as pool:
         list(pool.map(check_shard, paths, shards))
+
+
+# -----------------------------------------------------------------------------
+# question answering: data/<name>/<split>.squad.jsonl, written by prepare.py --squad
+
+
+def read_examples(folder, split):
+    """-> (list of {context, question, answer, start}, digest of the file), or UserError."""
+    path = Path(folder) / f"{split}.squad.jsonl"
+    try:
+        raw = path.read_bytes()
+        examples = [json.loads(line) for line in raw.splitlines()]
+        assert examples and all(e["context"][e["start"]:].startswith(e["answer"]) and e["question"] for e in examples)
+    except FileNotFoundError:
+        raise UserError(f"no {path}; make it with: python prepare.py --squad FILE.json --name={path.parent.name} --split={split}") from None
+    except (ValueError, KeyError, TypeError, AssertionError) as e:
+        raise UserError(f"{path} is damaged or not written by prepare.py --squad ({type(e).__name__}); prepare it again") from e
+    return examples, hashlib.sha256(raw).hexdigest()[:16]
+
+
+def encode_example(example, form, block_size, vocab=None, train_eot=True):
+    """
+    One question -> (ids, targets), two int64 arrays of at most block_size: targets are -1 but for the answer and, with `train_eot`, the end of
+    text behind it. A context too long is cut around the answer. None if question and answer alone do not fit.
+    """
+    before, _, after = form.partition("{answer}")
+    head, _, tail = before.partition("{context}")
+    context = example["context"].strip()
+    start = example["start"] - (len(example["context"]) - len(example["context"].lstrip()))
+    head = encode(head.format(question=example["question"].strip()), vocab)
+    tail = encode(tail.format(question=example["question"].strip()).rstrip(" "), vocab)
+    answer = encode(" " + example["answer"].strip() + after, vocab) + [end_of_text(vocab)]
+    ids = encode(context, vocab)
+    room = block_size + 1 - len(head) - len(tail) - len(answer)
+    if len(ids) > room:
+        first, length = len(encode(context[:start], vocab)), len(answer)
+        if length > room:
+            return None
+        low = min(max(0, first + length // 2 - room // 2), len(ids) - room)
+        ids = ids[low:low + room]
+    whole = np.array(head + ids + tail + answer, dtype=np.int64)
+    targets = np.full(len(whole) - 1, -1, dtype=np.int64)
+    end = len(whole) if train_eot else len(whole) - 1
+    targets[len(whole) - len(answer) - 1:end - 1] = whole[len(whole) - len(answer):end]
+    return whole[:-1], targets
+
+
+def pad(rows, padding, multiple=64):
+    """Rows of (ids, targets) -> x, y (rows, longest), padded on the right, so that n stays right; padding is not trained."""
+    length = -(-max(len(ids) for ids, _ in rows) // multiple) * multiple
+    x, y = np.full((len(rows), length), padding, dtype=np.int64), np.full((len(rows), length), -1, dtype=np.int64)
+    for i, (ids, targets) in enumerate(rows):
+        x[i, :len(ids)], y[i, :len(targets)] = ids, targets
+    return x, y
 
 
 # -----------------------------------------------------------------------------

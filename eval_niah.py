@@ -25,7 +25,7 @@ import checkpoint
 import runtime
 from almanac import CITIES
 from configurator import configure
-from data import Tokens, decode, encode, end_of_text
+from data import QA_FORMAT, Tokens, decode, encode, end_of_text
 from runtime import UserError, print0
 
 
@@ -142,6 +142,7 @@ class Sampler:
             while at > self.cfg.begin and not self.sentence_end(hay[at - 1]):
                 at -= 1
             at = at if at > self.cfg.begin or not wanted else wanted  # no sentence ends before: stay
+        at = max(at, int(self.cfg.begin))
         hay[at:at] = needle
         return at
 
@@ -156,7 +157,8 @@ class Sampler:
         depth = rng.uniform(0, 100) if depth is None else depth
         head, tail = self.needle(city, number)
         if cfg.prompt == "sft":
-            end = self.encode(f"\n\nQuestion: {cfg.question.format(city=city)}\nAnswer:")
+            end = QA_FORMAT.partition("{context}")[2].partition("{answer}")[0]
+            end = self.encode(end.format(question=cfg.question.format(city=city)).rstrip(" "))
         else:
             end = head
         distractors = [sum(self.needle(c, n), []) for c, n in zip(others, numbers[1:])]

@@ -14,15 +14,16 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 
 # Every attention type multiplies the query by s * f(n) + b, after RoPE and on top of 1/sqrt(D) (Eqs. 2-4 and 10 of the paper).
-# s and b, where learned, are one number a layer and head; s starts at config.s_init. A seventh variant is one more line here.
-#                f(n)              s    b   learned
+# f(n, model): whole numbers n (T,) -> fp32 (T,). s and b, where learned, are one number a layer and head; s starts at config.s_init.
+# A seventh variant is one more line here: "sqrt": (lambda n, model: n.float().sqrt(), 1.0, 0.0, ("s",)).
 ATTENTION = {
-    "softmax":    (None,           0.0, 1.0, ()),          # (a): the query stays as it is
-    "ssmax":      ("log n",        1.0, 0.0, ("s",)),      # (b), Eq. 2
-    "ssmax_s1":   ("log n",        1.0, 0.0, ()),          # (c)
-    "ssmax_bias": ("log n",        1.0, 0.0, ("s", "b")),  # (d), Eq. 4
-    "pn":         ("p_n",          1.0, 0.0, ("s", "b")),  # Eq. 3: f itself is learned, shared by all layers and heads
-    "head_scale": ("mean log n",   1.0, 0.0, ("s",)),      # control: as sharp as SSMax at the start, but blind to n
+    #              f(n)                                        s    b    learned
+    "softmax":    (None,                                       0.0, 1.0, ()),          # (a): the query stays as it is
+    "ssmax":      (lambda n, model: n.float().log(),           1.0, 0.0, ("s",)),      # (b), Eq. 2
+    "ssmax_s1":   (lambda n, model: n.float().log(),           1.0, 0.0, ()),          # (c)
+    "ssmax_bias": (lambda n, model: n.float().log(),           1.0, 0.0, ("s", "b")),  # (d), Eq. 4
+    "pn":         (lambda n, model: model.p_n[n - 1],          1.0, 0.0, ("s", "b")),  # Eq. 3: f is learned, shared by all layers and heads
+    "head_scale": (lambda n, model: model.mean_log_n(n),       1.0, 0.0, ("s",)),      # control: as sharp at the start, but blind to n
 }
 
 
@@ -50,11 +51,6 @@ class GPTConfig:
             raise ValueError("rope_theta, init_std and norm_eps must be positive")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
             raise ValueError(f"n_embd / n_head must be an even whole number (RoPE turns pairs), not {self.n_embd}/{self.n_head}")
-
-
-def mean_log_n(block_size):
-    """Mean of log n over the training length; 1 / it is the s of the paper's (e) and (f), 0.168 for 1,024."""
-    return math.lgamma(block_size + 1) / block_size if block_size > 1 else 1.0
 
 
 def rope_tables(positions, head_size, theta):
@@ -157,8 +153,8 @@ class KVCache:
 
 class ChunkedCrossEntropy(torch.autograd.Function):
     """
-    Sum over rows of the cross-entropy of x (N, C) @ weight (V, C).T with targets (N,), -1 ignored. Only `chunk` rows of logits exist at
-    once, their log-sum-exp is fp32. The gradients are made while a chunk's logits are at hand, so nothing is computed twice.
+    Sum over rows of the cross-entropy of x (N, C) @ weight (V, C).T with targets (N,). Only `chunk` rows of logits exist at once, their
+    log-sum-exp is fp32. The gradients are made while a chunk's logits are at hand, so nothing is computed twice.
     """
 
     @staticmethod
@@ -170,12 +166,10 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             xi, ti = x[i:i + chunk], targets[i:i + chunk, None]
             logits = (xi @ w.T).float()
             log_z = logits.logsumexp(dim=-1, keepdim=True)
-            counts = ti >= 0
-            loss += ((log_z - logits.gather(1, ti.clamp(min=0))) * counts).sum()
+            loss += (log_z - logits.gather(1, ti)).sum()
             if wants_grad:
                 d = logits.sub_(log_z).exp_()  # the softmax; minus one-hot = d loss / d logits
-                d.scatter_add_(1, ti.clamp(min=0), torch.full_like(ti, -1, dtype=d.dtype))
-                d = (d * counts).to(x.dtype)
+                d = d.scatter_add_(1, ti, torch.full_like(ti, -1, dtype=d.dtype)).to(x.dtype)
                 dx[i:i + chunk] = d @ w
                 dw += d.T @ xi
         ctx.save_for_backward(dx, dw)
@@ -188,8 +182,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 @torch.compiler.disable  # the loop over chunks would be unrolled: minutes of compilation for products that are as fast without
-def chunked_cross_entropy(*args):
-    return ChunkedCrossEntropy.apply(*args)
+def chunked_cross_entropy(x, weight, targets, chunk, wants_grad):
+    counts = targets >= 0
+    if not counts.all():  # in fine-tuning most positions are not trained: they need no logits
+        x, targets = x[counts], targets[counts]
+    return ChunkedCrossEntropy.apply(x, weight, targets, chunk, wants_grad)
 
 
 class GPT(nn.Module):
@@ -207,16 +204,14 @@ class GPT(nn.Module):
                 residual = name.endswith(("proj.weight", "down.weight"))
                 nn.init.normal_(p, std=config.init_std / (math.sqrt(2 * config.n_layer) if residual else 1))
 
-    def f(self, positions):
-        """f(n) of the attention type for the queries at `positions` (T,), in fp32 from whole numbers; None for softmax."""
-        kind = ATTENTION[self.config.attention_type][0]
-        if kind == "log n":
-            return (positions + 1).float().log()
-        if kind == "mean log n":
-            return torch.full(positions.shape, mean_log_n(self.config.block_size), device=positions.device)
-        if kind == "p_n":
-            return self.p_n[positions]
-        return None
+    def f(self, n):
+        """f(n) of the attention type for n = number of keys (T,), from whole numbers to fp32 (T,); None for softmax."""
+        f = ATTENTION[self.config.attention_type][0]
+        return None if f is None else f(n, self)
+
+    def mean_log_n(self, n):
+        """Mean of log n over the training length, for every n alike."""
+        return torch.full(n.shape, math.lgamma(self.config.block_size + 1) / self.config.block_size, device=n.device)
 
     def hidden(self, idx, cache=None, each_block=None):
         """idx (B, T) -> the last hidden states (B, T, C). `each_block(block, x, cos, sin, f)` looks at the input of every block."""
@@ -225,7 +220,7 @@ class GPT(nn.Module):
             raise ValueError(f"p_n is learned for n <= {self.config.block_size} (block_size) and undefined at n = {start + T}")
         positions = torch.arange(start, start + T, device=idx.device)
         cos, sin = rope_tables(positions, self.config.n_embd // self.config.n_head, self.config.rope_theta)
-        f = self.f(positions)
+        f = self.f(positions + 1)
         x = self.wte(idx)
         for layer, block in enumerate(self.blocks):
             if each_block is not None:
@@ -265,22 +260,25 @@ class GPT(nn.Module):
 
     def swap_attention(self, attention_type, scale=1.0):
         """
-        Turn a softmax model into another attention type in place and keep its weights: the paper's (e) and (f). s becomes 1/mean(log n)
-        over the training length, so that the mean factor on q over a block is 1; p_n and head_scale start out equal to softmax.
-        Another `scale` is the mean factor instead of 1: with head_scale, one constant temperature.
+        Turn a softmax model into another attention type in place and keep its weights: the paper's (e) and (f). s becomes 1/mean(f(n))
+        over the training length, 0.168 for SSMax and 1,024, so that the mean factor on q over a block is 1; p_n and head_scale start
+        out equal to softmax. Another `scale` is the mean factor instead of 1: with head_scale, one constant temperature.
         """
         if self.config.attention_type != "softmax":
             raise ValueError(f"only softmax weights can be swapped, these are {self.config.attention_type}")
         self.config = replace(self.config, attention_type=attention_type)
+        device = self.wte.weight.device
+        if attention_type == "pn":
+            self.p_n = nn.Parameter(torch.ones(self.config.block_size, device=device))
         f, _, _, learned = ATTENTION[attention_type]
-        s = scale if f == "p_n" else scale / mean_log_n(self.config.block_size)
+        if f is None:
+            return
+        s = scale / self.f(torch.arange(1, self.config.block_size + 1, device=device)).double().mean().item()
         for block in self.blocks:
             block.attn.set_type(attention_type, s)
-            if f == "log n" and "s" not in learned:  # (c) has no s to set: its queries shrink instead
+            if "s" not in learned:  # (c) has no s to set: its queries shrink instead
                 with torch.no_grad():
                     block.attn.qkv.weight[:self.config.n_embd] *= s
-        if f == "p_n":
-            self.p_n = nn.Parameter(torch.ones(self.config.block_size, device=self.wte.weight.device))
 
     @torch.no_grad()
     def last_query_attention(self, idx):

@@ -1,9 +1,12 @@
 """
-Draw figures from result files alone.
+Draw the paper's figures from result files alone, beside the results or in --out.
 
-    python plot.py learning_curves out/a_softmax out/b_ssmax --out=out/learning_curves.png
+    python plot.py all out/                                      every figure that the results below out/ allow
+    python plot.py learning_curves out/a_softmax out/b_ssmax     one figure of some runs
+    python plot.py table out/                                    loss and retrieval in numbers
 
-learning_curves (Fig. 4): training and validation loss of each run, and the paired difference to softmax, run by run on the same batches.
+fading (Fig. 1) and z_max (Fig. 3) are analytic; p_n (Fig. 2), learning_curves (Fig. 4, with the paired difference to softmax),
+posloss (Fig. 5), niah (Fig. 6), needle_scores (Fig. 7), top_scores (Fig. 8), learned_s.
 """
 import json
 from dataclasses import dataclass
@@ -22,26 +25,59 @@ from runtime import UserError, launch  # noqa: E402
 VARIANTS = {
     "a": ("(a) Softmax", "#D55E00"), "b": ("(b) SSMax", "#0072B2"), "c": ("(c) SSMax, s = 1", "#56B4E9"),
     "d": ("(d) SSMax with bias", "#009E73"), "e": ("(e) swapped after", "#E69F00"), "f": ("(f) swapped during", "#CC79A7"),
-    "pn": ("learned $p_n$", "#000000"), "head_scale": ("control: mean log n", "#999999"),
+    "pn": ("learned $p_n$", "#000000"), "head_scale": ("control: mean log n", "#999999"), "constant": ("(a) at a constant temperature", "#7F5539"),
 }
-LETTER = {"softmax": "a", "ssmax": "b", "ssmax_s1": "c", "ssmax_bias": "d"}
 plt.rcParams.update({"figure.figsize": (5.2, 3.6), "figure.dpi": 150, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
                      "axes.grid": True, "grid.alpha": 0.25, "legend.frameon": False, "savefig.bbox": "tight"})
 
 
 @dataclass(frozen=True)
 class PlotConfig:
-    files: tuple = ()  # name of the figure, then the result files or run folders
-    out: str = ""  # picture to write (.png or .pdf); empty: out/<figure>.png
+    files: tuple = ()  # the figure (or all), then folders or files of results
+    out: str = ""  # folder for the pictures; empty: the first folder of results
+    format: str = "png"  # png, pdf or svg
 
 
-def variant(config):
-    """The letter of the paper for the config of a run."""
-    if config.get("switch_iter"):
-        return "f"
-    if config.get("init_from") and config.get("max_iters") == 0:
-        return "e"
-    return LETTER.get(config.get("attention_type"), config.get("attention_type"))
+# -----------------------------------------------------------------------------
+# results
+
+
+def variant(config, settings=None):
+    """The letter of the paper for the config of a run and, for an evaluation, its settings (which may swap attention at load)."""
+    swapped = (settings or {}).get("attention_type")
+    if swapped and config["variant"] == "a":
+        return {"ssmax": "e", "head_scale": "constant"}.get(swapped, swapped)
+    return config["variant"]
+
+
+def order(item):
+    """Sorts by variant. One that is new gets its name as its label, and a colour."""
+    VARIANTS.setdefault(item[0], (str(item[0]), f"C{len(VARIANTS) % 10}"))
+    return list(VARIANTS).index(item[0])
+
+
+def find(inputs, pattern):
+    """Result files named `pattern` among the inputs (files, or folders searched to the bottom)."""
+    found = []
+    for path in map(Path, inputs):
+        if path.is_dir():
+            found += sorted(path.rglob(pattern))
+        elif path.match(pattern):
+            found.append(path)
+    return found
+
+
+def read_results(inputs, pattern, key):
+    """[(variant, content)] of finished JSON results that have `key`, in the order of the variants."""
+    results = []
+    for path in find(inputs, pattern):
+        try:
+            content = json.loads(path.read_text())
+            if key in content:
+                results.append((variant(content["config"], content["settings"]), content))
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise UserError(f"{path} is not a result of this program ({type(e).__name__}: {e}); move it away") from e
+    return sorted(results, key=order)
 
 
 def batches(header):
@@ -49,18 +85,78 @@ def batches(header):
     return tuple(header["config"].get(k) for k in ("seed", "train_split", "data_order", "batch_size", "block_size")) + (header.get("data"),)
 
 
-def read_log(folder):
-    """log.jsonl of a run -> (its first line, {iter: training loss}, {iter: validation loss})."""
-    path = Path(folder) / "log.jsonl"
+def read_log(path):
+    """log.jsonl of a run -> (its first line, {iter: training loss}, {iter: validation loss}, [records with s])."""
     try:
         records = [json.loads(line) for line in path.read_text().splitlines()]
-        if variant(records[0]["config"]) not in VARIANTS:
-            raise KeyError("attention_type")
-        return (records[0], *({r["iter"]: r[k] for r in records[1:] if k in r} for k in ("loss", "val_loss")))
-    except OSError as e:
-        raise UserError(f"{path}: {e.strerror}; name the folders of training runs") from e
+        order([variant(records[0]["config"])])
+        return (records[0], *({r["iter"]: r[k] for r in records[1:] if k in r} for k in ("loss", "val_loss")), [r for r in records[1:] if "s" in r])
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
         raise UserError(f"{path} is not a log of train.py ({type(e).__name__}: {e})") from e
+
+
+def labels(axis, **kwargs):
+    """A legend with every variant once, however many seeds it has."""
+    handles, names = axis.get_legend_handles_labels()
+    once = dict(zip(names, handles))
+    axis.legend(once.values(), once.keys(), **kwargs)
+
+
+# -----------------------------------------------------------------------------
+# figures: name(inputs) -> a matplotlib figure, or None where the results do not allow it
+
+
+def fading(inputs):
+    """Fig. 1: -2 everywhere and +3 at the end; the largest weight under softmax and under SSMax with s = 0.43."""
+    n = np.unique(np.logspace(0.5, 5, 200).round())
+    figure, axis = plt.subplots()
+    for letter, factor in (("a", np.ones_like(n)), ("b", 0.43 * np.log(n))):
+        axis.plot(n, 1 / (1 + (n - 1) * np.exp(-5 * factor)), color=VARIANTS[letter][1], label=VARIANTS[letter][0] + (", s = 0.43" if letter == "b" else ""))
+    axis.set(xscale="log", xlabel="number of keys n", ylabel="largest attention weight", ylim=(0, 1.05))
+    axis.legend()
+    return figure
+
+
+def z_max(inputs):
+    """Fig. 3: 0, 1/(n-2), ..., 1 and z_max; the weight of z_max. SSMax needs about 1/s more than the rest, whatever n."""
+    z = np.linspace(0, 12, 400)
+    figure, axis = plt.subplots()
+    for n, style in ((100, ":"), (1_000, "--"), (10_000, "-")):
+        rest = np.linspace(0, 1, n - 1)
+        for s, colour, name in ((None, VARIANTS["a"][1], "Softmax"), (0.43, VARIANTS["b"][1], "SSMax, s = 0.43"), (1.0, VARIANTS["c"][1], "SSMax, s = 1")):
+            factor = 1.0 if s is None else s * np.log(n)
+            weight = 1 / (1 + np.exp(factor * (rest[:, None] - z)).sum(0))
+            axis.plot(z, weight, color=colour, linestyle=style, label=name if style == "-" else None)
+        axis.plot([], [], color="grey", linestyle=style, label=f"n = {n:,}")
+    axis.set(xlabel="$z_{max}$", ylabel="weight of $z_{max}$", ylim=(0, 1.05))
+    axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=3)
+    return figure
+
+
+def p_n(inputs):
+    """Fig. 2: learned p_n with the fit a1 log n + a2, from checkpoints of type pn. Prints R^2 of it and of other fits."""
+    paths = find(inputs, "ckpt.pt")
+    import checkpoint
+    figure = None
+    for path in paths:
+        state = checkpoint.load(path)
+        if state["model_config"]["attention_type"] != "pn":
+            continue
+        p = state["model"]["p_n"].numpy()
+        n = np.arange(1, len(p) + 1)
+        fits = {"log": np.log(n), "line": n.astype(float), "root": np.sqrt(n)}
+        r2 = {}
+        for name, f in fits.items():
+            a1, a2 = np.polyfit(f, p, 1)
+            r2[name] = 1 - ((p - a1 * f - a2) ** 2).sum() / ((p - p.mean()) ** 2).sum()
+            if name == "log":
+                figure, axis = plt.subplots()
+                axis.plot(n, p, ".", color=VARIANTS["a"][1], markersize=3, label="learned $p_n$")
+                axis.plot(n, a1 * f + a2, color=VARIANTS["b"][1], label=f"{a1:.3f} log n {a2:+.3f}, $R^2$ = {r2['log']:.3f}")
+                axis.set(xlabel="number of keys n", ylabel="$p_n$")
+                axis.legend()
+        print(f"{path}: R^2 of p_n against log n {r2['log']:.3f}, n {r2['line']:.3f}, sqrt n {r2['root']:.3f}")
+    return figure
 
 
 def smooth(y, window):
@@ -71,26 +167,26 @@ def smooth(y, window):
     return (total[i] - total[start]) / (i - start)
 
 
-def learning_curves(folders, out):
+def learning_curves(inputs):
     """Fig. 4 with the paired difference to (a) below. Prints the losses side by side."""
-    runs = [(f, *read_log(f)) for f in folders]
-    runs = [(f, c, t, v) for f, c, t, v in runs if t]
+    runs = [(path, *read_log(path)[:3]) for path in find(inputs, "log.jsonl")]
+    for path, _, _, val in (r for r in runs if not r[2]):
+        print(f"{path}: no updates, left out" + (f" (validation loss {list(val.values())[-1]:.4f})" if val else ""))
+    runs = [r for r in runs if r[2]]
     if not runs:
-        raise UserError("none of these runs has made an update yet")
-    runs.sort(key=lambda r: (list(VARIANTS).index(variant(r[1]["config"])), r[1]["config"].get("seed")))
+        return None
+    runs.sort(key=lambda r: (order([variant(r[1]["config"])]), r[1]["config"].get("seed")))
     base = {batches(header): t for _, header, t, _ in runs if variant(header["config"]) == "a"}
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, height_ratios=(2, 1), figsize=(5.2, 4.6))
     print(f"{'variant':<22}{'seed':>6}{'updates':>9}{'train loss':>12}{'val loss':>10}{'minus (a)':>11}")
-    labelled = set()
     for _, header, train, val in runs:
         config = header["config"]
         v = variant(config)
         label, colour = VARIANTS[v]
         x, y = np.array(list(train)), np.array(list(train.values()))
         window, tail = max(1, len(y) // 50), max(1, len(y) // 10)
-        top.plot(x, smooth(y, window), color=colour, label=None if v in labelled else label, linewidth=1.2)
+        top.plot(x, smooth(y, window), color=colour, label=label, linewidth=1.2)
         top.plot(list(val), list(val.values()), "o", color=colour, markersize=3)
-        labelled.add(v)
         other, difference = base.get(batches(header)), ""
         if other is not None and v != "a":
             common = [i for i in train if i in other]
@@ -103,27 +199,171 @@ def learning_curves(folders, out):
     first = runs[0][2]
     top.set_ylim(min(min(smooth(np.array(list(t.values())), max(1, len(t) // 50))) for *_, t, _ in runs) - 0.1, max(first.values()) + 0.1)
     top.set_ylabel("loss (nats a token)")
-    top.legend()
+    labels(top)
     bottom.axhline(0, color=VARIANTS["a"][1], linewidth=1)
     bottom.set_ylabel("minus (a)")
     bottom.set_xlabel("update   (lines: training, running mean; dots: validation)")
-    figure.savefig(out)
-    plt.close(figure)
+    return figure
 
 
-FIGURES = {"learning_curves": learning_curves}
+def posloss(inputs):
+    """Fig. 5: loss against position, with bands of two standard errors and the training length marked."""
+    results = read_results(inputs, "posloss*.json", "mean")
+    if not results:
+        return None
+    figure, axis = plt.subplots()
+    block = results[0][1]["model_config"]["block_size"]
+    for v, r in results:
+        mean, error = np.array(r["mean"]), np.array(r["stderr"])
+        window = max(1, len(mean) // 100)
+        starts = np.arange(0, len(mean) - window + 1, window)
+        x, y = starts + window / 2, np.add.reduceat(mean, starts)[:len(starts)] / np.diff([*starts, len(mean)])
+        band = 2 * np.sqrt(np.add.reduceat(error**2, starts)) / np.diff([*starts, len(mean)])  # positions taken as independent
+        axis.plot(x, y, color=VARIANTS[v][1], label=VARIANTS[v][0], linewidth=1.2)
+        axis.fill_between(x, y - band, y + band, color=VARIANTS[v][1], alpha=0.2, linewidth=0)
+    axis.axvline(block, color="grey", linestyle=":", linewidth=1)
+    axis.annotate(f"training length {block:,}", (block, axis.get_ylim()[1]), rotation=90, va="top", ha="right", fontsize=7, color="grey")
+    axis.set(xlabel="position (tokens)", ylabel="test loss (nats a token)")
+    labels(axis, fontsize=8)
+    return figure
+
+
+def niah(inputs):
+    """Fig. 6: retrieval by depth and context size, one panel a variant, shared colours."""
+    results = read_results(inputs, "niah*.json", "cells")
+    if not results:
+        return None
+    columns = min(3, len(results))
+    rows = -(-len(results) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(2.7 * columns + 0.8, 1.9 * rows + 0.4), squeeze=False, layout="constrained")
+    for axis in axes.flat[len(results):]:
+        axis.set_axis_off()
+    for axis, (v, r) in zip(axes.flat, results):
+        sizes, depths = (sorted({c[k] for c in r["cells"]}) for k in ("size", "depth"))
+        grid = np.full((len(depths), len(sizes)), np.nan)
+        for c in r["cells"]:
+            grid[depths.index(c["depth"]), sizes.index(c["size"])] = c["exact"]
+        image = axis.imshow(grid, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+        for (y, x), value in np.ndenumerate(grid):
+            axis.text(x, y, f"{value:.2f}".lstrip("0") if value < 1 else "1", ha="center", va="center", fontsize=6, color="white" if value < 0.6 else "black")
+        axis.set_xticks(range(len(sizes)), [f"{s:,}" for s in sizes], fontsize=6, rotation=45)
+        axis.set_yticks(range(len(depths)), [f"{d} %" for d in depths], fontsize=7)
+        axis.set_title(VARIANTS[v][0], fontsize=8)
+        axis.grid(False)
+    figure.supxlabel("context size (tokens)", fontsize=8)
+    figure.supylabel("depth of the needle", fontsize=8)
+    figure.colorbar(image, ax=axes, label="all digits right", shrink=0.8)
+    return figure
+
+
+def needle_scores(inputs):
+    """Fig. 7: the 25 heads with the highest needle score in the example."""
+    results = read_results(inputs, "needle*.json", "example")
+    if not results:
+        return None
+    figure, axis = plt.subplots()
+    for v, r in results:
+        scores = sorted((s for layer in r["example"]["scores"] for s in layer), reverse=True)[:25]
+        axis.plot(range(1, len(scores) + 1), scores, "o-", color=VARIANTS[v][1], label=VARIANTS[v][0], markersize=3, linewidth=1)
+    example = results[0][1]["example"]
+    axis.set(xlabel="head, by rank", ylabel="needle score", ylim=(-0.02, 1.02), title=f"{example['city']}, depth {example['depth']} %, {example['size']:,} tokens")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    labels(axis)
+    return figure
+
+
+def top_scores(inputs):
+    """Fig. 8: the top needle score of every trial in falling order, with what was answered."""
+    results = read_results(inputs, "needle*.json", "trials")
+    if not results:
+        return None
+    figure, axis = plt.subplots()
+    markers = {"all digits": "o", "only the first": "^", "none": "x"}
+    for v, r in results:
+        trials = sorted(r["trials"], key=lambda t: -t["top"])
+        axis.plot(range(1, len(trials) + 1), [t["top"] for t in trials], color=VARIANTS[v][1], linewidth=0.6, label=VARIANTS[v][0])
+        for name, marker in markers.items():
+            chosen = [(i, t["top"]) for i, t in enumerate(trials, 1)
+                      if ("all digits" if t["exact"] else "only the first" if t["first"] else "none") == name]
+            if chosen:
+                axis.plot(*zip(*chosen), marker, color=VARIANTS[v][1], markersize=4, linestyle="none", fillstyle="none" if marker == "^" else "full")
+    for name, marker in markers.items():
+        axis.plot([], [], marker, color="grey", linestyle="none", label=f"{name} right" if name != "none" else "first digit wrong",
+                  fillstyle="none" if marker == "^" else "full")
+    axis.set(xlabel="trial, by rank", ylabel="top needle score", ylim=(-0.02, 1.02))
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    labels(axis, fontsize=7)
+    return figure
+
+
+def learned_s(inputs):
+    """The learned s by layer and head at the end of each run."""
+    runs = sorted(((variant(h["config"]), s[-1]["s"], h) for h, _, _, s in map(read_log, find(inputs, "log.jsonl")) if s), key=order)
+    if not runs:
+        return None
+    figure, axis = plt.subplots()
+    for i, (v, s, _) in enumerate(runs):
+        for layer, heads in enumerate(s, 1):
+            at = layer + 0.6 * ((i + 0.5) / len(runs) - 0.5)
+            axis.plot([at] * len(heads), heads, "o", color=VARIANTS[v][1], markersize=3, alpha=0.7, label=VARIANTS[v][0])
+    block = runs[0][2]["config"]["block_size"]
+    axis.axhline(1 / np.log(block), color="grey", linestyle=":", linewidth=1, label=f"1 / log {block:,}")
+    axis.set(xlabel="layer", ylabel="learned s of each head", xticks=range(1, len(runs[0][1]) + 1), xlim=(0.5, len(runs[0][1]) + 0.5))
+    labels(axis)
+    return figure
+
+
+def table(inputs):
+    """Print loss by position and retrieval by context size, one line a variant."""
+    for pattern, key, title in (("posloss*.json", "mean", "loss (nats), mean of the tenth before"), ("niah*.json", "cells", "needle, all digits right"),
+                                ("niah*.json", "cells", "needle, first digit right")):
+        results = read_results(inputs, pattern, key)
+        if not results:
+            continue
+        block = results[0][1]["model_config"]["block_size"]
+        if key == "mean":
+            ends = [m * block for m in (1, 2, 4, 8, 10, 16) if m * block <= len(results[0][1]["mean"])]
+        else:
+            ends = sorted({c["size"] for c in results[0][1]["cells"]})
+        print(f"{title:<38}" + "".join(f"{n:>8,}" for n in ends) + "\n" + " " * 38 + "".join(f"{f'{n / block:.3g}x':>8}" for n in ends))
+        for v, r in results:
+            if key == "mean":
+                cells = [np.mean(r["mean"][n - max(1, n // 10):n]) for n in ends]
+            else:
+                what = "exact" if "all" in title else "first"
+                cells = [np.mean([c[what] for c in r["cells"] if c["size"] == n]) for n in ends]
+            print(f"{VARIANTS[v][0].replace('$', ''):<38}" + "".join(f"{c:>8.2f}" for c in cells))
+    for v, r in read_results(inputs, "needle*.json", "trials"):
+        tops = np.median([t["top"] for t in r["trials"]])
+        print(f"top needle score at {r['settings']['trial_size']:,} tokens, median of {len(r['trials'])} trials: {VARIANTS[v][0]} {tops:.2f}")
+
+
+FIGURES = {f.__name__: f for f in (fading, p_n, z_max, learning_curves, posloss, niah, needle_scores, top_scores, learned_s)}
 
 
 def main():
     cfg = configure(PlotConfig)
-    if not cfg.files or cfg.files[0] not in FIGURES or len(cfg.files) < 2:
-        raise UserError(f"name a figure ({', '.join(FIGURES)}) and the runs to draw; see --help")
-    out = Path(cfg.out or f"out/{cfg.files[0]}.png")
-    if out.suffix not in (".png", ".pdf", ".svg"):
-        raise UserError(f"--out={out}: pictures end in .png, .pdf or .svg")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    FIGURES[cfg.files[0]](cfg.files[1:], out)
-    print(out)
+    if not cfg.files or cfg.files[0] not in (*FIGURES, "all", "table") or cfg.format not in ("png", "pdf", "svg"):
+        raise UserError(f"name a figure (all, {', '.join(FIGURES)}) and folders of results; format is png, pdf or svg; see --help")
+    name, *inputs = cfg.files
+    missing = next((p for p in inputs if not Path(p).exists()), None)
+    if missing:
+        raise UserError(f"{missing}: no such file or folder")
+    if name == "table":
+        return table(inputs)
+    folder = Path(cfg.out or next((p for p in inputs if Path(p).is_dir()), "out"))
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = 0
+    for f in FIGURES.values() if name == "all" else [FIGURES[name]]:
+        figure = f(inputs)
+        if figure is not None:
+            out = folder / f"{f.__name__}.{cfg.format}"
+            figure.savefig(out)
+            plt.close(figure)
+            print(out)
+            drawn += 1
+    if not drawn:
+        raise UserError(f"the results in {' '.join(inputs) or 'no folder'} do not have what the figure {name} shows")
 
 
 if __name__ == "__main__":

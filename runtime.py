@@ -45,7 +45,7 @@ def describe(error):
 
 def end(message, status):
     sys.stdout.flush()
-    print("error: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    print("error: " * (status < 128) + " ".join(message.split()), file=sys.stderr, flush=True)
     sys.exit(status)
 
 

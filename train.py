@@ -37,6 +37,7 @@ class TrainConfig(GPTConfig):
     data_order: str = "windows"  # windows (random), blocks (each once an epoch, shuffled), sequence (as in the file)
     seed: int = 1337  # of the initial weights and the order of the data
     init_from: str = ""  # start from the weights and architecture of this checkpoint; softmax can become attention_type
+    variant: str = ""  # name in figures, a to f, pn or head_scale; empty: what the other settings (and init_from) say
     resume: str = "auto"  # auto: continue the run in out_dir; overwrite: start anew and replace it
     # optimization
     max_iters: int = 200_000  # updates
@@ -81,8 +82,8 @@ class TrainConfig(GPTConfig):
         if max(self.beta1, self.beta2) >= 1:
             raise ValueError("beta1 and beta2 must be below 1")
         if self.switch_iter and (self.attention_type != "softmax" or self.switch_iter >= self.max_iters):
-            raise ValueError(f"switch_iter turns softmax into another attention type before the end: not {self.attention_type} "
-                             f"at {self.switch_iter:,} of {self.max_iters:,} updates")
+            raise ValueError(f"switch_iter={self.switch_iter} needs attention_type=softmax (it is {self.attention_type}) and a larger max_iters "
+                             f"(it is {self.max_iters}); set --switch_iter and --switch_warmup_iters to fit")
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
         for key, choices in {"decay": ("none", "linear", "cosine"), "resume": ("auto", "overwrite"), "data_order": ORDERS,
@@ -208,6 +209,8 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
     is not trained), and what the summed loss of the whole global batch is divided by. val_batch() -> the same for validation.
     resumed: the checkpoint to continue, whose weights `model` has already.
     """
+    if cfg.batch_size < runtime.world_size():
+        raise UserError(f"batch_size {cfg.batch_size} is the global batch and must have a sequence for each of {runtime.world_size()} ranks")
     device = next(model.parameters()).device
     autocast = runtime.autocast(device, cfg.dtype)
     ckpt_path = Path(cfg.out_dir) / "ckpt.pt"
@@ -298,7 +301,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
             raise UserError(f"stopped by signal {number} after iter {done:,}, saved in {ckpt_path}; {again} continues", status=128 + number)
     if saved is None:  # a swap without training: (e)
         save(start)
-    print0(f"done: {ckpt_path}")
+    print0(f"done: {ckpt_path}" if start < cfg.max_iters or not resumed else f"finished before, nothing to do: {ckpt_path}")
 
 
 # -----------------------------------------------------------------------------
@@ -320,16 +323,27 @@ def find_resumable(cfg, digest):
     return state
 
 
-def start_model(cfg, device, digest, vocab):
+def variant(cfg, init):
+    """The paper's letter for a run, from its settings and the checkpoint that it starts from; fine-tuning keeps that of pretraining."""
+    letters = {"softmax": "a", "ssmax": "b", "ssmax_s1": "c", "ssmax_bias": "d"}
+    if cfg.variant:
+        return cfg.variant
+    if init and init["model_config"]["attention_type"] == cfg.attention_type:
+        return init["config"]["variant"]
+    if init and cfg.attention_type == "ssmax":
+        return "e"
+    return "f" if cfg.switch_iter else letters.get(cfg.attention_type, cfg.attention_type)
+
+
+def start_model(cfg, device, digest, vocab=None):
     """
-    (cfg, model, resumed checkpoint or None): a fresh model, the run in out_dir, or the weights of init_from. The last brings its
-    architecture into cfg; attention_type and rope_theta other than the defaults replace its own.
+    (cfg, model, resumed checkpoint or None, vocab): a fresh model, the run in out_dir, or the weights of init_from. The last brings its
+    architecture (and vocabulary) into cfg; attention_type and rope_theta other than the defaults replace its own.
     """
     init = None
     if cfg.init_from:
         init = checkpoint.load(cfg.init_from)
-        if init["vocab"] != vocab:
-            raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir} has")
+        vocab = init["vocab"]
         theirs = init["model_config"]
         asked = {k: getattr(cfg, k) for k in theirs if getattr(cfg, k) != getattr(GPTConfig, k)}
         differs = [k for k, v in asked.items() if v != theirs[k] and k not in ("attention_type", "rope_theta", "vocab_size")]
@@ -339,6 +353,7 @@ def start_model(cfg, device, digest, vocab):
             cfg = dataclasses.replace(cfg, **{**theirs, **asked})
         except ValueError as e:
             raise UserError(f"{e} (after --init_from={cfg.init_from})") from e
+    cfg = dataclasses.replace(cfg, variant=variant(cfg, init))
     resumed = find_resumable(cfg, digest)
     if resumed:
         print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
@@ -349,7 +364,7 @@ def start_model(cfg, device, digest, vocab):
         torch.manual_seed(cfg.seed)  # on the CPU: the same initial weights on every device, for every attention type
         fields = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(GPTConfig)}
         model = GPT(GPTConfig(**fields)).to(device)
-    return cfg, model.train(), resumed
+    return cfg, model.train(), resumed, vocab
 
 
 def main():
@@ -362,10 +377,10 @@ def main():
         raise UserError(f"{cfg.data_dir} has a vocabulary of {train.vocab_size}, vocab_size is {cfg.vocab_size}; leave it out")
     if val and val.vocab != train.vocab:
         raise UserError(f"{cfg.data_dir}: {cfg.val_split} and {cfg.train_split} have different vocabularies; prepare both with --compact_vocab")
-    if cfg.batch_size < runtime.world_size():
-        raise UserError(f"batch_size {cfg.batch_size} is the global batch and must have a sequence for each of {runtime.world_size()} ranks")
     cfg = dataclasses.replace(cfg, vocab_size=train.vocab_size)
-    cfg, model, resumed = start_model(cfg, device, train.digest, train.vocab)
+    cfg, model, resumed, vocab = start_model(cfg, device, train.digest, train.vocab)
+    if vocab != train.vocab:
+        raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir} has")
 
     def micro_batches(tokens, step, n):
         x, y = tokens.batch(cfg.seed, step, n, cfg.block_size, cfg.data_order)

@@ -1,6 +1,5 @@
 # Real text on a laptop: 13.6 M parameters, most of them in the two embeddings; half an hour on two cores.
 data_dir = "data/books"
-val_split = "test"
 out_dir = "out/laptop"
 block_size = 256
 n_layer = 4

@@ -5,7 +5,7 @@ import pytest
 import torch
 from conftest import TYPES, tiny_model
 
-from model import ATTENTION, GPT, GPTConfig, KVCache, mean_log_n, rope_tables
+from model import ATTENTION, GPT, GPTConfig, KVCache, rope_tables
 
 PAPER = 162_148_608
 
@@ -119,13 +119,24 @@ def test_pn_of_ones_is_softmax():
 
 
 def test_swap_has_mean_scale_one():
-    assert abs(1 / mean_log_n(1024) - 0.168) < 5e-4
     model = tiny_model("softmax")
     model.swap_attention("ssmax")
-    scale = torch.stack([b.attn.s[:, None] * model.f(torch.arange(32)) for b in model.blocks])
+    scale = torch.stack([b.attn.s[:, None] * model.f(torch.arange(1, 33)) for b in model.blocks])
     assert torch.allclose(scale.mean(-1), torch.ones(2, 2), atol=1e-6)
     with pytest.raises(ValueError, match="only softmax"):
         model.swap_attention("pn")
+    wide = tiny_model("softmax", block_size=1024)
+    wide.swap_attention("ssmax")
+    assert torch.allclose(wide.blocks[0].attn.s, torch.tensor(0.168471))  # 1024 / log 1024!, the paper's 0.168
+
+
+def test_a_seventh_variant_is_one_line(monkeypatch):
+    monkeypatch.setitem(ATTENTION, "sqrt", (lambda n, model: n.float().sqrt(), 1.0, 0.0, ("s",)))
+    model, idx = tiny_model("sqrt"), torch.randint(61, (1, 40))
+    assert model(idx, idx)[1].isfinite() and set(dict(model.blocks[0].attn.named_parameters(recurse=False))) == {"s"}
+    swapped = tiny_model("softmax")
+    swapped.swap_attention("sqrt")
+    assert torch.allclose(swapped.blocks[0].attn.s, 1 / torch.arange(1, 33).float().sqrt().mean())
 
 
 @pytest.mark.parametrize("attention_type", [t for t in TYPES if t != "softmax"])
