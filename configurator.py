@@ -109,6 +109,7 @@ def describe(cls):
     lines = [(program.__doc__ or "").strip(), "", "Settings (--key=value, or assignments in a config file):"]
     notes = comments(cls)
     for name, field in fields(cls).items():
-        head = f"  --{name}={field.default if field.default != () else ''}"
+        default = field.default.replace("\n", "\\n") if type(field.default) is str else field.default
+        head = f"  --{name}={default if default != () else ''}"
         lines += textwrap.wrap(notes.get(name, ""), 120, initial_indent=f"{head:<34} ", subsequent_indent=" " * 35) or [head]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ dry_run=0
 [ $# = 0 ] || { echo "usage: bash runs/paper.sh [--dry_run]" >&2; exit 2; }
 
 GPUS=${GPUS:-1}
+VARIANTS=${VARIANTS:-a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias e_swap_after f_swap_during pn}  # (e) needs (a)
 OUT=${OUT:-out/paper}
 CORPUS=${CORPUS:---hf=slimpajama --name=slimpajama --data_dir=data}  # what prepare.py reads and where it goes
 SPLITS=${SPLITS:-train --val_fraction=0.00001;test}                  # the splits to make of it
@@ -40,13 +41,15 @@ while IFS= read -r split; do run "${python[@]}" prepare.py $CORPUS --split=$spli
 run "${python[@]}" prepare.py --squad $SQUAD
 
 echo "== pretraining"
-for name in a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias pn; do
-    run "${launch[@]}" train.py config/$name.py --data_dir=$DATA --out_dir=$OUT/$name $TRAIN
+for name in $VARIANTS; do
+    more=$TRAIN
+    [ $name = f_swap_during ] && more="$TRAIN $SWITCH"
+    [ $name = e_swap_after ] && more="--init_from=$OUT/a_softmax/ckpt.pt --eval_interval=0"
+    run "${launch[@]}" train.py config/$name.py --data_dir=$DATA --out_dir=$OUT/$name $more
 done
-run "${launch[@]}" train.py config/f_swap_during.py --data_dir=$DATA --out_dir=$OUT/f_swap_during $TRAIN $SWITCH
-run "${python[@]}" train.py config/e_swap_after.py --data_dir=$DATA --init_from=$OUT/a_softmax/ckpt.pt --out_dir=$OUT/e_swap_after --eval_interval=0
 
-variants=(a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias e_swap_after f_swap_during)
+variants=()  # p_n is not defined beyond the training length: it has its figure, and no evaluation
+for name in $VARIANTS; do [ $name = pn ] || variants+=($name); done
 echo "== fine-tuning on SQuAD 2.0"
 for name in "${variants[@]}"; do
     run "${launch[@]}" sft.py --data_dir=$QUESTIONS --init_from=$OUT/$name/ckpt.pt --out_dir=$OUT/sft/$name $SFT
