@@ -111,5 +111,8 @@ def describe(cls):
     for name, field in fields(cls).items():
         default = field.default.replace("\n", "\\n") if type(field.default) is str else field.default
         head = f"  --{name}={default if default != () else ''}"
-        lines += textwrap.wrap(notes.get(name, ""), 120, initial_indent=f"{head:<34} ", subsequent_indent=" " * 35) or [head]
+        note = textwrap.wrap(notes.get(name, ""), 85) or [""]
+        if len(head) > 34:
+            lines, head = [*lines, head], ""
+        lines += [f"{head:<34} {note[0]}", *(" " * 35 + line for line in note[1:])]
     return "\n".join(lines)

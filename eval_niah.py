@@ -43,6 +43,7 @@ class NiahConfig:
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
     question: str = "What is the special magic {city} number?"  # what is asked, with --prompt=sft
     prompt: str = "sft"  # sft: the question in sft.py's format; completion: the needle up to the number
+    qa_format: str = QA_FORMAT  # with --prompt=sft: that of sft.py
     number_format: tuple = (7,)  # digits a group; (2, 2, 2, 1) writes 81 06 42 2
     cities: str = ""  # a file with a city a line; empty: a list of our own
     n_needles: int = 0  # needles of other cities in the haystack as well
@@ -62,6 +63,8 @@ class NiahConfig:
             raise ValueError(f"prompt must be sft or completion, not {self.prompt!r}")
         if "{city}" not in self.needle or "{number}" not in self.needle or "{city}" not in self.question:
             raise ValueError("needle must contain {city} and {number}, question {city}")
+        if not all(part in self.qa_format for part in ("{context}", "{question}", "{answer}")):
+            raise ValueError("qa_format needs {context}, {question} and {answer}")
         whole = (*self.context_sizes, *self.number_format, self.trial_size, self.n_samples)
         if not all(type(n) is int and n > 0 for n in whole) or not self.context_sizes or not self.number_format:
             raise ValueError("context_sizes, number_format, trial_size and n_samples must be positive whole numbers")
@@ -156,13 +159,12 @@ class Sampler:
         city, number = city or drawn, number or numbers[0]
         depth = rng.uniform(0, 100) if depth is None else depth
         head, tail = self.needle(city, number)
+        lead, end = [], head
         if cfg.prompt == "sft":
-            end = QA_FORMAT.partition("{context}")[2].partition("{answer}")[0]
-            end = self.encode(end.format(question=cfg.question.format(city=city)).rstrip(" "))
-        else:
-            end = head
+            before, _, after = cfg.qa_format.partition("{answer}")[0].rstrip(" ").format(context="\0", question=cfg.question.format(city=city)).partition("\0")
+            lead, end = self.encode(before), self.encode(after)
         distractors = [sum(self.needle(c, n), []) for c, n in zip(others, numbers[1:])]
-        room = size - len(head) - len(tail) - len(end) - sum(map(len, distractors))
+        room = size - len(lead) - len(head) - len(tail) - len(end) - sum(map(len, distractors))
         if room < 1:
             raise UserError(f"a context of {size} tokens is too small for needle and prompt; take at least {size - room + 1}")
         hay = self.hay.window(rng, room)
@@ -170,9 +172,9 @@ class Sampler:
             hay[0] = end_of_text(self.vocab)
         for d in distractors:
             self.insert(hay, d, rng.uniform(0, 100))
-        at = self.insert(hay, head + tail, depth)
+        at = self.insert(hay, head + tail, depth) + len(lead)
         # a needle cannot split a distractor apart: snapped places are ends of sentences
-        return {"size": size, "depth": depth, "i": i, "city": city, "number": number, "prompt": hay + end,
+        return {"size": size, "depth": depth, "i": i, "city": city, "number": number, "prompt": lead + hay + end,
                 "span": (at + len(head), at + len(head) + len(tail))}
 
 

@@ -114,10 +114,10 @@ def table(results):
     """Mean loss at multiples of the training length: over the tenth of the positions before it."""
     block = next(iter(results.values()))["model_config"]["block_size"]
     length = len(next(iter(results.values()))["mean"])
-    ends = [n for n in (round(m * block) for m in MULTIPLES) if n <= length] or [length]
+    ends = [n for n in (round(m * block) for m in MULTIPLES) if n < 0.95 * length] + [length]
     width = max(len(name) for name in results) + 2
     print0(f"{'loss (nats) before position':<{width}}" + "".join(f"{n:>16,}" for n in ends))
-    print0(f"{'':<{width}}" + "".join(f"{f'{n / block:g}x':>16}" for n in ends))
+    print0(f"{'':<{width}}" + "".join(f"{f'{n / block:.3g}x':>16}" for n in ends))
     for name, result in results.items():
         cells = []
         for n in ends:

@@ -95,6 +95,12 @@ def read_log(path):
         raise UserError(f"{path} is not a log of train.py ({type(e).__name__}: {e})") from e
 
 
+def read_logs(inputs):
+    """[(path, log)] of all runs; fine-tuning, whose loss is a sum over answers, only where there is no pretraining."""
+    logs = [(path, read_log(path)) for path in find(inputs, "log.jsonl")]
+    return [pl for pl in logs if "epochs" not in pl[1][0]["config"]] or logs
+
+
 def labels(axis, **kwargs):
     """A legend with every variant once, however many seeds it has."""
     handles, names = axis.get_legend_handles_labels()
@@ -169,7 +175,7 @@ def smooth(y, window):
 
 def learning_curves(inputs):
     """Fig. 4 with the paired difference to (a) below. Prints the losses side by side."""
-    runs = [(path, *read_log(path)[:3]) for path in find(inputs, "log.jsonl")]
+    runs = [(path, *log[:3]) for path, log in read_logs(inputs)]
     for path, _, _, val in (r for r in runs if not r[2]):
         print(f"{path}: no updates, left out" + (f" (validation loss {list(val.values())[-1]:.4f})" if val else ""))
     runs = [r for r in runs if r[2]]
@@ -222,7 +228,7 @@ def posloss(inputs):
         axis.plot(x, y, color=VARIANTS[v][1], label=VARIANTS[v][0], linewidth=1.2)
         axis.fill_between(x, y - band, y + band, color=VARIANTS[v][1], alpha=0.2, linewidth=0)
     axis.axvline(block, color="grey", linestyle=":", linewidth=1)
-    axis.annotate(f"training length {block:,}", (block, axis.get_ylim()[1]), rotation=90, va="top", ha="right", fontsize=7, color="grey")
+    axis.annotate(f" trained at {block:,}", (block, axis.get_ylim()[0]), va="bottom", fontsize=7, color="grey")
     axis.set(xlabel="position (tokens)", ylabel="test loss (nats a token)")
     labels(axis, fontsize=8)
     return figure
@@ -298,7 +304,7 @@ def top_scores(inputs):
 
 def learned_s(inputs):
     """The learned s by layer and head at the end of each run."""
-    runs = sorted(((variant(h["config"]), s[-1]["s"], h) for h, _, _, s in map(read_log, find(inputs, "log.jsonl")) if s), key=order)
+    runs = sorted(((variant(h["config"]), s[-1]["s"], h) for _, (h, _, _, s) in read_logs(inputs) if s), key=order)
     if not runs:
         return None
     figure, axis = plt.subplots()

@@ -25,6 +25,9 @@ def launch(main):
         main()
     except UserError as e:
         end(str(e), e.status)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as e:  # no space, no permission, no such file
         if e.strerror is None:
             raise

@@ -38,7 +38,7 @@ class SFTConfig(TrainConfig):
     learning_rate: float = 2e-5  # after the warm-up
     decay: str = "cosine"  # to min_lr at the end
     beta2: float = 0.999  # AdamW
-    weight_decay: float = 0.0  # none
+    weight_decay: float = 0.0  # the paper decays nothing here
     eval_interval: int = 500  # updates between validation losses (and at start and end); 0: never
     save_interval: int = 500  # updates between checkpoints
     loss_chunk: int = 4096  # rows of logits that exist at once; this way only answer tokens have logits

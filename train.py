@@ -329,7 +329,7 @@ def variant(cfg, init):
     if cfg.variant:
         return cfg.variant
     if init and init["model_config"]["attention_type"] == cfg.attention_type:
-        return init["config"]["variant"]
+        return init["config"].get("variant", "")
     if init and cfg.attention_type == "ssmax":
         return "e"
     return "f" if cfg.switch_iter else letters.get(cfg.attention_type, cfg.attention_type)
