@@ -91,6 +91,12 @@ def fingerprint(path):
         return f.read(16).decode(errors="replace")
 
 
+def check_length(model, tokens):
+    """UserError where the model is to see more tokens than its attention is defined for: p_n ends at the training length."""
+    if model.config.attention_type == "pn" and tokens > model.config.block_size:
+        raise UserError(f"p_n is learned for {model.config.block_size} positions and undefined for {tokens}; ask for fewer tokens")
+
+
 def load_model(path, device="cpu", attention_type="", rope_theta=0.0, swap_scale=1.0, state=None):
     """
     (model in eval mode on `device`, checkpoint dict without the optimizer), from any checkpoint.

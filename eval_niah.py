@@ -210,40 +210,25 @@ def answer(cfg, model, sampler, batch, device):
     for sample, ids, heads in zip(batch, generated, scores):
         text = decode(ids, sampler.vocab)
         record = {k: sample[k] for k in ("size", "depth", "i", "city", "number")}
-        record.update(text=text, **score(sample["number"], text, cfg.number_format))
+        record.update(seed=cfg.seed, text=text, **score(sample["number"], text, cfg.number_format))
         if heads:
             record.update(scores=[[round(x, 5) for x in layer] for layer in heads], top=round(max(map(max, heads)), 5))
         records.append(record)
     return records
 
 
-def continue_samples(path, settings):
-    """The sample lines that an earlier run of the same settings left in `path`; makes the file, cut to whole lines."""
-    records = []
-    if path.exists():
-        lines = path.read_text().splitlines(keepends=True)
-        try:
-            header, *records = [json.loads(line) for line in lines if line.endswith("\n")]
-            differs = [k for k in settings if header["settings"].get(k) != json.loads(json.dumps(settings[k]))]
-            assert all({"size", "depth", "i", "exact"} <= set(r) for r in records)
-        except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as e:
-            raise UserError(f"{path} is not a result of this program ({runtime.describe(e)}); move it away or choose another --tag") from e
-        if differs:
-            raise UserError(f"{path} holds another evaluation (its {', '.join(differs)} differ); choose another --tag, or delete it")
-    if runtime.rank() == 0:
-        with runtime.atomic_write(path, "w") as f:
-            f.writelines(json.dumps(r) + "\n" for r in [{"settings": settings}, *records])
-    return records
-
-
 def measure(cfg, path, device):
     """Ask one checkpoint everything -> (settings, model config, records)."""
     model, state = checkpoint.load_model(path, device, cfg.attention_type, cfg.rope_theta, cfg.swap_scale)
+    checkpoint.check_length(model, cfg.trial_size if cfg.trials else max(cfg.context_sizes))
     sampler = Sampler(cfg, state["vocab"])
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in ("files", "tag", "data_dir", "micro_batch_size", "device")}
     settings.update(checkpoint=checkpoint.fingerprint(path), haystack=sampler.hay.digest, dtype=str(runtime.get_dtype(device, cfg.dtype)))
     out = Path(path).parent / f"{'needle' if cfg.trials else 'niah'}{'-' * bool(cfg.tag)}{cfg.tag}.jsonl"
-    records = continue_samples(out, settings)
+    header, *records = runtime.continue_result(out, settings) or [{"settings": settings}]
+    if runtime.rank() == 0:  # cut to whole lines, to go on behind them
+        with runtime.atomic_write(out, "w") as f:
+            f.writelines(json.dumps(r) + "\n" for r in [header, *records])
     done = {(r["size"], r["i"]) if cfg.trials else (r["size"], r["depth"], r["i"]) for r in records}
     if cfg.trials:  # number -1 is the paper's example
         number = ("8106422" * 9)[:sum(cfg.number_format)]

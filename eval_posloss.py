@@ -63,6 +63,7 @@ def measure(cfg, path, tokens, device):
     """The result for one checkpoint, as a dict; partial results are kept in its file."""
     out = Path(path).parent / f"posloss{'-' * bool(cfg.tag)}{cfg.tag}.json"
     model, state = checkpoint.load_model(path, device, cfg.attention_type, cfg.rope_theta, cfg.swap_scale)
+    checkpoint.check_length(model, cfg.seq_len)
     if state["vocab"] != tokens.vocab:
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
     settings = {k: v for k, v in dataclasses.asdict(cfg).items()

@@ -186,15 +186,19 @@ def write_json(path, content):
 
 
 def continue_result(path, settings):
-    """The content of a result file of the same settings, finished or not; None if there is none. UserError if it has other settings."""
+    """
+    What an earlier run left in a result file, finished or not: the list of the JSON lines of a .jsonl (a torn last line is left out), the
+    object in a .json, None if there is no file. UserError if it was made with other settings, or by something else.
+    """
     path = Path(path)
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text())
-        theirs = content["settings"]
+        text = path.read_text()
+        content = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")] if path.suffix == ".jsonl" else json.loads(text)
+        theirs = (content[0] if path.suffix == ".jsonl" else content)["settings"]
         differs = [k for k in settings if theirs.get(k) != json.loads(json.dumps(settings[k]))]
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
         raise UserError(f"{path} is not a result of this program ({describe(e)}); move it away or choose another --tag") from e
     if differs:
         raise UserError(f"{path} holds another evaluation (its {', '.join(differs)} differ); choose another --tag, or delete it")

@@ -42,9 +42,7 @@ def main():
     vocab = state["vocab"]
     eot = data.end_of_text(vocab)
     prompt = [eot, *data.encode(cfg.prompt, vocab)]  # every document of the training data stands behind an end of text
-    room = model.config.block_size - len(prompt)
-    if model.config.attention_type == "pn" and cfg.max_new_tokens > room:
-        raise UserError(f"p_n is learned for {model.config.block_size} positions: at most --max_new_tokens={room} after this prompt")
+    checkpoint.check_length(model, len(prompt) + cfg.max_new_tokens)
     torch.manual_seed(cfg.seed)
     idx = torch.tensor([prompt] * cfg.num_samples, device=device)
     with runtime.autocast(device, cfg.dtype):

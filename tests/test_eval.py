@@ -241,6 +241,14 @@ def test_bad_input_of_the_evaluations_is_one_line(ckpts, corpus, monkeypatch, sc
     assert not [p for p in (ckpts / "a").iterdir() if p.suffix == ".json"]
 
 
+def test_pn_is_not_measured_beyond_its_training_length(ckpts, corpus, run, monkeypatch):
+    run(ckpts / "pn", "--attention_type=pn", "--max_iters=1")
+    for script in (niah, posloss):
+        with pytest.raises(UserError, match="p_n is learned for 32 positions"):
+            script(monkeypatch, ckpts / "pn/ckpt.pt", f"--data_dir={corpus}")
+    posloss(monkeypatch, ckpts / "pn/ckpt.pt", f"--data_dir={corpus}", "--seq_len=32")
+
+
 def test_a_checkpoint_of_another_vocabulary_is_refused(ckpts, corpus, tmp_path, monkeypatch):
     state = checkpoint.load(ckpts / "a/ckpt.pt")
     checkpoint.save(ckpts / "c/ckpt.pt", {**state, "vocab": state["vocab"][::-1]})
