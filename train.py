@@ -172,6 +172,19 @@ class Log:
             os.fsync(self.file.fileno())
 
 
+def print_update(record, max_iters, seconds):
+    """The line of one update; `seconds` an update takes of late."""
+    mfu = f" | MFU {record['mfu']:.1%}" if "mfu" in record else ""
+    print0("iter {iter:,}/{0:,} | loss {loss:.4f} | lr {lr:.2e} | norm {grad_norm:.2f} | {tokens_per_s:,} tokens/s".format(max_iters, **record)
+           + f"{mfu} | ETA {runtime.duration(seconds * (max_iters - record['iter']))}")
+
+
+def non_finite(done, loss, norm, ckpt_path, saved):
+    good = f"the last good checkpoint is {ckpt_path} (iter {saved:,})" if saved is not None else "there is no checkpoint yet"
+    return UserError(f"iter {done:,}: loss {loss}, gradient norm {norm}: stopped before the update; {good}. "
+                     "A lower learning_rate or a longer warm-up may help", status=1)
+
+
 def learned_scales(model):
     """{s: [layer][head], b: [layer][head]} where learned."""
     found = {}
@@ -270,9 +283,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
         norm = torch.nn.utils.get_total_norm(grads)
         loss, stops, norm = *loss.tolist(), norm.item()
         if not math.isfinite(loss + norm):
-            good = f"the last good checkpoint is {ckpt_path} (iter {saved:,})" if saved is not None else "there is no checkpoint yet"
-            raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before the update; {good}. "
-                            "A lower learning_rate or a longer warm-up may help", status=1)
+            raise non_finite(step + 1, loss, norm, ckpt_path, saved)
         if cfg.grad_clip:
             torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, torch.tensor(norm, device=device))
         optimizer.step()
@@ -281,15 +292,11 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
         done, dt = step + 1, time.perf_counter() - began
         tokens = sum(x.size for x, _ in micros) * runtime.world_size()
         ema = dt if ema is None or step == start + 1 else 0.95 * ema + 0.05 * dt  # the first update is slower than the others
-        record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm, "tokens_per_s": round(tokens / dt)}
-        mfu = ""
-        if peak:
-            record["mfu"] = model.flops_per_token(cfg.block_size) * tokens / dt / peak / runtime.world_size()
-            mfu = f" | MFU {record['mfu']:.1%}"
+        mfu = {"mfu": model.flops_per_token(cfg.block_size) * tokens / dt / peak / runtime.world_size()} if peak else {}
+        record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm, "tokens_per_s": round(tokens / dt), **mfu}
         log(record)
         if done % cfg.log_interval == 0 or done == cfg.max_iters:
-            print0(f"iter {done:,}/{cfg.max_iters:,} | loss {loss:.4f} | lr {lr:.2e} | norm {norm:.2f} | {tokens / dt:,.0f} tokens/s{mfu}"
-                   f" | ETA {runtime.duration(ema * (cfg.max_iters - done))}")
+            print_update(record, cfg.max_iters, ema)
         if cfg.eval_interval and (done % cfg.eval_interval == 0 or done == cfg.max_iters):
             validate(done)
         if stops or done % cfg.save_interval == 0 or done == cfg.max_iters:
