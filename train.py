@@ -235,7 +235,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
     stop, log = runtime.StopFlag(), Log(cfg, model, start, digest)
     peak = runtime.peak_flops(device)
 
-    def run(net, micro, denominator=1.0):
+    def run(net, micro, denominator=1.0, chunk=chunk):
         x, y = (torch.from_numpy(a).to(device, non_blocking=True) for a in micro)
         with autocast:
             return net(x, y, reduction="sum", chunk=chunk)[1] / denominator
@@ -245,7 +245,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
         micros, denominator = val_batch()
         total = torch.zeros((), device=device)
         for micro in micros:
-            total += run(model, micro, denominator)
+            total += run(model, micro, denominator, chunk or 8192)  # not compiled, so all logits at once would need more than training
         runtime.all_reduce([total])
         log({"iter": done, "val_loss": total.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {total.item():.4f}")
