@@ -300,6 +300,20 @@ def squad_file(path, n=40):
     return path
 
 
+def test_squad_comes_from_hugging_face_too(tmp_path, monkeypatch, capsys):
+    import prepare
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+    rows = [{"id": "1", "title": "t", "context": " Red it is.", "question": "Which?", "answers": {"text": ["Red", "it"], "answer_start": [1, 5]}},
+            {"id": "2", "title": "t", "context": "Red.", "question": "Who?", "answers": {"text": [], "answer_start": []}}]
+    (tmp_path / "hub").mkdir()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "hub/train-0.parquet")
+    monkeypatch.setattr(sys, "argv", ["prepare.py", "--squad", f"--hf={tmp_path}/hub", "--name=q", f"--data_dir={tmp_path}"])
+    prepare.main()
+    assert "1 of 2 questions" in capsys.readouterr().out
+    assert data.read_examples(tmp_path / "q", "train")[0] == [{"context": " Red it is.", "question": "Which?", "answer": "Red", "start": 1}]
+
+
 @pytest.fixture
 def gpt2_ckpt(tmp_path):
     model = tiny_model("softmax", vocab_size=50257, block_size=96)

@@ -97,6 +97,8 @@ def test_switch_during_training_resumes_before_at_and_after(run, tmp_path, inter
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
     assert "blocks.0.attn.b" in weights(tmp_path / "whole")
+    moments = checkpoint.load(tmp_path / "parts" / "ckpt.pt")["optimizer"]  # of six updates, three after the switch
+    assert moments["wte.weight"]["step"] == 6 and moments["blocks.0.attn.s"]["step"] == 3
 
 
 def test_switch_keeps_moments_and_gives_s_fresh_ones():
