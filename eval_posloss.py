@@ -37,16 +37,16 @@ class PosLossConfig:
     seed: int = 1337  # of the windows: the same for every checkpoint
     tag: str = ""  # the result is posloss-<tag>.json
     micro_batch_size: int = 0  # windows at once; 0: as many as fit
-    loss_chunk: int = 2048  # rows of logits that exist at once
+    loss_chunk: int = 0  # rows of logits that exist at once; 0: what suits the device
     save_seconds: int = 60  # between partial results
     device: str = "auto"  # auto, cuda, cpu, mps
     dtype: str = "auto"  # auto, bfloat16, float32
 
     def __post_init__(self):
-        if min(self.seq_len, self.n_seqs, self.loss_chunk) < 1:
-            raise ValueError("seq_len, n_seqs and loss_chunk must be positive")
-        if min(self.micro_batch_size, self.save_seconds, self.rope_theta, self.seed) < 0:
-            raise ValueError("micro_batch_size, save_seconds, rope_theta and seed must not be negative")
+        if min(self.seq_len, self.n_seqs) < 1:
+            raise ValueError("seq_len and n_seqs must be positive")
+        if min(self.micro_batch_size, self.loss_chunk, self.save_seconds, self.rope_theta, self.seed) < 0:
+            raise ValueError("micro_batch_size, loss_chunk, save_seconds, rope_theta and seed must not be negative")
 
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20)  # of the training length, in the table
@@ -75,6 +75,7 @@ def measure(cfg, path, tokens, device):
     done, sums = result["done"], torch.tensor(result["sums"], dtype=torch.float64, device=device)
     starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)
     size = cfg.micro_batch_size or max(1, (2**17 if device.type == "cuda" else 2**13) // cfg.seq_len)
+    chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
     began = saved = time.perf_counter()
     first = done
     while done < cfg.n_seqs:
@@ -85,7 +86,7 @@ def measure(cfg, path, tokens, device):
             window = torch.from_numpy(tokens.read(mine, cfg.seq_len + 1)).to(device)
             try:
                 with runtime.autocast(device, cfg.dtype):
-                    turn += loss_sums(model, window, cfg.loss_chunk)
+                    turn += loss_sums(model, window, chunk)
             except torch.OutOfMemoryError:
                 if size == 1 or runtime.world_size() > 1:
                     raise

@@ -231,7 +231,8 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
     optimizer = make_optimizer(cfg, model, resumed["optimizer"] if resumed else None)
     if resumed:
         resumed["optimizer"] = None  # a copy of the moments on the CPU is not needed any more
-    chunk = cfg.loss_chunk or (0 if device.type == "cuda" else max(128, 2**23 // cfg.vocab_size))
+    bounded = cfg.loss_chunk or runtime.logits_at_once(device, cfg.vocab_size)
+    chunk = cfg.loss_chunk if device.type == "cuda" else bounded  # a GPU is fastest with all logits at once, compiled
     stop, log = runtime.StopFlag(), Log(cfg, model, start, digest)
     peak = runtime.peak_flops(device)
 
@@ -245,7 +246,7 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
         micros, denominator = val_batch()
         total = torch.zeros((), device=device)
         for micro in micros:
-            total += run(model, micro, denominator, chunk or 8192)  # not compiled, so all logits at once would need more than training
+            total += run(model, micro, denominator, bounded)  # not compiled, so all logits at once would need more than training
         runtime.all_reduce([total])
         log({"iter": done, "val_loss": total.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {total.item():.4f}")
