@@ -6,7 +6,7 @@ Draw the paper's figures from result files alone, beside the results or in --out
     python plot.py table out/                                    loss and retrieval in numbers
 
 fading (Fig. 1) and z_max (Fig. 3) are analytic; p_n (Fig. 2), learning_curves (Fig. 4, with the paired difference to softmax),
-posloss (Fig. 5), niah (Fig. 6), needle_scores (Fig. 7), top_scores (Fig. 8), learned_s.
+posloss (Fig. 5), niah (Fig. 6), needle_scores (Fig. 7), top_scores (Fig. 8), learned_s; cost is bench.py's.
 """
 import json
 from dataclasses import dataclass
@@ -319,6 +319,29 @@ def learned_s(inputs):
     return figure
 
 
+def cost(inputs):
+    """Tokens/s and memory of training and evaluation against context and width, from `bench.py growth`."""
+    try:
+        found = [c for c in (json.loads(p.read_text()) for p in find(inputs, "bench-*.json")) if "growth" in c]
+    except (ValueError, TypeError) as e:
+        raise UserError(f"a bench-*.json there is not a result of bench.py ({e})") from e
+    if not found:
+        return None
+    figure, axes = plt.subplots(2, 2, figsize=(7, 5), sharex="col")
+    for column, (axis, label) in enumerate((("context", "context (tokens)"), ("width", "width (n_embd), context 256"))):
+        for what, marker in (("training", "o"), ("evaluation", "s")):
+            points = sorted((p for p in found[0]["growth"] if (p["axis"], p["what"]) == (axis, what)), key=lambda p: p["value"])
+            values = [p["value"] for p in points]
+            axes[0, column].loglog(values, [p["tokens_per_s"] for p in points], marker + "-", markersize=4, label=what)
+            axes[1, column].loglog(values, [p["peak_mib"] / 1024 for p in points], marker + "-", markersize=4)
+        axes[1, column].set(xlabel=label, xticks=values, xticklabels=[f"{v:,}" for v in values])
+        axes[1, column].minorticks_off()
+    axes[0, 0].set(ylabel="tokens/s", title=found[0]["machine"]["growth"]["device"], ylim=(10, None))
+    axes[1, 0].set(ylabel="peak memory (GiB)")
+    axes[0, 0].legend()
+    return figure
+
+
 def table(inputs):
     """Print loss by position and retrieval by context size, one line a variant."""
     for pattern, key, title in (("posloss*.json", "mean", "loss (nats), mean of the tenth before"), ("niah*.json", "cells", "needle, all digits right"),
@@ -344,7 +367,7 @@ def table(inputs):
         print(f"top needle score at {r['settings']['trial_size']:,} tokens, median of {len(r['trials'])} trials: {VARIANTS[v][0]} {tops:.2f}")
 
 
-FIGURES = {f.__name__: f for f in (fading, p_n, z_max, learning_curves, posloss, niah, needle_scores, top_scores, learned_s)}
+FIGURES = {f.__name__: f for f in (fading, p_n, z_max, learning_curves, posloss, niah, needle_scores, top_scores, learned_s, cost)}
 
 
 def main():
