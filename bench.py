@@ -291,7 +291,7 @@ def bench_growth(cfg, device, sizes):
         rows = max(1, 4096 // T)
         candidates = {"training": (our_training, dict(batch=rows, block_size=T, compile=device.type == "cuda", **changes)),
                       "evaluation": (losses, dict(plain=False, windows=rows, seq_len=T, **changes))}
-        for what, r in compare(cfg, device, candidates, cfg.rounds or 3, warm_up=1 + 2 * (device.type == "cuda")).items():
+        for what, r in compare(cfg, device, candidates, cfg.rounds or 3, warm_up=2 + (device.type == "cuda")).items():
             points.append({"axis": axis, "value": value, "what": what, "tokens": rows * T, "peak_mib": r["peak_mib"],
                            "tokens_per_s": round(rows * T / statistics.median(r["seconds"]))})
             print(f"{axis} {value:>6,} | {what:<10} | {points[-1]['tokens_per_s']:>10,} tokens/s | {r['peak_mib']:>7,} MiB", flush=True)

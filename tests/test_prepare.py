@@ -71,6 +71,11 @@ def test_a_mixture_of_formats_keeps_the_order(tmp_path, write):
     assert ids(tmp_path) == expected([*TEXTS, TEXTS[1]])
 
 
+def test_a_lone_surrogate_is_encoded_as_tiktoken_does(tmp_path, write):
+    go(tmp_path, write("a.jsonl", jsonl(["a\ud800b", "fine"])))
+    assert ids(tmp_path) == expected(["a\ud800b", "fine"])
+
+
 def test_long_txt_is_cut_where_no_token_reaches_across(tmp_path, write, monkeypatch):
     monkeypatch.setattr(prepare, "PIECE", 64)
     text = ("It's 12 o'clock...\n\n\n   Tabs\t\tand \u2003 \u00a0\n wide spaces;  größer 東京\r\n'll we've " * 40) + "end\n"
