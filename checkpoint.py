@@ -61,7 +61,7 @@ def save(path, state):
 def load(path):
     """The dict at `path`, on the CPU. Anything but an intact file is a UserError, which names the checkpoint before if there is one."""
     path = Path(path)
-    older = f"; the one before is {previous(path)}" if previous(path).exists() else ""
+    older = f"; the one before is {previous(path)}" if path.name and previous(path).exists() else ""
     if not path.is_file():
         raise UserError(f"no checkpoint {path}; train one first, or name another{older}")
     tail = len(MARK) + 64

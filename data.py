@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime import UserError, rank, world_size
+from runtime import UserError, rank, unsealed, world_size
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
 QA_FORMAT = "{context}\n\nQuestion: {question}\nAnswer: {answer}"  # of fine-tuning and of the needle's prompt; the paper does not say
@@ -139,7 +139,7 @@ def manifests(folder, split):
 def read_manifest(path):
     """Parse and check one manifest. File names in it must be plain names: a manifest reads nothing outside its folder."""
     try:
-        m = json.loads(Path(path).read_text(encoding="utf-8"))
+        m = unsealed(json.loads(Path(path).read_text(encoding="utf-8")))
         shards = [s for split in m["splits"].values() for s in split["shards"]]
         vocab, (i, n) = m["vocab"], m["slice"]
         good = (m["tokenizer"] == "gpt2" and m["dtype"] == "uint16" and type(m["complete"]) is bool and 1 <= i <= n and "source" in m
@@ -178,7 +178,7 @@ def check_shards(paths, shards):
 
 
 # -----------------------------------------------------------------------------
-# question answering: data/<name>/<split>.squad.jsonl, written by prepare.py --squad
+# question answering: data/<name>/<split>.squad.jsonl, written by prepare.py --squad; its last line is the SHA-256 of the others
 
 
 def read_examples(folder, split):
@@ -186,12 +186,14 @@ def read_examples(folder, split):
     path = Path(folder) / f"{split}.squad.jsonl"
     try:
         raw = path.read_bytes()
-        examples = [json.loads(line) for line in raw.splitlines()]
+        *lines, last = raw.splitlines(keepends=True)
+        assert json.loads(last)["sha256"] == hashlib.sha256(b"".join(lines)).hexdigest()
+        examples = [json.loads(line) for line in lines]
         assert examples and all(e["context"][e["start"]:].startswith(e["answer"]) and e["question"] for e in examples)
     except FileNotFoundError:
         raise UserError(f"no {path}; make it with: python prepare.py --squad FILE.json --name={path.parent.name} --split={split}") from None
     except (ValueError, KeyError, TypeError, AssertionError) as e:
-        raise UserError(f"{path} is damaged or not written by prepare.py --squad ({type(e).__name__}); prepare it again") from e
+        raise UserError(f"{path} was changed, or not written by prepare.py --squad ({type(e).__name__}); prepare it again") from e
     return examples, hashlib.sha256(raw).hexdigest()[:16]
 
 

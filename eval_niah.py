@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 import checkpoint
 import runtime
@@ -228,7 +227,7 @@ def measure(cfg, path, device):
     header, *records = runtime.continue_result(out, settings) or [{"settings": settings}]
     if runtime.rank() == 0:  # cut to whole lines, to go on behind them
         with runtime.atomic_write(out, "w") as f:
-            f.writelines(json.dumps(r) + "\n" for r in [header, *records])
+            f.writelines(json.dumps(runtime.sealed(r)) + "\n" for r in [header, *records])
     done = {(r["size"], r["i"]) if cfg.trials else (r["size"], r["depth"], r["i"]) for r in records}
     if cfg.trials:  # number -1 is the paper's example
         number = ("8106422" * 9)[:sum(cfg.number_format)]
@@ -253,15 +252,12 @@ def measure(cfg, path, device):
                 raise
             budget //= 2
             continue
-        if ranks > 1:
-            gathered = [None] * ranks
-            dist.all_gather_object(gathered, new)
-            new = sum(gathered, [])
+        new = runtime.all_gather(new)
         jobs = jobs[len(turn):]
         records += new
         if runtime.rank() == 0:
-            with open(out, "a") as f:
-                f.writelines(json.dumps(r) + "\n" for r in new)
+            with runtime.writing(out), open(out, "a") as f:
+                f.writelines(json.dumps(runtime.sealed(r)) + "\n" for r in new)
         elapsed = time.perf_counter() - began
         if elapsed - shown > 2 or not jobs:
             shown, asked = elapsed, total - len(jobs)

@@ -51,6 +51,8 @@ class GPTConfig:
             raise ValueError("rope_theta, init_std and norm_eps must be positive")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
             raise ValueError(f"n_embd / n_head must be an even whole number (RoPE turns pairs), not {self.n_embd}/{self.n_head}")
+        if self.n_embd * (2 * self.vocab_size + self.n_layer * (4 * self.n_embd + 3 * self.n_inner)) + self.block_size > 10**12:
+            raise ValueError("a model of more than 10^12 parameters; n_layer, n_embd, n_inner, vocab_size or block_size is too large")
 
 
 def rope_tables(positions, head_size, theta):
@@ -161,7 +163,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, targets, chunk, grad):
         V = ctx.V = len(weight)
-        w = F.pad(weight.to(x.dtype), (0, 0, 0, -V % 64))  # aligned rows of logits; softmax and losses never see the padding
+        w = x.new_zeros(V + -V % 64, x.size(1))  # aligned rows of logits; softmax and losses never see the padding
+        w[:V] = weight
         losses = torch.empty(len(x), device=x.device)
         logits = x.new_empty(min(chunk, len(x)), len(w))
         dx, dw = (torch.empty_like(x), x.new_zeros(w.T.shape, dtype=torch.float32)) if grad else (None, None)

@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
 
 from configurator import configure  # noqa: E402
-from runtime import UserError, launch  # noqa: E402
+from runtime import UserError, describe, launch, unsealed  # noqa: E402
 
 # One colour a variant, everywhere; colour-blind safe (Okabe and Ito).
 VARIANTS = {
@@ -72,7 +72,7 @@ def read_results(inputs, pattern, key):
     results = []
     for path in find(inputs, pattern):
         try:
-            content = json.loads(path.read_text())
+            content = unsealed(json.loads(path.read_text()))
             if key in content:
                 results.append((variant(content["config"], content["settings"]), content))
         except (ValueError, KeyError, TypeError, AttributeError) as e:
@@ -367,6 +367,14 @@ def table(inputs):
         print(f"top needle score at {r['settings']['trial_size']:,} tokens, median of {len(r['trials'])} trials: {VARIANTS[v][0]} {tops:.2f}")
 
 
+def checked(draw, inputs):
+    """draw(inputs), where a result that has what no program of ours writes is the user's mistake."""
+    try:
+        return draw(inputs)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as e:
+        raise UserError(f"{draw.__name__}: a result there is not as its program writes it ({describe(e)}); move it away") from e
+
+
 FIGURES = {f.__name__: f for f in (fading, p_n, z_max, learning_curves, posloss, niah, needle_scores, top_scores, learned_s, cost)}
 
 
@@ -379,12 +387,12 @@ def main():
     if missing:
         raise UserError(f"{missing}: no such file or folder")
     if name == "table":
-        return table(inputs)
+        return checked(table, inputs)
     folder = Path(cfg.out or next((p for p in inputs if Path(p).is_dir()), "out"))
     folder.mkdir(parents=True, exist_ok=True)
     drawn = 0
     for f in FIGURES.values() if name == "all" else [FIGURES[name]]:
-        figure = f(inputs)
+        figure = checked(f, inputs)
         if figure is not None:
             out = folder / f"{f.__name__}.{cfg.format}"
             figure.savefig(out)

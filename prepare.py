@@ -14,11 +14,11 @@ import gzip
 import hashlib
 import itertools
 import json
+import multiprocessing
 import os
 import re
 import sys
 import threading
-import time
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -32,7 +32,7 @@ import numpy as np
 import almanac
 from configurator import configure
 from data import GPT2_EOT, GPT2_VOCAB, check_shards, gpt2_encoding, read_manifest
-from runtime import UserError, atomic_write, describe, launch
+from runtime import UserError, atomic_write, describe, launch, sealed
 
 PRESETS = {  # Hugging Face name and revision; the paper's cerebras/SlimPajama-627B has left the hub
     "slimpajama": ("gmongaras/SlimPajama-627B_Reupload", "c34c22dbb10ae6b264a2f357a909d1a537141b36"),
@@ -310,11 +310,10 @@ def batches(pieces, meter):
         yield batch, meter.done
 
 
-def end_with(parent):
+def end_with_parent():
     """A worker whose parent was killed would wait for work for ever."""
     def watch():
-        while os.getppid() == parent:
-            time.sleep(1)
+        multiprocessing.parent_process().join()
         os._exit(1)
     threading.Thread(target=watch, daemon=True).start()
 
@@ -322,7 +321,7 @@ def end_with(parent):
 def encoded(pieces, cfg, meter):
     """Yield (pieces, bytes read, encode_batch's result) in the order of the input, with `num_proc` processes at work and few in flight."""
     workers = cfg.num_proc or os.cpu_count()
-    with ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),)) if workers > 1 else nullcontext() as pool:
+    with ProcessPoolExecutor(workers, initializer=end_with_parent) if workers > 1 else nullcontext() as pool:
         flying = deque()
         for batch, done in batches(pieces, meter):
             if pool is None:
@@ -451,7 +450,7 @@ def prepare(cfg):
         open_shards.clear()
         manifest.update(complete=complete, pieces=position, documents=documents, skipped=skipped, vocab=renumber and renumber.vocab)
         with atomic_write(path, "w") as f:
-            json.dump(manifest, f, indent=1)
+            json.dump(sealed(manifest), f, indent=1)
 
     bar = tqdm(total=cfg.limit or meter.total or None, unit=" documents" if cfg.limit or not meter.total else "B", unit_scale=True,
                mininterval=0.5 if sys.stderr.isatty() else 30, smoothing=0.05, desc=f"{cfg.name}/{cfg.split}{part}")
@@ -535,7 +534,8 @@ def prepare_squad(cfg):
             raise UserError(f"no answerable question for split {split}: nothing was written")
         path = Path(cfg.data_dir) / cfg.name / f"{split}.squad.jsonl"
         with atomic_write(path, "w") as f:
-            f.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            f.write(lines + json.dumps({"sha256": hashlib.sha256(lines.encode()).hexdigest()}) + "\n")
         print(f"{path}: {len(rows):,} questions of {len(mine)} articles")
     print(f"{sum(map(len, kept.values())):,} of {total:,} questions have context, question and answer (the paper kept 86,820 of the training set)")
 

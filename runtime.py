@@ -1,6 +1,7 @@
 """What surrounds the mathematics: device and dtype, ranks, ends of a program, signals, atomic files. No model, no data."""
 import contextlib
 import ctypes
+import hashlib
 import json
 import math
 import os
@@ -33,8 +34,12 @@ def launch(main):
         if e.strerror is None:
             raise
         end(f"{e.filename or 'operating system'}: {e.strerror}", 2)
-    except torch.OutOfMemoryError as e:
-        end(f"{describe(e)} Halve --micro_batch_size (the result stays the same), or set --loss_chunk=2048.", 2)
+    except (torch.OutOfMemoryError, MemoryError) as e:
+        end(f"out of memory ({describe(e)}); ask for less at once, or for a smaller model", 2)
+    except RuntimeError as e:
+        if "can't allocate memory" not in str(e):  # what torch calls it on a CPU
+            raise
+        end(f"out of memory ({describe(e)}); ask for less at once, or for a smaller model", 2)
     except KeyboardInterrupt:
         end("interrupted", 130)
     finally:
@@ -139,14 +144,42 @@ def init_ranks(device):
     """Join the other ranks when started by torchrun. A rank that waits for a lost one fails after five minutes."""
     if "RANK" in os.environ and not dist.is_initialized():
         from datetime import timedelta
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(minutes=5))
+        # After a restart torchrun's store still holds the addresses of the lost ranks, and half of the time the new ones wait for them. The count
+        # of restarts tells them apart, but only where all ranks have one torchrun; with several machines see the README.
+        alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
+        with together():
+            store, number, count = next(dist.rendezvous("env://"))
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=dist.PrefixStore(f"attempt {attempt}", store), rank=number,
+                                    world_size=count, timeout=timedelta(minutes=5))
+
+
+@contextlib.contextmanager
+def together():
+    """What the ranks do together fails on all of them when one is lost."""
+    try:
+        yield
+    except RuntimeError as e:
+        raise UserError(f"rank {os.environ.get('RANK')}: another rank failed or was lost ({describe(e)}); its message says why, "
+                        "and the same command continues", status=1) from e
 
 
 def all_reduce(tensors):
     """Sum each tensor over all ranks, in place."""
     if dist.is_initialized():
-        for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
-            work.wait()
+        with together():
+            for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
+                work.wait()
+
+
+def all_gather(items):
+    """The lists `items` of all ranks, one after the other."""
+    if not dist.is_initialized():
+        return items
+    gathered = [None] * world_size()
+    with together():
+        dist.all_gather_object(gathered, items)
+    return sum(gathered, [])
 
 
 def print0(*args, **kwargs):
@@ -176,32 +209,53 @@ class StopFlag:
 
 
 @contextlib.contextmanager
+def writing(path):
+    """A file that cannot be written, for want of space or permission, is one line that names it."""
+    try:
+        yield
+    except OSError as e:
+        raise UserError(f"cannot write {path}: {e.strerror or e}; what was there before is untouched") from e
+
+
+@contextlib.contextmanager
 def atomic_write(path, mode="wb"):
     """Open a temporary file beside `path` that takes its name when the block ends well; a reader never sees half a file."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")  # one name: what a kill leaves behind is overwritten, not piled up
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, mode) as f:
-            yield f
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)  # the rename itself survives a power cut only when the folder is synced too
-        os.fsync(folder)
-        os.close(folder)
-    except OSError as e:
-        raise UserError(f"cannot write {path}: {e.strerror or e}; what was there before is untouched") from e
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as f:
+                yield f
+                f.flush()
+                os.fsync(f.fileno())
+            os.replace(temporary, path)
+            folder = os.open(path.parent, os.O_RDONLY)  # the rename itself survives a power cut only when the folder is synced too
+            os.fsync(folder)
+            os.close(folder)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
+def sealed(content):
+    """The dict `content` with a checksum of the rest, to stand in a JSON file: a byte that changes later will show."""
+    content = {k: v for k, v in content.items() if k != "seal"}
+    return {**content, "seal": hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]}
+
+
+def unsealed(content):
+    """What was sealed, or ValueError if it was changed since."""
+    if sealed(content)["seal"] != content["seal"]:
+        raise ValueError("it was changed after it was written, its checksum differs")
+    return {k: v for k, v in content.items() if k != "seal"}
+
+
 def write_json(path, content):
-    """Write a result file, all or nothing; rank 0 does it for all."""
+    """Write a result file, all or nothing, sealed; rank 0 does it for all."""
     if rank() == 0:
         with atomic_write(path, "w") as f:
-            json.dump(content, f)
+            json.dump(sealed(content), f)
 
 
 def continue_result(path, settings):
@@ -214,7 +268,10 @@ def continue_result(path, settings):
         return None
     try:
         text = path.read_text()
-        content = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")] if path.suffix == ".jsonl" else json.loads(text)
+        if path.suffix == ".jsonl":
+            content = [unsealed(json.loads(line)) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        else:
+            content = unsealed(json.loads(text))
         theirs = (content[0] if path.suffix == ".jsonl" else content)["settings"]
         differs = [k for k in settings if theirs.get(k) != json.loads(json.dumps(settings[k]))]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:

@@ -8,6 +8,7 @@ Pretrain a Transformer with any attention type of the paper.
 The same command again continues the run in out_dir. A config file is Python and is executed.
 """
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -147,7 +148,7 @@ class Log:
                 lines = [json.dumps(header) + "\n"]
             try:
                 f.writelines(line for line in lines if line.endswith("\n") and json.loads(line).get("iter", 0) <= start)
-            except (ValueError, AttributeError) as e:
+            except (ValueError, AttributeError, TypeError) as e:
                 raise UserError(f"{path} is not a log of this program any more ({e}); mend it, or move it away") from e
         self.file = open(path, "a")
         if cfg.wandb_log:
@@ -162,14 +163,16 @@ class Log:
 
     def __call__(self, record):
         if self.file:
-            self.file.write(json.dumps(record) + "\n")
-            self.file.flush()
+            with runtime.writing(self.file.name):
+                self.file.write(json.dumps(record) + "\n")
+                self.file.flush()
         if self.wandb:
             self.wandb.log({k: v for k, v in record.items() if not isinstance(v, list)}, step=record["iter"])
 
     def sync(self):
         if self.file:
-            os.fsync(self.file.fileno())
+            with runtime.writing(self.file.name):
+                os.fsync(self.file.fileno())
 
 
 def print_update(record, max_iters, seconds):
@@ -214,6 +217,20 @@ def compiled(cfg, model, run, micros):
         model.zero_grad(set_to_none=True)
 
 
+def advised(fit):
+    """`fit` that says, where a GPU's memory does not suffice, which micro-batch to try."""
+    @functools.wraps(fit)
+    def wrapper(cfg, *args, **kwargs):
+        try:
+            return fit(cfg, *args, **kwargs)
+        except torch.OutOfMemoryError as e:
+            half = max(1, cfg.micro_batch_size // 2)
+            raise UserError(f"out of memory ({runtime.describe(e)}); try --micro_batch_size={half}, which does not change the result, "
+                            f"then --loss_chunk=2048") from e
+    return wrapper
+
+
+@advised
 def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest=""):
     """
     The training loop, for pretraining and fine-tuning alike. Trains `model` in place and saves it in cfg.out_dir.
@@ -318,7 +335,8 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
 def find_resumable(cfg, digest):
     """The checkpoint in out_dir if it is one of this very run, None if there is none. UserError rather than overwrite another run."""
     path = Path(cfg.out_dir) / "ckpt.pt"
-    if cfg.resume == "overwrite" or not (path.exists() or checkpoint.previous(path).exists()):
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # by torchrun: then it is this run that is there
+    if cfg.resume == "overwrite" and not restarted or not (path.exists() or checkpoint.previous(path).exists()):
         return None
     state = checkpoint.load(path)
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())

@@ -1,4 +1,5 @@
 """What the tests share: a tiny prepared corpus, a tiny model, and the programs run in this process or in one of their own."""
+import json
 import os
 import subprocess
 import sys
@@ -64,3 +65,12 @@ def tiny_model(attention_type="ssmax", seed=0, **changes):
             if p.dim() == 1:
                 p += 0.4 * torch.rand_like(p)
     return model.eval()
+
+
+def squad_file(path, n=40):
+    """Official SQuAD JSON of 2n questions, half of them without an answer."""
+    paragraphs = [{"context": f"The box number {i} is red. It stands in the garden.", "qas": [
+        {"question": f"Which colour has box {i}?", "id": str(i), "answers": [{"text": "red", "answer_start": len(f"The box number {i} is ")}]},
+        {"question": "Who painted it?", "id": f"x{i}", "is_impossible": True, "answers": []}]} for i in range(n)]
+    path.write_text(json.dumps({"version": "v2.0", "data": [{"title": f"t{i}", "paragraphs": paragraphs[i::4]} for i in range(4)]}))
+    return path

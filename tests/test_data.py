@@ -7,7 +7,7 @@ import pytest
 
 import data
 from data import Tokens, shuffled
-from runtime import UserError
+from runtime import UserError, sealed
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def make(folder, shards, split="train", **changes):
                         "sha256": hashlib.sha256(raw).hexdigest()})
     manifest = {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": [1, 1], "complete": True, "source": {},
                 "splits": {split: {"shards": entries}}, **changes}
-    (folder / f"{split}.json").write_text(json.dumps(manifest))
+    (folder / f"{split}.json").write_text(json.dumps(sealed(manifest)))
     return folder
 
 
@@ -120,10 +120,10 @@ def test_unusable_manifest_is_refused(tmp_path, change, message):
 def test_slices_of_different_preparations_are_refused(tmp_path):
     folder = make(tmp_path / "c", [[1, 2, 3]], slice=[1, 2])
     manifest = json.loads((folder / "train.json").read_text())
-    (folder / "train-02of03.json").write_text(json.dumps({**manifest, "slice": [2, 3]}))
+    (folder / "train-02of03.json").write_text(json.dumps(sealed({**manifest, "slice": [2, 3]})))
     with pytest.raises(UserError, match="slices 1/2, 2/3"):
         Tokens(folder, "train")
-    (folder / "train-02of03.json").write_text(json.dumps({**manifest, "slice": [2, 2], "source": {"limit": 5}}))
+    (folder / "train-02of03.json").write_text(json.dumps(sealed({**manifest, "slice": [2, 2], "source": {"limit": 5}})))
     with pytest.raises(UserError, match="different sources"):
         Tokens(folder, "train")
 
@@ -131,8 +131,8 @@ def test_slices_of_different_preparations_are_refused(tmp_path):
 def test_manifest_reads_nothing_outside_its_folder(tmp_path):
     folder = make(tmp_path / "c", [[1, 2, 3]])
     (tmp_path / "secret.bin").write_bytes((folder / "train-0.bin").read_bytes())
-    manifest = (folder / "train.json").read_text()
-    (folder / "train.json").write_text(manifest.replace("train-0.bin", "../secret.bin"))
+    manifest = (folder / "train.json").read_text().replace("train-0.bin", "../secret.bin")
+    (folder / "train.json").write_text(json.dumps(sealed(json.loads(manifest))))
     with pytest.raises(UserError, match="not a manifest that"):
         Tokens(folder, "train")
 

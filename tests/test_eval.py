@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, program, tiny_model
+from conftest import ROOT, program, squad_file, tiny_model
 
 import checkpoint
 import data
@@ -292,14 +292,6 @@ def test_exact_match_and_f1_are_squads():
     assert sft.exact_and_f1("in Paris today", "Paris") == (0.0, 0.5) and sft.exact_and_f1("x", "y") == (0.0, 0.0)
 
 
-def squad_file(path, n=40):
-    paragraphs = [{"context": f"The box number {i} is red. It stands in the garden.", "qas": [
-        {"question": f"Which colour has box {i}?", "id": str(i), "answers": [{"text": "red", "answer_start": len(f"The box number {i} is ")}]},
-        {"question": "Who painted it?", "id": f"x{i}", "is_impossible": True, "answers": []}]} for i in range(n)]
-    path.write_text(json.dumps({"version": "v2.0", "data": [{"title": f"t{i}", "paragraphs": paragraphs[i::4]} for i in range(4)]}))
-    return path
-
-
 def test_squad_comes_from_hugging_face_too(tmp_path, monkeypatch, capsys):
     import prepare
     pyarrow = pytest.importorskip("pyarrow")
@@ -346,7 +338,7 @@ def test_sft_counts_filters_trains_resumes_and_does_not_depend_on_micro_batches(
             go("parts")
     go("parts")
     assert all(torch.equal(a, b) for a, b in zip(*(checkpoint.load(tmp_path / n / "ckpt.pt")["model"].values() for n in ("whole", "parts"))))
-    assert set(json.loads((tmp_path / "whole/squad.json").read_text())) == {"questions", "exact_match", "f1"}
+    assert set(json.loads((tmp_path / "whole/squad.json").read_text())) == {"questions", "exact_match", "f1", "seal"}
     go("e", "--attention_type=ssmax")
     state = checkpoint.load(tmp_path / "e/ckpt.pt")
     assert state["model_config"]["attention_type"] == "ssmax" and state["config"]["variant"] == "e"
