@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -354,7 +354,8 @@ class Shard:
         self.max_id = max(self.max_id, int(ids.max(initial=0)))
 
     def abandon(self):
-        self.stack.__exit__(RuntimeError, RuntimeError("abandoned"), None)
+        with suppress(UserError):  # on a full disk it cannot be closed either
+            self.stack.__exit__(RuntimeError, RuntimeError("abandoned"), None)
 
     def close(self):
         self.stack.close()
@@ -492,9 +493,9 @@ def prepare(cfg):
     except BrokenProcessPool as e:
         raise UserError("a process that encodes was killed, perhaps for lack of memory; the same command with a smaller --num_proc continues") from e
     finally:
+        bar.close()
         for shard in open_shards.values():
             shard.abandon()
-        bar.close()
     return manifest
 
 

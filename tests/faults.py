@@ -103,6 +103,7 @@ def _run(program, arguments, output, fault, max_bytes):
 
 def start(program, arguments, output, fault=None, max_bytes=0):
     """Begin `python program.py *arguments` with what it prints in the file `output`; max_bytes: of any file that it writes."""
+    Path(output).touch()  # a run killed at once has printed nothing
     reader, writer = context.Pipe(duplex=False) if max_bytes else (None, str(output))  # the limit would hold for a file of output too
     process = context.Process(target=_run, args=(program, [*map(str, arguments)], writer, fault, max_bytes))
     process.start()
@@ -183,8 +184,6 @@ class Scene:
 
 def outcome(folder):
     """Everything in a folder of results that must not depend on what happened on the way: weights bitwise, losses, bins, results."""
-    import torch
-
     import checkpoint
     found = {}
     for path in sorted(Path(folder).rglob("*")):
@@ -192,7 +191,7 @@ def outcome(folder):
         if path.name == "ckpt.pt":
             state = checkpoint.load(path)
             found[name] = {k: v.numpy().tobytes() for k, v in state["model"].items()}
-            found[name]["moments"] = [v.numpy().tobytes() for s in state["optimizer"].values() for v in s.values() if isinstance(v, torch.Tensor)]
+            found[name]["moments"] = {(n, k): v.numpy().tobytes() for n, s in state["optimizer"].items() for k, v in s.items()}
             found[name]["iter"] = state["iter"]
         elif path.name == "log.jsonl":
             records = [json.loads(line) for line in path.read_text().splitlines()]
