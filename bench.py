@@ -236,8 +236,9 @@ def row(cfg, device, what, tokens, candidates, rounds, flops=None, **settings):
         if flops and peak:
             r["mfu"] = round(flops * r["tokens_per_s"] / peak, 4)
         mfu = f" | MFU {r['mfu']:.1%}" if "mfu" in r else ""
+        memory = f" | {r['peak_mib']:>7,} MiB" if r["peak_mib"] else ""
         ratio = "" if name == ours else f" | {ours} is {quartiles[1]:.3g}x as fast ({quartiles[0]:.3g} to {quartiles[2]:.3g})"
-        print(f"{what:>8} | {name:<34} | {r['tokens_per_s']:>12,} tokens/s | {r['peak_mib']:>7,} MiB{mfu}{ratio}", flush=True)
+        print(f"{what:>8} | {name:<34} | {r['tokens_per_s']:>12,} tokens/s{memory}{mfu}{ratio}", flush=True)
     return {what: {"tokens": tokens, "settings": settings, "candidates": found}}
 
 

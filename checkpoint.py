@@ -51,11 +51,15 @@ def save(path, state):
         except RuntimeError as e:
             raise (hashing.error or e) from None
         f.write(MARK + hashing.digest.hexdigest().encode())
-        if path.exists():  # a second name for the old file, so that there is a checkpoint at `path` at every moment
+        f.flush()
+        os.fsync(f.fileno())  # all that takes time is done before the names change
+        older = previous(path)
+        # a second name for the old file, so that there is a checkpoint at `path` at every moment; it may have it already, from a save that was killed here
+        if path.exists() and not (older.exists() and older.samefile(path)):
             link = path.with_name(f".{path.name}.link")
             link.unlink(missing_ok=True)
             os.link(path, link)
-            os.replace(link, previous(path))
+            os.replace(link, older)
 
 
 def load(path):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Random faults against every program for some minutes (default 30): bash runs/torture.sh [minutes] [seed]. Ends with a table and status 1 if anything was lost.
+# Random faults against every program for some minutes: bash runs/torture.sh [minutes] [seed]. Needs requirements-test.txt. Ends with a table, and
+# with status 1 if anything was lost.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS=1

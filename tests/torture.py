@@ -113,7 +113,8 @@ class Torture:
         training = not name.startswith(("eval", "needle"))
         out.mkdir()
         if training:
-            while not (out / "ckpt_prev.pt").exists():  # far enough
+            # far enough, and not killed while both names stood for the same file
+            while not (out / "ckpt_prev.pt").exists() or (out / "ckpt_prev.pt").samefile(out / "ckpt.pt"):
                 if (out / "ckpt.pt").exists():
                     shutil.rmtree(out)
                 process = self.scene.start(name, out)
