@@ -183,6 +183,8 @@ def check_shards(paths, shards):
 
 def read_examples(folder, split):
     """-> (list of {context, question, answer, start}, digest of the file), or UserError."""
+    if not split.isidentifier():
+        raise UserError(f"a split has letters, digits and '_', not {split!r}")
     path = Path(folder) / f"{split}.squad.jsonl"
     try:
         raw = path.read_bytes()

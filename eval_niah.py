@@ -58,6 +58,8 @@ class NiahConfig:
     dtype: str = "auto"  # auto, bfloat16, float32
 
     def __post_init__(self):
+        if "/" in self.tag or "\\" in self.tag:
+            raise ValueError("tag is part of a file's name: no slashes")
         if self.prompt not in ("sft", "completion"):
             raise ValueError(f"prompt must be sft or completion, not {self.prompt!r}")
         if "{city}" not in self.needle or "{number}" not in self.needle or "{city}" not in self.question:

@@ -43,6 +43,8 @@ class PosLossConfig:
     dtype: str = "auto"  # auto, bfloat16, float32
 
     def __post_init__(self):
+        if "/" in self.tag or "\\" in self.tag:
+            raise ValueError("tag is part of a file's name: no slashes")
         if min(self.seq_len, self.n_seqs) < 1:
             raise ValueError("seq_len and n_seqs must be positive")
         if min(self.micro_batch_size, self.loss_chunk, self.save_seconds, self.rope_theta, self.seed) < 0:

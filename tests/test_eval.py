@@ -234,7 +234,8 @@ def test_every_figure_is_drawn_from_results(ckpts, corpus, run, monkeypatch, cap
     (niah, ["--haystack=assets/*.png"], "not UTF-8 text"), (niah, ["--needle=no city"], "must contain {city}"), (niah, ["--prompt=chat"], "sft or completion"),
     (niah, ["--depths=[110]"], "percentages"), (niah, ["--n_needles=500"], "need more than"), (niah, ["--context_sizes=many"], "positive whole numbers"),
     (posloss, ["--seq_len=99999"], "choose a smaller --seq_len"), (posloss, ["--split=nosuch"], "no split"), (posloss, ["--data_dir=nowhere"], "prepare.py"),
-    (posloss, ["--attention_type=ssmaxx"], "none of softmax"), (posloss, ["--n_seqs=0"], "must be positive")])
+    (posloss, ["--attention_type=ssmaxx"], "none of softmax"), (posloss, ["--n_seqs=0"], "must be positive"),
+    (posloss, ["--tag=../x"], "no slashes"), (niah, ["--tag=a/b"], "no slashes"), (posloss, ["--split=../test"], "no split")])
 def test_bad_input_of_the_evaluations_is_one_line(ckpts, corpus, monkeypatch, script, arguments, message):
     with pytest.raises(UserError, match=message):
         script(monkeypatch, ckpts / "a/ckpt.pt", f"--data_dir={corpus}", *arguments)
@@ -342,6 +343,8 @@ def test_sft_counts_filters_trains_resumes_and_does_not_depend_on_micro_batches(
     go("e", "--attention_type=ssmax")
     state = checkpoint.load(tmp_path / "e/ckpt.pt")
     assert state["model_config"]["attention_type"] == "ssmax" and state["config"]["variant"] == "e"
+    with pytest.raises(UserError, match="a split has letters"):
+        data.read_examples(tmp_path / "x", "../q/train")
     with pytest.raises(UserError, match="no .*squad.jsonl"):
         go("x", f"--data_dir={tmp_path}")
 

@@ -38,7 +38,7 @@ def undisturbed(scene):
     return get
 
 
-WRITES = [("train", "ckpt.pt", 2), ("train", "log.jsonl", 1), ("train (f)", "ckpt.pt", 2), ("sft", "ckpt.pt", 2),
+WRITES = [("train", "ckpt.pt", 2), ("train", "ckpt.pt", 3), ("train", "log.jsonl", 1), ("train (f)", "ckpt.pt", 2), ("sft", "ckpt.pt", 2),
           ("prepare", "train-00001.bin", 1), ("prepare", "train.json", 2), ("eval_posloss", "posloss.json", 2), ("eval_niah", "niah.jsonl", 1),
           ("eval_niah", "niah.json", 1), ("needle scores", "needle.json", 1)]
 
