@@ -180,7 +180,7 @@ def take_turns(pipe):
 
 
 def work(pipe, candidate, device, settings):
-    base = peak_mib()  # libraries and interpreter are not the candidate's
+    base = 0 if device.startswith("cuda") else peak_mib()  # libraries and interpreter are not the candidate's
     candidate(take_turns(pipe), device, **settings)
     pipe.send(peak_mib() - base)
 

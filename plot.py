@@ -333,10 +333,12 @@ def cost(inputs):
             points = sorted((p for p in found[0]["growth"] if (p["axis"], p["what"]) == (axis, what)), key=lambda p: p["value"])
             values = [p["value"] for p in points]
             axes[0, column].loglog(values, [p["tokens_per_s"] for p in points], marker + "-", markersize=4, label=what)
-            axes[1, column].loglog(values, [p["peak_mib"] / 1024 for p in points], marker + "-", markersize=4)
-        axes[1, column].set(xlabel=label, xticks=values, xticklabels=[f"{v:,}" for v in values])
+            axes[1, column].semilogx(values, [p["peak_mib"] / 1024 for p in points], marker + "-", markersize=4)
+        axes[1, column].set(xlabel=label, xticks=values, ylim=(0, None))
+        axes[1, column].set_xticklabels([f"{v:,}" for v in values], fontsize=7)
         axes[1, column].minorticks_off()
-    axes[0, 0].set(ylabel="tokens/s", title=found[0]["machine"]["growth"]["device"], ylim=(10, None))
+        axes[0, column].set(ylim=(100, None), title=found[0]["machine"]["growth"]["device"])
+    axes[0, 0].set(ylabel="tokens/s")
     axes[1, 0].set(ylabel="peak memory (GiB)")
     axes[0, 0].legend()
     return figure

@@ -32,7 +32,7 @@ import numpy as np
 import almanac
 from configurator import configure
 from data import GPT2_EOT, GPT2_VOCAB, check_shards, gpt2_encoding, read_manifest
-from runtime import UserError, atomic_write, describe, launch, sealed
+from runtime import UserError, atomic_write, describe, launch, sealed, writing
 
 PRESETS = {  # Hugging Face name and revision; the paper's cerebras/SlimPajama-627B has left the hub
     "slimpajama": ("gmongaras/SlimPajama-627B_Reupload", "c34c22dbb10ae6b264a2f357a909d1a537141b36"),
@@ -348,7 +348,8 @@ class Shard:
         self.file = self.stack.enter_context(atomic_write(path))
 
     def write(self, ids, documents):
-        self.file.write(data := ids.tobytes())
+        with writing(self.path):
+            self.file.write(data := ids.tobytes())
         self.digest.update(data)
         self.tokens, self.documents = self.tokens + len(ids), self.documents + documents
         self.max_id = max(self.max_id, int(ids.max(initial=0)))

@@ -132,7 +132,7 @@ def run(program, arguments, output, **faults):
 class Scene:
     """A folder with everything that the programs need, and for each of several runs its program and arguments."""
 
-    def __init__(self, folder, updates=6, documents=300):
+    def __init__(self, folder, updates=6, documents=2000):
         import dataclasses
 
         import checkpoint

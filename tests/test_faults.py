@@ -56,7 +56,7 @@ def test_killed_at_any_point_of_a_write_the_same_command_ends_the_same(scene, un
     assert faults.outcome(out) == undisturbed(name) and not faults.leftovers(out)
 
 
-@pytest.mark.parametrize("name, limit", [("train", 30_000), ("train", 300), ("sft", 1_000_000), ("prepare", 1000), ("eval_posloss", 1500), ("eval_niah", 900)])
+@pytest.mark.parametrize("name, limit", [("train", 30_000), ("train", 300), ("sft", 1_000_000), ("prepare", 1000), ("prepare", 9000), ("eval_posloss", 1500), ("eval_niah", 900)])
 def test_a_full_disk_is_one_line_and_nothing_is_lost(scene, undisturbed, tmp_path, name, limit):
     out = tmp_path / "o"
     status, printed = scene.run(name, out, max_bytes=limit)
