@@ -19,6 +19,7 @@ import os
 import platform
 import re
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ WHATS = ("train", "ssmax", "posloss", "niah", "prepare", "growth")
 @dataclass(frozen=True)
 class BenchConfig:
     files: tuple = ()  # what to measure (train, ssmax, posloss, niah, prepare, growth, all), then input files of prepare
-    rounds: int = 0  # turns of each candidate; 0: 20 of training, 5 of the others
+    rounds: int = 0  # turns of each candidate; 0: 20 of train, 40 of ssmax, 3 of growth, 5 of the others
     profile: bool = False  # also show where the time of one more turn goes
     num_proc: int = 0  # prepare: processes, and threads of tiktoken; 0: one a core
     device: str = "auto"  # auto, cuda, cpu
@@ -135,8 +136,13 @@ def answers(turns, device, plain, prompts, seq_len):
         idx.tolist()
 
 
+def texts_of(files):
+    pieces = read_files(files, PrepareConfig(), Meter())
+    return [json.loads(piece.payload)["text"] if piece.kind == "json" else piece.payload.decode() for piece in pieces]
+
+
 def tiktoken_alone(turns, device, files, num_proc):
-    texts = [json.loads(piece.payload)["text"] for piece in read_files(files, PrepareConfig(), Meter())]
+    texts = texts_of(files)
     for _ in turns:
         gpt2_encoding().encode_ordinary_batch(texts, num_threads=num_proc)
 
@@ -155,8 +161,10 @@ def peak_mib():
     """The most memory so far: of the GPU, or else of this process."""
     if torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 2**20
+    if os.path.exists("/proc/self/status"):  # a new process inherits the maximum that getrusage reports
+        return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 2**10
     import resource
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def take_turns(pipe):
@@ -170,12 +178,11 @@ def take_turns(pipe):
                 torch.cuda.synchronize()
             seconds = time.perf_counter() - began
         if word == "profile":
-            by = "self_cuda_time_total" if torch.cuda.is_initialized() else "self_cpu_time_total"
-            ops = sorted(profiler.key_averages(), key=lambda op: -getattr(op, by.replace("cuda", "device")))
-            total = sum(getattr(op, by.replace("cuda", "device")) for op in ops)
-            for op in ops[:12]:
-                own = getattr(op, by.replace("cuda", "device"))
-                print(f"  {own / total:6.1%} {own / 1e3:10.1f} ms {op.count:7,} x  {op.key[:70]}", flush=True)
+            gpu = torch.cuda.is_initialized()  # there only kernels count: an op's time is that of its kernels once more
+            own = {op.key: (op.self_device_time_total if gpu else op.self_cpu_time_total, op.count) for op in profiler.key_averages()
+                   if not gpu or op.device_type == torch.autograd.DeviceType.CUDA}
+            for key, (microseconds, count) in sorted(own.items(), key=lambda item: item[1], reverse=True)[:12]:
+                print(f"  {microseconds / sum(t for t, _ in own.values()):6.1%} {microseconds / 1e3:10.1f} ms {count:7,} x  {key[:70]}", flush=True)
         pipe.send(seconds)
 
 
@@ -209,6 +216,8 @@ def compare(cfg, device, candidates, rounds, warm_up=3):
                 process.join()
                 print(f"{name}: does not run here")
                 del processes[name], results[name]
+        if turn == warm_up + rounds:
+            break
         print(f"\rturn {turn + 1} of {warm_up + rounds}" + "".join(f" | {name} {r['seconds'][-1]:.2f} s" for name, r in results.items()),
               end="   ", flush=True)
     print()
@@ -226,7 +235,10 @@ def compare(cfg, device, candidates, rounds, warm_up=3):
 def row(cfg, device, what, tokens, candidates, rounds, flops=None, **settings):
     """Measure and report one comparison. The last candidate is ours; the ratio is the median over the rounds of (another / ours)."""
     found = compare(cfg, device, candidates, cfg.rounds or rounds)
-    *_, (ours, mine) = found.items()
+    ours = list(candidates)[-1]
+    if ours not in found:
+        raise UserError(f"{ours} does not run here; its message is above", status=1)
+    mine = found[ours]
     peak = runtime.peak_flops(device)
     for name, r in found.items():
         ratios = [other / own for other, own in zip(r["seconds"], mine["seconds"])]
@@ -255,7 +267,7 @@ def bench_train(cfg, device, sizes):
 def bench_ssmax(cfg, device, sizes):
     model = a_model(torch.device("cpu"), **sizes["model"])
     T = model.config.block_size
-    candidates = {f"train.py, {t}": (our_training, dict(attention_type=t)) for t in ("ssmax", "softmax")}
+    candidates = {f"train.py, {t}": (our_training, dict(attention_type=t)) for t in ("softmax", "ssmax")}
     return row(cfg, device, "ssmax", sizes["batch"] * T, candidates, 40, model.flops_per_token(T), batch=sizes["batch"], **vars(model.config))
 
 
@@ -277,8 +289,7 @@ def bench_prepare(cfg, device, sizes):
     files, num_proc = cfg.files[1:], cfg.num_proc or os.cpu_count()
     if not files:
         raise UserError("prepare needs input: python bench.py prepare corpus/*.jsonl.zst")
-    tokens = sum(map(len, gpt2_encoding().encode_ordinary_batch(
-        [json.loads(piece.payload)["text"] for piece in read_files(files, PrepareConfig(), Meter())])))
+    tokens = sum(map(len, gpt2_encoding().encode_ordinary_batch(texts_of(files))))
     settings = dict(files=files, num_proc=num_proc)
     candidates = {"tiktoken alone": (tiktoken_alone, settings), "prepare.py": (our_preparation, settings)}
     return row(cfg, device, "prepare", tokens, candidates, 5, num_proc=num_proc, files=[os.path.basename(f) for f in files])

@@ -187,7 +187,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g, _):
         dx, dw = ctx.saved_tensors
-        return dx * g.to(dx.dtype), dw.T[:ctx.V].contiguous() * g, None, None, None
+        return (dx.float() * g).to(dx.dtype), dw.T[:ctx.V].contiguous() * g, None, None, None
 
 
 @torch.compiler.disable  # the loop over chunks would be unrolled: minutes of compilation for products that are as fast without

@@ -87,8 +87,8 @@ def keep_freed_memory():
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library: as it was
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-3, 2**30)  # M_MMAP_THRESHOLD
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+        if mallopt(-3, 2**30) or mallopt(-3, 2**25):  # M_MMAP_THRESHOLD; glibc before 2.35 takes no more than the second
+            mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def logits_at_once(device, vocab_size):
@@ -159,8 +159,10 @@ def together():
     """What the ranks do together fails on all of them when one is lost."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as e:
-        raise UserError(f"rank {os.environ.get('RANK')}: another rank failed or was lost ({describe(e)}); its message says why, "
+        raise UserError(f"rank {os.environ.get('RANK')} cannot reach the others ({describe(e)}); where one failed, its message says why, "
                         "and the same command continues", status=1) from e
 
 

@@ -141,15 +141,15 @@ class Log:
         if runtime.rank() != 0:
             return
         path = Path(cfg.out_dir) / "log.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if start and path.exists() else []
-        with runtime.atomic_write(path, "w") as f:  # updates that are done again must not stand there twice
-            if not lines:
-                header = {"config": dataclasses.asdict(cfg), "data": digest, "params": model.num_params(), "torch": torch.__version__}
-                lines = [json.dumps(header) + "\n"]
-            try:
-                f.writelines(line for line in lines if line.endswith("\n") and json.loads(line).get("iter", 0) <= start)
-            except (ValueError, AttributeError, TypeError) as e:
-                raise UserError(f"{path} is not a log of this program any more ({e}); mend it, or move it away") from e
+        header = {"config": dataclasses.asdict(cfg), "data": digest, "params": model.num_params(), "torch": torch.__version__}
+        lines = [json.dumps(header) + "\n"]
+        try:  # updates that are done again must not stand there twice
+            if start and path.exists():
+                lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n") and json.loads(line).get("iter", 0) <= start]
+        except (ValueError, AttributeError, TypeError) as e:
+            raise UserError(f"{path} is not a log of this program any more ({e}); mend it, or move it away") from e
+        with runtime.atomic_write(path, "w") as f:
+            f.writelines(lines)
         self.file = open(path, "a")
         if cfg.wandb_log:
             try:
@@ -224,9 +224,9 @@ def advised(fit):
         try:
             return fit(cfg, *args, **kwargs)
         except torch.OutOfMemoryError as e:
-            half = max(1, cfg.micro_batch_size // 2)
-            raise UserError(f"out of memory ({runtime.describe(e)}); try --micro_batch_size={half}, which does not change the result, "
-                            f"then --loss_chunk=2048") from e
+            half = min(cfg.micro_batch_size, -(-cfg.batch_size // runtime.world_size())) // 2
+            smaller = f"--micro_batch_size={half}, which does not change the result, then " if half else ""
+            raise UserError(f"out of memory ({runtime.describe(e)}); try {smaller}--loss_chunk=2048") from e
     return wrapper
 
 
@@ -335,8 +335,9 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
 def find_resumable(cfg, digest):
     """The checkpoint in out_dir if it is one of this very run, None if there is none. UserError rather than overwrite another run."""
     path = Path(cfg.out_dir) / "ckpt.pt"
-    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # by torchrun: then it is this run that is there
-    if cfg.resume == "overwrite" and not restarted or not (path.exists() or checkpoint.previous(path).exists()):
+    if cfg.resume == "overwrite" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+        raise UserError("--resume=overwrite would start anew at each restart by torchrun; move the old run away, or leave out --max-restarts")
+    if cfg.resume == "overwrite" or not (path.exists() or checkpoint.previous(path).exists()):
         return None
     state = checkpoint.load(path)
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())

@@ -45,7 +45,7 @@ def test_prepare_is_measured_in_turns_and_the_rest_of_the_file_stays(tmp_path):
     (tmp_path / "bench-cpu.json").write_text('{"growth": [], "machine": {"growth": {"device": "x"}}}')
     printed = program("bench.py", "prepare", tmp_path / "a.jsonl", "--rounds=3", "--num_proc=1", f"--out_dir={tmp_path}", "--device=cpu")
     found = json.loads((tmp_path / "bench-cpu.json").read_text())
-    assert set(found) == {"prepare", "growth", "machine"} and set(found["machine"]) == {"prepare", "growth"}
+    assert set(found) == {"prepare", "growth", "machine", "seal"} and set(found["machine"]) == {"prepare", "growth"}
     ours, theirs = (found["prepare"]["candidates"][name] for name in ("prepare.py", "tiktoken alone"))
     assert len(ours["seconds"]) == len(theirs["seconds"]) == 3 and min(ours["seconds"]) > 0
     ratios = [b / a for a, b in zip(ours["seconds"], theirs["seconds"])]

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import faults
@@ -80,7 +81,7 @@ def test_memory_is_steady_over_2000_updates(scene, tmp_path):
         process.join(0.02)
     status, printed = faults.finish(process, tmp_path / "printed")
     assert status == 0, printed
-    assert resident[2000] < 1.05 * resident[200], resident
+    assert 2000 in resident and resident[2000] < 1.05 * resident[200], resident
 
 
 def torchrun(arguments, *, ranks=2, restarts=0):
@@ -97,20 +98,18 @@ def ranks_of(process):
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_lost_rank_ends_the_others_and_a_restart_ends_right(scene, tmp_path, restarts):
-    arguments = ["train.py", *TINY_RUN, f"--data_dir={scene.folder}/tiny", "--max_iters=300", "--decay=none", "--save_interval=20", "--eval_interval=0",
-                 "--resume=overwrite"]
+    arguments = ["train.py", *TINY_RUN, f"--data_dir={scene.folder}/tiny", "--max_iters=300", "--decay=none", "--save_interval=20", "--eval_interval=0"]
     process = torchrun([*arguments, f"--out_dir={tmp_path}/o"], restarts=restarts)
+    hung = threading.Timer(150, os.killpg, (process.pid, signal.SIGKILL))
+    hung.start()
     for line in process.stdout:
         if line.startswith("iter 50/"):
             os.kill(ranks_of(process)[1], signal.SIGKILL)
             break
-    try:
-        printed = process.communicate(timeout=120)[0]
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    printed = process.communicate()[0]
+    hung.cancel()
     if not restarts:
-        assert process.returncode != 0 and "another rank failed or was lost" in printed, printed
+        assert process.returncode != 0 and "cannot reach the others" in printed, printed
         assert checkpoint.load(tmp_path / "o/ckpt.pt")["iter"] >= 40
         return
     assert process.returncode == 0 and "continuing" in printed, printed
@@ -119,6 +118,12 @@ def test_a_lost_rank_ends_the_others_and_a_restart_ends_right(scene, tmp_path, r
     ours, theirs = (faults.outcome(tmp_path / name)["log.jsonl"][1:] for name in ("o", "whole"))
     assert [r["iter"] for r in ours] == list(range(1, 301))
     assert max(abs(a["loss"] - b["loss"]) for a, b in zip(ours, theirs)) < 1e-5
+
+
+def test_overwriting_and_restarts_exclude_each_other(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    with pytest.raises(UserError, match="leave out --max-restarts"):
+        run(tmp_path, "--resume=overwrite")
 
 
 def test_out_of_memory_on_a_gpu_says_which_micro_batch_to_try(run, tmp_path, monkeypatch):

@@ -61,8 +61,8 @@ class Torture:
 
     def kill(self, rng, out, number=signal.SIGKILL):
         name = rng.choice(list(self.scene.runs))
-        kills = rng.randint(1, 4)
-        for _ in range(kills):
+        done = 0
+        for _ in range(rng.randint(1, 4)):
             process = self.scene.start(name, out)
             time.sleep(rng.uniform(0, self.seconds[name]))
             if process.is_alive():
@@ -71,23 +71,25 @@ class Torture:
                 except ProcessLookupError:
                     pass
             status, printed = finish(process, f"{out}.txt")
-            good = {0, -number, 128 + number} if number == signal.SIGTERM else {0, -number}
-            require(status in good, f"status {status}\n{printed[-2000:]}")
+            hit = {-number, 128 + number} if number == signal.SIGTERM else {-number}
+            require(status in {0, *hit}, f"status {status}\n{printed[-2000:]}")
+            done += status in hit  # not one that came after the end
         self.ends_right(name, out)
-        return kills
+        return done
 
     def term(self, rng, out):
         return self.kill(rng, out, signal.SIGTERM)
 
     def kill_inside_a_write(self, rng, out):
         name = rng.choice(list(self.scene.runs))
-        kills = rng.randint(1, 3)
-        for _ in range(kills):
+        done = 0
+        for _ in range(rng.randint(1, 3)):
             file = rng.choice(self.scene.runs[name][2])
             status, printed = self.scene.run(name, out, fault=(rng.choice(POINTS), file, rng.randint(1, 6)))
             require(status in (0, -signal.SIGKILL), f"status {status}\n{printed[-2000:]}")
+            done += status != 0
         self.ends_right(name, out)
-        return kills
+        return done
 
     def full_disk(self, rng, out):
         name = rng.choice(list(self.scene.runs))
@@ -96,7 +98,7 @@ class Torture:
             refused(status, printed)
             require("cannot write" in printed, printed)
         self.ends_right(name, out)
-        return 1
+        return int(status != 0)
 
     def spoil(self, rng, path):
         """Change one bit of a file, or cut it."""
@@ -183,6 +185,8 @@ class Torture:
                                    env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)
         wanted, kills = rng.randint(1, 2), 0
         printed = []
+        hung = threading.Timer(240, os.killpg, (process.pid, signal.SIGKILL))
+        hung.start()
         for line in process.stdout:
             printed.append(line)
             if kills < wanted and re.match(r"iter \d+/", line) and rng.random() < 0.06:
@@ -191,7 +195,9 @@ class Torture:
                 if len(ranks) == 2:
                     os.kill(rng.choice(ranks), signal.SIGKILL)
                     kills += 1
-        require(process.wait(timeout=200) == 0, f"torchrun: status {process.returncode}\n" + "".join(printed)[-3000:])
+        status = process.wait()
+        hung.cancel()
+        require(status == 0, f"torchrun: status {process.returncode}\n" + "".join(printed)[-3000:])
         ours, theirs = outcome(out)["log.jsonl"], self.whole["train"]["log.jsonl"]
         require([r.get("iter") for r in ours] == [r.get("iter") for r in theirs], "a step is missing, doubled or another one")
         require(all(abs(a.get(k, 0) - b.get(k, 0)) < 1e-5 for a, b in zip(ours, theirs) for k in ("loss", "val_loss")), "other losses")
