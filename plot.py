@@ -327,17 +327,18 @@ def cost(inputs):
         raise UserError(f"a bench-*.json there is not a result of bench.py ({e})") from e
     if not found:
         return None
+    result = found[-1]  # bench-nvidia-... stands behind bench-cpu
     figure, axes = plt.subplots(2, 2, figsize=(7, 5), sharex="col")
     for column, (axis, label) in enumerate((("context", "context (tokens)"), ("width", "width (n_embd), context 256"))):
         for what, marker in (("training", "o"), ("evaluation", "s")):
-            points = sorted((p for p in found[0]["growth"] if (p["axis"], p["what"]) == (axis, what)), key=lambda p: p["value"])
+            points = sorted((p for p in result["growth"] if (p["axis"], p["what"]) == (axis, what)), key=lambda p: p["value"])
             values = [p["value"] for p in points]
             axes[0, column].loglog(values, [p["tokens_per_s"] for p in points], marker + "-", markersize=4, label=what)
             axes[1, column].semilogx(values, [p["peak_mib"] / 1024 for p in points], marker + "-", markersize=4)
         axes[1, column].set(xlabel=label, xticks=values, ylim=(0, None))
         axes[1, column].set_xticklabels([f"{v:,}" for v in values], fontsize=7)
         axes[1, column].minorticks_off()
-        axes[0, column].set(ylim=(100, None), title=found[0]["machine"]["growth"]["device"])
+        axes[0, column].set(ylim=(100, None), title=result["machine"]["growth"]["device"])
     axes[0, 0].set(ylabel="tokens/s")
     axes[1, 0].set(ylabel="peak memory (GiB)")
     axes[0, 0].legend()
