@@ -88,6 +88,8 @@ def check(cls, values, where, from_text=False):
             value = tuple(value) if type(value) is list else (value,)
         if type(value) is not want:
             raise UserError(f"{where}: {key} must be of type {want.__name__}, not {value!r}")
+        if any("\0" in str(v) for v in (value if want is tuple else (value,))):
+            raise UserError(f"{where}: {key} holds a null character, which no name of a file may")
         checked[key] = value
     return checked
 

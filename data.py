@@ -142,7 +142,8 @@ def read_manifest(path):
         m = unsealed(json.loads(Path(path).read_text(encoding="utf-8")))
         shards = [s for split in m["splits"].values() for s in split["shards"]]
         vocab, (i, n) = m["vocab"], m["slice"]
-        good = (m["tokenizer"] == "gpt2" and m["dtype"] == "uint16" and type(m["complete"]) is bool and 1 <= i <= n and "source" in m
+        numbers = [i, n, *(s[key] for s in shards for key in ("tokens", "bytes", "max_id"))]
+        good = (set(map(type, numbers)) == {int} and m["tokenizer"] == "gpt2" and m["dtype"] == "uint16" and type(m["complete"]) is bool and 1 <= i <= n and "source" in m
                 and (vocab is None or GPT2_EOT in vocab and len(set(vocab)) == len(vocab) and set(map(type, vocab)) == {int}
                      and 0 <= min(vocab) <= max(vocab) < GPT2_VOCAB)
                 and all(s["file"] == os.path.basename(s["file"]) and s["bytes"] == 2 * s["tokens"] >= 0 <= s["max_id"]

@@ -111,7 +111,7 @@ def test_cut_or_missing_shard_is_refused(copy):
     (dict(complete=False), "not finished"), (dict(tokenizer="llama"), "not a manifest that"), (dict(dtype="uint32"), "not a manifest that"),
     (dict(slice=[1, 2]), "slices 1/2"), (dict(splits=3), "not a manifest"), (dict(vocab=[5, 50256]), "outside the vocabulary"),
     (dict(vocab=[]), "not a manifest that"), (dict(vocab=[1.5, 50256]), "not a manifest that"), (dict(slice="12"), "not a manifest"),
-    (dict(slice=[1, "a"]), "not a manifest")])
+    (dict(slice=[1, "a"]), "not a manifest"), (dict(slice=[1, 1.5]), "not a manifest")])
 def test_unusable_manifest_is_refused(tmp_path, change, message):
     with pytest.raises(UserError, match=message):
         Tokens(make(tmp_path / "c", [[1, 2, 3]], **change), "train")

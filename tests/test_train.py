@@ -303,7 +303,7 @@ def test_every_shipped_config_is_valid_and_says_what_the_paper_says():
     (["--vocab_size=99"], "vocabulary"), (["--data_order=random"], "data_order must be one of"), (["--grad_clip"], "--grad_clip=value"),
     (["--grad_clip=-1"], "grad_clip must not be negative"), (["--beta1=1.5"], "below 1"), (["--rope_theta=0"], "must be positive"),
     (["--seed=-1"], "seed must not be"), (["--learning_rate=float('nan')"], "of type float"), (["--switch_iter=3", "--attention_type=ssmax"], "it is ssmax"),
-    (["--switch_iter=99"], "larger max_iters")])
+    (["--switch_iter=99"], "larger max_iters"), (["--data_dir=a\0b"], "null character")])
 def test_a_mistake_on_the_command_line_is_one_line(run, tmp_path, arguments, message):
     with pytest.raises(UserError, match=message):
         run(tmp_path, *arguments)
