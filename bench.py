@@ -148,6 +148,8 @@ def tiktoken_alone(turns, device, files, num_proc):
 
 
 def our_preparation(turns, device, files, num_proc):
+    # its own processes begin as on the command line, not as this one did (which would import torch in each)
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     for _ in turns:
         with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as quiet, contextlib.redirect_stderr(quiet):
             prepare(PrepareConfig(files=tuple(files), name="bench", data_dir=folder, num_proc=num_proc))
