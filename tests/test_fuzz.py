@@ -118,9 +118,9 @@ def test_any_config_file_is_a_config_or_one_line(tmp_path_factory, text):
         return  # a config file is code
     path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     try:
-        configurator.configure(train.TrainConfig, [str(path)])
-    except UserError:
-        pass
+        assert isinstance(configurator.configure(train.TrainConfig, [str(path)]), train.TrainConfig)
+    except UserError as e:
+        assert str(e).strip()
     shutil.rmtree(path.parent)
 
 
@@ -220,7 +220,8 @@ def test_any_text_file_is_prepared_or_one_line(tmp_path_factory, capsys, name, r
 def test_any_squad_file_is_prepared_or_one_line(tmp_path_factory, capsys, raw):
     folder = tmp_path_factory.mktemp("s")
     (folder / "s.json").write_bytes(raw)
-    ends_well(prepare.main, "prepare.py", ["--squad", folder / "s.json", "--name=q", f"--data_dir={folder}"], capsys)
+    status = ends_well(prepare.main, "prepare.py", ["--squad", folder / "s.json", "--name=q", f"--data_dir={folder}"], capsys)
+    assert (folder / "q/train.squad.jsonl").exists() == (status == 0)  # all or nothing
     shutil.rmtree(folder)
 
 
