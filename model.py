@@ -167,7 +167,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         w[:V] = weight
         losses = torch.empty(len(x), device=x.device)
         logits = x.new_empty(min(chunk, len(x)), len(w))
-        dx, dw = (torch.empty_like(x), x.new_zeros(w.T.shape, dtype=torch.float32)) if grad else (None, None)
+        dx, dw, part = (torch.empty_like(x), x.new_zeros(w.T.shape, dtype=torch.float32), x.new_empty(w.T.shape)) if grad else (None,) * 3
         rows = max(1, 2**20 // V) if x.device.type == "cpu" else chunk  # so many rows stay in a CPU's cache during the softmax
         for i in range(0, len(x), chunk):
             xi = x[i:i + chunk]
@@ -179,7 +179,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                     di.copy_(log_p.exp_().scatter_add_(1, ti, torch.full_like(li, -1)))
             if grad:
                 torch.mm(d, w, out=dx[i:i + chunk])
-                dw += xi.T @ d  # (C, V): a CPU is 1.5 times as fast at it as at (V, C)
+                torch.mm(xi.T.contiguous(), d, out=part)  # (C, V): CPUs are up to 1.7 times as fast at it as at (V, C) or without the copy
+                for total, piece in zip(dw.split(8), part.split(8)):  # fp32 + bf16 makes an fp32 copy: a small one stays in a CPU's cache
+                    total += piece
         ctx.mark_non_differentiable(losses)
         ctx.save_for_backward(dx, dw)
         return losses.sum(), losses
@@ -187,7 +189,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g, _):
         dx, dw = ctx.saved_tensors
-        return (dx.float() * g).to(dx.dtype), dw.T[:ctx.V].contiguous() * g, None, None, None
+        return (dx.float() * g).to(dx.dtype), dw.T[:ctx.V].contiguous().mul_(g), None, None, None
 
 
 @torch.compiler.disable  # the loop over chunks would be unrolled: minutes of compilation for products that are as fast without

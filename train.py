@@ -249,7 +249,8 @@ def fit(cfg, model, train_batch, val_batch, vocab=None, resumed=None, digest="")
     if resumed:
         resumed["optimizer"] = None  # a copy of the moments on the CPU is not needed any more
     bounded = cfg.loss_chunk or runtime.logits_at_once(device, cfg.vocab_size)
-    chunk = cfg.loss_chunk if device.type == "cuda" else bounded  # a GPU is fastest with all logits at once, compiled
+    # a GPU is fastest with all logits at once, compiled
+    chunk = cfg.loss_chunk or (0 if device.type == "cuda" else runtime.logits_at_once(device, cfg.vocab_size, training=True))
     stop, log = runtime.StopFlag(), Log(cfg, model, start, digest)
     peak = runtime.peak_flops(device)
 
