@@ -1,5 +1,5 @@
 """
-Speed, measured side by side in one run: every candidate works in a process of its own, they take turns (A B A B), medians count.
+Speed, measured side by side in one run: every candidate works in a process of its own, they take turns (A B B A), medians count.
 
     python bench.py train                 updates of train.py against the plain recipe, and against that compiled
     python bench.py ssmax                 updates of (b) SSMax against (a) softmax
@@ -208,7 +208,7 @@ def compare(cfg, device, candidates, rounds, warm_up=3):
         theirs.close()
         processes[name], results[name] = (process, pipe), {"seconds": []}
     for turn in range(warm_up + rounds + cfg.profile):
-        for name, (process, pipe) in list(processes.items()):
+        for name, (process, pipe) in list(processes.items())[::-1 if turn % 2 else 1]:  # who comes first is a percent slower: it takes turns too
             try:
                 if turn == warm_up + rounds:
                     print(f"{name}: where the time goes")

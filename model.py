@@ -41,6 +41,7 @@ class GPTConfig:
     s_init: float = 1.0  # where a learned s starts; the paper says 1 for p_n and nothing for (b) and (d)
     init_std: float = 0.02  # of the normal initial weights; output projections get init_std / sqrt(2 n_layer)
     norm_eps: float = 1e-5  # epsilon of RMSNorm
+    qk_norm: bool = False  # RMSNorm on each head's queries and keys, before RoPE; not in the paper, and known to interact with SSMax
 
     def __post_init__(self):
         if self.attention_type not in ATTENTION:
@@ -55,12 +56,19 @@ class GPTConfig:
             raise ValueError("a model of more than 10^12 parameters; n_layer, n_embd, n_inner, vocab_size or block_size is too large")
 
 
-def rope_tables(positions, head_size, theta):
+# An op of its own, into which torch.compile does not look: it would compute the fp64 cosines anew in every layer, for every head and row.
+@torch.library.custom_op("nanossmax::rope_tables", mutates_args=())
+def rope_tables(positions: torch.Tensor, head_size: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines (T, D/2) in fp32. The angles are fp64 where there is one: at position 10^6 fp32 is off by 0.03 rad."""
     wide = torch.float32 if positions.device.type == "mps" else torch.float64
     exponents = torch.arange(0, head_size, 2, device=positions.device, dtype=wide) / head_size
     angles = positions.to(wide)[:, None] * theta ** -exponents
     return angles.cos().float(), angles.sin().float()
+
+
+@rope_tables.register_fake
+def _(positions, head_size, theta):
+    return tuple(positions.new_empty(len(positions), head_size // 2, dtype=torch.float32) for _ in range(2))
 
 
 def rotate(x, cos, sin):
@@ -75,6 +83,7 @@ class Attention(nn.Module):
         self.n_head, self.n_embd = config.n_head, config.n_embd
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
+        self.q_norm, self.k_norm = (nn.RMSNorm(config.n_embd // config.n_head, eps=config.norm_eps) if config.qk_norm else nn.Identity() for _ in range(2))
         self.set_type(config.attention_type, config.s_init)
 
     def set_type(self, attention_type, s_init):
@@ -92,7 +101,7 @@ class Attention(nn.Module):
         """x (B, T, C) -> q, k, v (B, H, T, D), with position and SSMax in q and k: all that differs from plain attention."""
         B, T, C = x.shape
         q, k, v = (z.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for z in self.qkv(x).split(C, dim=2))
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
         if self.scaled:
             scale = self.s[:, None] * f + self.b[:, None]  # (H, T) in fp32, s log n + b of Eq. 4, cast once
             q = q * scale.to(q.dtype)[..., None]
@@ -290,7 +299,7 @@ class GPT(nn.Module):
             block.attn.set_type(attention_type, s)
             if "s" not in learned:  # (c) has no s to set: its queries shrink instead
                 with torch.no_grad():
-                    block.attn.qkv.weight[:self.config.n_embd] *= s
+                    (block.attn.q_norm.weight if self.config.qk_norm else block.attn.qkv.weight[:self.config.n_embd]).mul_(s)
 
     @torch.no_grad()
     def last_query_attention(self, idx):

@@ -6,7 +6,8 @@ Draw the paper's figures from result files alone, beside the results or in --out
     python plot.py table out/                                    loss and retrieval in numbers
 
 fading (Fig. 1) and z_max (Fig. 3) are analytic; p_n (Fig. 2), learning_curves (Fig. 4, with the paired difference to softmax),
-posloss (Fig. 5), niah (Fig. 6), needle_scores (Fig. 7), top_scores (Fig. 8), learned_s; cost is bench.py's.
+posloss (Fig. 5), niah (Fig. 6) and retrieval (its mean over the depths), needle_scores (Fig. 7), top_scores (Fig. 8), learned_s; cost is
+bench.py's. Of several seeds the mean is shown, with the range of the seeds where there is room.
 """
 import json
 from dataclasses import dataclass
@@ -80,6 +81,21 @@ def read_results(inputs, pattern, key):
     return sorted(results, key=order)
 
 
+def by_variant(items):
+    """[(variant, x)] in order -> {variant: [x of each seed]}"""
+    groups = {}
+    for v, x in items:
+        groups.setdefault(v, []).append(x)
+    return groups
+
+
+def alike(groups, get):
+    """{variant: (seeds, ...) array of get(x)}, of the seeds that measured the same as the first of all."""
+    shape = np.shape(get(next(iter(groups.values()))[0]))
+    kept = {v: [a for a in map(get, xs) if np.shape(a) == shape] for v, xs in groups.items()}
+    return {v: np.array(arrays, dtype=float) for v, arrays in kept.items() if arrays}
+
+
 def batches(header):
     """What a run must share with another for their losses to be of the same batches."""
     return tuple(header["config"].get(k) for k in ("seed", "train_split", "data_order", "batch_size", "block_size")) + (header.get("data"),)
@@ -96,9 +112,9 @@ def read_log(path):
 
 
 def read_logs(inputs):
-    """[(path, log)] of all runs; fine-tuning, whose loss is a sum over answers, only where there is no pretraining."""
+    """[(path, log)] of all runs; fine-tuning, whose loss is another one, only where there is no pretraining."""
     logs = [(path, read_log(path)) for path in find(inputs, "log.jsonl")]
-    return [pl for pl in logs if "epochs" not in pl[1][0]["config"]] or logs
+    return [pl for pl in logs if not pl[1][0]["config"].get("init_from")] or logs
 
 
 def labels(axis, **kwargs):
@@ -139,29 +155,35 @@ def z_max(inputs):
     return figure
 
 
+def fit_p_n(p, first=1):
+    """Least-squares fits of learned p_n (n from `first` on) -> ({name of f: R^2 of a1 f(n) + a2}, {name: (a1, a2)})."""
+    n = np.arange(1, len(p) + 1, dtype=float)[first - 1:]
+    p, r2, fits = np.asarray(p)[first - 1:], {}, {}
+    for name, f in {"log": np.log(n), "line": n, "root": np.sqrt(n), "constant": np.zeros_like(n)}.items():
+        a1, a2 = np.polyfit(f, p, 1) if f.any() else (0.0, p.mean())
+        r2[name], fits[name] = 1 - float(((p - a1 * f - a2) ** 2).sum() / ((p - p.mean()) ** 2).sum()), (a1, a2)
+    return r2, fits
+
+
 def p_n(inputs):
     """Fig. 2: learned p_n with the fit a1 log n + a2, from checkpoints of type pn. Prints R^2 of it and of other fits."""
-    paths = find(inputs, "ckpt.pt")
     import checkpoint
-    figure = None
-    for path in paths:
-        state = checkpoint.load(path)
-        if state["model_config"]["attention_type"] != "pn":
-            continue
-        p = state["model"]["p_n"].numpy()
-        n = np.arange(1, len(p) + 1)
-        fits = {"log": np.log(n), "line": n.astype(float), "root": np.sqrt(n)}
-        r2 = {}
-        for name, f in fits.items():
-            a1, a2 = np.polyfit(f, p, 1)
-            r2[name] = 1 - ((p - a1 * f - a2) ** 2).sum() / ((p - p.mean()) ** 2).sum()
-            if name == "log":
-                figure, axis = plt.subplots()
-                axis.plot(n, p, ".", color=VARIANTS["a"][1], markersize=3, label="learned $p_n$")
-                axis.plot(n, a1 * f + a2, color=VARIANTS["b"][1], label=f"{a1:.3f} log n {a2:+.3f}, $R^2$ = {r2['log']:.3f}")
-                axis.set(xlabel="number of keys n", ylabel="$p_n$")
-                axis.legend()
-        print(f"{path}: R^2 of p_n against log n {r2['log']:.3f}, n {r2['line']:.3f}, sqrt n {r2['root']:.3f}")
+    states = ((path, checkpoint.load(path)) for path in find(inputs, "ckpt.pt"))
+    found = [(path, s["model"]["p_n"].numpy()) for path, s in states if s["model_config"]["attention_type"] == "pn"]
+    if not found:
+        return None
+    figure, axis = plt.subplots()
+    for i, (path, p) in enumerate(found):
+        n, (r2, fits) = np.arange(1, len(p) + 1), fit_p_n(p)
+        (a1, a2), sign = fits["log"], "+-"[fits["log"][1] < 0]
+        colour = VARIANTS["a"][1] if len(found) == 1 else f"C{i}"
+        axis.plot(n, p, ".", color=colour, markersize=3, label="learned $p_n$" if i == 0 else None)
+        axis.plot(n, a1 * np.log(n) + a2, color=VARIANTS["b"][1] if len(found) == 1 else colour, linewidth=1,
+                  label=f"{a1:.3f} log n {sign} {abs(a2):.3f}, $R^2$ = {r2['log']:.3f}")
+        print(f"{path}: R^2 of p_n against log n {r2['log']:.3f}, n {r2['line']:.3f}, sqrt n {r2['root']:.3f}; for n >= 4 "
+              "log n {log:.3f}, n {line:.3f}, sqrt n {root:.3f}".format(**fit_p_n(p, 4)[0]))
+    axis.set(xlabel="number of keys n", ylabel="$p_n$")
+    axis.legend(fontsize=8)
     return figure
 
 
@@ -185,25 +207,31 @@ def learning_curves(inputs):
     base = {batches(header): t for _, header, t, _ in runs if variant(header["config"]) == "a"}
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, height_ratios=(2, 1), figsize=(5.2, 4.6))
     print(f"{'variant':<22}{'seed':>6}{'updates':>9}{'train loss':>12}{'val loss':>10}{'minus (a)':>11}")
+    curves, pairs, limits = [], [], []
     for _, header, train, val in runs:
         config = header["config"]
         v = variant(config)
-        label, colour = VARIANTS[v]
         x, y = np.array(list(train)), np.array(list(train.values()))
         window, tail = max(1, len(y) // 50), max(1, len(y) // 10)
-        top.plot(x, smooth(y, window), color=colour, label=label, linewidth=1.2)
-        top.plot(list(val), list(val.values()), "o", color=colour, markersize=3)
+        curves.append((v, (x, smooth(y, window))))
+        limits.append(curves[-1][1][1].min())
+        top.plot(list(val), list(val.values()), "o", color=VARIANTS[v][1], markersize=2)
         other, difference = base.get(batches(header)), ""
         if other is not None and v != "a":
             common = [i for i in train if i in other]
             paired = np.array([train[i] - other[i] for i in common])
-            bottom.plot(common, smooth(paired, window), color=colour, linewidth=1.2)
+            pairs.append((v, (np.array(common), smooth(paired, window))))
             difference = f"{paired[-tail:].mean():+.4f}"
         last = f"{list(val.values())[-1]:.4f}" if val else "-"
-        print(f"{label.replace('$', ''):<22}{config['seed']:>6}{x[-1]:>9,}{y[-tail:].mean():>12.4f}{last:>10}{difference:>11}")
+        print(f"{VARIANTS[v][0].replace('$', ''):<22}{config['seed']:>6}{x[-1]:>9,}{y[-tail:].mean():>12.4f}{last:>10}{difference:>11}")
     print("train loss, and its difference to the (a) of the same batches: mean of the last tenth of the updates")
-    first = runs[0][2]
-    top.set_ylim(min(min(smooth(np.array(list(t.values())), max(1, len(t) // 50))) for *_, t, _ in runs) - 0.1, max(first.values()) + 0.1)
+    for axis, items in ((top, curves), (bottom, pairs)):
+        for v, seeds in by_variant(items).items():
+            x = seeds[0][0]
+            y = np.array([c for i, c in seeds if len(i) == len(x)])
+            axis.plot(x, y.mean(0), color=VARIANTS[v][1], label=VARIANTS[v][0], linewidth=1.2)
+            axis.fill_between(x, y.min(0), y.max(0), color=VARIANTS[v][1], alpha=0.12, linewidth=0)
+    top.set_ylim(min(limits) - 0.1, max(runs[0][2].values()) + 0.1)
     top.set_ylabel("loss (nats a token)")
     labels(top)
     bottom.axhline(0, color=VARIANTS["a"][1], linewidth=1)
@@ -213,20 +241,22 @@ def learning_curves(inputs):
 
 
 def posloss(inputs):
-    """Fig. 5: loss against position, with bands of two standard errors and the training length marked."""
+    """Fig. 5: loss against position, with bands of two standard errors (or the range of the seeds) and the training length marked."""
     results = read_results(inputs, "posloss*.json", "mean")
     if not results:
         return None
     figure, axis = plt.subplots()
     block = results[0][1]["model_config"]["block_size"]
-    for v, r in results:
-        mean, error = np.array(r["mean"]), np.array(r["stderr"])
-        window = max(1, len(mean) // 100)
-        starts = np.arange(0, len(mean) - window + 1, window)
-        x, y = starts + window / 2, np.add.reduceat(mean, starts)[:len(starts)] / np.diff([*starts, len(mean)])
-        band = 2 * np.sqrt(np.add.reduceat(error**2, starts)) / np.diff([*starts, len(mean)])  # positions taken as independent
-        axis.plot(x, y, color=VARIANTS[v][1], label=VARIANTS[v][0], linewidth=1.2)
-        axis.fill_between(x, y - band, y + band, color=VARIANTS[v][1], alpha=0.2, linewidth=0)
+    groups = by_variant(results)
+    errors = alike(groups, lambda r: r["stderr"])
+    for v, mean in alike(groups, lambda r: r["mean"]).items():
+        window = max(1, mean.shape[1] // 100)
+        starts = np.arange(0, mean.shape[1] - window + 1, window)
+        length = np.diff([*starts, mean.shape[1]])
+        x, y = starts + window / 2, np.add.reduceat(mean, starts, axis=1) / length
+        band = 2 * np.sqrt(np.add.reduceat(errors[v][0]**2, starts)) / length if len(y) == 1 else 0  # positions taken as independent
+        axis.plot(x, y.mean(0), color=VARIANTS[v][1], label=VARIANTS[v][0], linewidth=1.2)
+        axis.fill_between(x, y.min(0) - band, y.max(0) + band, color=VARIANTS[v][1], alpha=0.15, linewidth=0)
     axis.axvline(block, color="grey", linestyle=":", linewidth=1)
     axis.annotate(f" trained at {block:,}", (block, axis.get_ylim()[0]), va="bottom", fontsize=7, color="grey")
     axis.set(xlabel="position (tokens)", ylabel="test loss (nats a token)")
@@ -239,19 +269,17 @@ def niah(inputs):
     results = read_results(inputs, "niah*.json", "cells")
     if not results:
         return None
-    columns = min(3, len(results))
-    rows = -(-len(results) // columns)
+    sizes, depths = (sorted({c[k] for c in results[0][1]["cells"]}) for k in ("size", "depth"))
+    grids = {v: grid.mean(0) for v, grid in alike(by_variant(results), lambda r: retrieved(r, sizes, depths)).items()}
+    columns = min(3, len(grids))
+    rows = -(-len(grids) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(2.7 * columns + 0.8, 1.9 * rows + 0.4), squeeze=False, layout="constrained")
-    for axis in axes.flat[len(results):]:
+    for axis in axes.flat[len(grids):]:
         axis.set_axis_off()
-    for axis, (v, r) in zip(axes.flat, results):
-        sizes, depths = (sorted({c[k] for c in r["cells"]}) for k in ("size", "depth"))
-        grid = np.full((len(depths), len(sizes)), np.nan)
-        for c in r["cells"]:
-            grid[depths.index(c["depth"]), sizes.index(c["size"])] = c["exact"]
+    for axis, (v, grid) in zip(axes.flat, grids.items()):
         image = axis.imshow(grid, vmin=0, vmax=1, cmap="viridis", aspect="auto")
         for (y, x), value in np.ndenumerate(grid):
-            axis.text(x, y, f"{value:.2f}".lstrip("0") if value < 1 else "1", ha="center", va="center", fontsize=6, color="white" if value < 0.6 else "black")
+            axis.text(x, y, f"{value:.2f}".lstrip("0") if value < 0.995 else "1", ha="center", va="center", fontsize=6, color="white" if value < 0.6 else "black")
         axis.set_xticks(range(len(sizes)), [f"{s:,}" for s in sizes], fontsize=6, rotation=45)
         axis.set_yticks(range(len(depths)), [f"{d} %" for d in depths], fontsize=7)
         axis.set_title(VARIANTS[v][0], fontsize=8)
@@ -262,15 +290,42 @@ def niah(inputs):
     return figure
 
 
+def retrieved(result, sizes, depths, key="exact"):
+    """A result's grid (depths, sizes); NaN where it has no such cell."""
+    cells = {(c["depth"], c["size"]): c[key] for c in result["cells"]}
+    return [[cells.get((d, s), np.nan) for s in sizes] for d in depths]
+
+
+def retrieval(inputs):
+    """Fig. 6 as lines: needles found against context size, mean over the depths; a band from the worst to the best seed."""
+    results = read_results(inputs, "niah*.json", "cells")
+    if not results:
+        return None
+    sizes, depths = (sorted({c[k] for c in results[0][1]["cells"]}) for k in ("size", "depth"))
+    block = results[0][1]["model_config"]["block_size"]
+    figure, axis = plt.subplots()
+    for v, grids in alike(by_variant(results), lambda r: retrieved(r, sizes, depths)).items():
+        share = grids.mean(1)  # (seeds, sizes)
+        axis.plot(sizes, share.mean(0), "o-", color=VARIANTS[v][1], label=VARIANTS[v][0], markersize=3, linewidth=1.2)
+        axis.fill_between(sizes, share.min(0), share.max(0), color=VARIANTS[v][1], alpha=0.1, linewidth=0)
+    axis.axvline(block, color="grey", linestyle=":", linewidth=1)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(sizes, [f"{s:,}\n{s / block:.3g}x" for s in sizes], fontsize=7)
+    axis.minorticks_off()
+    axis.set(xlabel="context size (tokens, and as a multiple of the training length)", ylabel="needles found, all digits right", ylim=(-0.02, 1.02))
+    labels(axis, fontsize=7)
+    return figure
+
+
 def needle_scores(inputs):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
     results = read_results(inputs, "needle*.json", "example")
     if not results:
         return None
     figure, axis = plt.subplots()
-    for v, r in results:
-        scores = sorted((s for layer in r["example"]["scores"] for s in layer), reverse=True)[:25]
-        axis.plot(range(1, len(scores) + 1), scores, "o-", color=VARIANTS[v][1], label=VARIANTS[v][0], markersize=3, linewidth=1)
+    for v, scores in alike(by_variant(results), lambda r: np.sort(np.ravel(r["example"]["scores"]))[::-1][:25]).items():
+        axis.plot(range(1, scores.shape[1] + 1), scores.mean(0), "o-", color=VARIANTS[v][1], label=VARIANTS[v][0], markersize=3, linewidth=1)
+        axis.fill_between(range(1, scores.shape[1] + 1), scores.min(0), scores.max(0), color=VARIANTS[v][1], alpha=0.1, linewidth=0)
     example = results[0][1]["example"]
     axis.set(xlabel="head, by rank", ylabel="needle score", ylim=(-0.02, 1.02), title=f"{example['city']}, depth {example['depth']} %, {example['size']:,} tokens")
     axis.xaxis.get_major_locator().set_params(integer=True)
@@ -279,14 +334,14 @@ def needle_scores(inputs):
 
 
 def top_scores(inputs):
-    """Fig. 8: the top needle score of every trial in falling order, with what was answered."""
+    """Fig. 8: the top needle score of every trial (of all seeds) in falling order, with what was answered."""
     results = read_results(inputs, "needle*.json", "trials")
     if not results:
         return None
     figure, axis = plt.subplots()
     markers = {"all digits": "o", "only the first": "^", "none": "x"}
-    for v, r in results:
-        trials = sorted(r["trials"], key=lambda t: -t["top"])
+    for v, seeds in by_variant(results).items():
+        trials = sorted((t for r in seeds for t in r["trials"]), key=lambda t: -t["top"])
         axis.plot(range(1, len(trials) + 1), [t["top"] for t in trials], color=VARIANTS[v][1], linewidth=0.6, label=VARIANTS[v][0])
         for name, marker in markers.items():
             chosen = [(i, t["top"]) for i, t in enumerate(trials, 1)
@@ -308,9 +363,10 @@ def learned_s(inputs):
     if not runs:
         return None
     figure, axis = plt.subplots()
-    for i, (v, s, _) in enumerate(runs):
-        for layer, heads in enumerate(s, 1):
-            at = layer + 0.6 * ((i + 0.5) / len(runs) - 0.5)
+    groups = by_variant((v, s) for v, s, _ in runs)
+    for i, (v, seeds) in enumerate(groups.items()):
+        for layer, heads in ((layer, heads) for s in seeds for layer, heads in enumerate(s, 1)):
+            at = layer + 0.6 * ((i + 0.5) / len(groups) - 0.5)
             axis.plot([at] * len(heads), heads, "o", color=VARIANTS[v][1], markersize=3, alpha=0.7, label=VARIANTS[v][0])
     block = runs[0][2]["config"]["block_size"]
     axis.axhline(1 / np.log(block), color="grey", linestyle=":", linewidth=1, label=f"1 / log {block:,}")
@@ -358,16 +414,17 @@ def table(inputs):
         else:
             ends = sorted({c["size"] for c in results[0][1]["cells"]})
         print(f"{title:<38}" + "".join(f"{n:>8,}" for n in ends) + "\n" + " " * 38 + "".join(f"{f'{n / block:.3g}x':>8}" for n in ends))
-        for v, r in results:
+        for v, seeds in by_variant(results).items():
             if key == "mean":
-                cells = [np.mean(r["mean"][n - max(1, n // 10):n]) for n in ends]
+                cells = [np.mean([np.mean(r["mean"][n - max(1, n // 10):n]) for r in seeds]) for n in ends]
             else:
                 what = "exact" if "all" in title else "first"
-                cells = [np.mean([c[what] for c in r["cells"] if c["size"] == n]) for n in ends]
-            print(f"{VARIANTS[v][0].replace('$', ''):<38}" + "".join(f"{c:>8.2f}" for c in cells))
-    for v, r in read_results(inputs, "needle*.json", "trials"):
-        tops = np.median([t["top"] for t in r["trials"]])
-        print(f"top needle score at {r['settings']['trial_size']:,} tokens, median of {len(r['trials'])} trials: {VARIANTS[v][0]} {tops:.2f}")
+                cells = [np.mean([c[what] for r in seeds for c in r["cells"] if c["size"] == n]) for n in ends]
+            name = VARIANTS[v][0].replace("$", "") + (f", {len(seeds)} seeds" if len(seeds) > 1 else "")
+            print(f"{name:<38}" + "".join(f"{c:>8.2f}" for c in cells))
+    for v, seeds in by_variant(read_results(inputs, "needle*.json", "trials")).items():
+        tops = [t["top"] for r in seeds for t in r["trials"]]
+        print(f"top needle score at {seeds[0]['settings']['trial_size']:,} tokens, median of {len(tops)} trials: {VARIANTS[v][0]} {np.median(tops):.2f}")
 
 
 def checked(draw, inputs):
@@ -378,7 +435,7 @@ def checked(draw, inputs):
         raise UserError(f"{draw.__name__}: a result there is not as its program writes it ({describe(e)}); move it away") from e
 
 
-FIGURES = {f.__name__: f for f in (fading, p_n, z_max, learning_curves, posloss, niah, needle_scores, top_scores, learned_s, cost)}
+FIGURES = {f.__name__: f for f in (fading, p_n, z_max, learning_curves, posloss, niah, retrieval, needle_scores, top_scores, learned_s, cost)}
 
 
 def main():

@@ -68,20 +68,45 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(scene, undisturbed, tmp_pat
     assert faults.outcome(out) == undisturbed(name) and not faults.leftovers(out)
 
 
+def resident(process, done, marks, printed):
+    """{mark: resident memory (kB) of `process` when done() reached it}, after its end."""
+    found = {}
+    while process.exitcode is None and max(marks) not in found:
+        now = done()
+        for mark in marks:
+            if now >= mark and mark not in found and process.is_alive():
+                found[mark] = int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])
+        process.join(0.02)
+    status, printed = faults.finish(process, printed)
+    assert status == 0 and max(marks) in found, printed
+    return found
+
+
 def test_memory_is_steady_over_2000_updates(scene, tmp_path):
     """Resident memory after 2,000 updates is within 5 % of that after 200."""
     process = faults.start("train", [*TINY_RUN, f"--data_dir={scene.folder}/tiny", f"--out_dir={tmp_path}", "--attention_type=ssmax", "--max_iters=2100",
                                      "--save_interval=50", "--eval_interval=100", "--log_interval=500"], tmp_path / "printed")
-    log, resident = tmp_path / "log.jsonl", {}
-    while process.exitcode is None and 2000 not in resident:
-        done = log.read_bytes().count(b'"loss"') if log.exists() else 0
-        for mark in (200, 2000):
-            if done >= mark and mark not in resident and process.is_alive():
-                resident[mark] = int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])
-        process.join(0.02)
-    status, printed = faults.finish(process, tmp_path / "printed")
-    assert status == 0, printed
-    assert 2000 in resident and resident[2000] < 1.05 * resident[200], resident
+    log = tmp_path / "log.jsonl"
+    memory = resident(process, lambda: log.read_bytes().count(b'"loss"') if log.exists() else 0, (200, 2000), tmp_path / "printed")
+    assert memory[2000] < 1.05 * memory[200], memory
+
+
+@pytest.mark.parametrize("name, more", [("eval_posloss", ["--n_seqs=4000"]), ("eval_niah", ["--n_samples=1000"]), ("needle scores", ["--trials=2000"])])
+def test_memory_of_evaluations_is_steady(scene, tmp_path, name, more):
+    """Resident memory after 90 % of the windows or samples is within 5 % of that after 10 %."""
+    program, arguments, _ = scene.runs[name]
+    shutil.copy(scene.folder / "base/ckpt.pt", tmp_path)
+    process = faults.start(program, [a.replace("{out}", str(tmp_path)) for a in arguments] + more, tmp_path / "printed")
+    samples = next((p for p in (tmp_path / "niah.jsonl", tmp_path / "needle.jsonl") if p.name.startswith(name[5:9] if program == name else "needle")), None)
+    total = {"eval_posloss": 4000, "eval_niah": 4000, "needle scores": 2000}[name]
+
+    def done():
+        if name == "eval_posloss":
+            return int((re.findall(r"([\d,]+)/", (tmp_path / "printed").read_text()) or ["0"])[-1].replace(",", ""))
+        return samples.read_bytes().count(b"\n") if samples.exists() else 0
+
+    memory = resident(process, done, (total // 10, total * 9 // 10), tmp_path / "printed")
+    assert memory[total * 9 // 10] < 1.05 * memory[total // 10], memory
 
 
 def torchrun(arguments, *, ranks=2, restarts=0):

@@ -75,6 +75,8 @@ def reference_logits(model, idx):
     for layer in range(c.n_layer):
         p = f"blocks.{layer}."
         q, k, v = (norm(x, P[p + "norm_1.weight"]) @ P[p + "attn.qkv.weight"].T).split(c.n_embd, dim=-1)
+        if c.qk_norm:  # each head by itself
+            q, k = (norm(z.view(T, c.n_head, D), P[p + f"attn.{n}_norm.weight"]).reshape(T, -1) for n, z in (("q", q), ("k", k)))
         out = torch.zeros_like(x)
         for h in range(c.n_head):
             part = slice(h * D, (h + 1) * D)
@@ -89,9 +91,9 @@ def reference_logits(model, idx):
     return norm(x, P["norm.weight"]) @ P["lm_head.weight"].T
 
 
-@pytest.mark.parametrize("attention_type", TYPES)
-def test_every_type_equals_the_papers_formula_in_float64(attention_type):
-    model = tiny_model(attention_type)
+@pytest.mark.parametrize("attention_type, qk_norm", [*((t, False) for t in TYPES), ("softmax", True), ("ssmax", True)])
+def test_every_type_equals_the_papers_formula_in_float64(attention_type, qk_norm):
+    model = tiny_model(attention_type, qk_norm=qk_norm)
     T = 32 if attention_type == "pn" else 48  # also past the training length of 32
     idx = torch.randint(61, (T,))
     with torch.no_grad():
@@ -141,15 +143,16 @@ def test_a_seventh_variant_is_one_line(monkeypatch):
     assert torch.allclose(swapped.blocks[0].attn.s, 1 / torch.arange(1, 33).float().sqrt().mean())
 
 
+@pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("attention_type", [t for t in TYPES if t != "softmax"])
-def test_swap_keeps_the_weights(attention_type):
-    softmax, swapped, idx = tiny_model("softmax"), tiny_model("softmax"), torch.randint(61, (2, 32))
+def test_swap_keeps_the_weights(attention_type, qk_norm):
+    softmax, swapped, idx = tiny_model("softmax", qk_norm=qk_norm), tiny_model("softmax", qk_norm=qk_norm), torch.randint(61, (2, 32))
     swapped.swap_attention(attention_type)
     logits, plain = swapped(idx, idx)[0], softmax(idx, idx)[0]
     if attention_type in ("pn", "head_scale"):  # these start out equal to softmax
         assert torch.allclose(logits, plain, atol=1e-5)
     else:  # the three SSMax types are one function at the swap: q log n / mean(log n)
-        ssmax = tiny_model("softmax")
+        ssmax = tiny_model("softmax", qk_norm=qk_norm)
         ssmax.swap_attention("ssmax")
         assert torch.allclose(logits, ssmax(idx, idx)[0], atol=1e-5)
         assert not torch.allclose(logits, plain, atol=1e-3)

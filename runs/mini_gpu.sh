@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# The mini-reproduction on one GPU: 49 M parameters trained on real text, their loss by position measured there to 20 x the training length, then
+# taught to look things up on the recall corpus (as the paper teaches answers with SQuAD), and asked for needles. Every step skips what is done,
+# so it may be done in pieces; the same command continues:
+#
+#   timeout 9m bash runs/mini_gpu.sh                   until it is finished, into out/mini_gpu and results/mini_gpu
+#   CORPUS="my_texts/*.zst" TEST="my_test/*.zst" bash runs/mini_gpu.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+OUT=${OUT:-out/mini_gpu}
+RESULTS=${RESULTS:-results/mini_gpu}
+DATA=${DATA:-data}
+JOBS=${JOBS:-1}  # runs at a time
+CORPUS=${CORPUS:---hf=slimpajama-6b --limit=60000}  # what prepare.py reads to train on, and to measure on
+TEST=${TEST:---hf=slimpajama-6b --split=test}
+SEEDS=${SEEDS-1 2 3}
+FEWER=${FEWER-1}
+SCEPTIC=${SCEPTIC-1}
+SWITCH=${SWITCH:---switch_iter=1200 --switch_warmup_iters=50}
+ITERS=${ITERS:---max_iters=1500}
+RECALL=${RECALL:---block_size=512 --n_copy=6400 --n_train=25600}  # further settings, for a smaller test
+TRAIN=${TRAIN:-}
+RECALL_TRAIN=${RECALL_TRAIN:---max_iters=250 --learning_rate=1e-3 --warmup_iters=20 --decay_iters=50}
+POSLOSS=${POSLOSS:---seq_len=10240 --n_seqs=200}  # 20 x the training length
+NIAH=${NIAH:---context_sizes=[512,1024,2048,4096,5120,8192] --trial_size=4096}
+TRIALS=${TRIALS:---trials=50}
+
+corpora() {
+    python prepare.py $CORPUS --name=mini_text --data_dir="$DATA" --val_fraction=0.01
+    python prepare.py $TEST --split=test --name=mini_text --data_dir="$DATA"
+    python prepare.py --embedded --name=mini_recall --data_dir="$DATA" $RECALL
+}
+
+needles() {
+    python eval_niah.py config/quick_niah.py $NIAH --data_dir="$DATA/mini_recall" "$@"
+    python eval_niah.py config/quick_niah.py $NIAH $TRIALS --data_dir="$DATA/mini_recall" "$@"
+}
+
+job() {
+    local text="$OUT/$3-$2" recall="$OUT/recall/$3-$2" swap theta folder
+    python train.py config/mini_gpu.py "config/$1.py" --seed="$2" --data_dir="$DATA/mini_text" --out_dir="$text" $TRAIN "${@:4}"
+    [ "$1" != pn ] || return 0  # p_n is not defined beyond the training length
+    python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text"
+    python train.py config/mini_gpu.py --init_from="$text/ckpt.pt" --seed="$2" --data_dir="$DATA/mini_recall" --data_order=sequence \
+        --out_dir="$recall" $TRAIN $RECALL_TRAIN
+    needles "$recall/ckpt.pt"
+    case "$3" in main/a_softmax)  # (e), swapped at load; and one constant temperature, log 10240 / mean log n, which sees no n
+        for swap in "--attention_type=ssmax --tag=e" "--attention_type=head_scale --swap_scale=1.76 --tag=constant"; do
+            python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text" $swap
+            needles "$recall/ckpt.pt" $swap
+        done ;;
+    esac
+    case "$3" in main/a_softmax | main/b_ssmax | main/head_scale)
+        for theta in 10000 100000 1000000; do  # 1, 10 and 100 times that of training; the 50 of the paper is above
+            folder="$OUT/theta/$theta/${3#main/}-$2"
+            mkdir -p "$folder"
+            ln -f "$text/ckpt.pt" "$folder/ckpt.pt"
+            python eval_posloss.py "$folder/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text" --rope_theta="$theta"
+        done ;;
+    esac
+}
+
+. runs/mini.sh
