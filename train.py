@@ -342,8 +342,8 @@ def find_resumable(cfg, digest):
         return None
     state = checkpoint.load(path)
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    new = dataclasses.asdict(cfg)
-    differs = [f"{k}={state['config'].get(k)!r} (now {v!r})" for k, v in new.items() if k not in free and state["config"].get(k) != v]
+    old = {**{f.name: f.default for f in dataclasses.fields(cfg)}, **state["config"]}  # a run older than a setting had its default
+    differs = [f"{k}={old[k]!r} (now {v!r})" for k, v in dataclasses.asdict(cfg).items() if k not in free and old[k] != v]
     if state["data"] != digest:
         differs.append("training data")
     if differs:
