@@ -18,11 +18,12 @@ import numpy as np
 import checkpoint
 import runtime
 from configurator import configure
-from plot import VARIANTS, fit_p_n, order, find, read_logs, read_results, variant
+from plot import VARIANTS, find, fit_p_n, read_logs, read_results, variant
 from runtime import UserError
 
 T_975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # Student's t for 0, 1, ... 10 degrees of freedom
 SOLVED = 0.5  # a run takes part in comparisons of retrieval if it finds so many needles at its training length
+KNOWN = list(VARIANTS)  # their order in tables; variants that only a run names stand behind
 MULTIPLES = (1, 2, 4, 8, 10, 16, 20)  # of the training length
 
 
@@ -91,7 +92,7 @@ def read(inputs):
 class Measures:
     def __init__(self, records):
         self.records = records
-        self.variants = sorted({v for v, _ in records}, key=lambda v: order([v]))
+        self.variants = sorted({v for v, _ in records}, key=lambda v: (KNOWN.index(v) if v in KNOWN else len(KNOWN), v))
         self.block = next(iter(records.values()))["config"]["block_size"]
 
     def of(self, v, get):
@@ -254,7 +255,7 @@ def markdown(head, rows):
 
 
 def name(v):
-    return VARIANTS[v][0].replace("$", "")
+    return VARIANTS.get(v, (v,))[0].replace("$", "")
 
 
 def spread(values, digits=2):

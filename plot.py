@@ -175,7 +175,7 @@ def p_n(inputs):
     figure, axis = plt.subplots()
     for i, (path, p) in enumerate(found):
         n, (r2, fits) = np.arange(1, len(p) + 1), fit_p_n(p)
-        (a1, a2), sign = fits["log"], "+-"[fits["log"][1] < 0]
+        (a1, a2), sign = fits["log"], "+-"[int(fits["log"][1] < 0)]
         colour = VARIANTS["a"][1] if len(found) == 1 else f"C{i}"
         axis.plot(n, p, ".", color=colour, markersize=3, label="learned $p_n$" if i == 0 else None)
         axis.plot(n, a1 * np.log(n) + a2, color=VARIANTS["b"][1] if len(found) == 1 else colour, linewidth=1,

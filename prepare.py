@@ -436,7 +436,9 @@ def prepare(cfg):
     renumber = None
     if cfg.compact_vocab:
         other = frozen_vocab(path, manifest)
-        renumber = Renumber(manifest["vocab"] or other or [], frozen=other is not None)
+        # the words of the embedded corpus have the same numbers whatever its seed, so that a model can be measured on another one
+        words = np.unique([GPT2_EOT, *gpt2_encoding().encode_ordinary(almanac.join(almanac.WORDS))]).tolist() if cfg.embedded else []
+        renumber = Renumber(manifest["vocab"] or other or words, frozen=other is not None)
     if manifest["pieces"]:
         print(f"{path}: continuing after {manifest['documents']:,} documents")
     position, documents, skipped, open_shards = manifest["pieces"], manifest["documents"], manifest["skipped"], {}

@@ -289,3 +289,10 @@ def test_shared_corpus_has_the_published_number_of_tokens(tmp_path):
     manifest = go(tmp_path, test, "--split=test", "--num_proc=2")
     total = manifest["splits"]["test"]
     assert (total["documents"], total["tokens"] - total["documents"]) == (84, 2_084_381)
+
+
+def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path):
+    for seed in (0, 1):
+        go(tmp_path, "--embedded", "--compact_vocab", f"--seed={seed}", "--block_size=32", "--n_copy=8", "--n_train=60", name=f"c{seed}")
+    first, second = (data.Tokens(tmp_path / f"c{seed}", "train") for seed in (0, 1))
+    assert first.vocab == second.vocab and first.digest != second.digest
