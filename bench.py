@@ -116,7 +116,7 @@ def losses(turns, device, plain, windows, seq_len, **changes):
     window = torch.cat((window[0][:, :1], window[1]), dim=1).to(device)
     chunk = 0 if plain else runtime.logits_at_once(device, model.config.vocab_size)
     for _ in turns:
-        with runtime.autocast(device, "float32" if plain else "auto"):
+        with runtime.autocast(device, "float32" if plain else "auto", cache=False):
             loss_sums(model, window, chunk).cpu()
 
 
@@ -300,7 +300,7 @@ def bench_prepare(cfg, device, sizes):
 def bench_growth(cfg, device, sizes):
     points = []
     jobs = [("context", T, T, {}) for T in (256, 1024, 4096, 8192, 20_000)]
-    jobs += [("width", width, 256, dict(n_embd=width, n_head=width // 64, n_inner=width * 8 // 3)) for width in (128, 256, 384, 512, 768)]
+    jobs += [("width", width, 256, dict(n_embd=width, n_head=width // 64, n_inner=-(-width * 8 // 3 // 64) * 64)) for width in (128, 256, 384, 512, 768)]
     for axis, value, T, changes in jobs:
         rows = max(1, 4096 // T)
         candidates = {"training": (our_training, dict(batch=rows, block_size=T, compile=device.type == "cuda", **changes)),

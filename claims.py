@@ -18,7 +18,7 @@ import numpy as np
 import checkpoint
 import runtime
 from configurator import configure
-from plot import VARIANTS, find, fit_p_n, read_logs, read_results, variant
+from plot import VARIANTS, checked, find, fit_p_n, read_logs, read_results, variant
 from runtime import UserError
 
 T_975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # Student's t for 0, 1, ... 10 degrees of freedom
@@ -44,7 +44,7 @@ def mean_by(values, step):
 
 
 def collect(inputs):
-    """Everything that the claims need of the runs below `inputs`, small enough to keep in a repository."""
+    """{(variant, seed): everything that the claims need of the runs below `inputs`}, small enough to keep in a repository."""
     records = {}
 
     def record(config, v):
@@ -78,10 +78,10 @@ def read(inputs):
     for path in find(inputs, "*.json"):
         try:
             content = runtime.unsealed(json.loads(path.read_text()))
-            if "last_tenth" in content or "posloss" in content:
+            if "posloss" in content:  # and not one of an evaluation
                 records[content["variant"], content["seed"]] = content
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # some other result
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise UserError(f"{path} is not a result of this program ({runtime.describe(e)}); move it away") from e
     return records or collect(inputs)
 
 
@@ -137,18 +137,31 @@ class Measures:
         return self.of(v, lambda r: float(np.median([t["top"] for t in r["needle"]["50"]["trials"]])))
 
     def rank_correlation(self, v):
-        """Spearman's correlation between a trial's top needle score and its success (all digits right)."""
-        def get(r):
-            trials = r["needle"]["50"]["trials"]
-            x, y = (ranks([float(t[k]) for t in trials]) for k in ("top", "exact"))
-            return float(np.corrcoef(x, y)[0, 1]) if np.std(x) and np.std(y) else None
-        return self.of(v, get)
+        return self.of(v, lambda r: rank_correlation(r["needle"]["50"]["trials"]))
+
+    def pooled_rank_correlation(self):
+        """Over the trials of all the paper's variants and the control together, for each seed."""
+        found = {}
+        for seed in sorted({seed for _, seed in self.records}):
+            trials = [self.records[v, seed]["needle"].get("50", {}).get("trials", []) for v in self.variants if v in KNOWN and (v, seed) in self.records]
+            found[seed] = rank_correlation(sum(trials, []))
+        return {seed: x for seed, x in found.items() if x is not None}
+
+    def p_n_fit(self, name, first):
+        """R^2 of a fit to the learned p_n, n >= first."""
+        return self.of("pn", lambda r: fit_p_n(r["p_n"], first)[0][name])
 
 
 def ranks(values):
     """Ranks from 1; equal values share their mean rank."""
     values = np.asarray(values)
     return np.array([(values < v).sum() + ((values == v).sum() + 1) / 2 for v in values])
+
+
+def rank_correlation(trials):
+    """Spearman's correlation between a trial's top needle score and its success (all digits right); None where one of them does not vary."""
+    x, y = (ranks([float(t[k]) for t in trials]) for k in ("top", "exact"))
+    return float(np.corrcoef(x, y)[0, 1]) if len(x) and np.std(x) and np.std(y) else None
 
 
 def minus(x, y, only=None):
@@ -185,8 +198,7 @@ def predictions(m):
 
     for other, name in (("line", "a line"), ("root", "a square root"), ("constant", "a constant")):
         for first, where in ((1, ""), (4, " for n >= 4")):
-            say(1, f"p_n follows a1 log n + a2 better than {name}{where}", "R2 difference",
-                m.of("pn", lambda r: (lambda fit: fit["log"] - fit[other])(fit_p_n(r["p_n"], first)[0])))  # noqa: B023: called at once
+            say(1, f"p_n follows a1 log n + a2 better than {name}{where}", "R2 difference", minus(m.p_n_fit("log", first), m.p_n_fit(other, first)))
     for v in "bcd":
         say(2, f"({v}) trains to lower loss than (a)", "nats", minus(m.final("a"), m.final(v)))
     for v in "abc":
@@ -214,8 +226,7 @@ def predictions(m):
         minus(m.found("e", 8), m.found("constant", 8), m.solved("e") & m.solved("constant")))
     for v in "acdef":
         say(7, f"(b) has a higher top needle score than ({v}) at 8x", "score", minus(m.top("b"), m.top(v), m.solved("b") & m.solved(v)))
-    pooled = {s: c for s in {s for _, s in m.records} if (c := pooled_correlation(m, s)) is not None}
-    say(7, "a higher top score goes with retrieval: rank correlation over all variants' trials", "Spearman", pooled)
+    say(7, "a higher top score goes with retrieval: rank correlation over all variants' trials", "Spearman", m.pooled_rank_correlation())
     control = m.solved("b") & m.solved("head_scale")
     say(8, "(b) trains to lower loss than the control", "nats", minus(m.final("head_scale"), m.final("b")))
     for k in (4, 8, 10):
@@ -224,15 +235,6 @@ def predictions(m):
         say(8, f"(b) finds more needles than the control at {k}x", "share", minus(m.found("b", k), m.found("head_scale", k), control))
     say(8, "(b) has a higher top needle score than the control at 8x", "score", minus(m.top("b"), m.top("head_scale"), control))
     return rows
-
-
-def pooled_correlation(m, seed):
-    """Spearman's correlation of top score and success over the trials of all variants of one seed; None where nothing varies."""
-    trials = [t for (_, s), r in m.records.items() if s == seed for t in r["needle"].get("50", {}).get("trials", [])]
-    if not trials:
-        return None
-    x, y = (ranks([float(t[k]) for t in trials]) for k in ("top", "exact"))
-    return float(np.corrcoef(x, y)[0, 1]) if np.std(x) and np.std(y) else None
 
 
 # -----------------------------------------------------------------------------
@@ -303,26 +305,26 @@ def print_tables(m):
     print(f"1/log N = {1 / math.log(m.block):.3f} at N = {m.block}; 1/mean(log n) = {m.block / math.lgamma(m.block + 1):.3f}\n")
 
 
+def claims(cfg):
+    records = collect(cfg.files) if cfg.out else read(cfg.files)
+    if not records:
+        raise UserError(f"no runs and no results in {' '.join(cfg.files)}")
+    m = Measures(records)
+    rows = predictions(m)
+    print("A number is positive where the prediction is right: mean over the seeds ± half of its 95 % interval\n")
+    markdown(["claim", "prediction", "measured", "seeds", ""],
+             ([claim, prediction, f"{number(values)} {unit}", len(values), f"**{verdict(values, margin)}**"] for claim, prediction, unit, values, margin in rows))
+    print_tables(m)
+    for (v, seed), record in records.items() if cfg.out else ():
+        runtime.write_json(Path(cfg.out) / f"{v}-{seed}.json", record)
+
+
 def main():
     cfg = configure(ClaimsConfig)
     missing = next((f for f in cfg.files if not Path(f).exists()), None)
     if not cfg.files or missing:
         raise UserError(f"{missing}: no such file or folder" if missing else "name folders of runs or of the JSON files made of them; see --help")
-    try:
-        records = read(cfg.files) if not cfg.out else collect(cfg.files)
-        if not records:
-            raise UserError(f"no runs and no results in {' '.join(cfg.files)}")
-        m = Measures(records)
-        rows = predictions(m)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
-        raise UserError(f"a result there is not as its program writes it ({runtime.describe(e)}); move it away") from e
-    if cfg.out:
-        for (v, seed), record in records.items():
-            runtime.write_json(Path(cfg.out) / f"{v}-{seed}.json", record)
-    print("A number is positive where the prediction is right: mean over the seeds ± half of its 95 % interval\n")
-    markdown(["claim", "prediction", "measured", "seeds", ""],
-             ([claim, prediction, f"{number(values)} {unit}", len(values), f"**{verdict(values, margin)}**"] for claim, prediction, unit, values, margin in rows))
-    print_tables(m)
+    checked(claims, cfg)
 
 
 if __name__ == "__main__":

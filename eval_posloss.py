@@ -87,7 +87,7 @@ def measure(cfg, path, tokens, device):
         if len(mine):
             window = torch.from_numpy(tokens.read(mine, cfg.seq_len + 1)).to(device)
             try:
-                with runtime.autocast(device, cfg.dtype):
+                with runtime.autocast(device, cfg.dtype, cache=False):  # each weight is needed once
                     turn += loss_sums(model, window, chunk)
             except torch.OutOfMemoryError:
                 if size == 1 or runtime.world_size() > 1:

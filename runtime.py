@@ -117,9 +117,9 @@ def get_dtype(device, dtype):
     return torch.bfloat16 if dtype == "bfloat16" or dtype == "auto" and has_fast_bf16(device) else torch.float32
 
 
-def autocast(device, dtype):
-    """The context to run the model in. Parameters and optimizer stay in fp32."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=get_dtype(device, dtype) == torch.bfloat16)
+def autocast(device, dtype, cache=True):
+    """The context to run the model in. Parameters and optimizer stay in fp32. cache: keep bf16 copies of the weights until its end."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=get_dtype(device, dtype) == torch.bfloat16, cache_enabled=cache)
 
 
 # Dense bf16 peak in FLOP/s, from the vendors' data sheets. An unknown device shows no MFU rather than a wrong one.

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import bench
 import checkpoint
+import claims
 import configurator
 import data
 import eval_niah
@@ -32,7 +33,8 @@ fuzz = settings(max_examples=EXAMPLES, deadline=None, derandomize="NANOSSMAX_FUZ
                 phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck))
 CONFIGS = {train: train.TrainConfig, sft: sft.SFTConfig, prepare: prepare.PrepareConfig, eval_posloss: eval_posloss.PosLossConfig,
-           eval_niah: eval_niah.NiahConfig, plot: plot.PlotConfig, sample: sample.SampleConfig, bench: bench.BenchConfig}
+           eval_niah: eval_niah.NiahConfig, plot: plot.PlotConfig, sample: sample.SampleConfig, bench: bench.BenchConfig,
+           claims: claims.ClaimsConfig}
 
 numbers = st.one_of(st.integers(-3, 70), st.sampled_from([0, 10**18, -10**18, 2**63, 1e300, -0.5, 0.1, 1e-30]), st.floats())
 values = st.one_of(numbers.map(repr), st.booleans().map(repr), st.text(max_size=12), st.lists(numbers, max_size=3).map(repr),
@@ -41,7 +43,7 @@ NOT_HERE = {"n_layer", "num_proc", "out_dir", "data_dir", "resume", "wandb_log",
 
 
 def lines_of(cls):
-    keys = st.sampled_from(sorted(set(configurator.fields(cls)) - NOT_HERE - {"files"}))
+    keys = st.sampled_from(sorted(set(configurator.fields(cls)) - NOT_HERE - {"files"}) or ["files"])
     return st.lists(st.one_of(st.builds("--{}={}".format, keys, values), st.builds("--{}".format, keys),
                               st.text(max_size=10).filter(lambda t: not t.endswith(".py"))), max_size=4)
 
@@ -193,11 +195,26 @@ def test_any_result_file_is_read_or_one_line(name, here, corpus, capsys, tmp_pat
         (tmp_path / name).write_text(new if isinstance(new, str) else "".join(json.dumps(x) + "\n" for x in new) if isinstance(new, list) else json.dumps(new))
         for figure in {"posloss.json": ["posloss", "table"], "niah.json": ["niah", "table"], "log.jsonl": ["learning_curves", "learned_s"]}.get(name, []):
             ends_well(plot.main, "plot.py", [figure, tmp_path, f"--out={tmp_path}/f"], capsys)
+        ends_well(claims.main, "claims.py", [tmp_path], capsys)
         if forged:
             return  # an evaluation goes on with what has its seal
         module, argv = evaluate
         own = [f"--out_dir={tmp_path}"] if module is train else [tmp_path / "ckpt.pt"]
         ends_well(module.main, module.__name__, [*argv, *own, f"--data_dir={corpus}", "--device=cpu"], capsys)
+    check()
+
+
+def test_any_record_of_claims_is_read_or_one_line(here, tmp_path, capsys):
+    ends_well(claims.main, "claims.py", [here, f"--out={tmp_path}"], capsys, statuses=(0,))
+    path, = tmp_path.glob("*.json")
+    good = runtime.unsealed(json.loads(path.read_text()))
+
+    @fuzz
+    @given(st.data())
+    def check(data_):
+        new, sealed = changed(good, data_.draw), data_.draw(st.booleans())
+        path.write_text(json.dumps(runtime.sealed(new) if sealed and isinstance(new, dict) else new))
+        ends_well(claims.main, "claims.py", [tmp_path], capsys, statuses=(0, 2) if sealed or new == good else (2,))
     check()
 
 
