@@ -201,7 +201,7 @@ def predictions(m):
             say(1, f"p_n follows a1 log n + a2 better than {name}{where}", "R2 difference", minus(m.p_n_fit("log", first), m.p_n_fit(other, first)))
     for v in "bcd":
         say(2, f"({v}) trains to lower loss than (a)", "nats", minus(m.final("a"), m.final(v)))
-    for v in "abc":
+    for v in "bc":
         say(2, f"(d) trains to lower loss than ({v})", "nats", minus(m.final(v), m.final("d")))
     say(2, "(c) about (b), within 0.01", "nats", minus(m.final("c"), m.final("b")), 0.01)
     for k in (4, 8, 10):

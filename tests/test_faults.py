@@ -1,6 +1,7 @@
 """It keeps working: killed, full, cut, lost and hostile. The long and random version is runs/torture.sh."""
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
