@@ -117,6 +117,9 @@ def read_logs(inputs):
     return [pl for pl in logs if not pl[1][0]["config"].get("init_from")] or logs
 
 
+BESIDE = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": 8}  # a legend that covers nothing
+
+
 def labels(axis, **kwargs):
     """A legend with every variant once, however many seeds it has."""
     handles, names = axis.get_legend_handles_labels()
@@ -256,11 +259,11 @@ def posloss(inputs):
         x, y = starts + window / 2, np.add.reduceat(mean, starts, axis=1) / length
         band = 2 * np.sqrt(np.add.reduceat(errors[v][0]**2, starts)) / length if len(y) == 1 else 0  # positions taken as independent
         axis.plot(x, y.mean(0), color=VARIANTS[v][1], label=VARIANTS[v][0], linewidth=1.2)
-        axis.fill_between(x, y.min(0) - band, y.max(0) + band, color=VARIANTS[v][1], alpha=0.15, linewidth=0)
+        axis.fill_between(x, y.min(0) - band, y.max(0) + band, color=VARIANTS[v][1], alpha=0.1, linewidth=0)
     axis.axvline(block, color="grey", linestyle=":", linewidth=1)
     axis.annotate(f" trained at {block:,}", (block, axis.get_ylim()[0]), va="bottom", fontsize=7, color="grey")
     axis.set(xlabel="position (tokens)", ylabel="test loss (nats a token)")
-    labels(axis, fontsize=8)
+    labels(axis, **BESIDE)
     return figure
 
 
@@ -297,23 +300,25 @@ def retrieved(result, sizes, depths, key="exact"):
 
 
 def retrieval(inputs):
-    """Fig. 6 as lines: needles found against context size, mean over the depths; a band from the worst to the best seed."""
+    """Fig. 6 as lines: needles found against context size, mean over the depths; a dot for each seed."""
     results = read_results(inputs, "niah*.json", "cells")
     if not results:
         return None
     sizes, depths = (sorted({c[k] for c in results[0][1]["cells"]}) for k in ("size", "depth"))
     block = results[0][1]["model_config"]["block_size"]
     figure, axis = plt.subplots()
-    for v, grids in alike(by_variant(results), lambda r: retrieved(r, sizes, depths)).items():
+    groups = alike(by_variant(results), lambda r: retrieved(r, sizes, depths))
+    for i, (v, grids) in enumerate(groups.items()):
         share = grids.mean(1)  # (seeds, sizes)
-        axis.plot(sizes, share.mean(0), "o-", color=VARIANTS[v][1], label=VARIANTS[v][0], markersize=3, linewidth=1.2)
-        axis.fill_between(sizes, share.min(0), share.max(0), color=VARIANTS[v][1], alpha=0.1, linewidth=0)
+        beside = np.array(sizes) * 2 ** (0.25 * ((i + 0.5) / len(groups) - 0.5))  # dots of different variants stand side by side
+        axis.plot(beside, share.mean(0), color=VARIANTS[v][1], label=VARIANTS[v][0], linewidth=1.5)
+        axis.plot(beside, share.T, "o", color=VARIANTS[v][1], markersize=2.5, alpha=0.6)
     axis.axvline(block, color="grey", linestyle=":", linewidth=1)
     axis.set_xscale("log", base=2)
-    axis.set_xticks(sizes, [f"{s:,}\n{s / block:.3g}x" for s in sizes], fontsize=7)
+    axis.set_xticks(sizes, [f"{s:,}\n{s / block:.3g}x" for s in sizes], fontsize=6)
     axis.minorticks_off()
     axis.set(xlabel="context size (tokens, and as a multiple of the training length)", ylabel="needles found, all digits right", ylim=(-0.02, 1.02))
-    labels(axis, fontsize=7)
+    labels(axis, **BESIDE)
     return figure
 
 
@@ -329,7 +334,7 @@ def needle_scores(inputs):
     example = results[0][1]["example"]
     axis.set(xlabel="head, by rank", ylabel="needle score", ylim=(-0.02, 1.02), title=f"{example['city']}, depth {example['depth']} %, {example['size']:,} tokens")
     axis.xaxis.get_major_locator().set_params(integer=True)
-    labels(axis)
+    labels(axis, **BESIDE)
     return figure
 
 
@@ -342,18 +347,18 @@ def top_scores(inputs):
     markers = {"all digits": "o", "only the first": "^", "none": "x"}
     for v, seeds in by_variant(results).items():
         trials = sorted((t for r in seeds for t in r["trials"]), key=lambda t: -t["top"])
-        axis.plot(range(1, len(trials) + 1), [t["top"] for t in trials], color=VARIANTS[v][1], linewidth=0.6, label=VARIANTS[v][0])
+        rank = 100 * (np.arange(len(trials)) + 0.5) / len(trials)
+        axis.plot(rank, [t["top"] for t in trials], color=VARIANTS[v][1], linewidth=0.6, label=VARIANTS[v][0])
         for name, marker in markers.items():
-            chosen = [(i, t["top"]) for i, t in enumerate(trials, 1)
+            chosen = [(x, t["top"]) for x, t in zip(rank, trials)
                       if ("all digits" if t["exact"] else "only the first" if t["first"] else "none") == name]
             if chosen:
-                axis.plot(*zip(*chosen), marker, color=VARIANTS[v][1], markersize=4, linestyle="none", fillstyle="none" if marker == "^" else "full")
+                axis.plot(*zip(*chosen), marker, color=VARIANTS[v][1], markersize=3, linestyle="none", fillstyle="none" if marker == "^" else "full")
     for name, marker in markers.items():
         axis.plot([], [], marker, color="grey", linestyle="none", label=f"{name} right" if name != "none" else "first digit wrong",
                   fillstyle="none" if marker == "^" else "full")
-    axis.set(xlabel="trial, by rank", ylabel="top needle score", ylim=(-0.02, 1.02))
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    labels(axis, fontsize=7)
+    axis.set(xlabel="trials by rank (%)", ylabel="top needle score", ylim=(-0.02, 1.02))
+    labels(axis, **BESIDE)
     return figure
 
 
@@ -371,7 +376,7 @@ def learned_s(inputs):
     block = runs[0][2]["config"]["block_size"]
     axis.axhline(1 / np.log(block), color="grey", linestyle=":", linewidth=1, label=f"1 / log {block:,}")
     axis.set(xlabel="layer", ylabel="learned s of each head", xticks=range(1, len(runs[0][1]) + 1), xlim=(0.5, len(runs[0][1]) + 0.5))
-    labels(axis)
+    labels(axis, **BESIDE)
     return figure
 
 
