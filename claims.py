@@ -22,6 +22,7 @@ from plot import VARIANTS, checked, find, fit_p_n, read_logs, read_results, vari
 from runtime import UserError
 
 T_975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # Student's t for 0, 1, ... 10 degrees of freedom
+THETA = "50"  # the multiple of RoPE's theta that the paper measures at
 SOLVED = 0.5  # a run takes part in comparisons of retrieval if it finds so many needles at its training length
 KNOWN = list(VARIANTS)  # their order in tables; variants that only a run names stand behind
 MULTIPLES = (1, 2, 4, 8, 10, 16, 20)  # of the training length
@@ -44,31 +45,43 @@ def mean_by(values, step):
 
 
 def collect(inputs):
-    """{(variant, seed): everything that the claims need of the runs below `inputs`}, small enough to keep in a repository."""
+    """{(variant, seed): everything that the claims need of the finished runs below `inputs`}, small enough to keep in a repository."""
     records = {}
 
-    def record(config, v):
-        small = {k: config.get(k) for k in ("attention_type", "block_size", "max_iters", "s_init", "qk_norm", "rope_theta", "switch_iter", "data_dir")}
-        return records.setdefault((v, config["seed"]), {"variant": v, "seed": config["seed"], "config": small, "posloss": {}, "niah": {}, "needle": {}})
+    def put(path, config, v, content, *keys):
+        small = {k: config.get(k) for k in ("attention_type", "block_size", "s_init", "qk_norm", "rope_theta")}
+        place = records.setdefault((v, config["seed"]), {"variant": v, "seed": config["seed"], "config": small, "posloss": {}, "niah": {}, "needle": {}})
+        for key in keys:
+            place = place[key]
+        if place.keys() & content.keys():
+            raise UserError(f"{path}: ({v}) with seed {config['seed']} is there twice; name the folders of one experiment")
+        place.update(content)
 
     for path, (header, train, val, scales) in read_logs(inputs):
-        if not train or header["config"]["init_from"]:  # fine-tuning is no pretraining
+        config, losses = header["config"], list(train.values())
+        if not train or config["init_from"]:  # fine-tuning is no pretraining
             continue
-        r, losses = record(header["config"], variant(header["config"])), list(train.values())
-        r.update(data=header["data"], torch=header["torch"], params=header["params"], loss=mean_by(losses, max(1, len(losses) // 100)),
-                 last_tenth=float(np.mean(losses[-max(1, len(losses) // 10):])), val_loss=list(val.values())[-1] if val else None)
-        r.update({k: scales[-1][k] for k in ("s", "b") if scales and k in scales[-1]})
-        if r["config"]["attention_type"] == "pn":
-            r["p_n"] = [round(p, 5) for p in checkpoint.load(path.parent / "ckpt.pt")["model"]["p_n"].tolist()]
+        if max(train) < config["max_iters"]:
+            print(f"left out, not finished: {path}\n")
+            continue
+        content = {"data": header["data"], "torch": header["torch"], "params": header["params"], "updates": len(losses),
+                   "loss": mean_by(losses, max(1, len(losses) // 100)), "last_tenth": float(np.mean(losses[-max(1, len(losses) // 10):])),
+                   "val_loss": list(val.values())[-1] if val else None, **{k: scales[-1][k] for k in ("s", "b") if scales and k in scales[-1]}}
+        if config["attention_type"] == "pn":
+            content["p_n"] = [round(p, 5) for p in checkpoint.load(path.parent / "ckpt.pt")["model"]["p_n"].tolist()]
+        put(path, config, variant(config), content)
     for what, key in (("posloss", "mean"), ("niah", "cells"), ("needle", "trials")):
-        for v, content in read_results(inputs, f"{what}*.json", key):
-            config, settings = content["config"], content["settings"]
+        for v, result in read_results(inputs, f"{what}*.json", key):
+            config, settings = result["config"], result["settings"]
+            if what == "posloss":
+                step = max(1, config["block_size"] // 8)
+                content = {"step": step, "mean": mean_by(result["mean"], step), "windows": result["count"]}
+            elif what == "niah":
+                content = [{k: c[k] for k in ("size", "depth", "n", "exact", "first")} for c in result["cells"]]
+            else:
+                content = {"size": settings["trial_size"], "trials": result["trials"]}
             theta = f"{(settings['rope_theta'] or config['rope_theta']) / config['rope_theta']:g}"  # as a multiple of that of training
-            step = max(1, config["block_size"] // 8)
-            found = {"posloss": lambda: {"step": step, "mean": mean_by(content["mean"], step), "windows": content["count"]},
-                     "niah": lambda: [{k: c[k] for k in ("size", "depth", "n", "exact", "first")} for c in content["cells"]],
-                     "needle": lambda: {"size": settings["trial_size"], "trials": content["trials"]}}[what]()
-            record(config, v)[what][theta] = found
+            put(f"{what}*.json", config, v, {theta: content}, what)
     return records
 
 
@@ -93,7 +106,10 @@ class Measures:
     def __init__(self, records):
         self.records = records
         self.variants = sorted({v for v, _ in records}, key=lambda v: (KNOWN.index(v) if v in KNOWN else len(KNOWN), v))
-        self.block = next(iter(records.values()))["config"]["block_size"]
+        blocks = {r["config"]["block_size"] for r in records.values()}
+        if len(blocks) > 1:
+            raise UserError(f"runs of block_size {', '.join(map(str, sorted(blocks)))} do not compare; name the folders of one experiment")
+        self.block, = blocks
 
     def of(self, v, get):
         """{seed: get(record)} where the record has what `get` looks for."""
@@ -110,7 +126,7 @@ class Measures:
         """Training loss, mean of the last tenth of the updates."""
         return self.of(v, lambda r: r["last_tenth"])
 
-    def loss(self, v, multiple, theta="50"):
+    def loss(self, v, multiple, theta=THETA):
         """Test loss in the last eighth before `multiple` times the training length."""
         def get(r):
             p = r["posloss"][theta]
@@ -118,11 +134,11 @@ class Measures:
             return float(np.mean(p["mean"][end - max(1, end // 8):end])) if end <= len(p["mean"]) else None
         return self.of(v, get)
 
-    def short(self, v, theta="50"):
+    def short(self, v, theta=THETA):
         """Test loss, mean over the training length."""
         return self.of(v, lambda r: float(np.mean(r["posloss"][theta]["mean"][:self.block // r["posloss"][theta]["step"]])))
 
-    def found(self, v, multiple, key="exact", theta="50"):
+    def found(self, v, multiple, key="exact", theta=THETA):
         """Share of needles found at `multiple` times the training length, mean over the depths."""
         def get(r):
             cells = [c[key] for c in r["niah"][theta] if c["size"] == multiple * self.block]
@@ -132,20 +148,26 @@ class Measures:
     def solved(self, v):
         return {seed for seed, share in self.found(v, 1).items() if share >= SOLVED}
 
+    def trials(self, v):
+        """The trials of needle scores, all at 8 times the training length."""
+        return self.of(v, lambda r: r["needle"][THETA]["trials"] if r["needle"][THETA]["size"] == 8 * self.block else None)
+
     def top(self, v):
         """Median of the top needle scores of the trials."""
-        return self.of(v, lambda r: float(np.median([t["top"] for t in r["needle"]["50"]["trials"]])))
+        return {seed: float(np.median([t["top"] for t in trials])) for seed, trials in self.trials(v).items()}
 
     def rank_correlation(self, v):
-        return self.of(v, lambda r: rank_correlation(r["needle"]["50"]["trials"]))
+        found = {seed: rank_correlation(trials) for seed, trials in self.trials(v).items()}
+        return {seed: x for seed, x in found.items() if x is not None}
 
     def pooled_rank_correlation(self):
-        """Over the trials of all the paper's variants and the control together, for each seed."""
-        found = {}
-        for seed in sorted({seed for _, seed in self.records}):
-            trials = [self.records[v, seed]["needle"].get("50", {}).get("trials", []) for v in self.variants if v in KNOWN and (v, seed) in self.records]
-            found[seed] = rank_correlation(sum(trials, []))
-        return {seed: x for seed, x in found.items() if x is not None}
+        """Over the trials of everything that has a label of ours, together, of each seed; runs that find nothing at 1x left out."""
+        pooled = {}
+        for v in self.variants:
+            for seed, trials in self.trials(v).items():
+                if v in KNOWN and seed in self.solved(v):
+                    pooled.setdefault(seed, []).extend(trials)
+        return {seed: x for seed, trials in sorted(pooled.items()) if (x := rank_correlation(trials)) is not None}
 
     def p_n_fit(self, name, first):
         """R^2 of a fit to the learned p_n, n >= first."""
@@ -193,12 +215,12 @@ def predictions(m):
     """[(claim, prediction, what the number is, {seed: number}, margin or None)], fixed before the runs: results/README.md."""
     rows = []
 
-    def say(claim, prediction, number, values, margin=None):
-        rows.append((claim, prediction, number, values, margin))
+    def say(claim, prediction, unit, values, margin=None):
+        rows.append((claim, prediction, unit, values, margin))
 
-    for other, name in (("line", "a line"), ("root", "a square root"), ("constant", "a constant")):
+    for other, law in (("line", "a line"), ("root", "a square root"), ("constant", "a constant")):
         for first, where in ((1, ""), (4, " for n >= 4")):
-            say(1, f"p_n follows a1 log n + a2 better than {name}{where}", "R2 difference", minus(m.p_n_fit("log", first), m.p_n_fit(other, first)))
+            say(1, f"p_n follows a1 log n + a2 better than {law}{where}", "R2 difference", minus(m.p_n_fit("log", first), m.p_n_fit(other, first)))
     for v in "bcd":
         say(2, f"({v}) trains to lower loss than (a)", "nats", minus(m.final("a"), m.final(v)))
     for v in "bc":
@@ -284,15 +306,15 @@ def print_tables(m):
                spread(m.top(v)), spread(m.rank_correlation(v)),
                "{:.2f}, {:.2f}, {:.2f}".format(*(f(list(s[v].values())) for f in (np.min, np.mean, np.max))) if s[v] else ""]
               for v in m.variants if m.final(v) or m.top(v)))
-    thetas = sorted({t for r in m.records.values() for t in r["niah"]}, key=float)
-    if len(thetas) > 1:
-        print("Needle by theta (multiple of that of training), all digits right\n")
-        swept = [v for v in m.variants if len({t for (w, _), r in m.records.items() if w == v for t in r["niah"]}) > 1]
-        markdown(["", "theta", *(f"{k}x" for k in sizes)],
-                 ([name(v), f"x {t}", *(spread(m.found(v, k, theta=t)) for k in sizes)] for v in swept for t in thetas))
-        print("Test loss by theta\n")
-        markdown(["", "theta", "<= 1x", *(f"{k}x" for k in ends)],
-                 ([name(v), f"x {t}", spread(m.short(v, t)), *(spread(m.loss(v, k, t)) for k in ends)] for v in swept for t in thetas))
+    for what, title, columns, cells in (
+            ("niah", "Needle by theta (multiple of that of training), all digits right", [f"{k}x" for k in sizes],
+             lambda v, t: [spread(m.found(v, k, theta=t)) for k in sizes]),
+            ("posloss", "Test loss by theta", ["<= 1x", *(f"{k}x" for k in ends)],
+             lambda v, t: [spread(m.short(v, t)), *(spread(m.loss(v, k, t)) for k in ends)])):
+        thetas = {v: sorted({t for (w, _), r in m.records.items() if w == v for t in r[what]}, key=float) for v in m.variants}
+        if any(len(t) > 1 for t in thetas.values()):
+            print(f"{title}\n")
+            markdown(["", "theta", *columns], ([name(v), f"x {t}", *cells(v, t)] for v in m.variants if len(thetas[v]) > 1 for t in thetas[v]))
     if m.of("pn", lambda r: r["p_n"]):
         print("R2 of the fits to learned p_n\n")
         markdown(["seed", "n", "log", "line", "square root", "constant"],

@@ -189,7 +189,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             if grad:
                 torch.mm(d, w, out=dx[i:i + chunk])
                 torch.mm(xi.T.contiguous(), d, out=part)  # (C, V): CPUs are up to 1.7 times as fast at it as at (V, C) or without the copy
-                for total, piece in zip(dw.split(8), part.split(8)):  # fp32 + bf16 makes an fp32 copy: a small one stays in a CPU's cache
+                n = 8 if x.device.type == "cpu" else len(dw)  # fp32 + bf16 makes an fp32 copy: a small one stays in a CPU's cache
+                for total, piece in zip(dw.split(n), part.split(n)):
                     total += piece
         ctx.mark_non_differentiable(losses)
         ctx.save_for_backward(dx, dw)
@@ -311,8 +312,9 @@ class GPT(nn.Module):
 
         def look(block, x, cos, sin, f):
             q, k, _ = block.attn.queries_keys_values(block.norm_1(x), cos, sin, f)
-            scores = q[:, :, -1:].float() @ k.float().transpose(-2, -1) / math.sqrt(q.size(-1))
-            weights.append(scores.softmax(dim=-1)[:, :, 0])
+            with torch.autocast(x.device.type, enabled=False):  # which would make the product bf16 again
+                scores = q[:, :, -1:].float() @ k.float().transpose(-2, -1) / math.sqrt(q.size(-1))
+                weights.append(scores.softmax(dim=-1)[:, :, 0])
 
         self.hidden(idx if idx.dim() == 2 else idx[None], each_block=look)
         weights = torch.stack(weights, dim=1)

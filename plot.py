@@ -10,6 +10,7 @@ posloss (Fig. 5), niah (Fig. 6) and retrieval (its mean over the depths), needle
 bench.py's. Of several seeds the mean is shown, with the range of the seeds where there is room.
 """
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,10 +91,11 @@ def by_variant(items):
 
 
 def alike(groups, get):
-    """{variant: (seeds, ...) array of get(x)}, of the seeds that measured the same as the first of all."""
-    shape = np.shape(get(next(iter(groups.values()))[0]))
-    kept = {v: [a for a in map(get, xs) if np.shape(a) == shape] for v, xs in groups.items()}
-    return {v: np.array(arrays, dtype=float) for v, arrays in kept.items() if arrays}
+    """{variant: (seeds, ...) array of get(x)}, of those that measured as much as most did."""
+    found = {v: [np.array(get(x), dtype=float) for x in xs] for v, xs in groups.items()}
+    shape, _ = Counter(a.shape for arrays in found.values() for a in arrays).most_common(1)[0]
+    kept = {v: [a for a in arrays if a.shape == shape] for v, arrays in found.items()}
+    return {v: np.array(arrays) for v, arrays in kept.items() if arrays}
 
 
 def batches(header):
@@ -112,7 +114,7 @@ def read_log(path):
 
 
 def read_logs(inputs):
-    """[(path, log)] of all runs; fine-tuning, whose loss is another one, only where there is no pretraining."""
+    """[(path, log)] of all runs; what went on from a checkpoint (init_from), on other data as a rule, only where there is nothing else."""
     logs = [(path, read_log(path)) for path in find(inputs, "log.jsonl")]
     return [pl for pl in logs if not pl[1][0]["config"].get("init_from")] or logs
 
@@ -171,7 +173,8 @@ def fit_p_n(p, first=1):
 def p_n(inputs):
     """Fig. 2: learned p_n with the fit a1 log n + a2, from checkpoints of type pn. Prints R^2 of it and of other fits."""
     import checkpoint
-    states = ((path, checkpoint.load(path)) for path in find(inputs, "ckpt.pt"))
+    other = {path.parent for path, log in read_logs(inputs) if log[0]["config"]["attention_type"] != "pn"}  # large files that need not be read
+    states = ((path, checkpoint.load(path)) for path in find(inputs, "ckpt.pt") if path.parent not in other)
     found = [(path, s["model"]["p_n"].numpy()) for path, s in states if s["model_config"]["attention_type"] == "pn"]
     if not found:
         return None

@@ -87,6 +87,8 @@ class TrainConfig(GPTConfig):
                              f"(it is {self.max_iters}); set --switch_iter and --switch_warmup_iters to fit")
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
+        if "/" in self.variant or "\\" in self.variant:
+            raise ValueError("variant is part of a file's name: no slashes")
         for key, choices in {"decay": ("none", "linear", "cosine"), "resume": ("auto", "overwrite"), "data_order": ORDERS,
                              "switch_attention_type": tuple(ATTENTION)}.items():
             if getattr(self, key) not in choices:
@@ -372,7 +374,7 @@ def start_model(cfg, device, digest, vocab=None):
     if cfg.init_from:
         init = checkpoint.load(cfg.init_from)
         vocab = init["vocab"]
-        theirs = init["model_config"]
+        theirs = dataclasses.asdict(GPTConfig(**init["model_config"]))  # with the defaults of settings that it is older than
         asked = {k: getattr(cfg, k) for k in theirs if getattr(cfg, k) != getattr(GPTConfig, k)}
         differs = [k for k, v in asked.items() if v != theirs[k] and k not in ("attention_type", "rope_theta", "vocab_size")]
         if differs:

@@ -16,24 +16,42 @@ main_runs() {  # SEEDS: of (a), (b) and the control; FEWER: of the others
     done
 }
 
-if [ "${1:-}" = job ]; then
+self="runs/${0##*/}"
+if [ "${1:-}" = job ] && [ $# -ge 4 ]; then
     shift
+    out="$OUT/$3-$2"
+    settings="$* | $TRAIN | ${RECALL_TRAIN:-} | $POSLOSS | $NIAH | $TRIALS"
+    [ "$(cat "$out.done" 2>/dev/null)" != "$settings" ] || exit 0
     mkdir -p "$OUT/$(dirname "$3")"
     echo "$(date +%T) $*"
-    printed="$OUT/$3-$2.txt"
-    trap '[ $? = 0 ] || { echo "stopped: see $printed" >&3; exit 255; }' EXIT  # at 255 xargs begins no more
-    exec 3>&2 >> "$printed" 2>&1
+    trap : TERM INT  # wait for the program to save
+    trap '[ $? = 0 ] || echo "stopped: see $out.txt" >&3' EXIT
+    exec 3>&2 >> "$out.txt" 2>&1
     job "$@"
+    echo "$settings" > "$out.done"
     exit 0
 fi
-[ $# = 0 ] || { echo "usage: bash $0" >&2; exit 2; }
+[ $# = 0 ] || { echo "usage: bash $self, or bash $self job CONFIG SEED FOLDER [settings of train.py]" >&2; exit 2; }
+
 echo "== corpora"
 corpora
 echo "== training and measuring"
-main_runs | xargs -P "$JOBS" -L 1 bash "$0" job
+stopped=
+trap 'stopped=1' TERM INT
+while read -r run; do
+    while [ -z "$stopped" ] && [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do wait -n || stopped=1; done
+    [ -z "$stopped" ] || break
+    bash "$self" job $run &  # $run is several words on purpose
+done < <(main_runs)
+for process in $(jobs -p); do
+    while kill -0 "$process" 2>/dev/null; do wait "$process" || stopped=1; done  # a signal ends a wait, not the process
+    wait "$process" || stopped=1
+done
+[ -z "$stopped" ] || { echo "stopped; the same command continues" >&2; exit 1; }
+trap - TERM INT
 echo "== figures and claims"
 mkdir -p "$RESULTS"
-folders=("$OUT/main")
-[ ! -d "$OUT/recall/main" ] || folders+=("$OUT/recall/main")
-python plot.py all "${folders[@]}" --out="$RESULTS"
+folders=()
+for folder in "$OUT/main" "$OUT/recall/main"; do [ ! -d "$folder" ] || folders+=("$folder"); done
+[ ${#folders[@]} = 0 ] || python plot.py all "${folders[@]}" --out="$RESULTS"
 python claims.py "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

@@ -4,6 +4,7 @@
 # so it may be done in pieces; the same command continues:
 #
 #   timeout 9m bash runs/mini_gpu.sh                   until it is finished, into out/mini_gpu and results/mini_gpu
+#   SEEDS=1 FEWER= SCEPTIC= bash runs/mini_gpu.sh      (a), (b) and the control once
 #   CORPUS="my_texts/*.zst" TEST="my_test/*.zst" bash runs/mini_gpu.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,7 +27,7 @@ NIAH=${NIAH:---context_sizes=[512,1024,2048,4096,5120,8192] --trial_size=4096}
 TRIALS=${TRIALS:---trials=50}
 
 corpora() {
-    python prepare.py $CORPUS --name=mini_text --data_dir="$DATA" --val_fraction=0.01
+    python prepare.py $CORPUS --name=mini_text --data_dir="$DATA" --val_fraction=0.01 --shard_tokens=10_000_000  # a killed preparation goes on behind a shard
     python prepare.py $TEST --split=test --name=mini_text --data_dir="$DATA"
     python prepare.py --embedded --name=mini_recall --data_dir="$DATA" $RECALL
 }
@@ -36,19 +37,24 @@ needles() {
     python eval_niah.py config/quick_niah.py $NIAH $TRIALS --data_dir="$DATA/mini_recall" "$@"
 }
 
+recall() {  # recall CHECKPOINT FOLDER [settings]: what SQuAD is to the paper
+    python train.py config/mini_gpu.py --init_from="$1" --seed="$seed" --data_dir="$DATA/mini_recall" --data_order=sequence --out_dir="$2" \
+        $TRAIN $RECALL_TRAIN "${@:3}"
+    needles "$2/ckpt.pt"
+}
+
 job() {
-    local text="$OUT/$3-$2" recall="$OUT/recall/$3-$2" swap theta folder
+    local text="$OUT/$3-$2" taught="$OUT/recall/$3-$2" seed=$2 theta folder
+    local constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # one temperature, log 10240 / mean log n, which sees no n
     python train.py config/mini_gpu.py "config/$1.py" --seed="$2" --data_dir="$DATA/mini_text" --out_dir="$text" $TRAIN "${@:4}"
     [ "$1" != pn ] || return 0  # p_n is not defined beyond the training length
     python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text"
-    python train.py config/mini_gpu.py --init_from="$text/ckpt.pt" --seed="$2" --data_dir="$DATA/mini_recall" --data_order=sequence \
-        --out_dir="$recall" $TRAIN $RECALL_TRAIN
-    needles "$recall/ckpt.pt"
-    case "$3" in main/a_softmax)  # (e), swapped at load; and one constant temperature, log 10240 / mean log n, which sees no n
-        for swap in "--attention_type=ssmax --tag=e" "--attention_type=head_scale --swap_scale=1.76 --tag=constant"; do
-            python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text" $swap
-            needles "$recall/ckpt.pt" $swap
-        done ;;
+    recall "$text/ckpt.pt" "$taught"
+    case "$3" in main/a_softmax)  # (e): swapped, then taught, as in the paper
+        python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text" --attention_type=ssmax --tag=e
+        recall "$text/ckpt.pt" "$OUT/recall/main/e_swap_after-$2" --attention_type=ssmax
+        python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text" $constant
+        needles "$taught/ckpt.pt" $constant ;;
     esac
     case "$3" in main/a_softmax | main/b_ssmax | main/head_scale)
         for theta in 10000 100000 1000000; do  # 1, 10 and 100 times that of training; the 50 of the paper is above

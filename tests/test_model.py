@@ -274,3 +274,10 @@ def test_impossible_shapes_are_refused():
     for wrong in (dict(n_embd=30, n_head=4), dict(n_embd=36, n_head=12), dict(attention_type="softmaxx"), dict(n_layer=0)):
         with pytest.raises(ValueError):
             GPTConfig(**wrong)
+
+
+def test_needle_scores_are_fp32_under_autocast():
+    model, idx = tiny_model("ssmax"), torch.randint(61, (40,))
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = model.last_query_attention(idx)
+    assert weights.dtype == torch.float32 and torch.allclose(weights.sum(-1), torch.ones(2, 2), atol=1e-6)
