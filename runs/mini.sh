@@ -1,9 +1,9 @@
 # What both mini-reproductions share: the list of runs, and doing them some at a time. Sourced by mini_cpu.sh and mini_gpu.sh, which define
 # `corpora` (prepare them) and `job CONFIG SEED FOLDER [settings of train.py]` (train one model below $OUT/FOLDER and measure it).
-main_runs() {  # SEEDS: of (a), (b) and the control; FEWER: of the others
+main_runs() {  # SEEDS: of MAIN, that is (a), (b) and the control; FEWER: of the others
     local seed s v
     for seed in $SEEDS; do
-        for v in a_softmax b_ssmax head_scale; do echo "$v $seed main/$v"; done
+        for v in ${MAIN:-a_softmax b_ssmax head_scale}; do echo "$v $seed main/$v"; done
     done
     for seed in $FEWER; do
         for v in c_ssmax_s1 d_ssmax_bias; do echo "$v $seed main/$v"; done

@@ -5,14 +5,14 @@
 #
 #   timeout 9m bash runs/mini_gpu.sh                   until it is finished, into out/mini_gpu and results/mini_gpu
 #   SEEDS=1 FEWER= SCEPTIC= bash runs/mini_gpu.sh      (a), (b) and the control once
-#   CORPUS="my_texts/*.zst" TEST="my_test/*.zst" bash runs/mini_gpu.sh
+#   CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" bash runs/mini_gpu.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/mini_gpu}
 RESULTS=${RESULTS:-results/mini_gpu}
 DATA=${DATA:-data}
 JOBS=${JOBS:-1}  # runs at a time
-CORPUS=${CORPUS:---hf=slimpajama-6b --limit=60000}  # what prepare.py reads to train on, and to measure on
+CORPUS=${CORPUS:---hf=slimpajama-6b --limit=60000 --val_fraction=0.01}  # what prepare.py reads to train on, and to measure on
 TEST=${TEST:---hf=slimpajama-6b --split=test}
 SEEDS=${SEEDS-1 2 3}
 FEWER=${FEWER-1}
@@ -27,7 +27,7 @@ NIAH=${NIAH:---context_sizes=[512,1024,2048,4096,5120,8192] --trial_size=4096}
 TRIALS=${TRIALS:---trials=50}
 
 corpora() {
-    python prepare.py $CORPUS --name=mini_text --data_dir="$DATA" --val_fraction=0.01 --shard_tokens=10_000_000  # a killed preparation goes on behind a shard
+    python prepare.py $CORPUS --name=mini_text --data_dir="$DATA" --shard_tokens=10_000_000  # a killed preparation goes on behind a shard
     python prepare.py $TEST --split=test --name=mini_text --data_dir="$DATA"
     python prepare.py --embedded --name=mini_recall --data_dir="$DATA" $RECALL
 }
