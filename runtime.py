@@ -53,6 +53,8 @@ def describe(error):
 
 
 def end(message, status):
+    if print0.line_is_open:
+        print()
     sys.stdout.flush()
     print("error: " * (status < 128) + " ".join(message.split()), file=sys.stderr, flush=True)
     sys.exit(status)
@@ -189,8 +191,13 @@ def all_gather(items):
 
 
 def print0(*args, **kwargs):
+    """print, on rank 0. `end` makes an error begin a line of its own behind one that is still open, a progress line."""
     if rank() == 0:
         print(*args, **{"flush": True, **kwargs})
+        print0.line_is_open = kwargs.get("end") == ""
+
+
+print0.line_is_open = False
 
 
 # -----------------------------------------------------------------------------

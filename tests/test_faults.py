@@ -173,6 +173,17 @@ def test_no_memory_on_a_cpu_is_one_line(capsys):
     assert e.value.code == 2 and "out of memory" in capsys.readouterr().err
 
 
+def test_an_error_behind_a_progress_line_has_a_line_of_its_own(capsys):
+    def main():
+        runtime.print0("\r8/160 samples", end="")
+        raise UserError("no space")
+
+    with pytest.raises(SystemExit):
+        runtime.launch(main)
+    assert capsys.readouterr() == ("\r8/160 samples\n", "error: no space\n")
+    runtime.print0("done")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_folder_is_one_line(run, tmp_path):
     tmp_path.chmod(0o500)
