@@ -16,6 +16,17 @@ main_runs() {  # SEEDS: of MAIN, that is (a), (b) and the control; FEWER: of the
     done
 }
 
+at_other_thetas() {  # at_other_thetas CHECKPOINT FOLDER SEED COMMAND: at 1, 10 and 100 times the theta of training; the paper's 50 is the default
+    local theta folder
+    case "$2" in main/a_softmax | main/b_ssmax | main/head_scale) ;; *) return 0 ;; esac
+    for theta in 10000 100000 1000000; do
+        folder="$OUT/theta/$theta/${2#main/}-$3"
+        mkdir -p "$folder"
+        ln -f "$1" "$folder/ckpt.pt"
+        "$4" "$folder/ckpt.pt" --rope_theta="$theta"
+    done
+}
+
 self="runs/${0##*/}"
 if [ "${1:-}" = job ] && [ $# -ge 4 ]; then
     shift

@@ -37,7 +37,7 @@ measure() {  # measure CHECKPOINT [settings]
 scores() { python eval_niah.py config/quick_niah.py $NIAH $TRIALS --data_dir="$DATA/almanac" "$@"; }
 
 job() {
-    local out="$OUT/$3-$2" swap theta folder
+    local out="$OUT/$3-$2" swap
     python train.py config/quick.py "config/$1.py" --seed="$2" --data_dir="$DATA/almanac-$2" --out_dir="$out" $TRAIN "${@:4}"
     [ "$1" != pn ] || return 0  # p_n is not defined beyond the training length
     measure "$out/ckpt.pt"
@@ -48,14 +48,7 @@ job() {
             scores "$out/ckpt.pt" $swap
         done ;;
     esac
-    case "$3" in main/a_softmax | main/b_ssmax | main/head_scale)
-        for theta in 10000 100000 1000000; do  # 1, 10 and 100 times that of training; the 50 of the paper is above
-            folder="$OUT/theta/$theta/${3#main/}-$2"
-            mkdir -p "$folder"
-            ln -f "$out/ckpt.pt" "$folder/ckpt.pt"
-            measure "$folder/ckpt.pt" --rope_theta="$theta"
-        done ;;
-    esac
+    at_other_thetas "$out/ckpt.pt" "$3" "$2" measure
 }
 
 . runs/mini.sh

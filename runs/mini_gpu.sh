@@ -32,6 +32,8 @@ corpora() {
     python prepare.py --embedded --name=mini_recall --data_dir="$DATA" $RECALL
 }
 
+loss_by_position() { python eval_posloss.py $POSLOSS --data_dir="$DATA/mini_text" "$@"; }
+
 needles() {
     python eval_niah.py config/quick_niah.py $NIAH --data_dir="$DATA/mini_recall" "$@"
     python eval_niah.py config/quick_niah.py $NIAH $TRIALS --data_dir="$DATA/mini_recall" "$@"
@@ -44,26 +46,19 @@ recall() {  # recall CHECKPOINT FOLDER [settings]: what SQuAD is to the paper
 }
 
 job() {
-    local text="$OUT/$3-$2" taught="$OUT/recall/$3-$2" seed=$2 theta folder
+    local text="$OUT/$3-$2" taught="$OUT/recall/$3-$2" seed=$2
     local constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # one temperature, log 10240 / mean log n, which sees no n
     python train.py config/mini_gpu.py "config/$1.py" --seed="$2" --data_dir="$DATA/mini_text" --out_dir="$text" $TRAIN "${@:4}"
     [ "$1" != pn ] || return 0  # p_n is not defined beyond the training length
-    python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text"
+    loss_by_position "$text/ckpt.pt"
     recall "$text/ckpt.pt" "$taught"
     case "$3" in main/a_softmax)  # (e): swapped, then taught, as in the paper
-        python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text" --attention_type=ssmax --tag=e
+        loss_by_position "$text/ckpt.pt" --attention_type=ssmax --tag=e
         recall "$text/ckpt.pt" "$OUT/recall/main/e_swap_after-$2" --attention_type=ssmax
-        python eval_posloss.py "$text/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text" $constant
+        loss_by_position "$text/ckpt.pt" $constant
         needles "$taught/ckpt.pt" $constant ;;
     esac
-    case "$3" in main/a_softmax | main/b_ssmax | main/head_scale)
-        for theta in 10000 100000 1000000; do  # 1, 10 and 100 times that of training; the 50 of the paper is above
-            folder="$OUT/theta/$theta/${3#main/}-$2"
-            mkdir -p "$folder"
-            ln -f "$text/ckpt.pt" "$folder/ckpt.pt"
-            python eval_posloss.py "$folder/ckpt.pt" $POSLOSS --data_dir="$DATA/mini_text" --rope_theta="$theta"
-        done ;;
-    esac
+    at_other_thetas "$text/ckpt.pt" "$3" "$2" loss_by_position
 }
 
 . runs/mini.sh
