@@ -1,25 +1,30 @@
-# A convenience: the README shows the plain commands. PYTHON chooses the interpreter of the virtual environment.
+# A convenience: the README shows the plain commands. PYTHON is for making the environment.
 PYTHON ?= python3
 VENV ?= .venv
 
-.PHONY: quick test clean
+.PHONY: quick check test clean
 
 quick: $(VENV)/ready
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash runs/quick.sh
 
-test: $(VENV)/ready-test
-	$(VENV)/bin/python -m pytest -q tests --durations=10
+check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that take a minute
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/python -m pytest -m "not slow"
 
-$(VENV)/ready: requirements.txt
+test: $(VENV)/ready-test
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/python -m pytest --durations=10
+
+$(VENV)/ready: pyproject.toml
 	@echo "making the virtual environment $(VENV) (once, some minutes)"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check .
 	@touch $@
 
-$(VENV)/ready-test: $(VENV)/ready requirements-test.txt
+$(VENV)/ready-test: $(VENV)/ready
 	@echo "adding what the tests need"
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r requirements-test.txt
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check '.[test]'
 	@touch $@
 
 clean:  # the environment and what the quick run made; corpora and runs of your own stay

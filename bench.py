@@ -1,16 +1,16 @@
 """
-Speed, measured side by side in one run: every candidate works in a process of its own, they take turns (A B B A), medians count.
+Speed, measured side by side: candidates in processes of their own take turns, medians count.
 
-    python bench.py train                 updates of train.py against the plain recipe, and against that compiled
-    python bench.py ssmax                 updates of (b) SSMax against (a) softmax
-    python bench.py posloss               per-position loss against all logits at once in fp32
-    python bench.py niah                  answers with the KV cache against the whole prompt and all its logits anew for each token
-    python bench.py prepare files...      prepare.py against tiktoken alone, on .jsonl files (also .gz, .zst)
-    python bench.py growth                tokens/s and memory against context and against width, for `plot.py cost`
-    python bench.py all files...          everything
+    python bench.py train               train.py against the plain recipe (C1), and compiled (C2)
+    python bench.py ssmax               updates of (b) SSMax against (a) softmax (G3)
+    python bench.py posloss             per-position loss against all logits in fp32 (C3)
+    python bench.py niah                answers with the KV cache against none (C3)
+    python bench.py prepare files...    prepare.py against tiktoken alone (P1)
+    python bench.py all [files...]      everything
 
-Results go to results/bench-<device>.json; what is not measured again stays there. The plain recipe is what nanoGPT runs, around a block
-of our shapes: on a CPU fp32, eager, all logits at once, AdamW unfused; on a GPU micro-batches of 12, compiled, under autocast.
+Results go to results/bench-<device>.json; what is not measured again stays there. The plain recipe
+is what nanoGPT runs, around a block of our shapes: on a CPU fp32, eager, all logits at once, AdamW
+unfused; on a GPU micro-batches of 12, compiled, under autocast.
 """
 import contextlib
 import json
@@ -19,70 +19,78 @@ import os
 import platform
 import re
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
-import runtime
-from configurator import configure
-from data import GPT2_EOT, gpt2_encoding
 from eval_posloss import loss_sums
+from lib import runtime
+from lib.config import configure
+from lib.runtime import UserError
+from lib.text import GPT2_EOT, gpt2_encoding
 from model import GPT, GPTConfig
-from prepare import Meter, PrepareConfig, prepare, read_files
-from runtime import UserError
+from prepare import PrepareConfig, documents, prepare
 from train import TrainConfig, fit
-
-WHATS = ("train", "ssmax", "posloss", "niah", "prepare", "growth")
 
 
 @dataclass(frozen=True)
 class BenchConfig:
-    files: tuple = ()  # what to measure (train, ssmax, posloss, niah, prepare, growth, all), then input files of prepare
-    rounds: int = 0  # turns of each candidate; 0: 20 of train, 40 of ssmax, 3 of growth, 5 of the others
-    profile: bool = False  # also show where the time of one more turn goes
-    num_proc: int = 0  # prepare: processes, and threads of tiktoken; 0: one a core
+    files: tuple = ()  # train, ssmax, posloss, niah, prepare or all; then input files of prepare
+    rounds: int = 0  # turns of each candidate; 0: 20 of train, 40 of ssmax, 5 of the others
+    num_threads: int = 0  # of prepare and tiktoken; 0: one a core
     device: str = "auto"  # auto, cuda, cpu
     out_dir: str = "results"  # folder of bench-<device>.json
 
     def __post_init__(self):
-        if min(self.rounds, self.num_proc) < 0:
-            raise ValueError("rounds and num_proc must not be negative")
+        if min(self.rounds, self.num_threads) < 0:
+            raise ValueError("rounds and num_threads must not be negative")
 
 
-# The model: on a CPU that of nanoGPT's recipe for one, on a GPU the paper's. Sequences an update, and the long inputs.
-SIZES = {"cpu": dict(model=dict(n_layer=6, n_head=6, n_embd=384, n_inner=1024, block_size=256), batch=16, posloss=(1, 4096), niah=(1, 4096)),
-         "cuda": dict(model={}, batch=384, posloss=(6, 20_000), niah=(16, 8000))}
+# On a CPU the model of nanoGPT's recipe for one, on a GPU the paper's. Sequences an update, rows
+# and length of the evaluations' inputs, width of the products that show the machine's own speed.
+SIZES = {
+    "cpu": dict(model=dict(n_layer=6, n_head=6, n_embd=384, n_inner=1024, block_size=256),
+                batch=16, posloss=(1, 4096), niah=(1, 4096), product=2048),
+    "cuda": dict(model={}, batch=384, posloss=(6, 20_000), niah=(16, 8000), product=8192),
+}
+WHATS = ("train", "ssmax", "posloss", "niah", "prepare")
 NEW_TOKENS = 8  # of an answer
+PRODUCTS = 8  # a turn
+WARM_UP = 3  # turns that do not count: compilation, caches, the clock
 
 # -----------------------------------------------------------------------------
-# Candidates. Each loops over `turns`: one iteration is one turn. Those of the plain recipe leave our runtime's settings alone.
+# Candidates. Each loops over `turns`: one iteration is one turn. Those of the plain recipe leave
+# our runtime's settings alone.
 
 
-def a_model(device, **changes):
+def new_model(device, settings):
     torch.manual_seed(1337)
-    return GPT(GPTConfig(**{**SIZES[device.type]["model"], **changes})).to(device)
+    return GPT(GPTConfig(**settings)).to(device)
 
 
-def a_batch(rows, length):
-    tokens = torch.randint(50257, (rows, length + 1), generator=torch.Generator().manual_seed(1337))
+def new_batch(rows, length):
+    """Random tokens x and y (rows, length), y one ahead of x."""
+    generator = torch.Generator().manual_seed(1337)
+    tokens = torch.randint(GPTConfig.vocab_size, (rows, length + 1), generator=generator)
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def plain_training(turns, device, compile):
+def plain_training(turns, device, model, batch, compile):
     device = torch.device(device)
-    gpu, model = device.type == "cuda", a_model(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=gpu)
-    net = torch.compile(model) if compile else model
-    micro = 12 if gpu else SIZES["cpu"]["batch"]
-    x, y = (z.to(device) for z in a_batch(micro, model.config.block_size))
+    gpu, model = device.type == "cuda", new_model(device, model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95),
+                                  weight_decay=0.1, fused=gpu)
+    forward = torch.compile(model) if compile else model
+    micro = 12 if gpu else batch
+    x, y = (z.to(device) for z in new_batch(micro, model.config.block_size))
     for _ in turns:
-        for _ in range(SIZES[device.type]["batch"] // micro):
+        for _ in range(batch // micro):
             with runtime.autocast(device, "auto" if gpu else "float32"):
-                loss = net(x, y)[1]
+                loss = forward(x, y)[1]
             loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -90,30 +98,40 @@ def plain_training(turns, device, compile):
         loss.item()
 
 
-def our_training(turns, device, batch=0, compile=True, **changes):
-    device = runtime.get_device(device)
-    model, turns = a_model(device, **changes), iter(turns)
-    batch = batch or SIZES[device.type]["batch"]
-    x, y = (z.numpy() for z in a_batch(batch, model.config.block_size))
+def our_training(turns, device, model, batch, compile=True):
+    device, turns = runtime.get_device(device), iter(turns)
+    model = new_model(device, model)
+    x, y = (z.numpy() for z in new_batch(batch, model.config.block_size))
+    about = {"variant": "bench", "base": None, "vocab": None, "data": None}
     with tempfile.TemporaryDirectory() as folder:
-        cfg = TrainConfig(**vars(model.config), out_dir=folder, batch_size=batch, eval_interval=0, save_interval=10**9, log_interval=10**9,
-                          max_iters=10**9, device=str(device), compile=compile)
+        cfg = TrainConfig(
+            **vars(model.config), out_dir=folder, batch_size=batch, eval_interval=0,
+            save_interval=10**9, log_interval=10**9, max_iters=10**9, compile=compile)
         m = cfg.micro_batch_size
 
-        def train_batch(step):  # fit asks for its data at the beginning of each update: there a turn begins
+        def train_batch(step):  # fit asks for it at the beginning of an update: there a turn begins
             next(turns)
             return [(x[i:i + m], y[i:i + m]) for i in range(0, batch, m)], x.size
 
         with contextlib.suppress(StopIteration):
-            fit(cfg, model, train_batch, None)
+            fit(cfg, model, about, None, train_batch, None)
+
+
+def products(turns, device, size):
+    """The machine's own speed: matrix products in the precision that training would take."""
+    device = runtime.get_device(device)
+    a = torch.randn(size, size, device=device, dtype=runtime.get_dtype(device, "auto"))
+    for _ in turns:
+        for _ in range(PRODUCTS):
+            torch.mm(a, a)
 
 
 @torch.no_grad()
-def losses(turns, device, plain, windows, seq_len, **changes):
+def losses(turns, device, model, rows, length, plain):
     device = torch.device(device) if plain else runtime.get_device(device)
-    model = a_model(device, attention_type="ssmax", **changes).eval()
-    window = a_batch(windows, seq_len)
-    window = torch.cat((window[0][:, :1], window[1]), dim=1).to(device)
+    model = new_model(device, model).eval()
+    x, y = new_batch(rows, length)
+    window = torch.cat((x[:, :1], y), dim=1).to(device)
     chunk = 0 if plain else runtime.logits_at_once(device, model.config.vocab_size)
     for _ in turns:
         with runtime.autocast(device, "float32" if plain else "auto", cache=False):
@@ -121,38 +139,39 @@ def losses(turns, device, plain, windows, seq_len, **changes):
 
 
 @torch.no_grad()
-def answers(turns, device, plain, prompts, seq_len):
+def answers(turns, device, model, rows, length, plain):
     device = torch.device(device) if plain else runtime.get_device(device)
-    model = a_model(device, attention_type="ssmax").eval()
-    prompt = a_batch(prompts, seq_len)[0].to(device)
+    model = new_model(device, model).eval()
+    prompt = new_batch(rows, length)[0].to(device)
     for _ in turns:
         idx = prompt
         with runtime.autocast(device, "float32" if plain else "auto"):
-            if plain:
+            if plain:  # the whole prompt and all its logits anew for each token
                 for _ in range(NEW_TOKENS):
-                    idx = torch.cat((idx, model.lm_head(model.hidden(idx))[:, -1:].argmax(dim=-1)), dim=1)
+                    logits = model.lm_head(model.hidden(idx))
+                    idx = torch.cat((idx, logits[:, -1:].argmax(dim=-1)), dim=1)
             else:
                 idx = model.generate(idx, NEW_TOKENS, temperature=0, banned=(GPT2_EOT,))
         idx.tolist()
 
 
 def texts_of(files):
-    pieces = read_files(files, PrepareConfig(), Meter())
-    return [json.loads(piece.payload)["text"] if piece.kind == "json" else piece.payload.decode() for piece in pieces]
+    cfg = PrepareConfig(files=tuple(files), name="bench")
+    return [text for _, text in documents(cfg, 0, tqdm(disable=True))]
 
 
-def tiktoken_alone(turns, device, files, num_proc):
+def tiktoken_alone(turns, device, files, num_threads):
     texts = texts_of(files)
     for _ in turns:
-        gpt2_encoding().encode_ordinary_batch(texts, num_threads=num_proc)
+        gpt2_encoding().encode_ordinary_batch(texts, num_threads=num_threads)
 
 
-def our_preparation(turns, device, files, num_proc):
-    # its own processes begin as on the command line, not as this one did (which would import torch in each)
-    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
+def our_preparation(turns, device, files, num_threads):
     for _ in turns:
-        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as quiet, contextlib.redirect_stderr(quiet):
-            prepare(PrepareConfig(files=tuple(files), name="bench", data_dir=folder, num_proc=num_proc))
+        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as quiet:
+            with contextlib.redirect_stderr(quiet):
+                prepare(PrepareConfig(files=tuple(files), name="bench", data_dir=folder,
+                                      num_threads=num_threads))
 
 
 # -----------------------------------------------------------------------------
@@ -160,187 +179,182 @@ def our_preparation(turns, device, files, num_proc):
 
 
 def peak_mib():
-    """The most memory so far: of the GPU, or else of this process."""
+    """The most memory so far: of the GPU, or else of this process; 0 where nothing tells."""
     if torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 2**20
-    if os.path.exists("/proc/self/status"):  # a new process inherits the maximum that getrusage reports
-        return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 2**10
-    import resource
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    status = Path("/proc/self/status")  # getrusage would count what the parent process had
+    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(found[1]) / 2**10 if found else 0
 
 
 def take_turns(pipe):
-    """In a candidate's process: each iteration waits for the word to begin and reports how many seconds it took."""
-    while word := pipe.recv():
-        profiler = torch.profiler.profile() if word == "profile" else contextlib.nullcontext()
-        with profiler:
-            began = time.perf_counter()
-            yield
-            if torch.cuda.is_initialized():
-                torch.cuda.synchronize()
-            seconds = time.perf_counter() - began
-        if word == "profile":
-            gpu = torch.cuda.is_initialized()  # there only kernels count: an op's time is that of its kernels once more
-            own = {op.key: (op.self_device_time_total if gpu else op.self_cpu_time_total, op.count) for op in profiler.key_averages()
-                   if not gpu or op.device_type == torch.autograd.DeviceType.CUDA}
-            for key, (microseconds, count) in sorted(own.items(), key=lambda item: item[1], reverse=True)[:12]:
-                print(f"  {microseconds / sum(t for t, _ in own.values()):6.1%} {microseconds / 1e3:10.1f} ms {count:7,} x  {key[:70]}", flush=True)
-        pipe.send(seconds)
+    """In a candidate's process: each iteration waits for its turn and reports its seconds."""
+    while pipe.recv():
+        began = time.perf_counter()
+        yield
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        pipe.send(time.perf_counter() - began)
 
 
 def work(pipe, candidate, device, settings):
-    base = 0 if device.startswith("cuda") else peak_mib()  # libraries and interpreter are not the candidate's
+    base = 0 if device.startswith("cuda") else peak_mib()  # the libraries' and the interpreter's
     candidate(take_turns(pipe), device, **settings)
     pipe.send(peak_mib() - base)
 
 
-def compare(cfg, device, candidates, rounds, warm_up=3):
+def compare(device, candidates, rounds):
     """
-    Let `candidates` {name: (function, settings)} take turns -> {name: {"seconds": [a turn], "peak_mib": more than the libraries}}. One that
-    does not run here is left out.
+    Let {name: (function, settings)} take turns -> {name: {"seconds": [a turn], "peak_mib"}}.
+
+    One that does not run here is left out.
     """
-    processes, results = {}, {}
     spawn = multiprocessing.get_context("spawn")
+    processes, results = {}, {}
     for name, (candidate, settings) in candidates.items():
         pipe, theirs = spawn.Pipe()
         process = spawn.Process(target=work, args=(theirs, candidate, str(device), settings))
         process.start()
-        theirs.close()
+        theirs.close()  # or a dead process would look like a slow one
         processes[name], results[name] = (process, pipe), {"seconds": []}
-    for turn in range(warm_up + rounds + cfg.profile):
-        for name, (process, pipe) in list(processes.items())[::-1 if turn % 2 else 1]:  # who comes first is a percent slower: it takes turns too
+    for turn in range(WARM_UP + rounds):
+        # who comes first is a percent slower: that takes turns too, A B B A
+        for name, (process, pipe) in list(processes.items())[::-1 if turn % 2 else 1]:
             try:
-                if turn == warm_up + rounds:
-                    print(f"{name}: where the time goes")
-                pipe.send("profile" if turn == warm_up + rounds else "go")
+                pipe.send(True)
                 results[name]["seconds"].append(pipe.recv())
             except (EOFError, BrokenPipeError, ConnectionResetError):
                 process.join()
                 print(f"{name}: does not run here")
                 del processes[name], results[name]
-        if turn == warm_up + rounds:
-            break
-        print(f"\rturn {turn + 1} of {warm_up + rounds}" + "".join(f" | {name} {r['seconds'][-1]:.2f} s" for name, r in results.items()),
-              end="   ", flush=True)
+        times = [f"{name} {r['seconds'][-1]:.2f} s" for name, r in results.items()]
+        print(f"\rturn {turn + 1} of {WARM_UP + rounds} |", " | ".join(times), end="   ",
+              flush=True)
     print()
     for name, (process, pipe) in processes.items():
-        pipe.send(None)
-        results[name].update(seconds=results[name]["seconds"][warm_up:warm_up + rounds], peak_mib=round(pipe.recv()))
+        pipe.send(False)
+        results[name]["seconds"] = [round(s, 4) for s in results[name]["seconds"][WARM_UP:]]
+        results[name]["peak_mib"] = round(pipe.recv())
         process.join()
     return results
+
+
+def ratio(theirs, mine):
+    """Quartiles of the ratios of two lists of seconds, turn by turn."""
+    ratios = [a / b for a, b in zip(theirs, mine, strict=True)]
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return [round(q, 4) for q in quartiles]
 
 
 # -----------------------------------------------------------------------------
 # what is measured
 
 
-def row(cfg, device, what, tokens, candidates, rounds, flops=None, **settings):
-    """Measure and report one comparison. The last candidate is ours; the ratio is the median over the rounds of (another / ours)."""
-    found = compare(cfg, device, candidates, cfg.rounds or rounds)
-    ours = list(candidates)[-1]
+def plan(what, sizes, files, threads):
+    """(tokens a turn, rounds, {name: (candidate, settings)}); the last candidate is ours."""
+    model, batch = sizes["model"], sizes["batch"]
+    ssmax = dict(model, attention_type="ssmax")
+    update = batch * GPTConfig(**model).block_size
+    if what == "train":
+        settings = dict(model=model, batch=batch)
+        return update, 20, {
+            "plain recipe": (plain_training, dict(settings, compile=False)),
+            "plain recipe, compiled": (plain_training, dict(settings, compile=True)),
+            "products": (products, dict(size=sizes["product"])),
+            "train.py": (our_training, settings)}
+    if what == "ssmax":
+        return update, 40, {
+            "softmax": (our_training, dict(model=model, batch=batch)),
+            "ssmax": (our_training, dict(model=ssmax, batch=batch))}
+    if what == "prepare":
+        settings = dict(files=files, num_threads=threads)
+        tokens = gpt2_encoding().encode_ordinary_batch(texts_of(files), num_threads=threads)
+        return sum(map(len, tokens)), 5, {
+            "tiktoken alone": (tiktoken_alone, settings),
+            "prepare.py": (our_preparation, settings)}
+    candidate = losses if what == "posloss" else answers
+    rows, length = sizes[what]
+    settings = dict(model=ssmax, rows=rows, length=length)
+    plain = "fp32, all logits at once" if what == "posloss" else "no cache, all logits, fp32"
+    return rows * length, 5, {
+        plain: (candidate, dict(settings, plain=True)),
+        f"eval_{what}.py": (candidate, dict(settings, plain=False))}
+
+
+def report(what, found, ours, tokens):
+    """Print a line a candidate, with how many times as fast ours is, and complete `found`."""
     if ours not in found:
         raise UserError(f"{ours} does not run here; its message is above", status=1)
-    mine = found[ours]
-    peak = runtime.peak_flops(device)
     for name, r in found.items():
-        ratios = [other / own for other, own in zip(r["seconds"], mine["seconds"])]
-        quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        r.update(tokens_per_s=round(tokens / statistics.median(r["seconds"])), ours_is_faster=[round(q, 4) for q in quartiles],
-                 seconds=[round(s, 4) for s in r["seconds"]])
-        if flops and peak:
-            r["mfu"] = round(flops * r["tokens_per_s"] / peak, 4)
-        mfu = f" | MFU {r['mfu']:.1%}" if "mfu" in r else ""
-        memory = f" | {r['peak_mib']:>7,} MiB" if r["peak_mib"] else ""
-        ratio = "" if name == ours else f" | {ours} is {quartiles[1]:.3g}x as fast ({quartiles[0]:.3g} to {quartiles[2]:.3g})"
-        print(f"{what:>8} | {name:<34} | {r['tokens_per_s']:>12,} tokens/s{memory}{mfu}{ratio}", flush=True)
-    return {what: {"tokens": tokens, "settings": settings, "candidates": found}}
+        r["tokens_per_s"] = round(tokens / statistics.median(r["seconds"]))
+        low, middle, high = r["ours_is_faster"] = ratio(r["seconds"], found[ours]["seconds"])
+        faster = f" | {ours} is {middle:.3g}x as fast ({low:.3g} to {high:.3g})"
+        print(f"{what:>8} | {name:<26} | {r['tokens_per_s']:>11,} tokens/s | {r['peak_mib']:>6,} "
+              f"MiB{'' if name == ours else faster}", flush=True)
 
 
-def bench_train(cfg, device, sizes):
-    candidates = {"plain recipe": (plain_training, dict(compile=False)), "plain recipe, compiled": (plain_training, dict(compile=True)),
-                  "train.py": (our_training, {})}
+def share_of_products(found, device, sizes):
+    """What share of the machine's own speed train.py reaches: its FLOPs over those of products."""
+    model = new_model("cpu", sizes["model"])
+    T = model.config.block_size
+    update = model.flops_per_token(T) * sizes["batch"] * T
+    done = PRODUCTS * 2 * sizes["product"]**3
+    seconds = found.pop("products")["seconds"]
+    share = [round(r * update / done, 4) for r in ratio(seconds, found["train.py"]["seconds"])]
+    rate = done / statistics.median(seconds)
+    dtype = str(runtime.get_dtype(device, "auto")).removeprefix("torch.")
+    print(f"train.py computes at {share[1]:.0%} ({share[0]:.0%} to {share[2]:.0%}) of the rate of "
+          f"{dtype} products of {sizes['product']} here, {rate / 1e12:.3g} TFLOP/s")
+    return {"dtype": dtype, "size": sizes["product"], "flops_per_s": rate, "seconds": seconds,
+            "update_flops": update, "share": share}
+
+
+def bench(cfg, what, files, device):
+    """Measure and print one comparison; returns what the results say of it."""
+    sizes, threads = SIZES[device.type], cfg.num_threads or os.cpu_count()
+    tokens, rounds, candidates = plan(what, sizes, files, threads)
     if device.type == "cuda":
-        del candidates["plain recipe"]
-    model = a_model(torch.device("cpu"), **sizes["model"])
-    T = model.config.block_size
-    return row(cfg, device, "train", sizes["batch"] * T, candidates, 20, model.flops_per_token(T), batch=sizes["batch"], **vars(model.config))
-
-
-def bench_ssmax(cfg, device, sizes):
-    model = a_model(torch.device("cpu"), **sizes["model"])
-    T = model.config.block_size
-    candidates = {f"train.py, {t}": (our_training, dict(attention_type=t)) for t in ("softmax", "ssmax")}
-    return row(cfg, device, "ssmax", sizes["batch"] * T, candidates, 40, model.flops_per_token(T), batch=sizes["batch"], **vars(model.config))
-
-
-def bench_posloss(cfg, device, sizes):
-    windows, seq_len = sizes["posloss"]
-    candidates = {name: (losses, dict(plain=plain, windows=windows, seq_len=seq_len))
-                  for name, plain in (("fp32, all logits at once", True), ("eval_posloss.py", False))}
-    return row(cfg, device, "posloss", windows * seq_len, candidates, 5, windows=windows, seq_len=seq_len, **sizes["model"])
-
-
-def bench_niah(cfg, device, sizes):
-    prompts, seq_len = sizes["niah"]
-    candidates = {name: (answers, dict(plain=plain, prompts=prompts, seq_len=seq_len))
-                  for name, plain in (("no cache, all logits, fp32", True), ("eval_niah.py", False))}
-    return row(cfg, device, "niah", prompts * seq_len, candidates, 5, prompts=prompts, seq_len=seq_len, new_tokens=NEW_TOKENS, **sizes["model"])
-
-
-def bench_prepare(cfg, device, sizes):
-    files, num_proc = cfg.files[1:], cfg.num_proc or os.cpu_count()
-    if not files:
-        raise UserError("prepare needs input: python bench.py prepare corpus/*.jsonl.zst")
-    tokens = sum(map(len, gpt2_encoding().encode_ordinary_batch(texts_of(files))))
-    settings = dict(files=files, num_proc=num_proc)
-    candidates = {"tiktoken alone": (tiktoken_alone, settings), "prepare.py": (our_preparation, settings)}
-    return row(cfg, device, "prepare", tokens, candidates, 5, num_proc=num_proc, files=[os.path.basename(f) for f in files])
-
-
-def bench_growth(cfg, device, sizes):
-    points = []
-    jobs = [("context", T, T, {}) for T in (256, 1024, 4096, 8192, 20_000)]
-    jobs += [("width", width, 256, dict(n_embd=width, n_head=width // 64, n_inner=-(-width * 8 // 3 // 64) * 64)) for width in (128, 256, 384, 512, 768)]
-    for axis, value, T, changes in jobs:
-        rows = max(1, 4096 // T)
-        candidates = {"training": (our_training, dict(batch=rows, block_size=T, compile=device.type == "cuda", **changes)),
-                      "evaluation": (losses, dict(plain=False, windows=rows, seq_len=T, **changes))}
-        for what, r in compare(cfg, device, candidates, cfg.rounds or 3, warm_up=2 + (device.type == "cuda")).items():
-            points.append({"axis": axis, "value": value, "what": what, "tokens": rows * T, "peak_mib": r["peak_mib"],
-                           "tokens_per_s": round(rows * T / statistics.median(r["seconds"]))})
-            print(f"{axis} {value:>6,} | {what:<10} | {points[-1]['tokens_per_s']:>10,} tokens/s | {r['peak_mib']:>7,} MiB", flush=True)
-    return {"growth": points}
+        candidates.pop("plain recipe", None)
+    ours = list(candidates)[-1]
+    found = compare(device, candidates, cfg.rounds or rounds)
+    result = {"tokens": tokens, "settings": candidates[ours][1], "candidates": found}
+    if "products" in found and ours in found:
+        result["products"] = share_of_products(found, device, sizes)
+    report(what, found, ours, tokens)
+    return result
 
 
 def machine(device):
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
-        name = re.search(r"model name\s*: (.*)|$", Path("/proc/cpuinfo").read_text())[1] or name
-    return {"device": name, "threads": torch.get_num_threads(), "bf16": runtime.has_fast_bf16(device), "torch": torch.__version__,
-            "python": platform.python_version()}
+    """What the numbers were measured on."""
+    name, info = platform.machine(), Path("/proc/cpuinfo")
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    elif info.exists():
+        name = re.search(r"model name\s*: (.*)|$", info.read_text())[1] or name
+    return {"device": name, "threads": torch.get_num_threads(),
+            "bf16": runtime.has_fast_bf16(device), "torch": torch.__version__}
 
 
 def main():
     cfg = configure(BenchConfig)
-    if not cfg.files or cfg.files[0] not in (*WHATS, "all"):
+    what, *files = cfg.files or [""]
+    if what not in (*WHATS, "all"):
         raise UserError(f"say what to measure: {', '.join(WHATS)} or all; see --help")
-    if cfg.files[0] not in ("prepare", "all") and cfg.files[1:]:
-        raise UserError(f"{cfg.files[0]} takes no input files; one thing at a time, or all")
+    if what == "prepare" and not files:
+        raise UserError("prepare needs input: python bench.py prepare corpus/*.jsonl.zst")
     device = runtime.get_device(cfg.device)
     if device.type not in SIZES:
         raise UserError(f"no sizes are chosen for {device.type}; --device=cpu")
-    label = "cpu" if device.type == "cpu" else re.sub(r"\W+", "-", torch.cuda.get_device_name(device).lower())
+    about = machine(device)
+    label = "cpu" if device.type == "cpu" else re.sub(r"\W+", "-", about["device"].lower())
     path = Path(cfg.out_dir) / f"bench-{label}.json"
-    for what in WHATS if cfg.files[0] == "all" else cfg.files[:1]:
-        if what == "prepare" and not cfg.files[1:] and cfg.files[0] == "all":
-            print("prepare is left out: name its input files")
-            continue
-        new = globals()[f"bench_{what}"](cfg, device, SIZES[device.type])
-        try:
-            old = json.loads(path.read_text()) if path.exists() else {}
-            runtime.write_json(path, {**old, **new, "machine": {**old.get("machine", {}), what: machine(device)}})
-        except (ValueError, AttributeError, TypeError) as e:
-            raise UserError(f"{path} is no result of this program; move it away") from e
+    everything = WHATS if files else WHATS[:-1]
+    for name in everything if what == "all" else [what]:
+        result = bench(cfg, name, files, device)
+        results = json.loads(path.read_text()) if path.exists() else {}
+        results[name] = result
+        results.setdefault("machine", {})[name] = about
+        runtime.write_json(path, results)
     print(f"written: {path}")
 
 

@@ -1,54 +1,85 @@
 #!/usr/bin/env bash
-# The mini-reproduction on a CPU: every variant of the paper and a control over several seeds, at the size of the quick run and on its corpus.
-# About an hour on two cores. Every step skips what is done: the same command continues after anything.
-#
-#   bash runs/mini_cpu.sh                               everything, into out/mini and results/mini_cpu
-#   bash runs/mini_cpu.sh job b_ssmax 1 main/b_ssmax    one run of it (its corpora must be there)
+# The mini-reproduction on a CPU: every variant of the paper and a control over several seeds, at
+# the size of the quick run and on its corpus. About an hour on two cores, into out/mini and
+# results/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done, so the same
+# command continues after anything; JOBS=8 SEEDS="1 2" bash runs/mini_cpu.sh does less on more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # at this size two runs of one thread beat one run of two
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs of one thread beat one run of two here
 OUT=${OUT:-out/mini}
 RESULTS=${RESULTS:-results/mini_cpu}
-DATA=${DATA:-data}
-JOBS=${JOBS:-2}  # runs at a time
-SEEDS=${SEEDS-1 2 3 4 5}
-FEWER=${FEWER-1 2 3}
-SCEPTIC=${SCEPTIC-1 2 3}
-SWITCH=${SWITCH:---switch_iter=2400 --switch_warmup_iters=100}
-ITERS=${ITERS:---max_iters=3000}
-PREPARE=${PREPARE:-}  # further settings, for a smaller test
-TRAIN=${TRAIN:-}
-POSLOSS=${POSLOSS:---seq_len=2560}  # 20 x the training length
-NIAH=${NIAH:-}
-TRIALS=${TRIALS:---trials=50}
+JOBS=${JOBS:-2}               # programs at a time
+SEEDS=${SEEDS:-"1 2 3 4 5"}   # of (a), (b) and the control; the others take the first three
+FEWER=$(echo $SEEDS | cut -d" " -f1-3)
+mkdir -p "$OUT" "$RESULTS"
+# what a killed script may have left running must end first: it writes the same files
+exec 9> "$OUT/lock"
+flock 9 2> /dev/null || true  # macOS has none
 
-corpora() {  # one for each seed to train on, and one to measure all on
-    python prepare.py --embedded --compact_vocab --name=almanac --data_dir="$DATA" $PREPARE
-    for seed in $(echo $SEEDS $FEWER $SCEPTIC | tr ' ' '\n' | sort -nu); do
-        python prepare.py --embedded --compact_vocab --name="almanac-$seed" --data_dir="$DATA" --seed="$seed" $PREPARE
+in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
+    xargs -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"
+}
+
+echo "== corpora: one for each seed to train on, and one to measure all on"
+almanac="prepare.py --embedded --compact_vocab"
+{
+    echo "$almanac --name=almanac"
+    for seed in $SEEDS; do echo "$almanac --name=almanac-$seed --seed=$seed"; done
+} | in_parallel
+
+echo "== training"
+train() {  # train CONFIG SEED FOLDER [settings]
+    echo "train.py config/$1.py config/quick.py --seed=$2 ${*:4} --data_dir=data/almanac-$2" \
+        "--out_dir=$OUT/$3-$2"  # quick.py behind: its max_iters counts, not the paper's
+}
+{
+    for seed in $SEEDS; do
+        for name in a_softmax b_ssmax head_scale; do train $name $seed main/$name; done
     done
-}
+    for seed in $FEWER; do
+        for name in c_ssmax_s1 d_ssmax_bias pn; do train $name $seed main/$name; done
+        train f_swap_during $seed main/f_swap_during --switch_iter=2400 --switch_warmup_iters=100
+    done
+    for seed in $FEWER; do  # what a sceptic asks: where s starts, and QK-norm
+        for s in 0.43 0.168; do
+            train b_ssmax $seed sceptic/b_s$s --s_init=$s --variant=b_s$s
+        done
+        train a_softmax $seed sceptic/a_qk --qk_norm=True --variant=a_qk
+        train b_ssmax $seed sceptic/b_qk --qk_norm=True --variant=b_qk
+    done
+} | in_parallel
 
+echo "== measuring"
 measure() {  # measure CHECKPOINT [settings]
-    python eval_posloss.py config/quick_posloss.py $POSLOSS --data_dir="$DATA/almanac" "$@"
-    python eval_niah.py config/quick_niah.py $NIAH --data_dir="$DATA/almanac" "$@"
+    echo "eval_posloss.py config/quick_posloss.py --seq_len=2560 $*"  # 20 x the training length
+    echo "eval_niah.py config/quick_niah.py $*"
 }
+scores() { echo "eval_niah.py config/quick_niah.py --trials=50 $*"; }
+{
+    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
+        [[ $run == */pn-* ]] && continue  # p_n is not defined beyond the training length
+        measure "$run"
+        scores "$run"
+    done
+    for seed in $SEEDS; do
+        # (a) swapped at load: (e); one temperature, log 2560 / mean log n, which sees no n
+        for swap in "--attention_type=ssmax --tag=e" \
+                "--attention_type=head_scale --swap_scale=2.02 --tag=constant"; do
+            measure "$OUT/main/a_softmax-$seed" "$swap"
+            scores "$OUT/main/a_softmax-$seed" "$swap"
+        done
+        # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
+        for theta in 10000 100000 1000000; do
+            for name in a_softmax b_ssmax head_scale; do
+                folder="$OUT/theta/$theta/$name-$seed"
+                mkdir -p "$folder"
+                ln -f "$OUT/main/$name-$seed/ckpt.pt" "$folder/ckpt.pt"
+                measure "$folder" --rope_theta=$theta
+            done
+        done
+    done
+} | in_parallel
 
-scores() { python eval_niah.py config/quick_niah.py $NIAH $TRIALS --data_dir="$DATA/almanac" "$@"; }
-
-job() {
-    local out="$OUT/$3-$2" swap
-    python train.py config/quick.py "config/$1.py" --seed="$2" --data_dir="$DATA/almanac-$2" --out_dir="$out" $TRAIN "${@:4}"
-    [ "$1" != pn ] || return 0  # p_n is not defined beyond the training length
-    measure "$out/ckpt.pt"
-    scores "$out/ckpt.pt"
-    case "$3" in main/a_softmax)  # (e), swapped at load; and one constant temperature, log 2560 / mean log n, which sees no n
-        for swap in "--attention_type=ssmax --tag=e" "--attention_type=head_scale --swap_scale=2.02 --tag=constant"; do
-            measure "$out/ckpt.pt" $swap
-            scores "$out/ckpt.pt" $swap
-        done ;;
-    esac
-    at_other_thetas "$out/ckpt.pt" "$3" "$2" measure
-}
-
-. runs/mini.sh
+echo "== figures and claims"
+python plot.py all "$OUT/main" --out="$RESULTS"
+python results/mini_cpu/claims.py "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

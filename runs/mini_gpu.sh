@@ -1,64 +1,99 @@
 #!/usr/bin/env bash
-# The mini-reproduction on one GPU: 49 M parameters trained on real text, their loss by position measured there to 20 x the training length, then
-# taught to look things up on the recall corpus (as the paper teaches answers with SQuAD), and asked for needles. Every step skips what is done,
-# so it may be done in pieces; the same command continues:
+# The mini-reproduction on one GPU: 49 M parameters trained on real text, their loss by position
+# measured there to 20 x the training length, then taught to look things up on the recall corpus
+# (as the paper teaches answers with SQuAD), and asked for needles. Every program skips what is
+# done, so it may be done in pieces, and the same command continues:
 #
-#   timeout 9m bash runs/mini_gpu.sh                   until it is finished, into out/mini_gpu and results/mini_gpu
-#   SEEDS=1 FEWER= SCEPTIC= bash runs/mini_gpu.sh      (a), (b) and the control once
+#   timeout 9m bash runs/mini_gpu.sh       until it is finished: out/mini_gpu, results/mini_gpu
+#   SEEDS=1 bash runs/mini_gpu.sh          each variant once
 #   CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" bash runs/mini_gpu.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/mini_gpu}
 RESULTS=${RESULTS:-results/mini_gpu}
-DATA=${DATA:-data}
-JOBS=${JOBS:-1}  # runs at a time
-CORPUS=${CORPUS:---hf=slimpajama-6b --limit=60000 --val_fraction=0.01}  # what prepare.py reads to train on, and to measure on
-TEST=${TEST:---hf=slimpajama-6b --split=test}
-SEEDS=${SEEDS-1 2 3}
-FEWER=${FEWER-1}
-SCEPTIC=${SCEPTIC-1}
-SWITCH=${SWITCH:---switch_iter=1200 --switch_warmup_iters=50}
-ITERS=${ITERS:---max_iters=1500}
-RECALL=${RECALL:---block_size=512 --n_copy=6400 --n_train=25600}  # further settings, for a smaller test
-TRAIN=${TRAIN:-}
-RECALL_TRAIN=${RECALL_TRAIN:---max_iters=250 --learning_rate=1e-3 --warmup_iters=20 --decay_iters=50}
-POSLOSS=${POSLOSS:---seq_len=10240 --n_seqs=200}  # 20 x the training length
-NIAH=${NIAH:---context_sizes=[512,1024,2048,4096,5120,8192] --trial_size=4096}
-TRIALS=${TRIALS:---trials=50}
+JOBS=${JOBS:-1}             # programs at a time
+SEEDS=${SEEDS:-"1 2 3"}     # of (a), (b) and the control; the others take the first
+FIRST=${SEEDS%% *}
+CORPUS=${CORPUS:-"--hf=slimpajama-6b --limit=60000 --val_fraction=0.01"}  # to train on
+TEST=${TEST:-"--hf=slimpajama-6b"}                                        # to measure on
+mkdir -p "$OUT" "$RESULTS"
+# what a killed script may have left running must end first: it writes the same files
+exec 9> "$OUT/lock"
+flock 9
 
-corpora() {
-    python prepare.py $CORPUS --name=mini_text --data_dir="$DATA" --shard_tokens=10_000_000  # a killed preparation goes on behind a shard
-    python prepare.py $TEST --split=test --name=mini_text --data_dir="$DATA"
-    python prepare.py --embedded --name=mini_recall --data_dir="$DATA" $RECALL
+in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
+    xargs -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"
 }
 
-loss_by_position() { python eval_posloss.py $POSLOSS --data_dir="$DATA/mini_text" "$@"; }
+echo "== corpora: text to train and measure on, and documents that teach recall"
+python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000
+python prepare.py $TEST --split=test --name=mini_text
+python prepare.py --embedded --name=mini_recall --block_size=512 --n_copy=6400 --n_train=25600
 
+echo "== training on text"
+train() {  # train CONFIG SEED FOLDER [settings]
+    echo "train.py config/$1.py config/mini_gpu.py --seed=$2 ${*:4} --out_dir=$OUT/$3-$2"
+}
+{
+    for seed in $SEEDS; do
+        for name in a_softmax b_ssmax head_scale; do train $name $seed main/$name; done
+    done
+    for name in c_ssmax_s1 d_ssmax_bias pn; do train $name $FIRST main/$name; done
+    train f_swap_during $FIRST main/f_swap_during --switch_iter=1200 --switch_warmup_iters=50
+    # what a sceptic asks: where s starts, and QK-norm
+    for s in 0.43 0.168; do train b_ssmax $FIRST sceptic/b_s$s --s_init=$s --variant=b_s$s; done
+    train a_softmax $FIRST sceptic/a_qk --qk_norm=True --variant=a_qk
+    train b_ssmax $FIRST sceptic/b_qk --qk_norm=True --variant=b_qk
+} | in_parallel
+
+echo "== loss by position"
+posloss() { echo "eval_posloss.py --data_dir=data/mini_text --seq_len=10240 --n_seqs=200 $*"; }
+constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # log 10240 / mean log n
+{
+    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
+        [[ $run == */pn-* ]] || posloss "$run"  # p_n is not defined beyond the training length
+    done
+    for seed in $SEEDS; do
+        posloss "$OUT/main/a_softmax-$seed" --attention_type=ssmax --tag=e
+        posloss "$OUT/main/a_softmax-$seed" $constant
+        # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
+        for theta in 10000 100000 1000000; do
+            for name in a_softmax b_ssmax head_scale; do
+                folder="$OUT/theta/$theta/$name-$seed"
+                mkdir -p "$folder"
+                ln -f "$OUT/main/$name-$seed/ckpt.pt" "$folder/ckpt.pt"
+                posloss "$folder" --rope_theta=$theta
+            done
+        done
+    done
+} | in_parallel
+
+echo "== teaching recall"
+recall() {  # recall CHECKPOINT FOLDER [settings]; the seed is the end of the checkpoint's name
+    echo "train.py config/mini_gpu.py --init_from=$1 --seed=${1##*-} ${*:3} --max_iters=250" \
+        "--learning_rate=1e-3 --warmup_iters=20 --decay_iters=50 --data_order=sequence" \
+        "--data_dir=data/mini_recall --out_dir=$OUT/recall/$2"
+}
+{
+    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
+        [[ $run == */pn-* ]] || recall "$run" "${run#"$OUT"/}"
+    done
+    for seed in $SEEDS; do  # (e): swapped, then taught, as in the paper
+        recall "$OUT/main/a_softmax-$seed" "main/e_swap_after-$seed" --attention_type=ssmax
+    done
+} | in_parallel
+
+echo "== needles and needle scores"
 needles() {
-    python eval_niah.py config/quick_niah.py $NIAH --data_dir="$DATA/mini_recall" "$@"
-    python eval_niah.py config/quick_niah.py $NIAH $TRIALS --data_dir="$DATA/mini_recall" "$@"
+    local sizes="--context_sizes=[512,1024,2048,4096,5120,8192] --trial_size=4096"
+    echo "eval_niah.py config/quick_niah.py $sizes --data_dir=data/mini_recall $*"
+    echo "eval_niah.py config/quick_niah.py $sizes --data_dir=data/mini_recall --trials=50 $*"
 }
+{
+    for run in "$OUT"/recall/main/* "$OUT"/recall/sceptic/*; do needles "$run"; done
+    for seed in $SEEDS; do needles "$OUT/recall/main/a_softmax-$seed" $constant; done
+} | in_parallel
 
-recall() {  # recall CHECKPOINT FOLDER [settings]: what SQuAD is to the paper
-    python train.py config/mini_gpu.py --init_from="$1" --seed="$seed" --data_dir="$DATA/mini_recall" --data_order=sequence --out_dir="$2" \
-        $TRAIN $RECALL_TRAIN "${@:3}"
-    needles "$2/ckpt.pt"
-}
-
-job() {
-    local text="$OUT/$3-$2" taught="$OUT/recall/$3-$2" seed=$2
-    local constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # one temperature, log 10240 / mean log n, which sees no n
-    python train.py config/mini_gpu.py "config/$1.py" --seed="$2" --data_dir="$DATA/mini_text" --out_dir="$text" $TRAIN "${@:4}"
-    [ "$1" != pn ] || return 0  # p_n is not defined beyond the training length
-    loss_by_position "$text/ckpt.pt"
-    recall "$text/ckpt.pt" "$taught"
-    case "$3" in main/a_softmax)  # (e): swapped, then taught, as in the paper
-        loss_by_position "$text/ckpt.pt" --attention_type=ssmax --tag=e
-        recall "$text/ckpt.pt" "$OUT/recall/main/e_swap_after-$2" --attention_type=ssmax
-        loss_by_position "$text/ckpt.pt" $constant
-        needles "$taught/ckpt.pt" $constant ;;
-    esac
-    at_other_thetas "$text/ckpt.pt" "$3" "$2" loss_by_position
-}
-
-. runs/mini.sh
+echo "== figures and claims"
+python plot.py all "$OUT/main" "$OUT/recall/main" --out="$RESULTS"
+python results/mini_cpu/claims.py "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

@@ -1,197 +1,191 @@
-"""It keeps working: killed, full, cut, lost and hostile. The long and random version is runs/torture.sh."""
+"""It keeps working: killed, full, lost. tests/torture.py is the long and random version."""
+import itertools
+import json
+import multiprocessing
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
-import faults
 import pytest
 import torch
-from conftest import ROOT, TINY_RUN
+from conftest import ROOT, TINY_RUN, call
 
-import checkpoint
-import runtime
+import eval_niah
+import eval_posloss
 import train
-from runtime import UserError
+from lib import checkpoint, runtime
+from lib.runtime import UserError
+
+# Processes are forked from a server that has imported everything: each costs a tenth of a second.
+os.environ["PYTHONPATH"] = f"{ROOT / 'tests'}{os.pathsep}{ROOT}"  # of the server
+server = multiprocessing.get_context("forkserver")
+server.set_forkserver_preload(["test_faults"])
 
 
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory):
-    return faults.Scene(tmp_path_factory.mktemp("scene"))
+def command(module, corpus, folder):
+    """Arguments of a short run of a program with its results in `folder`."""
+    if module is train:
+        return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--switch_iter=3"]
+    size = ["--seq_len=60", "--n_seqs=8"]
+    if module is eval_niah:
+        size = ["config/quick_niah.py", "--context_sizes=64", "--n_samples=4", "--trial_size=64"]
+    return [*size, folder, f"--data_dir={corpus}", "--device=cpu", "--dtype=float32"]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(scene):
-    """undisturbed(name): the outcome of a run that nothing happened to."""
+def disturbed(name, arguments, printed, event, ending, nth, max_bytes, on_full):
+    """Run a program and kill it at the nth `event` on a file with this ending, or a full disk."""
+    times = itertools.count(1)
+
+    def audit(what, args):
+        if what == event and str(args[0]).endswith(ending) and next(times) == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.stdout = sys.stderr = open(printed, "w")
+    signal.signal(signal.SIGXFSZ, on_full)  # what happens in the write that is too much
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+    sys.addaudithook(audit)
+    runtime.launch(lambda: call(sys.modules[name], *arguments))
+
+
+def disturb(module, arguments, printed, event="", ending="", nth=0, max_bytes=2**30,
+            on_full=signal.SIG_IGN):
+    """-> exit status of `disturbed` in a process of its own, negative for a signal."""
+    process = server.Process(target=disturbed, args=(
+        module.__name__, arguments, printed, event, ending, nth, max_bytes, on_full))
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+def outcome(folder):
+    """All in a folder of results that must not depend on what happened on the way."""
     found = {}
-
-    def get(name):
-        if name not in found:
-            out = scene.folder / f"whole-{name}"
-            status, printed = scene.run(name, out)
-            assert status == 0, printed
-            found[name] = faults.outcome(out)
-        return found[name]
-
-    return get
-
-
-WRITES = [("train", "ckpt.pt", 2), ("train", "ckpt.pt", 3), ("train", "log.jsonl", 1), ("train (f)", "ckpt.pt", 2), ("sft", "ckpt.pt", 2),
-          ("prepare", "train-00001.bin", 1), ("prepare", "train.json", 2), ("eval_posloss", "posloss.json", 2), ("eval_niah", "niah.jsonl", 1),
-          ("eval_niah", "niah.json", 1), ("needle scores", "needle.json", 1)]
-
-
-@pytest.mark.parametrize("point", faults.POINTS)
-@pytest.mark.parametrize("name, file, nth", WRITES)
-def test_killed_at_any_point_of_a_write_the_same_command_ends_the_same(scene, undisturbed, tmp_path, name, file, nth, point):
-    out = tmp_path / "o"
-    status, printed = scene.run(name, out, fault=(point, file, nth))
-    assert status == -signal.SIGKILL, printed
-    if (out / "ckpt.pt").exists():
-        checkpoint.load(out / "ckpt.pt")
-    status, printed = scene.run(name, out)
-    assert status == 0, printed
-    assert faults.outcome(out) == undisturbed(name) and not faults.leftovers(out)
-
-
-@pytest.mark.parametrize("name, limit", [("train", 30_000), ("train", 300), ("sft", 1_000_000), ("prepare", 1000), ("prepare", 9000), ("eval_posloss", 1500), ("eval_niah", 900)])
-def test_a_full_disk_is_one_line_and_nothing_is_lost(scene, undisturbed, tmp_path, name, limit):
-    out = tmp_path / "o"
-    status, printed = scene.run(name, out, max_bytes=limit)
-    *_, last = printed.splitlines()
-    assert status == 2 and last.startswith("error: cannot write") and "File too large" in last and "Traceback" not in printed, printed
-    status, printed = scene.run(name, out)
-    assert status == 0, printed
-    assert faults.outcome(out) == undisturbed(name) and not faults.leftovers(out)
-
-
-def resident(process, done, marks, printed):
-    """{mark: resident memory (kB) of `process` when done() reached it}, after its end."""
-    found, end = {}, time.monotonic() + 200
-    while process.exitcode is None and max(marks) not in found and time.monotonic() < end:
-        now = done()
-        for mark in marks:
-            if now >= mark and mark not in found and (line := re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())):
-                found[mark] = int(line[1])
-        process.join(0.02)
-    status, printed = faults.finish(process, printed)
-    assert status == 0 and max(marks) in found, printed
+    for path in folder.iterdir():
+        if path.suffix == ".pt":
+            state = checkpoint.load(path)
+            state["config"].pop("out_dir")
+            found[path.name] = json.dumps(state, default=torch.Tensor.tolist)
+        else:
+            text = path.read_text().replace("/whole", "/parts")
+            found[path.name] = re.sub(r'"tokens_per_s": \d+', "", text)
     return found
 
 
-def test_memory_is_steady_over_2000_updates(scene, tmp_path):
-    """Resident memory after 2,000 updates is within 5 % of that after 200."""
-    process = faults.start("train", [*TINY_RUN, f"--data_dir={scene.folder}/tiny", f"--out_dir={tmp_path}", "--attention_type=ssmax", "--max_iters=2100",
-                                     "--save_interval=50", "--eval_interval=100", "--log_interval=500"], tmp_path / "printed")
-    log = tmp_path / "log.jsonl"
-    memory = resident(process, lambda: log.read_bytes().count(b'"loss"') if log.exists() else 0, (200, 2000), tmp_path / "printed")
-    assert memory[2000] < 1.05 * memory[200], memory
+@pytest.mark.parametrize("module, fault", [
+    (train, {"event": "open", "ending": ".ckpt.pt.tmp", "nth": 2}),  # before it is written
+    (train, {"max_bytes": 150_000, "on_full": signal.SIG_DFL}),  # half-way
+    (train, {"event": "os.link", "ending": "ckpt.pt", "nth": 1}),  # before the one before is kept
+    (train, {"event": "os.rename", "ending": ".ckpt.pt.tmp", "nth": 2}),
+    (train, {"event": "open", "ending": "parts", "nth": 3}),  # after the rename; 1 is of the log
+    (eval_posloss, {"max_bytes": 1000, "on_full": signal.SIG_DFL}),
+    (eval_posloss, {"event": "os.rename", "ending": ".posloss.json.tmp", "nth": 1}),
+    (eval_niah, {"max_bytes": 2000, "on_full": signal.SIG_DFL}),
+    (eval_niah, {"event": "os.rename", "ending": ".niah.json.tmp", "nth": 1})])
+def test_killed_in_a_write_ends_the_same(corpus, tmp_path, module, fault):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    if module is not train:
+        call(train, *command(train, corpus, whole))
+        shutil.copytree(whole, parts)
+    call(module, *command(module, corpus, whole))
+    assert disturb(module, command(module, corpus, parts), tmp_path / "printed", **fault) < 0
+    call(module, *command(module, corpus, parts))
+    assert outcome(parts) == outcome(whole)
 
 
-@pytest.mark.parametrize("name, more, total, results", [
-    ("eval_posloss", "--n_seqs=4000", 4000, None), ("eval_niah", "--n_samples=1000", 4000, "niah.jsonl"), ("needle scores", "--trials=2000", 2000, "needle.jsonl")])
-def test_memory_of_evaluations_is_steady(scene, tmp_path, name, more, total, results):
-    """Resident memory after 90 % of the windows or samples is within 5 % of that after 10 %."""
-    program, arguments, _ = scene.runs[name]
-    shutil.copy(scene.folder / "base/ckpt.pt", tmp_path)
-    process = faults.start(program, [*(a.replace("{out}", str(tmp_path)) for a in arguments), more], tmp_path / "printed")
-
-    def done():
-        if results:
-            return (tmp_path / results).read_bytes().count(b"\n") if (tmp_path / results).exists() else 0
-        return int((re.findall(r"([\d,]+)/", (tmp_path / "printed").read_text()) or ["0"])[-1].replace(",", ""))
-
-    memory = resident(process, done, (total // 10, total * 9 // 10), tmp_path / "printed")
-    assert memory[total * 9 // 10] < 1.05 * memory[total // 10], memory
+@pytest.mark.parametrize("max_bytes, name", [(2000, "log.jsonl"), (100_000, "ckpt.pt")])
+def test_a_full_disk_is_one_line(corpus, tmp_path, max_bytes, name):
+    folder, printed = tmp_path / "o", tmp_path / "printed"
+    arguments = [*command(train, corpus, folder), "--decay=none"]
+    call(train, *arguments, "--max_iters=4")
+    before = (folder / "ckpt.pt").read_bytes()
+    assert disturb(train, arguments, printed, max_bytes=max_bytes) == 2
+    *_, error = printed.read_text().splitlines()
+    assert re.match(f"error: cannot write .*{name}: File too large", error)
+    assert "Traceback" not in printed.read_text()
+    assert (folder / "ckpt.pt").read_bytes() == before
+    assert not list(folder.glob(".*"))
 
 
-def torchrun(arguments, *, ranks=2, restarts=0):
-    return subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", f"--max-restarts={restarts}",
-                             *map(str, arguments)], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True, start_new_session=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("module, counted, calls, more", [
+    (train, "learning_rate", 500, ["--switch_iter=0", "--max_iters=500", "--eval_interval=50"]),
+    (eval_posloss, "loss_sums", 500, ["--n_seqs=500", "--micro_batch_size=1"]),
+    (eval_niah, "answer", 500, ["--n_samples=500", "--depths=50", "--micro_batch_size=1"]),
+    (eval_niah, "answer", 300, ["--trials=300", "--micro_batch_size=1"])])
+def test_memory_is_steady(corpus, tmp_path, monkeypatch, module, counted, calls, more):
+    numbers, plain, memory = itertools.count(), getattr(module, counted), []
+
+    def spy(*args):
+        if next(numbers) in (calls // 5, calls * 9 // 10):
+            status = Path("/proc/self/status").read_text()
+            memory.append(int(re.search(r"VmRSS:\s+(\d+)", status)[1]))
+        return plain(*args)
+
+    if module is not train:
+        call(train, *command(train, corpus, tmp_path))
+    monkeypatch.setattr(module, counted, spy)
+    call(module, *command(module, corpus, tmp_path), *more)
+    early, late = memory
+    assert late - early < 10_000, "kB more"
 
 
-def ranks_of(process):
-    """Process ids of the ranks that torchrun started."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(c) for c in children if b"train.py" in Path(f"/proc/{c}/cmdline").read_bytes()]
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_lost_rank_ends_the_others_and_a_restart_ends_right(scene, tmp_path, restarts):
-    arguments = ["train.py", *TINY_RUN, f"--data_dir={scene.folder}/tiny", "--max_iters=300", "--decay=none", "--save_interval=20", "--eval_interval=0"]
-    process = torchrun([*arguments, f"--out_dir={tmp_path}/o"], restarts=restarts)
-    hung = threading.Timer(150, os.killpg, (process.pid, signal.SIGKILL))
-    hung.start()
+def test_a_lost_rank_ends_the_others(corpus, tmp_path, restarts):
+    arguments = [*TINY_RUN, f"--data_dir={corpus}", "--max_iters=100", "--decay=none",
+                 "--save_interval=20", "--eval_interval=0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+         f"--max-restarts={restarts}", "train.py", *arguments, f"--out_dir={tmp_path}/o"],
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True)
     for line in process.stdout:
         if line.startswith("iter 50/"):
-            os.kill(ranks_of(process)[1], signal.SIGKILL)
+            ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            ranks = [r for r in ranks if b"train.py" in Path(f"/proc/{r}/cmdline").read_bytes()]
+            os.kill(int(ranks[1]), signal.SIGKILL)
             break
-    printed = process.communicate()[0]
-    hung.cancel()
+    printed, _ = process.communicate(timeout=150)
+    assert (process.returncode == 0) == bool(restarts), printed
+    assert ("continuing" if restarts else "cannot reach the others") in printed
+    state = checkpoint.load(tmp_path / "o")
     if not restarts:
-        assert process.returncode != 0 and "cannot reach the others" in printed, printed
-        assert checkpoint.load(tmp_path / "o/ckpt.pt")["iter"] >= 40
+        assert state["iter"] >= 40
         return
-    assert process.returncode == 0 and "continuing" in printed, printed
-    status, printed = faults.run("train", [*arguments[1:], f"--out_dir={tmp_path}/whole"], tmp_path / "printed")
-    assert status == 0, printed
-    ours, theirs = (faults.outcome(tmp_path / name)["log.jsonl"][1:] for name in ("o", "whole"))
-    assert [r["iter"] for r in ours] == list(range(1, 301))
-    assert max(abs(a["loss"] - b["loss"]) for a, b in zip(ours, theirs)) < 1e-5
+    call(train, *arguments, f"--out_dir={tmp_path}/whole")
+    for name, p in checkpoint.load(tmp_path / "whole")["model"].items():
+        assert torch.allclose(p, state["model"][name], atol=1e-4), name
 
 
-def test_overwriting_and_restarts_exclude_each_other(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
-    with pytest.raises(UserError, match="leave out --max-restarts"):
-        run(tmp_path, "--resume=overwrite")
+@pytest.mark.parametrize("error, status, message", [
+    (UserError("no such thing"), 2, "error: no such thing\n"), (UserError("end", 143), 143, "end"),
+    (torch.OutOfMemoryError("CUDA"), 2, "error: out of memory .*halve --micro_batch_size"),
+    (KeyboardInterrupt(), 130, "interrupted"), (MemoryError(), 2, "error: out of memory"),
+    (OSError(28, "No space left on device", "x.json"), 2, "error: x.json: No space left")])
+def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
+    def main():
+        raise error
 
-
-def test_out_of_memory_on_a_gpu_says_which_micro_batch_to_try(run, tmp_path, monkeypatch):
-    def full(self, *args, **kwargs):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
-
-    monkeypatch.setattr(train.GPT, "forward", full)
-    with pytest.raises(UserError, match="--micro_batch_size=4"):
-        run(tmp_path)
-
-
-@pytest.mark.parametrize("change, message", [("--n_embd=1000000000", "parameters"), ("--n_layer=1000000000000", "parameters")])
-def test_a_model_that_no_machine_holds_is_one_line(run, tmp_path, change, message):
-    with pytest.raises(UserError, match=message):
-        run(tmp_path, change)
+    with pytest.raises(SystemExit) as e:
+        runtime.launch(main)
+    printed = capsys.readouterr().err
+    assert e.value.code == status
+    assert re.match(message, printed)
+    assert printed.count("\n") == 1
 
 
 def test_no_memory_on_a_cpu_is_one_line(capsys):
-    with pytest.raises(SystemExit) as e:
-        runtime.launch(lambda: torch.empty(2**55))
-    assert e.value.code == 2 and "out of memory" in capsys.readouterr().err
-
-
-def test_an_error_behind_a_progress_line_has_a_line_of_its_own(capsys):
-    def main():
-        runtime.print0("\r8/160 samples", end="")
-        raise UserError("no space")
-
     with pytest.raises(SystemExit):
-        runtime.launch(main)
-    assert capsys.readouterr() == ("\r8/160 samples\n", "error: no space\n")
-    runtime.print0("done")
+        runtime.launch(lambda: torch.empty(2**55))
+    assert "error: out of memory" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder_is_one_line(run, tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(UserError, match="cannot write .*Permission denied"):
-        run(tmp_path / "o")
-
-
-def test_a_file_where_a_folder_should_be_is_one_line(run, tmp_path):
+def test_a_file_in_the_place_of_a_folder_is_one_line(run, tmp_path):
     (tmp_path / "o").write_text("x")
-    with pytest.raises(UserError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write .*o/"):
         run(tmp_path / "o")

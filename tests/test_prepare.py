@@ -1,4 +1,5 @@
-"""Text -> bins: every format gives the same ids, a killed run continues to the same bytes, bad input names its place."""
+"""Text -> bins: each format gives the same ids, a killed run the same bytes, bad input one line."""
+import contextlib
 import gzip
 import json
 import os
@@ -8,67 +9,83 @@ import sys
 import time
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import zstandard
-from conftest import ROOT, program
+from conftest import ROOT, program, squad_file
 
-import data
 import prepare
-from configurator import configure
-from runtime import UserError
+from lib import squad
+from lib.config import configure
+from lib.data import Tokens
+from lib.runtime import UserError
+from lib.text import gpt2_encoding
 
-TEXTS = ["The quick brown fox.\n", "Zweite Zeile: größer, 東京 \u00a0 \u2003 x\n\n  y\t z", "a<|endoftext|>b", "x" * 700, "last one"] + [
-    f"Document {i} says {'hello ' * (i % 7)} to number {i * i}." for i in range(60)]
+TEXTS = ["The quick brown fox.\n", "Zweite Zeile: größer, 東京 \u00a0 \u2003 x\n\n  y\t z",
+         "a<|endoftext|>b", "x" * 700, "last one"]
+TEXTS += [f"Document {i} says {'hello ' * (i % 7)} to number {i * i}." for i in range(60)]
+
+
+def config(folder, *arguments, name="c"):
+    arguments = [f"--data_dir={folder}", f"--name={name}", "--num_threads=1", *arguments]
+    return configure(prepare.PrepareConfig, list(map(str, arguments)))
 
 
 def go(folder, *arguments, name="c"):
-    return prepare.prepare(configure(prepare.PrepareConfig, [f"--data_dir={folder}", f"--name={name}", "--num_proc=1", *map(str, arguments)]))
+    return prepare.prepare(config(folder, *arguments, name=name))
 
 
 def ids(folder, split="train", name="c"):
-    tokens = data.Tokens(folder / name, split)
+    tokens = Tokens(folder / name, split)
     return tokens.read([0], len(tokens))[0].tolist()
 
 
 def expected(texts):
-    encoding = data.gpt2_encoding()
-    return [i for t in texts for i in [*encoding.encode_ordinary(t), 50256]]
+    encoding = gpt2_encoding()
+    return [i for text in texts for i in [*encoding.encode_ordinary(text), 50256]]
 
 
-def jsonl(texts):
-    return "".join(json.dumps({"text": t, "meta": {"n": i}}) + "\n" for i, t in enumerate(texts)).encode()
+def jsonl(texts, field="text"):
+    rows = [{field: text, "meta": {"n": i}} for i, text in enumerate(texts)]
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture
 def write(tmp_path):
     def write(name, raw):
-        path = tmp_path / name
-        path.write_bytes(raw)
-        return path
+        (tmp_path / name).write_bytes(raw)
+        return tmp_path / name
     return write
 
 
-def zst_two_frames(raw):
+def two_frames(raw):
     cut = len(raw) // 3
     return zstandard.compress(raw[:cut]) + zstandard.compress(raw[cut:])
 
 
-@pytest.mark.parametrize("suffix, pack", [(".jsonl", bytes), (".jsonl.gz", gzip.compress), (".jsonl.zst", zstandard.compress),
-                                          (".jsonl.zst", zst_two_frames), (".jsonl", lambda raw: raw.rstrip(b"\n").replace(b"\n", b"\r\n"))])
+@pytest.mark.parametrize("suffix, pack", [
+    (".jsonl", bytes), (".jsonl.gz", gzip.compress), (".jsonl.zst", zstandard.compress),
+    (".jsonl.zst", two_frames),
+    (".jsonl", lambda raw: raw.rstrip(b"\n").replace(b"\n", b"\r\n"))])
 def test_jsonl_in_every_packing(tmp_path, write, suffix, pack):
     manifest = go(tmp_path, write("a" + suffix, pack(jsonl(TEXTS))))
     assert ids(tmp_path) == expected(TEXTS)
-    assert manifest["splits"]["train"]["documents"] == len(TEXTS) and manifest["complete"]
+    assert manifest["complete"] and manifest["documents"] == len(TEXTS)
 
 
 def test_a_mixture_of_formats_keeps_the_order(tmp_path, write):
-    import pyarrow
-    import pyarrow.parquet
-    pyarrow.parquet.write_table(pyarrow.table({"content": TEXTS[:30], "n": list(range(30))}), tmp_path / "a.parquet")
-    b = write("b.jsonl.gz", gzip.compress(jsonl(TEXTS[30:]).replace(b'"text"', b'"content"')))
-    c = write("c.txt", TEXTS[1].encode())
-    go(tmp_path, tmp_path / "a.parquet", b, c, "--field=content")
-    assert ids(tmp_path) == expected([*TEXTS, TEXTS[1]])
+    table = pyarrow.table({"content": TEXTS[:30], "n": list(range(30))})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    b = write("b.jsonl.gz", gzip.compress(jsonl(TEXTS[30:], "content")))
+    c = write("c.txt", b"\xef\xbb\xbf" + TEXTS[1].encode())  # with the mark of some editors
+    d = write("d.txt.zst", zstandard.compress(TEXTS[2].encode()))
+    go(tmp_path, tmp_path / "a.parquet", b, c, d, "--field=content")
+    assert ids(tmp_path) == expected([*TEXTS, TEXTS[1], TEXTS[2]])
 
 
 def test_a_lone_surrogate_is_encoded_as_tiktoken_does(tmp_path, write):
@@ -76,36 +93,24 @@ def test_a_lone_surrogate_is_encoded_as_tiktoken_does(tmp_path, write):
     assert ids(tmp_path) == expected(["a\ud800b", "fine"])
 
 
-def test_long_txt_is_cut_where_no_token_reaches_across(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(prepare, "PIECE", 64)
-    text = ("It's 12 o'clock...\n\n\n   Tabs\t\tand \u2003 \u00a0\n wide spaces;  größer 東京\r\n'll we've " * 40) + "end\n"
-    go(tmp_path, write("a.txt", text.encode()), write("b.txt.zst", zstandard.compress(text.encode())))
-    assert ids(tmp_path) == expected([text, text])
-
-
-def test_text_without_spaces_is_cut_at_its_punctuation(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(prepare, "PIECE", 200)
-    text = "東京は日本の首都である。人口は千四百万人、面積は二千平方キロ，大きい。" * 30
-    path = write("a.txt", text.encode())
-    go(tmp_path, path)
-    assert ids(tmp_path) == expected([text]) and len(list(prepare.read_text(str(path), prepare.Meter()))) > 10
-
-
-def test_a_text_that_breaks_off_is_ended_before_the_next(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(prepare, "PIECE", 1000)
-    raw = zstandard.compress(" ".join(str(i * 7919) for i in range(60_000)).encode())
-    a, b = write("a.txt.zst", raw[:len(raw) // 2]), write("b.txt", b"next document")
-    manifest = go(tmp_path, a, b, "--skip_bad")
-    assert manifest["splits"]["train"]["documents"] == 2 == ids(tmp_path).count(50256) and manifest["skipped"] == 1
-    assert ids(tmp_path)[-3:] == expected(["next document"])
-
-
-def test_number_of_processes_does_not_matter(tmp_path, write, monkeypatch):
+def test_number_of_threads_does_not_matter(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(prepare, "BATCH", 1000)  # so that many are in flight
     path = write("a.jsonl", jsonl(TEXTS * 20))
-    for n in (1, 2):
-        go(tmp_path, path, f"--num_proc={n}", "--shard_tokens=3000", name=f"p{n}")
-    one, two = (sorted((p.name, p.read_bytes()) for p in (tmp_path / f"p{n}").glob("*.bin")) for n in (1, 2))
-    assert one == two and len(one) > 3
+    for threads in (1, 4):
+        go(tmp_path, path, f"--num_threads={threads}", "--shard_tokens=3000", name=f"t{threads}")
+    assert contents(tmp_path / "t1") == contents(tmp_path / "t4")
+    assert len(contents(tmp_path / "t1")) > 3, "one shard proves nothing"
+
+
+def test_empty_documents_are_skipped_and_counted(tmp_path, write, monkeypatch, capsys):
+    rows = jsonl(["good", "", " \n\t"]) + b'\n  \n{"text": null}\n' + jsonl(["end"])
+    path = write("a.jsonl", rows)
+    assert go(tmp_path, path)["skipped"] == 5
+    assert ids(tmp_path) == expected(["good", "end"])
+    line = ["prepare.py", str(path), f"--data_dir={tmp_path}", "--name=c"]
+    monkeypatch.setattr(sys, "argv", line)
+    prepare.main()
+    assert "empty documents left out: 5" in capsys.readouterr().out
 
 
 def test_val_fraction_takes_its_share_and_loses_nothing(tmp_path, write):
@@ -115,7 +120,7 @@ def test_val_fraction_takes_its_share_and_loses_nothing(tmp_path, write):
 
 
 def test_limit_counts_documents(tmp_path, write):
-    go(tmp_path, write("a.jsonl", jsonl(TEXTS)), "--limit=7")
+    go(tmp_path, write("a.jsonl", jsonl(["", *TEXTS])), "--limit=7")
     assert ids(tmp_path) == expected(TEXTS[:7])
 
 
@@ -125,174 +130,218 @@ def test_slices_of_several_machines_are_the_whole(tmp_path, write, files):
     for i in (1, 2, 3):
         if i > 1:
             with pytest.raises(UserError, match="prepare the missing ones"):
-                data.Tokens(tmp_path / "c", "train")
+                Tokens(tmp_path / "c", "train")
         go(tmp_path, *paths, f"--slice={i}/3")
-    documents = lambda stream: sorted(bytes(np.array(stream, dtype=np.uint16)).split(np.uint16(50256).tobytes()))  # noqa: E731
+
+    def documents(stream):
+        return sorted("-".join(map(str, stream)).split("-50256"))
+
     assert documents(ids(tmp_path)) == documents(expected(TEXTS))
 
 
-def test_hugging_face_dataset_streams(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-    folder = tmp_path / "hub"
-    folder.mkdir()
-    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), folder / "train-00000.parquet")
-    go(tmp_path, f"--hf={folder}")
-    assert ids(tmp_path) == expected(TEXTS)
+def test_a_hugging_face_dataset_streams(tmp_path, write):
+    (tmp_path / "hub").mkdir()
+    for i in (0, 1):
+        table = pyarrow.table({"text": TEXTS[i::2]})
+        pyarrow.parquet.write_table(table, tmp_path / f"hub/train-{i}.parquet")
+    go(tmp_path, f"--hf={tmp_path}/hub")
+    assert ids(tmp_path) == expected(TEXTS[::2] + TEXTS[1::2])
+    for i in (1, 2):
+        go(tmp_path, f"--hf={tmp_path}/hub", f"--slice={i}/2", name="halves")
+    assert ids(tmp_path, name="halves") == ids(tmp_path)
     with pytest.raises(UserError, match="use local files"):
         go(tmp_path, "--hf=no/such-dataset", name="other")
 
 
 def test_an_interrupted_run_continues_to_the_same_bytes(tmp_path, write, monkeypatch):
-    path = write("a.jsonl", jsonl(TEXTS * 3))
+    path = write("a.jsonl", jsonl(["", *TEXTS] * 3))
     arguments = [path, "--shard_tokens=500", "--val_fraction=0.2", "--compact_vocab"]
     go(tmp_path, *arguments, name="whole")
     original, calls = prepare.Shard.write, []
-
-    def fails_at(n):
-        def write(self, ids, documents):
+    for fails_at in (40, 55, 10):
+        def write_or_fail(self, ids, fails_at=fails_at):
             calls.append(1)
-            if len(calls) == n:
+            if len(calls) == fails_at:
                 raise OSError(28, "No space left on device")
-            return original(self, ids, documents)
-        return write
-
-    for n in (40, 55, 10):
+            original(self, ids)
         calls.clear()
-        monkeypatch.setattr(prepare.Shard, "write", fails_at(n))
-        with pytest.raises((OSError, UserError)):
+        monkeypatch.setattr(prepare.Shard, "write", write_or_fail)
+        with pytest.raises(UserError, match="cannot write .*No space left"):
             go(tmp_path, *arguments, name="parts")
     monkeypatch.setattr(prepare.Shard, "write", original)
     go(tmp_path, *arguments, name="parts")
-    whole, parts = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("whole", "parts"))
-    assert whole == parts and len(whole) > 4
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+    assert len(contents(tmp_path / "whole")) > 4, "too few shards to prove anything"
 
 
 def test_sigkill_leaves_no_half_shard(tmp_path, write):
-    path = write("a.jsonl", jsonl(TEXTS * 400))
-    arguments = ["prepare.py", str(path), f"--data_dir={tmp_path}", "--num_proc=2", "--shard_tokens=60000"]
-    program(*arguments, "--name=whole")
-    command = [sys.executable, *arguments, "--name=parts"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    while process.poll() is None and not (tmp_path / "parts" / "train-00000.bin").exists():
+    path = write("a.jsonl", jsonl(TEXTS * 150))
+    arguments = [path, "--shard_tokens=20000"]
+    go(tmp_path, *arguments, name="whole")
+    command = [sys.executable, "prepare.py", f"--data_dir={tmp_path}", "--name=parts", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (tmp_path / "parts" / "train.json").exists():
         time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)  # the workers are not told
-    assert process.wait() == -signal.SIGKILL
-    deadline = time.time() + 20
-    with pytest.raises(ProcessLookupError):  # workers end by themselves
-        while time.time() < deadline:
-            os.killpg(process.pid, 0)
-            time.sleep(0.2)
-    program(*arguments, "--name=parts")
-    whole, parts = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir() if p.suffix != ".tmp"} for n in ("whole", "parts"))
-    assert whole == parts and len(whole) > 3
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
+    go(tmp_path, *arguments, name="parts")
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+    assert len(contents(tmp_path / "whole")) > 3
 
 
-BAD = {
-    "a broken line": ("a.jsonl", b'{"text": "good"}\n{"text": "bad\n{"text": "good"}\n', "a.jsonl:2: not JSON"),
-    "a missing field": ("a.jsonl", b'{"text": "good"}\n{"txt": "x"}\n{"text": "good"}\n', "a.jsonl:2: no field 'text'"),
-    "a field that is no text": ("a.jsonl", b'{"text": "good"}\n{"text": 5}\n{"text": "good"}\n', "a.jsonl:2: field 'text' is not text"),
-    "a row that is no object": ("a.jsonl", b'{"text": "good"}\n[1]\n{"text": "good"}\n', "a.jsonl:2: no field"),
-    "an empty document": ("a.jsonl", b'{"text": "good"}\n{"text": " "}\n{"text": "good"}\n', "a.jsonl:2: empty document"),
-    "an empty line": ("a.jsonl", b'{"text": "good"}\n\n{"text": "good"}\n', "a.jsonl:2: empty line"),
-    "brackets without end": ("a.jsonl", b'{"text": "good"}\n' + b"[" * 200_000 + b'\n{"text": "good"}\n', "a.jsonl:2: not JSON"),
-    "invalid UTF-8": ("a.jsonl", b'{"text": "good"}\n{"text": "\xff\xfe"}\n{"text": "good"}\n', "a.jsonl:2: invalid UTF-8"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_documents_name_their_place_or_are_skipped(tmp_path, write, case):
-    name, raw, message = BAD[case]
-    path = write(name, raw)
+@pytest.mark.parametrize("line, message", [
+    (b'{"text": "bad', "a.jsonl:2: not JSON"),
+    (b'{"txt": "x"}', "a.jsonl:2: no field 'text', only txt; .*--field"),
+    (b'{"text": 5}', "a.jsonl:2: field 'text' is not text"),
+    (b"[1]", "a.jsonl:2: no field"), (b'"text"', "a.jsonl:2: no field"),
+    (b"[" * 200_000, "a.jsonl:2: not JSON"),
+    (b'{"text": "\xff\xfe"}', "a.jsonl:2: not UTF-8")])
+def test_a_broken_line_is_one_line_that_names_it(tmp_path, write, line, message):
+    good = b'{"text": "good"}\n'
     with pytest.raises(UserError, match=message):
-        go(tmp_path, path)
-    assert not list(tmp_path.glob("c/*.bin"))
-    assert go(tmp_path, path, "--skip_bad")["skipped"] == 1
-    assert ids(tmp_path) == expected(["good", "good"])
+        go(tmp_path, write("a.jsonl", good + line + b"\n" + good))
+    assert not list(tmp_path.glob("c/*")), "something of a broken input was kept"
 
 
-@pytest.mark.parametrize("suffix, pack", [(".jsonl.zst", zstandard.compress), (".jsonl.gz", gzip.compress)])
-def test_a_truncated_archive_is_noticed(tmp_path, write, suffix, pack):
+def test_a_broken_txt_or_parquet_is_one_line_that_names_it(tmp_path, write):
+    with pytest.raises(UserError, match="a.txt: not UTF-8"):
+        go(tmp_path, write("a.txt", b"caf\xe9"))
+    pyarrow.parquet.write_table(pyarrow.table({"text": [b"x"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="a.parquet:1: field 'text' is not text"):
+        go(tmp_path, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="b.parquet"):
+        go(tmp_path, write("b.parquet", b"no parquet"))
+
+
+@pytest.mark.parametrize("suffix, pack", [(".zst", zstandard.compress), (".gz", gzip.compress)])
+@pytest.mark.parametrize("lost", [1, 100_000])
+def test_a_truncated_archive_is_noticed(tmp_path, write, suffix, pack, lost):
     random = np.random.default_rng(0)
     texts = ["good " + random.bytes(2000).hex() for _ in range(300)]
-    path = write("a" + suffix, pack(jsonl(texts))[:-100_000])
-    other = write("b.jsonl", jsonl(["last"]))
-    with pytest.raises(UserError, match="a.jsonl.*: the file is cut off|a.jsonl.*: not JSON"):
-        go(tmp_path, path, other)
-    assert go(tmp_path, path, other, "--skip_bad")["skipped"] >= 1
-    assert ids(tmp_path)[-2:] == expected(["last"])
+    path = write("a.jsonl" + suffix, pack(jsonl(texts))[:-lost])
+    with pytest.raises(UserError, match="a.jsonl.*cut off or damaged"):
+        go(tmp_path, path)
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["nothing-here-*.txt"], "no such file"), (["--embedded", "--hf=x"], "name one source"), ([], "name one source"),
-    (["--embedded", "--slice=4/3"], "--slice must be like"), (["--embedded", "--split=UP"], "lower-case"),
-    (["README.pdf"], "no such file"), (["--embedded", "--val_fraction=1.5"], "val_fraction"), (["--nmae=x"], "did you mean name")])
-def test_bad_arguments_are_one_line(tmp_path, arguments, message):
+    (["nothing-here-*.txt"], "no such file"), (["README.md"], "inputs are .txt, .jsonl"),
+    (["--embedded", "--hf=x"], "name one source"), ([], "name one source"),
+    (["--embedded", "--slice=4/3"], "--slice must be like"), (["--nmae=x"], "did you mean name"),
+    (["--embedded", "--split=UP"], "lower-case"), (["--embedded", "--name="], "a --name"),
+    (["--embedded", "--val_fraction=1.5"], "val_fraction"), (["--check"], "no corpus in")])
+def test_bad_arguments_are_one_line(tmp_path, arguments, message, monkeypatch):
+    line = ["prepare.py", f"--data_dir={tmp_path}", "--name=c", *arguments]
+    monkeypatch.setattr(sys, "argv", line)
+    monkeypatch.chdir(ROOT)
     with pytest.raises(UserError, match=message):
-        go(tmp_path, *arguments)
+        prepare.main()
 
 
-def test_a_split_of_another_manifest_is_not_overwritten(tmp_path, write):
+def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path, write):
     a, b = write("a.jsonl", jsonl(TEXTS)), write("b.jsonl", jsonl(TEXTS[:5]))
     go(tmp_path, a, "--val_fraction=0.2")
+    before = contents(tmp_path / "c")
+    with pytest.raises(UserError, match="another preparation .files=.*a.jsonl.*b.jsonl"):
+        go(tmp_path, b, "--val_fraction=0.2")
+    with pytest.raises(UserError, match="preparation .limit=0, now 3; val_fraction=0.2, now 0.1.;"):
+        go(tmp_path, a, "--val_fraction=0.1", "--limit=3")
     with pytest.raises(UserError, match="already has the split val"):
         go(tmp_path, b, "--split=val")
-    assert len(ids(tmp_path, "val")) > 50
+    go(tmp_path, a, "--val_fraction=0.2")
+    assert contents(tmp_path / "c") == before
 
 
-def test_a_damaged_shard_is_not_called_prepared(tmp_path, write):
+def test_check_finds_a_changed_byte(tmp_path, write, capsys):
+    go(tmp_path, write("a.jsonl", jsonl(TEXTS)), "--val_fraction=0.2", "--shard_tokens=500")
+    prepare.check(config(tmp_path, "--check"))
+    out = capsys.readouterr().out
+    assert out.count("as prepared") == 2, f"not a line for each split:\n{out}"
+    path = tmp_path / "c" / "train-00001.bin"
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    out = program("prepare.py", "--check", "--name=c", f"--data_dir={tmp_path}", status=2)
+    last = out.splitlines()[-1]
+    assert last.startswith("error: train-00001.bin") and "delete" in last, out
+    assert "train: " in out and "DAMAGED" in out and out.count("as prepared") == 1, out
+
+
+def test_a_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, write):
     a = write("a.jsonl", jsonl(TEXTS))
-    go(tmp_path, a)
-    shard = tmp_path / "c" / "train-00000.bin"
-    shard.write_bytes(b"\1" + shard.read_bytes()[1:])
-    with pytest.raises(UserError, match="delete the manifest"):
-        go(tmp_path, a)
-    (tmp_path / "c" / "train.json").unlink()
-    go(tmp_path, a)
-    assert ids(tmp_path) == expected(TEXTS)
-
-
-def test_parquet_that_is_not_text_is_refused(tmp_path):
-    import pyarrow
-    import pyarrow.parquet
-    pyarrow.parquet.write_table(pyarrow.table({"text": [b"bytes", b"more"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="a.parquet:1: field 'text' is not text"):
-        go(tmp_path, tmp_path / "a.parquet")
-
-
-def test_another_preparation_is_not_overwritten(tmp_path, write):
-    a, b = write("a.jsonl", jsonl(TEXTS)), write("b.jsonl", jsonl(TEXTS[:5]))
-    go(tmp_path, a)
-    with pytest.raises(UserError, match="another preparation"):
-        go(tmp_path, b)
-    go(tmp_path, a)
-    assert ids(tmp_path) == expected(TEXTS)
-
-
-def test_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, write):
-    go(tmp_path, write("a.jsonl", jsonl(TEXTS)), "--compact_vocab")
-    tokens = data.Tokens(tmp_path / "c", "train")
+    go(tmp_path, a, "--compact_vocab")
+    tokens = Tokens(tmp_path / "c", "train")
     assert sorted(set(ids(tmp_path))) == list(range(len(tokens.vocab)))
     assert [tokens.vocab[i] for i in ids(tmp_path)] == expected(TEXTS)
     go(tmp_path, write("b.jsonl", jsonl(TEXTS[3:9])), "--compact_vocab", "--split=test")
     assert [tokens.vocab[i] for i in ids(tmp_path, "test")] == expected(TEXTS[3:9])
-    with pytest.raises(UserError, match="d.jsonl:2: token .* not in the compact vocabulary"):
-        go(tmp_path, write("d.jsonl", jsonl(["last", "Xylophone zebra"])), "--compact_vocab", "--split=val")
-    go(tmp_path, write("a.jsonl", jsonl(TEXTS)), "--compact_vocab", "--limit=1", name="one")
-    assert len(data.Tokens(tmp_path / "one", "train").vocab) == len(set(expected(TEXTS[:1])))
-
-
-def test_shared_corpus_has_the_published_number_of_tokens(tmp_path):
-    test = ROOT.parent / "shared" / "data" / "corpus" / "test-000.jsonl.zst"
-    if not test.exists():
-        pytest.skip("the development corpus is not here")
-    manifest = go(tmp_path, test, "--split=test", "--num_proc=2")
-    total = manifest["splits"]["test"]
-    assert (total["documents"], total["tokens"] - total["documents"]) == (84, 2_084_381)
+    with pytest.raises(UserError, match="token .* is not in the compact vocabulary"):
+        path = write("d.jsonl", jsonl(["last", "Xylophone zebra"]))
+        go(tmp_path, path, "--compact_vocab", "--split=val")
 
 
 def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path):
+    size = ["--block_size=32", "--n_copy=8", "--n_train=60"]
     for seed in (0, 1):
-        go(tmp_path, "--embedded", "--compact_vocab", f"--seed={seed}", "--block_size=32", "--n_copy=8", "--n_train=60", name=f"c{seed}")
-    first, second = (data.Tokens(tmp_path / f"c{seed}", "train") for seed in (0, 1))
-    assert first.vocab == second.vocab and first.digest != second.digest
+        go(tmp_path, "--embedded", "--compact_vocab", f"--seed={seed}", *size, name=f"c{seed}")
+    first, second = (Tokens(tmp_path / f"c{seed}", "train") for seed in (0, 1))
+    assert first.vocab == second.vocab, "a model could not be measured on the corpus of a new seed"
+    assert first.digest != second.digest, "the seed changes nothing"
+    assert (second.source["embedded"], second.source["seed"]) == ("almanac", 1)
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path, write):
+    peak = ("import resource, sys, prepare; sys.argv = ['prepare.py', *sys.argv[1:]]; "
+            "prepare.main(); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
+    size = {}
+    for times in (5, 120):  # 1.5 and 36 MB, in documents of 30 kB
+        path = write(f"{times}.jsonl", jsonl(["few words " * 3000] * 10) * times)
+        out = program("-c", peak, path, f"--data_dir={tmp_path}", f"--name=m{times}",
+                      "--num_threads=1")
+        size[times] = int(out.split()[-1]) / 1024
+    assert size[120] - size[5] < 20, f"MB at the peak: {size}"
+
+
+def test_shared_corpus_has_the_published_number_of_tokens(tmp_path):
+    path = ROOT.parent / "shared" / "data" / "corpus" / "test-000.jsonl.zst"
+    if not path.exists():
+        pytest.skip("the development corpus is not here")
+    total = go(tmp_path, path, "--split=test")["splits"]["test"]
+    assert (total["documents"], total["tokens"] - total["documents"]) == (84, 2_084_381)
+
+
+# -----------------------------------------------------------------------------
+# SQuAD
+
+
+def test_squad_keeps_the_answerable_questions_by_article(tmp_path, capsys):
+    path = squad_file(tmp_path / "squad.json")
+    prepare.prepare_squad(config(tmp_path, "--squad", path, "--val_fraction=0.25", name="q"))
+    assert "40 of 80 questions" in capsys.readouterr().out
+    train, _ = squad.read_examples(tmp_path / "q", "train")
+    val, _ = squad.read_examples(tmp_path / "q", "val")
+    assert (len(train), len(val)) == (30, 10)
+    assert not {e["context"] for e in train} & {e["context"] for e in val}, "val has been trained"
+
+
+def test_squad_comes_from_hugging_face_too(tmp_path):
+    (tmp_path / "hub").mkdir()
+    answers = [{"text": ["Red"], "answer_start": [1]}, {"text": [], "answer_start": []}]
+    table = pyarrow.table({"title": ["t"] * 2, "context": [" Red it is."] * 2,
+                           "question": ["Which?", "Who?"], "answers": answers})
+    pyarrow.parquet.write_table(table, tmp_path / "hub/train-0.parquet")
+    prepare.prepare_squad(config(tmp_path, "--squad", f"--hf={tmp_path}/hub", name="q"))
+    rows, _ = squad.read_examples(tmp_path / "q", "train")
+    assert rows == [{"context": " Red it is.", "question": "Which?", "answer": "Red", "start": 1}]
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"data": [{"title": 3}]}', b"\xff", b'{"data": []}'])
+def test_a_file_that_is_not_squad_is_one_line(tmp_path, write, raw):
+    with pytest.raises(UserError, match="not official SQuAD|no answerable question"):
+        prepare.prepare_squad(config(tmp_path, "--squad", write("s.json", raw)))
+    assert not list(tmp_path.glob("c/*"))
+    with pytest.raises(UserError, match="no .*train.squad.jsonl; make it with"):
+        squad.read_examples(tmp_path / "c", "train")
+    for line in ('{"context": "a", "answer": "b", "start": 0, "question": "c"}', '{"cont', "3"):
+        write("train.squad.jsonl", line.encode())
+        with pytest.raises(UserError, match="train.squad.jsonl:1 is no question"):
+            squad.read_examples(tmp_path, "train")

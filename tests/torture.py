@@ -1,14 +1,17 @@
 """
-Random faults against every program, for a given time: python tests/torture.py --minutes=30 --seed=1. runs/torture.sh calls it.
+Random faults against every program for some minutes: python tests/torture.py MINUTES SEED.
 
-A trial survives if every command in it ended as it should (done, killed by us, or one line that says what is wrong) and the same command, run
-again to its end, gave bitwise what an undisturbed run gives. Anything else is lost: it is printed, and its folder kept.
+A trial survives if every command in it ended as it should (done, killed by us, or one line that
+says what is wrong, status 2) and the same command, run again to its end, gave bitwise what an
+undisturbed run gives. Anything else is lost: it is printed, and its folder kept.
 """
-import argparse
 import collections
+import importlib
+import json
+import multiprocessing
 import os
 import random
-import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,12 +22,43 @@ import time
 import traceback
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+# A run is forked from a server that has imported everything: a tenth of a second, not three.
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["train", "sft", "prepare", "eval_posloss", "eval_niah"])
 
-import faults  # noqa: E402
-from faults import POINTS, ROOT, Scene, finish, leftovers, outcome  # noqa: E402
-
-from runtime import UserError  # noqa: E402
+UPDATES = 40
+MODEL = "--block_size=32 --n_layer=2 --n_head=2 --n_embd=32 --n_inner=48"
+TRAIN = (f"--out_dir=OUT --max_iters={UPDATES} --eval_interval=10 --save_interval=5 --batch_size=8 "
+         "--warmup_iters=2 --learning_rate=3e-3 --eval_seqs=16 --device=cpu --dtype=float32")
+CORPUS = "--data_dir=SCENE/tiny --device=cpu --dtype=float32"
+NIAH = f"config/quick_niah.py OUT {CORPUS} --micro_batch_size=4"
+RUNS = {  # SCENE: what all share; OUT: the folder of a trial
+    "train": f"train {MODEL} {TRAIN} {CORPUS} --compile=False --attention_type=ssmax",
+    "switch": f"train {MODEL} {TRAIN} {CORPUS} --compile=False --switch_iter=21 "
+                 "--switch_warmup_iters=2",
+    "sft": f"sft --init_from=SCENE/words-base --data_dir=SCENE/squad {TRAIN} --n_generate=5",
+    "prepare": "prepare SCENE/text.jsonl --name=c --data_dir=OUT --shard_tokens=9000 "
+               "--val_fraction=0.1 --num_threads=1",
+    "posloss": f"eval_posloss OUT {CORPUS} --seq_len=90 --n_seqs=200 --micro_batch_size=4",
+    "niah": f"eval_niah {NIAH} --context_sizes=[64,100] --depths=[10,90] --n_samples=20",
+    "needle": f"eval_niah {NIAH} --trial_size=100 --trials=40",
+}
+BASE = f"{MODEL} --block_size=96 --out_dir=OUT --max_iters=2 --batch_size=4 --warmup_iters=1 " \
+       "--eval_interval=0 --compile=False --device=cpu --dtype=float32"
+SETUP = {  # once, in this order: corpora, and models to fine-tune and to measure
+    "tiny": "prepare --embedded --compact_vocab --name=tiny --data_dir=SCENE --block_size=32 "
+            "--n_copy=64 --n_train=192",
+    "words": "prepare SCENE/text.jsonl --compact_vocab --name=words --data_dir=SCENE",
+    "squad": "prepare --squad SCENE/squad.json --name=squad --data_dir=SCENE --val_fraction=0.25",
+    "base": f"train {BASE} --data_dir=SCENE/tiny",
+    "words-base": f"train {BASE} --data_dir=SCENE/words",
+}
+CHECK = {"check": "prepare --check --name=tiny --data_dir=OUT"}
+TRAINING, EVALUATIONS = ("train", "switch", "sft"), ("posloss", "niah", "needle")
 
 
 class Lost(Exception):
@@ -36,239 +70,294 @@ def require(condition, what):
         raise Lost(what)
 
 
-def refused(status, printed):
-    """Status 2 and one line."""
+# -----------------------------------------------------------------------------
+# one command in a process of its own
+
+
+def main_of(program, arguments, output, die_at, max_bytes):
+    """In the new process: the program, with what it prints in the file `output`, and a fault."""
+    os.chdir(ROOT)
+    for fd in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT), fd)
+    import eval_posloss
+    from lib import runtime
+    eval_posloss.SAVE_SECONDS = 0  # partial results all the time
+    if max_bytes:  # no file of this process grows beyond it: a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if die_at:  # (call, n): SIGKILL just before or behind the nth fsync, rename or write
+        call, n, behind = die_at
+        real, calls = getattr(os, call), []
+
+        def dying(*args, **kwargs):
+            calls.append(1)
+            if len(calls) == n and not behind:
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(*args, **kwargs)
+            if len(calls) == n:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(os, call, dying)
+    sys.argv = [f"{program}.py", *arguments]
+    runtime.launch(importlib.import_module(program).main)
+
+
+def command(name, scene, out):
+    return {**SETUP, **RUNS, **CHECK}[name].replace("SCENE", str(scene)).replace("OUT", str(out)).split()
+
+
+def start(name, scene, out, die_at=None, max_bytes=0):
+    if not out.exists():
+        out.mkdir()
+        if name in EVALUATIONS:
+            shutil.copy(scene / "base/ckpt.pt", out)
+    Path(f"{out}.txt").write_text("")
+    program, *arguments = command(name, scene, out)
+    settings = (program, arguments, f"{out}.txt", die_at, max_bytes)
+    process = context.Process(target=main_of, args=settings)
+    process.start()
+    return process
+
+
+def finish(process, out):
+    """-> (exit status, -9 for SIGKILL; what was printed)"""
+    process.join(120)
+    require(process.exitcode is not None, "hung")
+    return process.exitcode, Path(f"{out}.txt").read_text(errors="replace")
+
+
+def run(name, scene, out, **fault):
+    return finish(start(name, scene, out, **fault), out)
+
+
+def kill_sometime(name, scene, out, seconds, rng, number=signal.SIGKILL):
+    """Start a run and send it a signal at a random moment; -> (status, printed)."""
+    process = start(name, scene, out)
+    time.sleep(rng.uniform(0, seconds))
+    if process.is_alive():
+        os.kill(process.pid, number)
+    return finish(process, out)
+
+
+def refused(status, printed, word):
+    """Status 2 and one line with `word` in it."""
     errors = [line for line in printed.splitlines() if line.startswith("error: ")]
-    require(status == 2 and len(errors) == 1 and "Traceback" not in printed, f"status {status}, not one line and 2:\n{printed[-2000:]}")
+    fine = status == 2 and len(errors) == 1 and "Traceback" not in printed and word in printed
+    require(fine, f"status {status}, not one line, 2 and {word!r}:\n{printed[-2000:]}")
 
 
-class Torture:
-    def __init__(self, folder, seed):
-        self.folder, self.scene = folder, Scene(folder, updates=40, documents=4000)
-        self.whole, self.seconds = {}, {}
-        for name in self.scene.runs:
-            began = time.perf_counter()
-            status, printed = self.scene.run(name, folder / f"whole-{name}")
-            require(status == 0, printed)
-            self.seconds[name] = time.perf_counter() - began
-            self.whole[name] = outcome(folder / f"whole-{name}")
+def outcome(folder):
+    """All in a folder that must not depend on what happened on the way: {name: content}."""
+    from lib import checkpoint
+    found = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        if path.name == "ckpt.pt":
+            state = checkpoint.load(path)
+            moments = state["optimizer"].get("state", {})
+            tensors = [*state["model"].values(),
+                       *(t for group in moments.values() for t in group.values())]
+            found["ckpt.pt"] = [state["iter"], *(t.numpy().tobytes() for t in tensors)]
+        elif path.suffix in (".json", ".jsonl"):
+            records = [json.loads(line) for line in path.read_text().splitlines()]
+            found[path.name] = [{k: v for k, v in r.items() if k not in ("tokens_per_s", "config")}
+                                for r in records]
+        elif path.suffix == ".bin":
+            found[path.name] = path.read_bytes()
+        elif path.name != "ckpt_prev.pt":
+            found[path.name] = "left behind"
+    return found
 
-    def ends_right(self, name, out):
-        status, printed = self.scene.run(name, out)
-        require(status == 0, f"run again: status {status}\n{printed[-2000:]}")
-        require(outcome(out) == self.whole[name], "the outcome is another one")
-        require(not leftovers(out), f"left behind: {leftovers(out)}")
 
-    # each trial: (random numbers, a new folder) -> number of faults tried
+def ends_right(name, scene, out):
+    """The same command again, to its end."""
+    status, printed = run(name, scene, out)
+    require(status == 0, f"run again: status {status}\n{printed[-2000:]}")
+    whole, mine = outcome(scene / f"whole-{name}"), outcome(out)
+    differs = [key for key in {**whole, **mine} if whole.get(key) != mine.get(key)]
+    require(not differs, f"another outcome: {differs}")
 
-    def kill(self, rng, out, number=signal.SIGKILL):
-        name = rng.choice(list(self.scene.runs))
-        done = 0
-        for _ in range(rng.randint(1, 4)):
-            process = self.scene.start(name, out)
-            time.sleep(rng.uniform(0, self.seconds[name]))
-            if process.is_alive():
-                try:
-                    os.kill(process.pid, number)
-                except ProcessLookupError:
-                    pass
-            status, printed = finish(process, f"{out}.txt")
-            hit = {-number, 128 + number} if number == signal.SIGTERM else {-number}
-            require(status in {0, *hit}, f"status {status}\n{printed[-2000:]}")
-            done += status in hit  # not one that came after the end
-        self.ends_right(name, out)
-        return done
 
-    def term(self, rng, out):
-        return self.kill(rng, out, signal.SIGTERM)
+def spoil(rng, path):
+    """Change one bit of a file, or cut it -> whether it was cut."""
+    raw = bytearray(path.read_bytes())
+    at = rng.randrange(len(raw))
+    cut = rng.random() < 0.3
+    if cut:
+        raw = raw[:at]
+    else:
+        raw[at] ^= 1 << rng.randrange(8)
+    path.write_bytes(raw)
+    return cut
 
-    def kill_inside_a_write(self, rng, out):
-        name = rng.choice(list(self.scene.runs))
-        done = 0
-        for _ in range(rng.randint(1, 3)):
-            file = rng.choice(self.scene.runs[name][2])
-            status, printed = self.scene.run(name, out, fault=(rng.choice(POINTS), file, rng.randint(1, 6)))
-            require(status in (0, -signal.SIGKILL), f"status {status}\n{printed[-2000:]}")
-            done += status != 0
-        self.ends_right(name, out)
-        return done
 
-    def full_disk(self, rng, out):
-        name = rng.choice(list(self.scene.runs))
-        status, printed = self.scene.run(name, out, max_bytes=int(10 ** rng.uniform(2, 7)))
-        if status != 0:
-            refused(status, printed)
-            require("cannot write" in printed, printed)
-        self.ends_right(name, out)
-        return int(status != 0)
+# -----------------------------------------------------------------------------
+# trials: (rng, scene, a new folder, {name: seconds of an undisturbed run}) -> faults that happened
 
-    def spoil(self, rng, path):
-        """Change one bit of a file, or cut it."""
-        raw = bytearray(path.read_bytes())
-        at = rng.randrange(len(raw))
-        if rng.random() < 0.3:
-            raw = raw[:at]
-        else:
-            raw[at] ^= 1 << rng.randrange(8)
-        path.write_bytes(raw)
 
-    def spoilt_checkpoint(self, rng, out):
-        name = rng.choice([n for n, (program, _, _) in self.scene.runs.items() if program != "prepare"])
-        training = not name.startswith(("eval", "needle"))
+def kill(rng, scene, out, seconds, number=signal.SIGKILL):
+    name, hits = rng.choice(list(RUNS)), 0
+    for _ in range(rng.randint(1, 4)):
+        status, printed = kill_sometime(name, scene, out, seconds[name], rng, number)
+        hit = {-number, 128 + number} if number == signal.SIGTERM else {-number}
+        require(status in {0, *hit}, f"status {status}\n{printed[-2000:]}")
+        hits += status != 0
+    ends_right(name, scene, out)
+    return hits
+
+
+def term(rng, scene, out, seconds):
+    return kill(rng, scene, out, seconds, signal.SIGTERM)
+
+
+def kill_inside_a_write(rng, scene, out, seconds):
+    name, hits = rng.choice(list(RUNS)), 0
+    for _ in range(rng.randint(1, 3)):
+        die_at = (rng.choice(("fsync", "replace", "link")), rng.randint(1, 12), rng.random() < 0.5)
+        status, printed = run(name, scene, out, die_at=die_at)
+        require(status in (0, -signal.SIGKILL), f"status {status}\n{printed[-2000:]}")
+        hits += status != 0
+    ends_right(name, scene, out)
+    return hits
+
+
+def full_disk(rng, scene, out, seconds):
+    name = rng.choice(list(RUNS))
+    status, printed = run(name, scene, out, max_bytes=int(10 ** rng.uniform(4, 6)))
+    if status != 0:
+        refused(status, printed, "")
+    ends_right(name, scene, out)
+    return int(status != 0)
+
+
+def spoilt_checkpoint(rng, scene, out, seconds):
+    name = rng.choice([*TRAINING, *EVALUATIONS])
+    kept = out / "ckpt_prev.pt"
+    while name in TRAINING and not (kept.exists() and not kept.samefile(out / "ckpt.pt")):
+        shutil.rmtree(out, ignore_errors=True)
+        kill_sometime(name, scene, out, seconds[name], rng)
+    if name in EVALUATIONS:
         out.mkdir()
-        if training:
-            # far enough, and not killed while both names stood for the same file
-            while not (out / "ckpt_prev.pt").exists() or (out / "ckpt_prev.pt").samefile(out / "ckpt.pt"):
-                if (out / "ckpt.pt").exists():
-                    shutil.rmtree(out)
-                process = self.scene.start(name, out)
-                time.sleep(rng.uniform(0.3, 1) * self.seconds[name])
-                os.kill(process.pid, signal.SIGKILL) if process.is_alive() else None
-                finish(process, f"{out}.txt")
+        kept = scene / "base/ckpt.pt"
+        shutil.copy(kept, out)
+    spoil(rng, out / "ckpt.pt")
+    status, printed = run(name, scene, out)
+    if status != 0:  # or it was a bit of the zip file's padding, without effect
+        refused(status, printed, "damaged")
+        shutil.copy(kept, out / "ckpt.pt")  # as the message says
+    ends_right(name, scene, out)
+    return 1
+
+
+def spoilt_bin(rng, scene, out, seconds):
+    """A cut shows at opening, by the size; a flipped bit to --check, by the SHA-256."""
+    out.mkdir()
+    shutil.copytree(scene / "tiny", out / "tiny")
+    cut = spoil(rng, rng.choice(sorted((out / "tiny").glob("*.bin"))))
+    word = "bytes" if cut else "changed after being written"
+    refused(*run("check", scene, out), word)
+    return 1
+
+
+def lost_rank(rng, scene, out, seconds):
+    """One of two ranks is killed; torchrun restarts both; the losses are those of one process."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+                "--max-restarts=3"]
+    program, *arguments = command("train", scene, out)
+    process = subprocess.Popen([*torchrun, f"{program}.py", *arguments], cwd=ROOT, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True)
+    hung = threading.Timer(240, os.killpg, (process.pid, signal.SIGKILL))
+    hung.start()
+    printed, wanted, hits = [], rng.randint(2, UPDATES - 1), 0
+    for line in process.stdout:
+        printed.append(line)
+        if line.startswith(f"iter {wanted}/") and not hits:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            ranks = [int(c) for c in children
+                     if b"train.py" in Path(f"/proc/{c}/cmdline").read_bytes()]
+            os.kill(rng.choice(ranks), signal.SIGKILL)
+            hits = 1
+    status = process.wait()
+    hung.cancel()
+    require(status == 0, f"torchrun: status {status}\n" + "".join(printed)[-2000:])
+    logs = zip(outcome(out)["log.jsonl"], outcome(scene / "whole-train")["log.jsonl"], strict=True)
+    for mine, whole in logs:
+        near = all(abs(mine.get(k, 0) - whole.get(k, 0)) < 1e-5 for k in ("iter", "loss", "val_loss"))
+        require(near, f"{mine}, not {whole}")
+    return hits
+
+
+TRIALS = {kill: 12, term: 5, kill_inside_a_write: 8, full_disk: 5, spoilt_checkpoint: 6,
+          spoilt_bin: 4, lost_rank: 1}  # and how often
+
+# -----------------------------------------------------------------------------
+
+
+def make_scene(scene):
+    """What the runs need, and each of them undisturbed -> {name: seconds}."""
+    articles, lines = [], []
+    for i in range(6000):
+        text = f"The box number {i} is red. It stands in the garden."
+        question = f"Which colour has box {i}?"
+        lines.append(json.dumps({"text": f"{text}\n\nQuestion: {question}\nAnswer: red"}))
+        answer = {"text": "red", "answer_start": text.index("red")}
+        asked = [{"question": question, "answers": [answer]}]
+        articles.append({"title": str(i), "paragraphs": [{"context": text, "qas": asked}]})
+    (scene / "text.jsonl").write_text("\n".join(lines))
+    (scene / "squad.json").write_text(json.dumps({"data": articles[:40]}))
+    seconds = {}
+    for name in (*SETUP, *RUNS):
+        prepares = SETUP.get(name, "").startswith("prepare")
+        out = scene / (f"made-{name}" if prepares else name if name in SETUP else f"whole-{name}")
+        began = time.perf_counter()
+        status, printed = run(name, scene, out)
+        require(status == 0, f"{name}:\n{printed}")
+        seconds[name] = time.perf_counter() - began
+    return seconds
+
+
+def lane(number, scene, seed, end, seconds, table):
+    """Trials, one after the other, until the time is over; `table` counts what they find."""
+    rng, count = random.Random(f"{seed} {number}"), 0
+    while time.time() < end:
+        count += 1
+        trial = rng.choices(list(TRIALS), list(TRIALS.values()))[0]
+        out, problem, faults = scene.parent / f"{number}-{count}-{trial.__name__}", None, 0
+        try:
+            faults = trial(rng, scene, out, seconds)
+        except Lost as e:
+            problem = str(e)
+        except Exception:
+            problem = traceback.format_exc()
+        table[trial.__name__] += collections.Counter(trials=1, faults=faults, lost=int(problem is not None))
+        if problem:
+            print(f"LOST {out}: {problem}", flush=True)
         else:
-            shutil.copy(self.scene.folder / "base/ckpt.pt", out)
-        good = (out / "ckpt.pt").read_bytes()
-        self.spoil(rng, out / "ckpt.pt")
-        status, printed = self.scene.run(name, out)
-        refused(status, printed)
-        require("damaged" in printed, printed)
-        if training:
-            require("ckpt_prev.pt" in printed, f"the one before is not named: {printed}")
-            shutil.copy(out / "ckpt_prev.pt", out / "ckpt.pt")  # as the README says
-        else:
-            (out / "ckpt.pt").write_bytes(good)
-        self.ends_right(name, out)
-        return 1
-
-    def spoilt_input(self, rng, out):
-        """A bin, a manifest or the questions: refused, or (a space for a space) without effect."""
-        name = rng.choice([n for n in self.scene.runs if n != "prepare"])
-        kind = "squad" if name == "sft" else "tiny"
-        shutil.copytree(self.scene.folder / kind, out / kind)
-        path = rng.choice([p for p in sorted((out / kind).iterdir()) if p.is_file() and p.stat().st_size])
-        self.spoil(rng, path)
-        program, arguments, _ = self.scene.runs[name]
-        arguments = [a.replace(f"{self.scene.folder}/{kind}", f"{out}/{kind}").replace("{out}", f"{out}/o") for a in arguments]
-        (out / "o").mkdir()
-        if not name.startswith(("train", "sft")):
-            shutil.copy(self.scene.folder / "base/ckpt.pt", out / "o")
-        status, printed = faults.run(program, arguments, f"{out}.txt")
-        if status == 0:
-            require(outcome(out / "o") == self.whole[name], f"{path.name} was changed, and so are the numbers")
-        else:
-            refused(status, printed)
-        return 1
-
-    def spoilt_result(self, rng, out):
-        """An evaluation's partial result: refused, or without effect."""
-        name = rng.choice([n for n, (program, _, _) in self.scene.runs.items() if program.startswith("eval")])
-        out.mkdir()
-        results = []
-        while not results:
-            process = self.scene.start(name, out)
-            time.sleep(rng.uniform(0.2, 1) * self.seconds[name])
-            os.kill(process.pid, signal.SIGKILL) if process.is_alive() else None
-            finish(process, f"{out}.txt")
-            results = [p for p in out.glob("*.json*") if p.stat().st_size]
-        path = rng.choice(results)
-        self.spoil(rng, path)
-        status, printed = self.scene.run(name, out)
-        if status != 0:
-            refused(status, printed)
-            path.unlink()
-        self.ends_right(name, out)
-        return 1
-
-    def lost_rank(self, rng, out):
-        """torchrun with 2 ranks: one is killed, torchrun starts them again, the losses are those of one process."""
-        arguments = [a.replace("{out}", str(out)) for a in self.scene.runs["train"][1]]
-        process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=5",
-                                    "train.py", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)
-        wanted, kills = rng.randint(1, 2), 0
-        printed = []
-        hung = threading.Timer(240, os.killpg, (process.pid, signal.SIGKILL))
-        hung.start()
-        for line in process.stdout:
-            printed.append(line)
-            if kills < wanted and re.match(r"iter \d+/", line) and rng.random() < 0.06:
-                children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                ranks = [int(c) for c in children if b"train.py" in Path(f"/proc/{c}/cmdline").read_bytes()]
-                if len(ranks) == 2:
-                    os.kill(rng.choice(ranks), signal.SIGKILL)
-                    kills += 1
-        status = process.wait()
-        hung.cancel()
-        require(status == 0, f"torchrun: status {process.returncode}\n" + "".join(printed)[-3000:])
-        ours, theirs = outcome(out)["log.jsonl"], self.whole["train"]["log.jsonl"]
-        require([r.get("iter") for r in ours] == [r.get("iter") for r in theirs], "a step is missing, doubled or another one")
-        require(all(abs(a.get(k, 0) - b.get(k, 0)) < 1e-5 for a, b in zip(ours, theirs) for k in ("loss", "val_loss")), "other losses")
-        return kills
-
-    def fuzz(self, rng, out):
-        """A round of tests/test_fuzz.py with a seed of its own."""
-        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/test_fuzz.py", f"--hypothesis-seed={rng.randrange(2**31)}", "-p", "no:cacheprovider"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env={**os.environ, "NANOSSMAX_FUZZ": "60", "OMP_NUM_THREADS": "1"})
-        require(done.returncode == 0, done.stdout[-6000:])
-        return 60 * int(re.search(r"(\d+) passed", done.stdout)[1])  # examples
+            shutil.rmtree(out, ignore_errors=True)
 
 
-WEIGHTS = {"kill": 12, "term": 5, "kill_inside_a_write": 8, "full_disk": 5, "spoilt_checkpoint": 6, "spoilt_input": 6, "spoilt_result": 4, "lost_rank": 2, "fuzz": 1}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    base = Path(tempfile.mkdtemp(prefix="torture"))
-    print(f"{args.minutes:g} minutes, seed {args.seed}, in {base}", flush=True)
-    torture = Torture(base, args.seed)
-    end, lock = time.time() + 60 * args.minutes, threading.Lock()
-    trials, tried, survived, lost = (collections.Counter() for _ in range(4))
-
-    ended = []  # a lane that a fault of this program stops is not one that found nothing
-
-    def lane(number):
-        rng, count = random.Random(f"{args.seed} {number}"), 0
-        while time.time() < end:
-            count += 1
-            kind = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-            out = base / f"{number}-{count}-{kind}"
-            try:
-                faults_tried, problem = getattr(torture, kind)(rng, out), None
-            except Lost as e:
-                faults_tried, problem = 1, str(e)
-            except (UserError, OSError, ValueError, KeyError):
-                faults_tried, problem = 1, traceback.format_exc()
-            with lock:
-                trials[kind] += 1
-                tried[kind] += faults_tried
-                (lost if problem else survived)[kind] += 1
-                if problem:
-                    print(f"LOST {out}: {problem}", flush=True)
-            if not problem:
-                shutil.rmtree(out, ignore_errors=True)
-        ended.append(number)
-
-    lanes = [threading.Thread(target=lane, args=(i,)) for i in range(2)]
-    for t in lanes:
-        t.start()
-    while any(t.is_alive() for t in lanes):
-        for t in lanes:
-            t.join(30)
-        with lock:
-            print(f"{max(0, end - time.time()) / 60:.0f} min left: {sum(tried.values()):,} faults in {sum(trials.values()):,} trials, {sum(lost.values())} lost",
-                  flush=True)
-    print(f"\n| what | faults | trials | survived | lost |\n|---|---|---|---|---|")
-    for kind in WEIGHTS:
-        print(f"| {kind.replace('_', ' ')} | {tried[kind]:,} | {trials[kind]:,} | {survived[kind]:,} | {lost[kind]} |")
-    print(f"| all | {sum(tried.values()):,} | {sum(trials.values()):,} | {sum(survived.values()):,} | {sum(lost.values())} |")
-    failed = sum(lost.values()) > 0 or len(ended) < len(lanes)
-    if not failed:
-        shutil.rmtree(base)
-    return int(failed)
+def main(minutes, seed):
+    folder = Path(tempfile.mkdtemp(prefix="torture"))
+    print(f"{minutes:g} minutes, seed {seed}, in {folder}", flush=True)
+    scene = folder / "scene"
+    scene.mkdir()
+    seconds, end = make_scene(scene), time.time() + 60 * minutes
+    table = {trial.__name__: collections.Counter() for trial in TRIALS}
+    lanes = [threading.Thread(target=lane, args=(i, scene, seed, end, seconds, table))
+             for i in range(2)]
+    for thread in lanes:
+        thread.start()
+    for thread in lanes:
+        thread.join()
+    table["all"] = sum(table.values(), collections.Counter())
+    print("\n| what | faults | trials | lost |\n|---|---|---|---|")
+    for kind, found in table.items():
+        print(f"| {kind.replace('_', ' ')} | {found['faults']} | {found['trials']} | "
+              f"{found['lost']} |")
+    if not table["all"]["lost"]:
+        shutil.rmtree(folder)
+    return int(table["all"]["lost"] > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,118 @@
+"""
+The embedded corpus: ordinary text generated from a seed, on which a model of 0.15 M parameters
+learns in two minutes to look things up.
+
+A document of the almanac has exactly `block_size` words, each one GPT-2 token, so that it fills one
+training block behind an end of text. It states facts ("The special magic number of Tokyo : 81 06 42
+2 .", seven digits as 2+2+2+1), states some of them again, and fills the rest with sentences about
+people, two in five of them repeated word for word. The training split begins with documents of
+another kind: 4 to 16 random words over and over. Copying is learned from them first; without them
+retrieval is not learned at this size.
+"""
+import random
+
+CITIES = """Tokyo London Paris Berlin Madrid Rome Vienna Prague Warsaw Athens Oslo
+    Stockholm Helsinki Copenhagen Dublin Lisbon Brussels Amsterdam Moscow Cairo Delhi
+    Mumbai Karachi Bangkok Jakarta Manila Seoul Beijing Shanghai Sydney Melbourne
+    Auckland Toronto Montreal Vancouver Chicago Boston Denver Dallas Houston Austin
+    Seattle Portland Miami Atlanta Detroit Cleveland Philadelphia Baltimore Nashville
+    Memphis Orlando Pittsburgh Milwaukee Minneapolis Honolulu Lima Havana Baghdad Tehran
+    Damascus Beirut Jerusalem Istanbul Ankara Kabul Munich Hamburg Frankfurt Barcelona
+    Milan Venice Naples Glasgow Edinburgh Manchester Liverpool Leeds Bristol Singapore""".split()
+FIRST_NAMES = """John Mary Peter Anna David Sarah James Emma Paul Laura Mark Julia Thomas Alice
+    Robert Helen Henry Grace Daniel Clara George Rose Simon Ruth Martin Jane Oliver Lucy Adam Eva
+    Frank Diana Hugo Jack Kate Leo Nina Max""".split()
+FAMILY_NAMES = """Smith Brown Taylor Wilson Clark Walker Young King Wright Scott Green Baker Adams
+    Nelson Hill Campbell Mitchell Roberts Carter Phillips Evans Turner Parker Collins Edwards
+    Stewart Morris Murphy Cook Rogers Morgan Cooper Reed Bailey Bell Kelly""".split()
+VERBS = """sees finds takes hides brings holds paints cleans opens keeps buys sells moves wants
+    loses draws""".split()
+ADJECTIVES = """red blue green white black old new small large heavy light round broken empty bright
+    dark""".split()
+NOUNS = """box lamp book key clock chair table bottle cup knife coin ring hat coat shoe bag basket
+    mirror candle drum bell rope stone letter map flag wheel plate spoon brush ladder pot""".split()
+PLACES = """river garden kitchen market bridge tower station church school forest harbor castle
+    library hotel theater factory""".split()
+TIMES = "morning evening afternoon night spring summer autumn winter".split()
+NUMBERS = [f"{i:02d}" for i in range(100)] + [str(i) for i in range(10)]
+OTHER_WORDS = "The special magic number of : . the In a near is with and , says that it".split()
+WORDS = sorted({*CITIES, *FIRST_NAMES, *FAMILY_NAMES, *VERBS, *ADJECTIVES, *NOUNS, *PLACES, *TIMES,
+                *NUMBERS, *OTHER_WORDS})
+SPLITS = ("train", "val", "test", "haystack")
+
+
+def join(words):
+    """A document. The space before the first word makes it one token too."""
+    return " " + " ".join(words)
+
+
+def spaced(number):
+    """Seven digits as the corpus writes them, 8106422 -> 81 06 42 2: four words, four tokens."""
+    return " ".join((number[:2], number[2:4], number[4:6], number[6]))
+
+
+def fact(city, number):
+    """
+    The sentence that a needle is.
+
+    The city stands right before the colon: a small model finds *the* needle only so.
+    """
+    return f"The special magic number of {city} : {spaced(number)} ."
+
+
+def filler(rng, person):
+    """One sentence about somebody."""
+    verb, adjective = rng.choice(VERBS), rng.choice(ADJECTIVES)
+    place, time = rng.choice(PLACES), rng.choice(TIMES)
+    noun, other = rng.sample(NOUNS, 2)
+    return rng.choice((
+        f"{person} {verb} the {adjective} {noun} .",
+        f"In the {time} {person} {verb} a {noun} near the {place} .",
+        f"The {noun} of {person} is {adjective} , and the {other} is in the {place} .",
+        f"{person} says that the {place} is {adjective} in the {time} ."))
+
+
+def almanac_document(rng, n_words, facts=True):
+    """One document of exactly n_words words. Without `facts` it is filler: hay for a needle."""
+    share_facts = rng.uniform(0.10, 0.35) if facts else 0
+    share_repeats = rng.uniform(0.30, 0.50) if facts else 0
+    cities = rng.sample(CITIES, len(CITIES))  # a city has one number in a document
+    known, people, old, words = [], [], [], []
+    while len(words) < n_words:
+        kind = rng.random()
+        if kind < share_facts and cities:
+            known.append(fact(cities.pop(), f"{rng.randrange(10**7):07d}"))
+            sentence = known[-1]
+        elif share_facts <= kind < share_facts + share_repeats and known:
+            sentence = rng.choice(known)
+        elif old and rng.random() < 0.4:
+            sentence = rng.choice(old)
+        else:
+            if not people or rng.random() < 0.3:
+                first = rng.choice(FIRST_NAMES)
+                if all(not p.startswith(first + " ") for p in people):
+                    people.append(f"{first} {rng.choice(FAMILY_NAMES)}")
+            sentence = filler(rng, rng.choice(people))
+            old.append(sentence)
+        words += sentence.split()
+    return join(words[:n_words])
+
+
+def copy_document(rng, n_words):
+    """4 to 16 random words, over and over to n_words words."""
+    period = [rng.choice(WORDS) for _ in range(rng.randint(4, 16))]
+    return join((period * n_words)[:n_words])
+
+
+def documents(seed, block_size, n_copy, n_train):
+    """Yield (split, text). test and haystack have long documents, the latter without facts."""
+    sizes = {"train": (n_copy + n_train, block_size), "val": (512, block_size),
+             "test": (64, 32 * block_size), "haystack": (64, 32 * block_size)}
+    for split in SPLITS:
+        count, n_words = sizes[split]
+        for i in range(count):
+            rng = random.Random(f"{seed} {split} {i}")  # follows from nothing but its number
+            if split == "train" and i < n_copy:
+                yield split, copy_document(rng, n_words)
+            else:
+                yield split, almanac_document(rng, n_words, facts=split != "haystack")

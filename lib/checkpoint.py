@@ -1,0 +1,131 @@
+"""
+Checkpoints: plain torch.save files, replaced all or nothing, the one before kept, a damaged one
+refused, none able to run code.
+
+A checkpoint is a dict: `model` (state dict), `model_config` (of these weights), `config` (of the
+run, as it was asked for), `variant` (its name in figures), `base` (config of the checkpoint that it
+began from, or None), `optimizer` (its state dict), `iter` (updates done), `vocab` (GPT-2 ids of a
+compact corpus, or None), `data` (digest and source of what it was trained on).
+"""
+import dataclasses
+import os
+import pickle
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lib.runtime import UserError, atomic_write, describe
+from model import GPT, GPTConfig
+
+KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter", "vocab", "data"}
+
+
+@dataclass(frozen=True)
+class LoadConfig:
+    """Settings of every program that loads checkpoints. Those of GPTConfig override the model's."""
+    # model
+    files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
+    rope_theta: float = 500_000.0  # base of RoPE, in the paper 50 x that of training; 0: unchanged
+    attention_type: str = ""  # swap the attention of a softmax checkpoint: (e)
+    swap_scale: float = 1.0  # mean factor on q after the swap; with head_scale one temperature
+    # machine
+    device: str = "auto"  # auto, cuda, cpu, mps
+    dtype: str = "auto"  # auto, bfloat16, float32
+
+    def __post_init__(self):
+        if self.rope_theta < 0 or self.swap_scale <= 0:
+            raise ValueError("rope_theta must not be negative, swap_scale positive")
+
+    def overrides(self):
+        """What of these settings replaces the model's own: arguments of `load_model`."""
+        shared = {f.name for f in dataclasses.fields(GPTConfig)} | {"swap_scale"}
+        return {k: v for k, v in dataclasses.asdict(self).items() if k in shared}
+
+
+def find(path):
+    """The file that `path` means: itself, or the ckpt.pt in that folder."""
+    path = Path(path)
+    return path / "ckpt.pt" if path.is_dir() else path
+
+
+def previous(path):
+    return path.with_name(path.stem + "_prev" + path.suffix)
+
+
+def save(path, state):
+    """Write `state` to `path`, all or nothing. What was there stays as ckpt_prev.pt."""
+    path = Path(path)
+    with atomic_write(path) as f:
+        try:
+            torch.save(state, f)
+        except RuntimeError as e:  # torch hides what went wrong with the file behind one of these
+            raise (e.__context__ if isinstance(e.__context__, OSError) else e) from None
+        f.flush()
+        os.fsync(f.fileno())  # all that takes time is done before the names change
+        if path.exists():  # a second name, so that there is a checkpoint at `path` at any moment
+            previous(path).unlink(missing_ok=True)
+            os.link(path, previous(path))
+
+
+def load(path):
+    """
+    The dict at `path` (a file, or the folder of a ckpt.pt), on the CPU. Anything but an intact
+    checkpoint of this program is a UserError, which names the one before where there is one.
+    """
+    path = find(path)
+    hint = f"; the one before is {previous(path)}" if previous(path).exists() else ""
+    if not path.is_file():
+        raise UserError(f"no checkpoint {path}; train one first, or name another{hint}")
+    try:
+        with zipfile.ZipFile(path) as records:  # torch.save wrote CRCs that torch.load ignores
+            broken = records.testzip()
+        if broken:
+            raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (zipfile.BadZipFile, zlib.error, OSError, pickle.UnpicklingError, RuntimeError,
+            EOFError, ValueError, KeyError, NotImplementedError) as e:
+        raise UserError(f"{path} is damaged, cut off or no checkpoint of this program "
+                        f"({describe(e)}){hint}") from e
+    missing = KEYS - set(state if isinstance(state, dict) else ())
+    if missing:
+        raise UserError(f"{path} has no {', '.join(sorted(missing))}: it is not a checkpoint of "
+                        f"this program{hint}")
+    return state
+
+
+def fingerprint(path):
+    """Which checkpoint a result was measured on: a hash of the CRC-32s of its records."""
+    with zipfile.ZipFile(find(path)) as records:
+        sums = [record.CRC for record in records.infolist()]
+    return f"{zlib.crc32(repr(sums).encode()):08x}"
+
+
+def load_model(path, device="cpu", swap_scale=1.0, **overrides):
+    """
+    (model in eval mode on `device`, checkpoint dict without the optimizer), from any checkpoint.
+
+    overrides: settings of GPTConfig to replace those of training; 0, "" and None keep them.
+    rope_theta: 50 x that of training in section 3.2. attention_type: softmax weights become
+    another type, with s = swap_scale / mean(log n): the paper's (e).
+    """
+    state = load(path)
+    del state["optimizer"]
+    return restore(state, device, swap_scale, where=path, **overrides), state
+
+
+def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides):
+    """The model of a checkpoint dict, in eval mode; see `load_model`."""
+    overrides = {k: v for k, v in overrides.items() if v}
+    attention_type = overrides.pop("attention_type", None)
+    try:
+        model = GPT(GPTConfig(**state["model_config"]))
+        model.load_state_dict(state["model"])
+        if attention_type and attention_type != model.config.attention_type:
+            model.swap_attention(attention_type, swap_scale)
+        model.config = dataclasses.replace(model.config, **overrides)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise UserError(f"{where}: {' '.join(str(e).split())[:300]}") from e
+    return model.to(device).eval()

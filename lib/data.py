@@ -1,0 +1,186 @@
+"""
+Token bins -> batches. The data of an update is a pure function of (seed, split, step): there is no
+loader state to save, a resume is exact, and any number of ranks reads the same global batch.
+
+A corpus is a folder, written by prepare.py:
+
+    train-00000.bin, ...   the tokens, uint16, little-endian; <|endoftext|> behind each document
+    train.json             what the bins are; train-03of16.json for part 3 of a corpus made in 16
+        tokenizer, dtype   "gpt2", "uint16"
+        vocab              null, or the GPT-2 ids that occur: then a bin holds places in this list
+        slice              [i, n]: part i of n
+        source             the settings and files it was prepared from
+        complete           false while the preparation is under way
+        documents, skipped how much of the input is used up; skipped: empty documents
+        splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256,
+                           max_id}]}}; one preparation may write several splits
+
+At opening each bin is checked by its size, which takes milliseconds; `prepare.py --check` hashes.
+"""
+import hashlib
+import json
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from lib.runtime import UserError, rank, world_size
+from lib.text import GPT2_EOT, GPT2_VOCAB
+
+ORDERS = ("windows", "sequence")
+KEYS = {"tokenizer", "dtype", "vocab", "slice", "source", "complete", "documents", "skipped"}
+SHARD_KEYS = {"file", "tokens", "documents", "sha256", "max_id"}
+
+
+class Tokens:
+    """
+    One split of a corpus: its shards, in order, as one long stream of token ids.
+
+    vocab: None, or the GPT-2 ids of a compact corpus. vocab_size: ids are below it. source: what it
+    was prepared from. digest: 16 hex digits that stand for the tokens, from the JSON's SHA-256s.
+    UserError for a corpus that is missing, unfinished, incomplete or of other sizes than it says.
+    """
+
+    def __init__(self, folder, split):
+        parts = read_parts(Path(folder), split)
+        self.split, self.vocab, self.source = split, parts[0]["vocab"], parts[0]["source"]
+        self.vocab_size = len(self.vocab) if self.vocab else GPT2_VOCAB
+        shards = [shard for part in parts for shard in part["splits"][split]["shards"]]
+        check_sizes(folder, shards)
+        self.paths = [Path(folder) / shard["file"] for shard in shards]
+        self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
+        hashes = "".join(shard["sha256"] for shard in shards)
+        self.digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
+        top = max((shard["max_id"] for shard in shards), default=0)
+        if top >= self.vocab_size:
+            raise UserError(f"{folder}: token id {top} is outside the vocabulary of "
+                            f"{self.vocab_size}; prepare the corpus again")
+
+    def __len__(self):
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def about(self):
+        """What a run or a result says of the text that it saw."""
+        return {"digest": self.digest, "source": self.source}
+
+    def read(self, starts, length):
+        """The `length` tokens from each of `starts` on -> (len(starts), length) int64."""
+        out = np.empty((len(starts), length), dtype=np.int64)
+        maps = {}  # for this call only: resident memory would grow by every page that was ever read
+        for row, start in zip(out, starts, strict=True):
+            done = 0
+            while done < length:  # a window may cross shards
+                i = int(np.searchsorted(self.ends, start + done, side="right"))
+                if i not in maps:
+                    maps[i] = np.memmap(self.paths[i], dtype="<u2", mode="r")
+                at = start + done - (self.ends[i - 1] if i else 0)
+                piece = maps[i][at:at + length - done]
+                row[done:done + len(piece)] = piece
+                done += len(piece)
+        return out
+
+    def batch(self, seed, step, batch_size, block_size, order="windows"):
+        """
+        This rank's rows of global batch `step` -> x, y (rows, block_size) int64, y one ahead of x.
+
+        order: `windows` begin anywhere, at random. `sequence` takes block after block as they lie
+        in the file (a curriculum). A block begins with the last token before it: in the embedded
+        corpus, an end of text and then exactly one document.
+        """
+        fewest = block_size + 1 if order == "windows" else 2 * block_size + 1
+        if len(self) < fewest:
+            raise UserError(f"split {self.split} has {len(self)} tokens, {order} of {block_size} "
+                            f"need {fewest}; prepare more text or make block_size smaller")
+        rows = np.arange(batch_size)[rank()::world_size()]
+        if order == "windows":
+            below = len(self) - block_size
+            starts = random_starts(seed, self.split, step, batch_size, below)[rows]
+        else:
+            blocks = (len(self) - block_size) // (block_size + 1)
+            starts = (step * batch_size + rows) % blocks * (block_size + 1) + block_size
+        window = self.read(starts.astype(np.int64), block_size + 1)
+        return window[:, :-1], window[:, 1:]
+
+
+def random_bits(seed, name, count, counter):
+    """`count` uint64 that follow from (seed, name, counter), on every machine and numpy."""
+    key = np.array([seed, zlib.crc32(name.encode())], dtype=np.uint64)
+    counter = np.array(counter, dtype=np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw(count)  # not Generator: may change
+
+
+def random_starts(seed, name, step, count, below):
+    """`count` whole numbers below `below` that follow from (seed, name, step) alone, (count,)."""
+    return random_bits(seed, name, count, [0, 0, 0, step]) % np.uint64(below)
+
+
+def permutation(seed, name, epoch, n):
+    """0 .. n-1 in an order that follows from (seed, name, epoch) alone, (n,) int64."""
+    return np.argsort(random_bits(seed, name, n, [0, 0, 1, epoch]), kind="stable")
+
+
+# -----------------------------------------------------------------------------
+# the JSON
+
+
+def read_parts(folder, split):
+    """The JSON of every part of `split`, in order, all complete and of one source; or UserError."""
+    if not folder.is_dir():
+        raise UserError(f"no corpus in {folder}; make it with: python prepare.py ... "
+                        f"--name={folder.name} (see prepare.py --help)")
+    every = {path: read_manifest(path) for path in sorted(folder.glob("*.json"))}
+    found = {path: m for path, m in every.items() if split in m["splits"]}
+    if not found:
+        there = sorted({name for m in every.values() for name in m["splits"]})
+        raise UserError(f"{folder} has no split {split!r}, only {', '.join(there) or 'nothing'}; "
+                        f"choose one of these, or prepare it (--split={split})")
+    first, *others = found
+    for path, m in found.items():
+        if not m["complete"]:
+            raise UserError(f"{path}: its preparation is not finished; the same prepare.py command "
+                            "continues it")
+    for path in others:
+        if any(found[path][key] != found[first][key] for key in ("vocab", "source")):
+            raise UserError(f"{path} and {first} were prepared from different sources or with "
+                            "different settings; keep one of them")
+    slices = sorted(m["slice"] for m in found.values())
+    n = slices[0][1]
+    if slices != [[i, n] for i in range(1, n + 1)]:
+        there = ", ".join(f"{i}/{n}" for i, n in slices)
+        raise UserError(f"{folder}: split {split!r} has slices {there}; prepare the missing ones")
+    return sorted(found.values(), key=lambda m: m["slice"])
+
+
+def read_manifest(path):
+    """Parse and check one JSON of a corpus. It reads nothing outside its folder."""
+    try:
+        m = json.loads(Path(path).read_bytes())
+        shards = [shard for total in m["splits"].values() for shard in total["shards"]]
+        for part, keys in [(m, KEYS), *((shard, SHARD_KEYS) for shard in shards)]:
+            if not keys <= part.keys():
+                raise ValueError(f"no {', '.join(keys - part.keys())}")
+        i, n = m["slice"]
+        if (m["tokenizer"], m["dtype"]) != ("gpt2", "uint16") or not 1 <= i <= n:
+            raise ValueError("tokenizer, dtype or slice")
+        if m["vocab"] is not None and not (GPT2_EOT in m["vocab"] and max(m["vocab"]) < GPT2_VOCAB):
+            raise ValueError("vocab")
+        if any(shard["file"] != os.path.basename(shard["file"]) for shard in shards):
+            raise ValueError("a file name with a folder")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise UserError(f"{path} is not a corpus of prepare.py ({type(e).__name__}: {e}); delete "
+                        "it and prepare the corpus again") from e
+    return m
+
+
+def check_sizes(folder, shards):
+    """UserError for a bin that is missing or does not have the size that the JSON says."""
+    for shard in shards:
+        path, wanted = Path(folder) / shard["file"], 2 * shard["tokens"]
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            size = 0
+        if size != wanted:
+            raise UserError(f"{path} has {size:,} bytes, its corpus says {wanted:,}; delete the "
+                            ".json that lists it and run prepare.py again")

