@@ -16,7 +16,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import platform
 import re
 import statistics
 import tempfile
@@ -25,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from eval_posloss import loss_sums
 from lib import runtime
@@ -157,7 +155,7 @@ def answers(turns, device, model, rows, length, plain):
 
 def texts_of(files):
     cfg = PrepareConfig(files=tuple(files), name="bench")
-    return [text for _, text in documents(cfg, 0, tqdm(disable=True))]
+    return [text for _, text in documents(cfg)]
 
 
 def tiktoken_alone(turns, device, files, num_threads):
@@ -187,63 +185,55 @@ def peak_mib():
     return int(found[1]) / 2**10 if found else 0
 
 
-def take_turns(pipe):
-    """In a candidate's process: each iteration waits for its turn and reports its seconds."""
-    while pipe.recv():
-        began = time.perf_counter()
-        yield
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        pipe.send(time.perf_counter() - began)
-
-
 def work(pipe, candidate, device, settings):
-    base = 0 if device.startswith("cuda") else peak_mib()  # the libraries' and the interpreter's
-    candidate(take_turns(pipe), device, **settings)
+    """In a candidate's process: each of its turns waits for the word and reports its seconds."""
+    base = peak_mib()  # the libraries' and the interpreter's
+
+    def turns():
+        while pipe.recv():
+            began = time.perf_counter()
+            yield
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            pipe.send(time.perf_counter() - began)
+
+    candidate(turns(), device, **settings)
     pipe.send(peak_mib() - base)
 
 
 def compare(device, candidates, rounds):
-    """
-    Let {name: (function, settings)} take turns -> {name: {"seconds": [a turn], "peak_mib"}}.
-
-    One that does not run here is left out.
-    """
+    """Let {name: (function, settings)} take turns -> {name: {"seconds": [a turn], "peak_mib"}}."""
     spawn = multiprocessing.get_context("spawn")
-    processes, results = {}, {}
+    processes, found = {}, {name: {"seconds": []} for name in candidates}
     for name, (candidate, settings) in candidates.items():
         pipe, theirs = spawn.Pipe()
         process = spawn.Process(target=work, args=(theirs, candidate, str(device), settings))
         process.start()
         theirs.close()  # or a dead process would look like a slow one
-        processes[name], results[name] = (process, pipe), {"seconds": []}
+        processes[name] = process, pipe
     for turn in range(WARM_UP + rounds):
         # who comes first is a percent slower: that takes turns too, A B B A
-        for name, (process, pipe) in list(processes.items())[::-1 if turn % 2 else 1]:
+        for name in list(processes)[::-1 if turn % 2 else 1]:
             try:
-                pipe.send(True)
-                results[name]["seconds"].append(pipe.recv())
-            except (EOFError, BrokenPipeError, ConnectionResetError):
-                process.join()
-                print(f"{name}: does not run here")
-                del processes[name], results[name]
-        times = [f"{name} {r['seconds'][-1]:.2f} s" for name, r in results.items()]
-        print(f"\rturn {turn + 1} of {WARM_UP + rounds} |", " | ".join(times), end="   ",
-              flush=True)
+                processes[name][1].send(True)
+                found[name]["seconds"].append(processes[name][1].recv())
+            except (EOFError, ConnectionError) as e:
+                raise UserError(f"{name} does not run here; its message is above", status=1) from e
+        times = [f"{name} {r['seconds'][-1]:.2f} s" for name, r in found.items()]
+        print(f"\rturn {turn + 1} of {WARM_UP + rounds} |", " | ".join(times), end="   ")
     print()
     for name, (process, pipe) in processes.items():
         pipe.send(False)
-        results[name]["seconds"] = [round(s, 4) for s in results[name]["seconds"][WARM_UP:]]
-        results[name]["peak_mib"] = round(pipe.recv())
+        found[name]["seconds"] = [round(s, 4) for s in found[name]["seconds"][WARM_UP:]]
+        found[name]["peak_mib"] = round(pipe.recv())
         process.join()
-    return results
+    return found
 
 
 def ratio(theirs, mine):
     """Quartiles of the ratios of two lists of seconds, turn by turn."""
     ratios = [a / b for a, b in zip(theirs, mine, strict=True)]
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    return [round(q, 4) for q in quartiles]
+    return statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
 
 
 # -----------------------------------------------------------------------------
@@ -281,58 +271,37 @@ def plan(what, sizes, files, threads):
         f"eval_{what}.py": (candidate, dict(settings, plain=False))}
 
 
-def report(what, found, ours, tokens):
-    """Print a line a candidate, with how many times as fast ours is, and complete `found`."""
-    if ours not in found:
-        raise UserError(f"{ours} does not run here; its message is above", status=1)
+def share_of_products(seconds, ours, sizes):
+    """Quartiles of train.py's FLOPs per second over those of plain matrix products."""
+    model = new_model("cpu", sizes["model"])
+    T = model.config.block_size
+    flops = model.flops_per_token(T) * sizes["batch"] * T
+    done = PRODUCTS * 2 * sizes["product"]**3
+    share = [r * flops / done for r in ratio(seconds, ours)]
+    print("train.py computes at {1:.0%} ({0:.0%} to {2:.0%})".format(*share), "of the rate of plain"
+          f" products here, {done / statistics.median(seconds) / 1e12:.3g} TFLOP/s")
+    return share
+
+
+def bench(cfg, what, files, device):
+    """Measure and print one comparison -> what the results say of it."""
+    sizes, threads = SIZES[device.type], cfg.num_threads or os.cpu_count()
+    tokens, rounds, candidates = plan(what, sizes, files, threads)
+    if device.type == "cuda":
+        candidates.pop("plain recipe", None)  # nobody trains so there
+    ours = list(candidates)[-1]
+    found = compare(device, candidates, cfg.rounds or rounds)
+    result = {"tokens": tokens, "settings": candidates[ours][1], "candidates": found}
+    if what == "train":
+        seconds = found.pop("products")["seconds"]
+        result["share_of_products"] = share_of_products(seconds, found[ours]["seconds"], sizes)
     for name, r in found.items():
         r["tokens_per_s"] = round(tokens / statistics.median(r["seconds"]))
         low, middle, high = r["ours_is_faster"] = ratio(r["seconds"], found[ours]["seconds"])
         faster = f" | {ours} is {middle:.3g}x as fast ({low:.3g} to {high:.3g})"
         print(f"{what:>8} | {name:<26} | {r['tokens_per_s']:>11,} tokens/s | {r['peak_mib']:>6,} "
               f"MiB{'' if name == ours else faster}", flush=True)
-
-
-def share_of_products(found, device, sizes):
-    """What share of the machine's own speed train.py reaches: its FLOPs over those of products."""
-    model = new_model("cpu", sizes["model"])
-    T = model.config.block_size
-    update = model.flops_per_token(T) * sizes["batch"] * T
-    done = PRODUCTS * 2 * sizes["product"]**3
-    seconds = found.pop("products")["seconds"]
-    share = [round(r * update / done, 4) for r in ratio(seconds, found["train.py"]["seconds"])]
-    rate = done / statistics.median(seconds)
-    dtype = str(runtime.get_dtype(device, "auto")).removeprefix("torch.")
-    print(f"train.py computes at {share[1]:.0%} ({share[0]:.0%} to {share[2]:.0%}) of the rate of "
-          f"{dtype} products of {sizes['product']} here, {rate / 1e12:.3g} TFLOP/s")
-    return {"dtype": dtype, "size": sizes["product"], "flops_per_s": rate, "seconds": seconds,
-            "update_flops": update, "share": share}
-
-
-def bench(cfg, what, files, device):
-    """Measure and print one comparison; returns what the results say of it."""
-    sizes, threads = SIZES[device.type], cfg.num_threads or os.cpu_count()
-    tokens, rounds, candidates = plan(what, sizes, files, threads)
-    if device.type == "cuda":
-        candidates.pop("plain recipe", None)
-    ours = list(candidates)[-1]
-    found = compare(device, candidates, cfg.rounds or rounds)
-    result = {"tokens": tokens, "settings": candidates[ours][1], "candidates": found}
-    if "products" in found and ours in found:
-        result["products"] = share_of_products(found, device, sizes)
-    report(what, found, ours, tokens)
     return result
-
-
-def machine(device):
-    """What the numbers were measured on."""
-    name, info = platform.machine(), Path("/proc/cpuinfo")
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-    elif info.exists():
-        name = re.search(r"model name\s*: (.*)|$", info.read_text())[1] or name
-    return {"device": name, "threads": torch.get_num_threads(),
-            "bf16": runtime.has_fast_bf16(device), "torch": torch.__version__}
 
 
 def main():
@@ -345,16 +314,13 @@ def main():
     device = runtime.get_device(cfg.device)
     if device.type not in SIZES:
         raise UserError(f"no sizes are chosen for {device.type}; --device=cpu")
-    about = machine(device)
-    label = "cpu" if device.type == "cpu" else re.sub(r"\W+", "-", about["device"].lower())
-    path = Path(cfg.out_dir) / f"bench-{label}.json"
+    path = Path(cfg.out_dir) / f"bench-{device.type}.json"
     everything = WHATS if files else WHATS[:-1]
     for name in everything if what == "all" else [what]:
         result = bench(cfg, name, files, device)
+        result["torch"], result["threads"] = torch.__version__, torch.get_num_threads()
         results = json.loads(path.read_text()) if path.exists() else {}
-        results[name] = result
-        results.setdefault("machine", {})[name] = about
-        runtime.write_json(path, results)
+        runtime.write_json(path, {**results, name: result})
     print(f"written: {path}")
 
 

@@ -11,7 +11,6 @@ sample, and a summary .json. The same command again continues a killed run and r
 one. `torchrun` shares the samples among the ranks.
 """
 import glob
-import itertools
 import json
 import math
 import random
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 
 from lib import evaluate, runtime
-from lib.almanac import CITIES
+from lib.almanac import CITIES, spaced
 from lib.config import configure
 from lib.data import Tokens
 from lib.evaluate import EvalConfig
@@ -55,22 +54,18 @@ class NiahConfig(EvalConfig):
         super().__post_init__()
         if self.prompt not in ("sft", "completion"):
             raise ValueError(f"prompt must be sft or completion, not {self.prompt!r}")
-        if not all(part in self.needle for part in ("{city}", "{number}")):
-            raise ValueError("needle must contain {city} and {number}")
-        if "{city}" not in self.question:
-            raise ValueError("question must contain {city}")
-        if not all(part in self.qa_format for part in ("{context}", "{question}", "{answer}")):
-            raise ValueError("qa_format needs {context}, {question} and {answer}")
-        for key in ("context_sizes", "number_format", "trial_size", "n_samples"):
-            value = getattr(self, key)
-            whole = value if isinstance(value, tuple) else (value,)
-            if not whole or not all(type(n) is int and n > 0 for n in whole):
-                raise ValueError(f"{key} must be positive whole numbers, not {value!r}")
-        if not self.depths or not all(0 <= d <= 100 for d in self.depths):
+        for key, parts in {"needle": ("{city}", "{number}"), "question": ("{city}",),
+                           "qa_format": ("{context}", "{question}", "{answer}")}.items():
+            if not all(part in getattr(self, key) for part in parts):
+                raise ValueError(f"{key} must contain {', '.join(parts)}")
+        whole = (*self.context_sizes, *self.number_format, self.trial_size, self.n_samples)
+        if not all(type(n) is int and n > 0 for n in whole):
+            raise ValueError("context_sizes, number_format, trial_size and n_samples must be "
+                             "positive whole numbers")
+        if not all(type(d) in (int, float) and 0 <= d <= 100 for d in self.depths):
             raise ValueError("depths are percentages, 0 to 100")
         if self.trials < 0 or not 0 <= self.n_needles < len(CITIES):
-            raise ValueError("trials must not be negative, n_needles from 0 to "
-                             f"{len(CITIES) - 1}, a city for each")
+            raise ValueError(f"trials must not be negative, n_needles 0 to {len(CITIES) - 1}")
 
 
 # -----------------------------------------------------------------------------
@@ -87,32 +82,22 @@ def open_haystack(cfg, vocab):
     paths = sorted(glob.glob(cfg.haystack))
     if not paths:
         raise UserError(f"--haystack={cfg.haystack}: no such file")
-    text = "\n".join(read_text(path) for path in paths)
+    try:
+        text = "\n".join(Path(path).read_text(encoding="utf-8") for path in paths)
+    except UnicodeDecodeError as e:
+        raise UserError(f"--haystack={cfg.haystack}: not UTF-8 text ({e.reason})") from e
     ids = np.array(encode(text, vocab))
     return ids, {"digest": f"{len(text)} characters", "source": {"haystack": cfg.haystack}}
-
-
-def read_text(path):
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise UserError(f"{path} cannot be read as text ({runtime.describe(e)})") from e
 
 
 def draw_hay(hay, rng, length):
     """`length` token ids from a random place."""
     if len(hay) < length:
         raise UserError(f"the haystack has {len(hay):,} tokens, {length:,} are needed; choose a "
-                        "smaller context, or more text")
+                        "smaller context or more text")
     start = rng.randrange(len(hay) - length + 1)
     piece = hay[start:start + length] if isinstance(hay, np.ndarray) else hay.read([start], length)
     return piece.flatten().tolist()
-
-
-def spaced(number, groups):
-    """8106422, (2, 2, 2, 1) -> 81 06 42 2"""
-    ends = [sum(groups[:i]) for i in range(len(groups) + 1)]
-    return " ".join(number[a:b] for a, b in itertools.pairwise(ends))
 
 
 def needle_ids(cfg, vocab, city, number):
@@ -162,11 +147,10 @@ def make_sample(cfg, vocab, hay, size, depth, i, number=None):
     distractors = []
     for other, its_number in zip(others, drawn[1:], strict=True):
         distractors.append(sum(needle_ids(cfg, vocab, other, its_number), []))
-    parts = (lead, head, tail, end, *distractors)
-    room = size - sum(map(len, parts))
+    room = size - sum(map(len, (lead, head, tail, end, *distractors)))
     if room < 1:
-        raise UserError(f"a context of {size} tokens is too small for needle and prompt; take at "
-                        f"least {size - room + 1}")
+        raise UserError(f"{size} tokens are too small for needle and prompt; take at least "
+                        f"{size - room + 1}")
     text = draw_hay(hay, rng, room)
     if cfg.begin:
         text[0] = end_of_text(vocab)
@@ -223,13 +207,10 @@ def ask(cfg, path, what, lengths, jobs, device):
     hay, data = open_haystack(cfg, vocab)
     about = evaluate.about(cfg, path, device, model, state, data)
     out = evaluate.result_path(path, what, cfg.tag, ".jsonl")
-    header, *records = evaluate.earlier(out, about, cfg.overwrite) or [about]
+    header, *records = evaluate.earlier(
+        out, about, cfg.overwrite, finished=lambda found: len(found) > len(jobs)) or [about]
     done = {(r["size"], r["cell"], r["i"]) for r in records}
     left = [job for job in jobs if job[:3] not in done]
-    if not left:
-        evaluate.say_repeated(out, header, about)
-    elif records:
-        evaluate.refuse_mixture(out, header, about)
     if left and runtime.rank() == 0:  # whole lines only, to go on behind them
         with runtime.atomic_write(out, "w") as f:
             f.writelines(json.dumps(r) + "\n" for r in [header, *records])

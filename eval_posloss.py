@@ -54,14 +54,12 @@ def measure(cfg, path, tokens, device):
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
     about = evaluate.about(cfg, path, device, model, state, tokens.about())
     out = evaluate.result_path(path, "posloss", cfg.tag)
-    begun, = evaluate.earlier(out, about, cfg.overwrite) or [None]
-    if begun and "mean" in begun:
-        evaluate.say_repeated(out, begun, about)
-        return begun
+    begun = evaluate.earlier(out, about, cfg.overwrite, finished=lambda r: "mean" in r[0])
+    if begun and "mean" in begun[0]:
+        return begun[0]
     sums, done = np.zeros((2, cfg.seq_len)), 0
     if begun:
-        evaluate.refuse_mixture(out, begun, about)
-        sums, done = np.array(begun["sums"]), begun["done"]
+        sums, done = np.array(begun[0]["sums"]), begun[0]["done"]
     starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)
     chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
     began = saved = time.perf_counter()

@@ -73,18 +73,14 @@ class GPTConfig:
     def __post_init__(self):
         if self.attention_type not in ATTENTION:
             known = ", ".join(ATTENTION)
-            raise ValueError(f"attention_type {self.attention_type!r} is none of {known}")
+            raise ValueError(f"attention_type {self.attention_type} is none of {known}")
         for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} must be positive")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
-            raise ValueError("n_embd / n_head must be an even whole number (RoPE turns pairs), "
-                             f"not {self.n_embd}/{self.n_head}")
-
-
-# -----------------------------------------------------------------------------
-# position
+            raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
+                             "number: RoPE turns pairs")
 
 
 @torch.compiler.disable  # or every layer's kernel computes the cosines anew: 87 ms, not 13
@@ -102,33 +98,28 @@ def rotate(x, cos, sin):
     return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
 
 
-# -----------------------------------------------------------------------------
-# layers
-
-
 class Attention(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
         self.layer, self.n_head, head_size = layer, config.n_head, config.n_embd // config.n_head
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
-        self.q_norm, self.k_norm = nn.Identity(), nn.Identity()
-        if config.qk_norm:
-            self.q_norm = nn.RMSNorm(head_size, eps=config.norm_eps)
-            self.k_norm = nn.RMSNorm(head_size, eps=config.norm_eps)
+        norm = nn.RMSNorm if config.qk_norm else nn.Identity  # which takes any arguments
+        self.q_norm = norm(head_size, config.norm_eps)
+        self.k_norm = norm(head_size, config.norm_eps)
         self.set_type(config.attention_type, config.s_init)
 
     def set_type(self, attention_type, s_init):
         """Make s and b (H,): fp32 parameters of rank 1 where learned, or else constants."""
+        device = self.qkv.weight.device
         _, s, b = ATTENTION[attention_type]
         for name, value, start in (("s", s, s_init), ("b", b, 0.0)):
-            learned = value == LEARNED
-            full = torch.full((self.n_head,), start if learned else value,
-                              device=self.qkv.weight.device)
-            if learned:
-                setattr(self, name, nn.Parameter(full))
+            if value == LEARNED:
+                start = torch.full((self.n_head,), start, device=device)
+                setattr(self, name, nn.Parameter(start))
             else:
-                self.register_buffer(name, full, persistent=False)
+                fixed = torch.full((self.n_head,), value, device=device)
+                self.register_buffer(name, fixed, persistent=False)
 
     def queries_keys_values(self, x, position):
         """x (B, T, C) -> q, k, v (B, H, T, D), position and SSMax in them. The rest is plain."""
@@ -201,10 +192,6 @@ class KVCache:
         return keys[:, :, :end], values[:, :, :end]
 
 
-# -----------------------------------------------------------------------------
-# the model
-
-
 class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -239,8 +226,8 @@ class GPT(nn.Module):
         """idx (B, T) from position `start` on -> x (B, T, C), and what depends on position."""
         T = idx.size(1)
         if start + T > self.max_len:
-            raise ValueError(f"p_n is learned for n <= {self.max_len} (block_size) and undefined "
-                             f"at n = {start + T}")
+            n = start + T
+            raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = {n}")
         at = torch.arange(start, start + T, device=idx.device)
         head_size = self.config.n_embd // self.config.n_head
         cos, sin = rope_tables(at, head_size, self.config.rope_theta)
@@ -294,9 +281,9 @@ class GPT(nn.Module):
         so that the mean factor on q over a block is 1. Another `scale` is that mean factor: with
         head_scale one constant temperature.
         """
-        if self.config.attention_type != "softmax":
-            raise ValueError("only softmax weights can be swapped, these are "
-                             f"{self.config.attention_type}")
+        was = self.config.attention_type
+        if was != "softmax":
+            raise ValueError(f"only softmax weights can be swapped, these are {was}")
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)

@@ -11,6 +11,7 @@ A .txt is one document, a .jsonl has one a line; both may also be .gz or .zst. T
 again continues where the last finished shard ended and gives the bytes of an uninterrupted run.
 One process takes in 200 MB of text a second at most; `--slice=1/4` to `4/4` are four of them.
 """
+import dataclasses
 import glob
 import hashlib
 import io
@@ -19,10 +20,8 @@ import json
 import os
 import re
 import sys
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +39,10 @@ PRESETS = {  # name and revision on the hub; the paper's cerebras/SlimPajama-627
                    "c34c22dbb10ae6b264a2f357a909d1a537141b36"),
     "slimpajama-6b": ("DKYoon/SlimPajama-6B", "b5f90f419b7489cdba26fdbc8c022fcb5562f968"),
 }
-COMPRESSION = {None: None, ".gz": "gzip", ".zst": "zstd"}
 BATCH = 1 << 20  # characters that a thread encodes at once: many small documents, or one large
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class PrepareConfig:
     # input: files, --hf or --embedded
     files: tuple = ()  # .txt and .jsonl (also .gz, .zst), .parquet; globs; in the order given
@@ -76,134 +74,104 @@ class PrepareConfig:
     check: bool = False  # only compare the bins of --name with their SHA-256
 
     def __post_init__(self):
-        if not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise ValueError("give the corpus a --name of letters, digits, '.', '_' and '-'")
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.split):
-            raise ValueError("a --split has lower-case letters, digits and '_'")
+        # they are names of files; a split has no "-", which would look like train-03of16.json
+        if not re.fullmatch(r"\w[\w.-]*", self.name) or not re.fullmatch(r"[a-z]\w*", self.split):
+            raise ValueError("give the corpus a --name, and a --split in lower-case letters")
         if not self.check and bool(self.files) + bool(self.hf) + self.embedded != 1:
             raise ValueError("name one source: files, --hf=name or --embedded (see --help)")
-        i, n = self.part
-        if not 1 <= i <= n or n > 1 and self.embedded:
-            raise ValueError(f"--slice must be like 3/16 (1/1 with --embedded), not {self.slice!r}")
-        if not 0 <= self.val_fraction < 1 or self.shard_tokens < 1 or self.limit < 0:
-            raise ValueError("val_fraction must be in [0, 1), shard_tokens positive, limit not "
-                             "negative")
-        if not 0 <= self.num_threads <= 128:  # tiktoken has 128 matchers
-            raise ValueError("num_threads must be in 0..128")
+        # a slice of the embedded corpus would lose the order of its curriculum
+        slices = r"1/1" if self.embedded else r"\d+/\d+"
+        if not re.fullmatch(slices, self.slice) or not 1 <= self.part[0] <= self.part[1]:
+            raise ValueError(f"--slice must be like 3/16 (1/1 with --embedded), not {self.slice}")
+        if not 0 <= self.val_fraction < 1 or min(self.shard_tokens - 1, self.limit) < 0:
+            raise ValueError("val_fraction must be in [0, 1), shard_tokens and limit not negative")
 
     @property
     def part(self):
-        """(3, 16) for the slice 3/16; (0, 0) for what is none."""
-        match = re.fullmatch(r"(\d+)/(\d+)", self.slice)
-        return (int(match[1]), int(match[2])) if match else (0, 0)
+        """(3, 16) for the slice 3/16."""
+        i, n = self.slice.split("/")
+        return int(i), int(n)
 
 
 # -----------------------------------------------------------------------------
-# input -> documents. A row is a line of JSON, a dict or a text; its place is for messages
+# input -> documents. A row is a line of JSON (bytes) or a dict; its place is for messages
 
 
 def input_files(cfg):
     """The files that the arguments name, in their order."""
-    paths = []
-    for pattern in cfg.files:
-        found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
-        if not found:
-            raise UserError(f"{pattern}: no such file")
-        paths += found
-    return paths
+    # what no file fits stays as it is, and fails to open with its name
+    found = (sorted(glob.glob(pattern)) or [pattern] for pattern in cfg.files)
+    return list(itertools.chain.from_iterable(found))
 
 
-def read_file(path, bar):
-    """Yield (place, row) for each row of a file; `bar` counts its bytes."""
-    import pyarrow
+def file_rows(path, field):
+    """Yield (place, row) of a file; UserError for one that is cut off, damaged or not UTF-8."""
+    import pyarrow  # late: --embedded does not need it
     kind = re.search(r"\.(txt|jsonl|json|parquet)(\.gz|\.zst)?$", path)
     if not kind:
         raise UserError(f"{path}: inputs are .txt, .jsonl (also .gz, .zst) or .parquet")
     if kind[1] == "parquet":
-        for number, row in enumerate(stream("parquet", data_files=path, split="train"), 1):
-            yield f"{path}:{number}", row
-        bar.update(os.path.getsize(path))
+        yield from hub_rows("parquet", data_files=path, split="train")
         return
-    seen = 0
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(kind[2])
     try:
-        with open(path, "rb") as raw:
-            # pyarrow's stream raises where a .zst was cut off; that of `zstandard` just ends
-            plain = pyarrow.input_stream(raw, compression=COMPRESSION[kind[2]])
-            lines = io.BufferedReader(plain, 1 << 20)
-            rows = [lines.read().decode("utf-8-sig")] if kind[1] == "txt" else lines
+        # pyarrow's stream raises where a .zst was cut off; that of `zstandard` just ends
+        with pyarrow.input_stream(path, compression=compression) as plain:
+            rows = io.BufferedReader(plain, 1 << 20)
+            if kind[1] == "txt":
+                rows = [{field: rows.read().decode("utf-8-sig")}]
             for number, row in enumerate(rows, 1):
-                bar.update(raw.tell() - seen)
-                seen = raw.tell()
                 yield f"{path}:{number}", row
-    except UnicodeDecodeError as e:
-        raise UserError(f"{path}: not UTF-8 ({e.reason} at byte {e.start}); mend it") from e
-    except OSError as e:
-        raise UserError(f"{path} cannot be read, or is cut off or damaged: {describe(e)}") from e
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"{path} is cut off or damaged, or not UTF-8 ({describe(e)})") from e
 
 
-def file_rows(cfg, skip, bar):
-    """(place, row) of this slice of the files, behind its first `skip` rows."""
-    i, n = cfg.part
-    paths = input_files(cfg)
-    whole_files = n <= len(paths)  # then nobody reads what belongs to another slice
-    mine = paths[i - 1::n] if whole_files else paths
-    bar.total = sum(map(os.path.getsize, mine))
-    rows = itertools.chain.from_iterable(read_file(path, bar) for path in mine)
-    if not whole_files:
-        rows = itertools.islice(rows, i - 1, None, n)
-    return itertools.islice(rows, skip, None)
-
-
-def hub_rows(cfg, skip, bar):
-    """(place, row) of this slice of --hf, behind its first `skip` rows; `bar` counts them."""
-    name, revision = PRESETS.get(cfg.hf, (cfg.hf, cfg.hf_revision or None))
-    rows = stream(name, cfg.hf_config or None, cfg.part, skip, split=cfg.split, revision=revision)
-    for number, row in enumerate(rows, skip + 1):
-        bar.update()
-        yield f"{cfg.hf}:{number}", row
-
-
-def stream(name, config=None, part=(1, 1), skip=0, **kwargs):
-    """Yield the rows of a data set of `datasets` as dicts; whatever it raises is one line."""
+def hub_rows(name, config=None, part=(1, 1), skip=0, **kwargs):
+    """Yield (place, row) of a data set of `datasets`, behind the first `skip` of this part."""
     import datasets
     from datasets.distributed import split_dataset_by_node
+    place = kwargs.get("data_files", name)
     try:
         rows = datasets.load_dataset(name, config, streaming=True, **kwargs)
-        if part != (1, 1):  # each machine reads only its own files, where there are enough
-            rows = split_dataset_by_node(rows, part[0] - 1, part[1])
-        yield from rows.skip(skip)
+        # each machine reads only its own files, where there are enough
+        rows = split_dataset_by_node(rows, part[0] - 1, part[1])
+        for number, row in enumerate(rows.skip(skip), skip + 1):
+            yield f"{place}:{number}", row
     except Exception as e:  # hub, network and readers of files have exceptions of their own
-        raise UserError(f"data set {kwargs.get('data_files', name)}: {describe(e)}; with network "
-                        "the same command continues, without it use local files") from e
+        raise UserError(f"data set {place}: {describe(e)}; with network the same command "
+                        "continues, without it use local files") from e
 
 
-def text_of(place, row, field):
-    """The text of a row, "" where it is null or a blank line; UserError for a row without one."""
-    try:
-        if type(row) is str:  # a .txt
-            return row
-        if type(row) is bytes:
-            row = json.loads(row) if row.strip() else {field: ""}
-        text = row[field]
-    except UnicodeDecodeError as e:
-        raise UserError(f"{place}: not UTF-8; mend it") from e
-    except (ValueError, RecursionError) as e:
-        raise UserError(f"{place}: not JSON, one object a line ({describe(e)}); mend it") from e
-    except (KeyError, TypeError) as e:
-        there = f", only {', '.join(row)}" if type(row) is dict else ""
-        raise UserError(f"{place}: no field {field!r}{there}; choose it with --field") from e
-    if text is not None and type(text) is not str:
-        raise UserError(f"{place}: field {field!r} is not text; choose another with --field")
-    return text or ""
+def input_rows(cfg, skip=0):
+    """(place, row) of this slice of the input, behind its first `skip` rows."""
+    if cfg.hf:
+        name, revision = PRESETS.get(cfg.hf, (cfg.hf, cfg.hf_revision))
+        return hub_rows(name, cfg.hf_config or None, cfg.part, skip, split=cfg.split,
+                        revision=revision or None)
+    i, n = cfg.part
+    rows = (file_rows(path, cfg.field) for path in input_files(cfg))
+    # every n-th row, so that slices are equal however large the files are
+    return itertools.islice(itertools.chain.from_iterable(rows), i - 1 + n * skip, None, n)
 
 
-def documents(cfg, skip, bar):
-    """(split, text) of each document of this slice behind the first `skip`; texts may be empty."""
+def documents(cfg, skip=0):
+    """Yield (split, text) of each document behind the first `skip`; the text may be empty."""
     if cfg.embedded:
         generated = almanac.documents(cfg.seed, cfg.block_size, cfg.n_copy, cfg.n_train)
-        return itertools.islice(generated, skip, None)
-    rows = hub_rows(cfg, skip, bar) if cfg.hf else file_rows(cfg, skip, bar)
-    return ((cfg.split, text_of(place, row, cfg.field)) for place, row in rows)
+        yield from itertools.islice(generated, skip, None)
+        return
+    for place, row in input_rows(cfg, skip):
+        try:
+            # parsed only here: a slice, or a run that continues, passes over most lines
+            if type(row) is bytes:
+                row = json.loads(row) if row.strip() else {cfg.field: None}
+            text = "" if row[cfg.field] is None else row[cfg.field]
+            if type(text) is not str:
+                raise TypeError(f"it holds {type(text).__name__}")
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
+            raise UserError(f"{place}: no JSON with a text in its field {cfg.field!r} "
+                            f"({describe(e)}): {str(row)[:80]}; mend it or choose a --field") from e
+        yield cfg.split, text
 
 
 # -----------------------------------------------------------------------------
@@ -211,12 +179,12 @@ def documents(cfg, skip, bar):
 
 
 def encode_batch(encoding, batch):
-    """[(split, text)] -> [(split, ids with end of text, or None if the text is empty)]."""
+    """[(split, text)] -> [(split, ids with end of text)]; no ids for a text that is empty."""
     encoded = []
     for split, text in batch:
-        ids = None
+        ids = np.empty(0, dtype="<u2")
         if text and not text.isspace():
-            try:
+            try:  # an array; as lists the whole ran at 0.89 of tiktoken's own speed
                 ids = encoding.encode_to_numpy(text, disallowed_special=())
             except UnicodeEncodeError:  # a lone surrogate, which encode_ordinary replaces
                 ids = encoding.encode_ordinary(text)
@@ -225,156 +193,128 @@ def encode_batch(encoding, batch):
     return encoded
 
 
-def batches(documents):
-    """Group them to lists with about BATCH characters."""
-    batch, size = [], 0
-    for split, text in documents:
-        batch.append((split, text))
-        size += len(text) + 1  # so that empty ones fill a batch too
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    yield batch
-
-
 def encode_documents(documents, threads):
-    """Yield (split, ids or None) in order. Few batches are in flight, so memory stays flat."""
-    encoding = gpt2_encoding()
+    """Yield (split, ids) in order. Few batches are in flight, so memory stays flat."""
+    encoding, flying, batch, size = gpt2_encoding(), [], [], 0
     with ThreadPoolExecutor(threads) as pool:
-        flying = deque()
-        for batch in batches(documents):
-            flying.append(pool.submit(encode_batch, encoding, batch))
+        for split, text in documents:
+            batch.append((split, text))
+            size += len(text) + 1  # so that empty ones fill a batch too
+            if size >= BATCH:
+                flying.append(pool.submit(encode_batch, encoding, batch))
+                batch, size = [], 0
             if len(flying) > 2 * threads:
-                yield from flying.popleft().result()
-        while flying:
-            yield from flying.popleft().result()
+                yield from flying.pop(0).result()
+        for encoded in flying:
+            yield from encoded.result()
+    yield from encode_batch(encoding, batch)
 
 
-def renumber(encoded, numbers, may_grow):
-    """GPT-2's ids -> those of a compact corpus. numbers: (GPT2_VOCAB,), -1 for what has none."""
+def renumber(encoded, vocab, may_grow):
+    """GPT-2's ids -> places in `vocab`, which grows by those that it lacks as they occur."""
+    numbers = np.full(GPT2_VOCAB, -1)
+    numbers[vocab] = np.arange(len(vocab))
     for split, ids in encoded:
-        if ids is not None:
-            new, first = np.unique(ids[numbers[ids] < 0], return_index=True)
-            if len(new) and not may_grow:
-                token = gpt2_encoding().decode([int(new[0])])
-                raise UserError(f"token {token!r} is not in the compact vocabulary of this corpus; "
-                                "prepare this text under another --name")
-            new = new[np.argsort(first)]
-            numbers[new] = numbers.max() + 1 + np.arange(len(new))
-            ids = numbers[ids].astype("<u2")
-        yield split, ids
+        new, first = np.unique(ids[numbers[ids] < 0], return_index=True)
+        if len(new) and not may_grow:
+            token = gpt2_encoding().decode(new[:1].tolist())
+            raise UserError(f"token {token!r} is not in the compact vocabulary of this corpus; "
+                            "prepare this text under another --name")
+        new = new[np.argsort(first)]
+        numbers[new] = len(vocab) + np.arange(len(new))
+        vocab += new.tolist()
+        yield split, numbers[ids].astype("<u2")
 
 
 # -----------------------------------------------------------------------------
 # ids -> bins and JSON
 
 
-class Shard:
-    """One bin that is being written."""
-
-    def __init__(self, name, file):
-        self.name, self.file, self.hash = name, file, hashlib.sha256()
-        self.tokens = self.documents = self.max_id = 0
-
-    def write(self, ids):
-        self.file.write(ids)
-        self.hash.update(ids)
-        self.tokens += len(ids)
-        self.documents += 1
-        self.max_id = max(self.max_id, int(ids.max()))
-
-    def entry(self):
-        return {"file": self.name, "tokens": self.tokens, "documents": self.documents,
-                "sha256": self.hash.hexdigest(), "max_id": self.max_id}
-
-
 def describe_source(cfg):
     """What the bins follow from, by the names of the settings. To continue it must be the same."""
-    source = {"files": [[os.path.basename(p), os.path.getsize(p)] for p in input_files(cfg)]}
-    if cfg.hf:
-        name, revision = PRESETS.get(cfg.hf, (cfg.hf, cfg.hf_revision))
-        source = {"hf": name, "hf_revision": revision, "hf_config": cfg.hf_config}
+    settings = dataclasses.asdict(cfg)
+    names = {"field", "limit", "split", "val_fraction", "shard_tokens", "compact_vocab"}
     if cfg.embedded:
-        names = ("seed", "block_size", "n_copy", "n_train")
-        source = {"embedded": "almanac", **{name: getattr(cfg, name) for name in names}}
-    names = ("split", "field", "limit", "val_fraction", "shard_tokens", "compact_vocab")
-    return {**source, **{name: getattr(cfg, name) for name in names}}
+        settings["embedded"] = "almanac"
+        names |= {"embedded", "block_size", "n_copy", "n_train", "seed"}
+    elif cfg.hf:
+        settings["hf"], settings["hf_revision"] = PRESETS.get(cfg.hf, (cfg.hf, cfg.hf_revision))
+        names |= {"hf", "hf_config", "hf_revision"}
+    else:
+        # without their folders: the same files elsewhere, on another machine, give the same bins
+        settings["files"] = [[os.path.basename(p), os.path.getsize(p)] for p in input_files(cfg)]
+        names |= {"files"}
+    return {name: value for name, value in settings.items() if name in names}
 
 
-def start_or_continue(cfg, path, source):
+def start_or_continue(cfg, path, others):
     """The content of the JSON at `path` to go on with, or a new one that is in nobody's way."""
+    source = describe_source(cfg)
     if path.exists():
         manifest = read_manifest(path)
         theirs = manifest["source"]
-        keys = [key for key in {**theirs, **source} if theirs.get(key) != source.get(key)]
-        if keys:
-            changes = (f"{key}={theirs.get(key)}, now {source.get(key)}"[:200] for key in keys)
-            raise UserError(f"{path} is another preparation ({'; '.join(changes)}); choose another "
-                            f"--name, or delete {path.parent}")
+        changes = "; ".join(f"{key}={theirs.get(key)}, now {value}"[:200]
+                            for key, value in source.items() if theirs.get(key) != value)
+        if changes:
+            raise UserError(f"{path} is another preparation ({changes}); choose another --name, or "
+                            f"delete {path.parent}")
         for split in manifest["splits"].values():
             check_sizes(path.parent, split["shards"])
         return manifest
-    writes = {cfg.split, "val"} if cfg.val_fraction else {cfg.split}
-    if cfg.embedded:
-        writes |= set(almanac.SPLITS)
-    for other in path.parent.glob("*.json"):
-        theirs = read_manifest(other)
-        both = writes & set(theirs["splits"])
-        if theirs["slice"] == list(cfg.part) and both:
-            raise UserError(f"{other} already has the split {', '.join(sorted(both))}; choose "
-                            "another --split or --name")
+    splits = almanac.SPLITS if cfg.embedded else (cfg.split, "val")[:1 + (cfg.val_fraction > 0)]
+    for other, theirs in others.items():
+        both = ", ".join(theirs["splits"].keys() & splits)
+        if both and theirs["slice"] == list(cfg.part):  # the bins would have the same names
+            raise UserError(f"{other} already has the split {both}; choose another --split")
     return {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": list(cfg.part),
             "source": source, "complete": False, "documents": 0, "skipped": 0, "splits": {}}
 
 
-def start_vocab(cfg, path, manifest):
-    """-> (number in the compact corpus of each of GPT-2's ids or -1, may there be more)."""
-    vocab, may_grow = manifest["vocab"] or [], True
-    if cfg.embedded and not vocab:
-        # the same numbers for every seed, so that a model can be measured on another one
-        words = gpt2_encoding().encode_ordinary(almanac.join(almanac.WORDS))
-        vocab = sorted({GPT2_EOT, *words})
-    for other in path.parent.glob("*.json"):
-        theirs = read_manifest(other)
-        if other != path and theirs["vocab"]:
-            # a later split or slice: a model of this corpus must be able to read it
-            vocab, may_grow = theirs["vocab"], False
-            if not theirs["complete"]:
-                raise UserError(f"{other} is not finished, and its compact vocabulary neither; "
-                                "run its command again first")
-    numbers = np.full(GPT2_VOCAB, -1)
-    numbers[vocab] = np.arange(len(vocab))
-    return numbers, may_grow
+def start_vocab(cfg, others):
+    """-> (the compact vocabulary to begin with, may it grow)."""
+    for other, theirs in others.items():
+        if theirs["vocab"] and not theirs["complete"]:
+            raise UserError(f"{other} and its vocabulary are unfinished; run its command again")
+        if theirs["vocab"]:  # of another split or slice: one model must be able to read them all
+            return theirs["vocab"], False
+    if not cfg.embedded:
+        return [], True
+    # the same numbers for every seed, so that a model can be measured on another one
+    words = gpt2_encoding().encode_ordinary(almanac.join(almanac.WORDS))
+    return sorted({GPT2_EOT, *words}), True
 
 
 def write_shards(cfg, path, manifest, encoded):
     """Write one bin a split until one is full or the input ends; enter them in `manifest`."""
-    shards, part = {}, path.stem.removeprefix(cfg.split)
+    bins, part = {}, path.stem.removeprefix(cfg.split)
     with ExitStack() as files:  # closes all at once; an error removes what is not finished
         for split, ids in encoded:
-            if ids is None:
+            if not len(ids):
                 manifest["skipped"] += 1
                 continue
             k = manifest["documents"]
             if int((k + 1) * cfg.val_fraction) > int(k * cfg.val_fraction):
                 split = "val"
-            empty = {"tokens": 0, "documents": 0, "shards": []}
-            total = manifest["splits"].setdefault(split, empty)
-            if split not in shards:
+            total = manifest["splits"].setdefault(
+                split, {"tokens": 0, "documents": 0, "shards": []})
+            if split not in bins:
                 name = f"{split}{part}-{len(total['shards']):05d}.bin"
                 file = files.enter_context(atomic_write(path.with_name(name)))
-                shards[split] = Shard(name, file)
-            shards[split].write(ids)
-            total["tokens"] += len(ids)
-            total["documents"] += 1
-            manifest["documents"] += 1
-            manifest["complete"] = manifest["documents"] == cfg.limit
-            if manifest["complete"] or shards[split].tokens >= cfg.shard_tokens:
-                break
-        else:
-            manifest["complete"] = True
-    for split, shard in shards.items():
-        manifest["splits"][split]["shards"].append(shard.entry())
+                bins[split] = file, hashlib.sha256()
+                total["shards"].append({"file": name, "tokens": 0, "documents": 0, "sha256": ""})
+            file, sha256 = bins[split]
+            file.write(ids)
+            sha256.update(ids)
+            shard = total["shards"][-1]
+            shard["sha256"] = sha256.hexdigest()
+            for counted in (manifest, total, shard):
+                counted["documents"] += 1
+            for counted in (total, shard):
+                counted["tokens"] += len(ids)
+            if shard["tokens"] >= cfg.shard_tokens or manifest["documents"] == cfg.limit:
+                manifest["complete"] = manifest["documents"] == cfg.limit
+                return
+    manifest["complete"] = True
 
 
 def prepare(cfg):
@@ -382,94 +322,75 @@ def prepare(cfg):
     i, n = cfg.part
     part = f"-{i:02d}of{n:02d}" if n > 1 else ""
     path = Path(cfg.data_dir) / cfg.name / f"{cfg.split}{part}.json"
-    manifest = start_or_continue(cfg, path, describe_source(cfg))
+    others = {p: read_manifest(p) for p in path.parent.glob("*.json") if p != path}
+    manifest = start_or_continue(cfg, path, others)
     if manifest["complete"]:
         return manifest
     done = manifest["documents"] + manifest["skipped"]
-    if done:
-        print(f"{path}: continuing behind {done:,} documents")
-    with tqdm(desc=f"{cfg.name}/{cfg.split}{part}", unit="" if cfg.hf else "B", unit_scale=True,
-              disable=cfg.embedded, mininterval=0.5 if sys.stderr.isatty() else 30) as bar:
-        threads = cfg.num_threads or os.cpu_count()
-        encoded = encode_documents(documents(cfg, done, bar), threads)
-        if cfg.compact_vocab:
-            numbers, may_grow = start_vocab(cfg, path, manifest)
-            encoded = renumber(encoded, numbers, may_grow)
+    encoded = encode_documents(documents(cfg, done), cfg.num_threads or os.cpu_count())
+    if cfg.compact_vocab:
+        vocab, may_grow = start_vocab(cfg, others)
+        manifest["vocab"] = manifest["vocab"] or vocab
+        encoded = renumber(encoded, manifest["vocab"], may_grow)
+    # `with`, so that an error has a line of its own; a log file gets a line in 30 s
+    with tqdm(encoded, path.stem, initial=done, unit=" documents", disable=cfg.embedded,
+              mininterval=0.1 if sys.stderr.isatty() else 30) as bar:
+        encoded = iter(bar)
         while not manifest["complete"]:
             write_shards(cfg, path, manifest, encoded)
             if not manifest["documents"]:
                 raise UserError("the input has no text; nothing was written")
-            if cfg.compact_vocab:
-                known = np.flatnonzero(numbers >= 0)
-                manifest["vocab"] = known[np.argsort(numbers[known])].tolist()
             write_json(path, manifest)  # from here a killed run continues
     return manifest
 
 
 def check(cfg):
-    """Compare every byte of a corpus with the SHA-256 that its JSON says; a line a split."""
+    """Compare every byte of a corpus with the SHA-256 that its JSON says."""
     folder = Path(cfg.data_dir) / cfg.name
-    manifests = [(path, read_manifest(path)) for path in sorted(folder.glob("*.json"))]
-    if not manifests:
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
         raise UserError(f"no corpus in {folder}; make it first, or choose another --name")
-    damaged = []
-    for path, manifest in manifests:
-        for split, total in manifest["splits"].items():
+    for path in paths:
+        for split, total in read_manifest(path)["splits"].items():
             check_sizes(folder, total["shards"])
-            before = len(damaged)
             for shard in total["shards"]:
                 content = np.memmap(folder / shard["file"], dtype=np.uint8, mode="r")
                 if hashlib.sha256(content).hexdigest() != shard["sha256"]:
-                    damaged.append(shard["file"])
-            state = "as prepared" if len(damaged) == before else "DAMAGED"
-            print(f"{path}: {split}: {total['tokens']:,} tokens, {state}", flush=True)
-    if damaged:
-        raise UserError(f"{', '.join(damaged)} in {folder} changed after being written; delete the "
-                        ".json that lists it and run prepare.py again")
+                    raise UserError(f"{folder / shard['file']} changed after being written; delete "
+                                    f"{path} and run prepare.py again")
+            print(f"{path}: {split}: {total['tokens']:,} tokens, as prepared", flush=True)
 
 
 # -----------------------------------------------------------------------------
 # SQuAD
 
 
-def read_squad(cfg):
-    """Yield (article, context, question, first answer or "", its start) of every question."""
-    for path in input_files(cfg):
-        yield from read_official(path)
-    if not cfg.hf:
-        return
-    for place, row in hub_rows(cfg, 0, tqdm(disable=True)):
-        try:
-            answers = row["answers"]
-            answer, start = (answers["text"] or [""])[0], (answers["answer_start"] or [0])[0]
-            yield row["title"], row["context"], row["question"], answer, start
-        except (KeyError, TypeError) as e:
-            raise UserError(f"{place} is no question of SQuAD 2.0 ({describe(e)})") from e
-
-
 def prepare_squad(cfg):
     """Keep what has context, question and answer; the last val_fraction of the articles is val."""
-    kept, total = {}, 0
-    for title, context, question, answer, start in read_squad(cfg):
-        total += 1
-        if context.strip() and question.strip() and answer.strip():
-            row = {"context": context, "question": question, "answer": answer, "start": start}
-            kept.setdefault(title, []).append(row)
-    titles = list(kept)
-    n_train = len(titles) - round(len(titles) * cfg.val_fraction)
-    splits = {cfg.split: titles[:n_train]}
-    if n_train < len(titles):
-        splits["val"] = titles[n_train:]
-    for split, mine in splits.items():
-        rows = [row for title in mine for row in kept[title]]
-        if not rows:
-            raise UserError(f"no answerable question for split {split}: nothing was written")
-        path = Path(cfg.data_dir) / cfg.name / f"{split}.squad.jsonl"
-        with atomic_write(path, "w") as f:
-            f.writelines(json.dumps(row) + "\n" for row in rows)
-        print(f"{path}: {len(rows):,} questions of {len(mine)} articles")
-    print(f"{sum(map(len, kept.values())):,} of {total:,} questions have an answer "
-          "(the paper kept 86,820 of the training set)")
+    articles, total, kept = {}, 0, 0
+    official = itertools.chain.from_iterable(map(read_official, input_files(cfg)))
+    try:
+        for row in (row for _, row in input_rows(cfg)) if cfg.hf else official:
+            total += 1
+            example = {"context": row["context"], "question": row["question"],
+                       "answer": (row["answers"]["text"] or [""])[0],
+                       "start": (row["answers"]["answer_start"] or [0])[0]}
+            if all(example[part].strip() for part in ("context", "question", "answer")):
+                articles.setdefault(row["title"], []).append(json.dumps(example) + "\n")
+                kept += 1
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise UserError(f"{cfg.hf or ' '.join(cfg.files)} is no SQuAD 2.0 ({describe(e)})") from e
+    articles = list(articles.values())
+    n_train = len(articles) - round(len(articles) * cfg.val_fraction)
+    if not n_train:
+        raise UserError(f"no answerable question for split {cfg.split}: nothing was written")
+    for split, lines in ((cfg.split, articles[:n_train]), ("val", articles[n_train:])):
+        if lines:
+            path = Path(cfg.data_dir) / cfg.name / f"{split}.squad.jsonl"
+            with atomic_write(path, "w") as f:
+                f.writelines(itertools.chain.from_iterable(lines))
+            print(f"{path}: {sum(map(len, lines)):,} questions of {len(lines)} articles")
+    print(f"{kept:,} of {total:,} questions have an answer (the paper kept 86,820 of train)")
 
 
 def main():

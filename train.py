@@ -127,14 +127,12 @@ def main():
         m = cfg.micro_batch_size
         return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], n * block_size
 
+    tokens = cfg.batch_size * block_size
     print0(f"{about['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
-           f"tokens | {cfg.batch_size * block_size:,} tokens an update | "
-           f"{runtime.world_size()} rank(s) on {device.type}, "
-           f"{str(runtime.get_dtype(device, cfg.dtype)).removeprefix('torch.')}")
-    flops = model.flops_per_token(block_size) * cfg.batch_size * block_size
-    if device.type == "cpu" and flops > 1e15:
-        print0(f"an update is {flops / 1e12:,.0f} TFLOP, hours on a CPU; config/laptop.py and "
-               "config/quick.py are for one")
+           f"tokens | {tokens:,} tokens an update | {runtime.world_size()} rank(s) on "
+           f"{device.type}, {runtime.get_dtype(device, cfg.dtype)}".replace("torch.", ""))
+    if device.type == "cpu" and model.flops_per_token(block_size) * tokens > 1e15:
+        print0("an update of this size takes hours on a CPU; try config/laptop.py, config/quick.py")
     fit(cfg, model, about, resumed,
         train_batch=lambda step: micro_batches(corpus, step, cfg.batch_size),
         val_batch=lambda: micro_batches(held_out, 0, cfg.eval_seqs))
@@ -157,27 +155,18 @@ def start_model(cfg, device, data, corpus=None):
         print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
         model = checkpoint.restore(resumed, device, where=cfg.out_dir)
     elif init:
-        model = checkpoint.restore(init, device, where=cfg.init_from, **asked_for(cfg, init))
+        asked = {k: getattr(cfg, k) for k in init["model_config"] if k != "vocab_size"}
+        asked = {k: v for k, v in asked.items() if v != getattr(GPTConfig, k)}
+        model = checkpoint.restore(init, device, where=cfg.init_from, **asked)
     else:
         # on the CPU: the same weights on every device, and for every attention type
         torch.manual_seed(cfg.seed)
         settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(GPTConfig)}
         settings["vocab_size"] = corpus.vocab_size
         model = GPT(GPTConfig(**settings)).to(device)
-    return model.train(), about, resumed
-
-
-def asked_for(cfg, init):
-    """What of the model a run from init_from changes: attention_type and rope_theta may."""
-    theirs = init["model_config"]
-    asked = {k: getattr(cfg, k) for k in theirs if getattr(cfg, k) != getattr(GPTConfig, k)}
-    changes = {k: asked.pop(k) for k in ("attention_type", "rope_theta") if k in asked}
-    differs = [f"{k}={theirs[k]}" for k in asked if k != "vocab_size" and asked[k] != theirs[k]]
-    if differs:
-        raise UserError(f"{cfg.init_from} has {', '.join(differs)}; leave that out")
-    if cfg.switch_iter and theirs["attention_type"] != "softmax":
+    if cfg.switch_iter and not resumed and model.config.attention_type != "softmax":
         raise UserError(f"{cfg.init_from} is no softmax model, so switch_iter cannot switch it")
-    return changes
+    return model.train(), about, resumed
 
 
 def variant(cfg, init):

@@ -2,23 +2,23 @@
 The embedded corpus: ordinary text generated from a seed, on which a model of 0.15 M parameters
 learns in two minutes to look things up.
 
-A document of the almanac has exactly `block_size` words, each one GPT-2 token, so that it fills one
-training block behind an end of text. It states facts ("The special magic number of Tokyo : 81 06 42
-2 .", seven digits as 2+2+2+1), states some of them again, and fills the rest with sentences about
-people, two in five of them repeated word for word. The training split begins with documents of
-another kind: 4 to 16 random words over and over. Copying is learned from them first; without them
-retrieval is not learned at this size.
+A document has exactly `block_size` words, each one GPT-2 token, so that it fills one training block
+behind an end of text. It states facts ("The special magic number of Tokyo : 81 06 42 2 ."), states
+some of them again, and fills the rest with sentences about people, two in five of them repeated
+word for word. The training split begins with documents of another kind: 4 to 16 random words over
+and over. Copying is learned from them first; without them retrieval is not learned at this size.
 """
+import itertools
 import random
 
-CITIES = """Tokyo London Paris Berlin Madrid Rome Vienna Prague Warsaw Athens Oslo
-    Stockholm Helsinki Copenhagen Dublin Lisbon Brussels Amsterdam Moscow Cairo Delhi
-    Mumbai Karachi Bangkok Jakarta Manila Seoul Beijing Shanghai Sydney Melbourne
-    Auckland Toronto Montreal Vancouver Chicago Boston Denver Dallas Houston Austin
-    Seattle Portland Miami Atlanta Detroit Cleveland Philadelphia Baltimore Nashville
-    Memphis Orlando Pittsburgh Milwaukee Minneapolis Honolulu Lima Havana Baghdad Tehran
-    Damascus Beirut Jerusalem Istanbul Ankara Kabul Munich Hamburg Frankfurt Barcelona
-    Milan Venice Naples Glasgow Edinburgh Manchester Liverpool Leeds Bristol Singapore""".split()
+CITIES = """Tokyo London Paris Berlin Madrid Rome Vienna Prague Warsaw Athens Oslo Stockholm
+    Helsinki Copenhagen Dublin Lisbon Brussels Amsterdam Moscow Cairo Delhi Mumbai Karachi Bangkok
+    Jakarta Manila Seoul Beijing Shanghai Sydney Melbourne Auckland Toronto Montreal Vancouver
+    Chicago Boston Denver Dallas Houston Austin Seattle Portland Miami Atlanta Detroit Cleveland
+    Philadelphia Baltimore Nashville Memphis Orlando Pittsburgh Milwaukee Minneapolis Honolulu Lima
+    Havana Baghdad Tehran Damascus Beirut Jerusalem Istanbul Ankara Kabul Munich Hamburg Frankfurt
+    Barcelona Milan Venice Naples Glasgow Edinburgh Manchester Liverpool Leeds Bristol
+    Singapore""".split()
 FIRST_NAMES = """John Mary Peter Anna David Sarah James Emma Paul Laura Mark Julia Thomas Alice
     Robert Helen Henry Grace Daniel Clara George Rose Simon Ruth Martin Jane Oliver Lucy Adam Eva
     Frank Diana Hugo Jack Kate Leo Nina Max""".split()
@@ -46,17 +46,15 @@ def join(words):
     return " " + " ".join(words)
 
 
-def spaced(number):
-    """Seven digits as the corpus writes them, 8106422 -> 81 06 42 2: four words, four tokens."""
-    return " ".join((number[:2], number[2:4], number[4:6], number[6]))
+def spaced(number, groups=(2, 2, 2, 1)):
+    """Digits in groups, as the corpus writes them: 8106422 -> 81 06 42 2, four words and tokens."""
+    digits = iter(number)
+    return " ".join("".join(itertools.islice(digits, size)) for size in groups)
 
 
 def fact(city, number):
-    """
-    The sentence that a needle is.
-
-    The city stands right before the colon: a small model finds *the* needle only so.
-    """
+    """The sentence that a needle is."""
+    # the city stands right before the colon: a small model finds *the* needle only so
     return f"The special magic number of {city} : {spaced(number)} ."
 
 
@@ -72,8 +70,8 @@ def filler(rng, person):
         f"{person} says that the {place} is {adjective} in the {time} ."))
 
 
-def almanac_document(rng, n_words, facts=True):
-    """One document of exactly n_words words. Without `facts` it is filler: hay for a needle."""
+def almanac_words(rng, n_words, facts):
+    """At least n_words words of a document. Without `facts` it is filler: hay for a needle."""
     share_facts = rng.uniform(0.10, 0.35) if facts else 0
     share_repeats = rng.uniform(0.30, 0.50) if facts else 0
     cities = rng.sample(CITIES, len(CITIES))  # a city has one number in a document
@@ -81,8 +79,8 @@ def almanac_document(rng, n_words, facts=True):
     while len(words) < n_words:
         kind = rng.random()
         if kind < share_facts and cities:
-            known.append(fact(cities.pop(), f"{rng.randrange(10**7):07d}"))
-            sentence = known[-1]
+            sentence = fact(cities.pop(), f"{rng.randrange(10**7):07d}")
+            known.append(sentence)
         elif share_facts <= kind < share_facts + share_repeats and known:
             sentence = rng.choice(known)
         elif old and rng.random() < 0.4:
@@ -95,13 +93,7 @@ def almanac_document(rng, n_words, facts=True):
             sentence = filler(rng, rng.choice(people))
             old.append(sentence)
         words += sentence.split()
-    return join(words[:n_words])
-
-
-def copy_document(rng, n_words):
-    """4 to 16 random words, over and over to n_words words."""
-    period = [rng.choice(WORDS) for _ in range(rng.randint(4, 16))]
-    return join((period * n_words)[:n_words])
+    return words
 
 
 def documents(seed, block_size, n_copy, n_train):
@@ -113,6 +105,8 @@ def documents(seed, block_size, n_copy, n_train):
         for i in range(count):
             rng = random.Random(f"{seed} {split} {i}")  # follows from nothing but its number
             if split == "train" and i < n_copy:
-                yield split, copy_document(rng, n_words)
+                period = [rng.choice(WORDS) for _ in range(rng.randint(4, 16))]
+                words = period * n_words
             else:
-                yield split, almanac_document(rng, n_words, facts=split != "haystack")
+                words = almanac_words(rng, n_words, facts=split != "haystack")
+            yield split, join(words[:n_words])

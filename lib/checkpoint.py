@@ -121,11 +121,10 @@ def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides
     overrides = {k: v for k, v in overrides.items() if v}
     attention_type = overrides.pop("attention_type", None)
     try:
-        model = GPT(GPTConfig(**state["model_config"]))
+        model = GPT(GPTConfig(**{**state["model_config"], **overrides}))
         model.load_state_dict(state["model"])
         if attention_type and attention_type != model.config.attention_type:
             model.swap_attention(attention_type, swap_scale)
-        model.config = dataclasses.replace(model.config, **overrides)
     except (TypeError, ValueError, RuntimeError) as e:
         raise UserError(f"{where}: {' '.join(str(e).split())[:300]}") from e
     return model.to(device).eval()

@@ -12,8 +12,7 @@ A corpus is a folder, written by prepare.py:
         source             the settings and files it was prepared from
         complete           false while the preparation is under way
         documents, skipped how much of the input is used up; skipped: empty documents
-        splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256,
-                           max_id}]}}; one preparation may write several splits
+        splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
 
 At opening each bin is checked by its size, which takes milliseconds; `prepare.py --check` hashes.
 """
@@ -25,21 +24,19 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.runtime import UserError, rank, world_size
+from lib.runtime import UserError, describe, rank, world_size
 from lib.text import GPT2_EOT, GPT2_VOCAB
 
 ORDERS = ("windows", "sequence")
-KEYS = {"tokenizer", "dtype", "vocab", "slice", "source", "complete", "documents", "skipped"}
-SHARD_KEYS = {"file", "tokens", "documents", "sha256", "max_id"}
 
 
 class Tokens:
     """
     One split of a corpus: its shards, in order, as one long stream of token ids.
 
-    vocab: None, or the GPT-2 ids of a compact corpus. vocab_size: ids are below it. source: what it
-    was prepared from. digest: 16 hex digits that stand for the tokens, from the JSON's SHA-256s.
-    UserError for a corpus that is missing, unfinished, incomplete or of other sizes than it says.
+    vocab: None, or the GPT-2 ids of a compact corpus. source: what it was prepared from. digest: 16
+    hex digits that stand for the tokens, from the JSON's SHA-256s. UserError for a corpus that is
+    missing, unfinished, incomplete or of other sizes than it says.
     """
 
     def __init__(self, folder, split):
@@ -52,10 +49,6 @@ class Tokens:
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         hashes = "".join(shard["sha256"] for shard in shards)
         self.digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
-        top = max((shard["max_id"] for shard in shards), default=0)
-        if top >= self.vocab_size:
-            raise UserError(f"{folder}: token id {top} is outside the vocabulary of "
-                            f"{self.vocab_size}; prepare the corpus again")
 
     def __len__(self):
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -85,8 +78,8 @@ class Tokens:
         This rank's rows of global batch `step` -> x, y (rows, block_size) int64, y one ahead of x.
 
         order: `windows` begin anywhere, at random. `sequence` takes block after block as they lie
-        in the file (a curriculum). A block begins with the last token before it: in the embedded
-        corpus, an end of text and then exactly one document.
+        (a curriculum), each with the token before it: in the embedded corpus, an end of text and
+        then exactly one document.
         """
         fewest = block_size + 1 if order == "windows" else 2 * block_size + 1
         if len(self) < fewest:
@@ -126,61 +119,46 @@ def permutation(seed, name, epoch, n):
 
 def read_parts(folder, split):
     """The JSON of every part of `split`, in order, all complete and of one source; or UserError."""
-    if not folder.is_dir():
-        raise UserError(f"no corpus in {folder}; make it with: python prepare.py ... "
-                        f"--name={folder.name} (see prepare.py --help)")
     every = {path: read_manifest(path) for path in sorted(folder.glob("*.json"))}
     found = {path: m for path, m in every.items() if split in m["splits"]}
     if not found:
-        there = sorted({name for m in every.values() for name in m["splits"]})
-        raise UserError(f"{folder} has no split {split!r}, only {', '.join(there) or 'nothing'}; "
-                        f"choose one of these, or prepare it (--split={split})")
-    first, *others = found
+        there = ", ".join(sorted(set().union(*(m["splits"] for m in every.values()))))
+        raise UserError(f"{folder} has no split {split!r}, only {there or 'nothing'}; make it with "
+                        f"python prepare.py ... --name={folder.name} --split={split}")
+    parts = sorted(found.values(), key=lambda m: m["slice"])
     for path, m in found.items():
         if not m["complete"]:
-            raise UserError(f"{path}: its preparation is not finished; the same prepare.py command "
-                            "continues it")
-    for path in others:
-        if any(found[path][key] != found[first][key] for key in ("vocab", "source")):
-            raise UserError(f"{path} and {first} were prepared from different sources or with "
-                            "different settings; keep one of them")
-    slices = sorted(m["slice"] for m in found.values())
-    n = slices[0][1]
+            raise UserError(f"{path} is not finished; the same prepare.py command continues it")
+        if (m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]):
+            raise UserError(f"{path} has another source or settings than slice 1; delete one")
+    slices, n = [m["slice"] for m in parts], parts[0]["slice"][1]
     if slices != [[i, n] for i in range(1, n + 1)]:
-        there = ", ".join(f"{i}/{n}" for i, n in slices)
-        raise UserError(f"{folder}: split {split!r} has slices {there}; prepare the missing ones")
-    return sorted(found.values(), key=lambda m: m["slice"])
+        raise UserError(f"{folder}: split {split!r} has of its slices (i of n) only {slices}; "
+                        "prepare the missing ones")
+    return parts
 
 
 def read_manifest(path):
-    """Parse and check one JSON of a corpus. It reads nothing outside its folder."""
+    """Parse one JSON of a corpus; UserError where it is none, or names a file elsewhere."""
     try:
         m = json.loads(Path(path).read_bytes())
-        shards = [shard for total in m["splits"].values() for shard in total["shards"]]
-        for part, keys in [(m, KEYS), *((shard, SHARD_KEYS) for shard in shards)]:
-            if not keys <= part.keys():
-                raise ValueError(f"no {', '.join(keys - part.keys())}")
+        files = [shard["file"] for total in m["splits"].values() for shard in total["shards"]]
         i, n = m["slice"]
-        if (m["tokenizer"], m["dtype"]) != ("gpt2", "uint16") or not 1 <= i <= n:
-            raise ValueError("tokenizer, dtype or slice")
-        if m["vocab"] is not None and not (GPT2_EOT in m["vocab"] and max(m["vocab"]) < GPT2_VOCAB):
-            raise ValueError("vocab")
-        if any(shard["file"] != os.path.basename(shard["file"]) for shard in shards):
-            raise ValueError("a file name with a folder")
+        usable = (m["tokenizer"], m["dtype"]) == ("gpt2", "uint16") and 1 <= i <= n
+        if m["vocab"] is not None:
+            usable &= GPT2_EOT in m["vocab"] and max(m["vocab"]) < GPT2_VOCAB
+        if not usable or files != list(map(os.path.basename, files)):
+            raise ValueError("tokenizer, dtype, slice, vocab or the name of a file")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise UserError(f"{path} is not a corpus of prepare.py ({type(e).__name__}: {e}); delete "
-                        "it and prepare the corpus again") from e
+        raise UserError(f"{path} is not a corpus of prepare.py ({describe(e)}); delete it") from e
     return m
 
 
 def check_sizes(folder, shards):
     """UserError for a bin that is missing or does not have the size that the JSON says."""
     for shard in shards:
-        path, wanted = Path(folder) / shard["file"], 2 * shard["tokens"]
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:
-            size = 0
-        if size != wanted:
-            raise UserError(f"{path} has {size:,} bytes, its corpus says {wanted:,}; delete the "
-                            ".json that lists it and run prepare.py again")
+        path = Path(folder) / shard["file"]
+        size = path.stat().st_size if path.exists() else 0
+        if size != 2 * shard["tokens"]:
+            raise UserError(f"{path} has {size:,} bytes, not 2 for each of its {shard['tokens']:,} "
+                            "tokens; delete the .json that lists it and run prepare.py again")

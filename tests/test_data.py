@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import tiktoken
 
 from lib import data, text
 from lib.data import Tokens, permutation, random_starts
@@ -20,12 +21,16 @@ def make(folder, shards, name="train", **changes):
         raw = np.array(ids, dtype="<u2").tobytes()
         (folder / f"{name}-{i}.bin").write_bytes(raw)
         entries.append({"file": f"{name}-{i}.bin", "tokens": len(ids), "documents": 1,
-                        "sha256": hashlib.sha256(raw).hexdigest(), "max_id": max(ids)})
+                        "sha256": hashlib.sha256(raw).hexdigest()})
     manifest = {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": [1, 1],
                 "source": {}, "complete": True, "documents": len(shards), "skipped": 0,
                 "splits": {"train": {"shards": entries}}, **changes}
     (folder / f"{name}.json").write_text(json.dumps(manifest))
     return folder
+
+
+def change(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
 
 
 @pytest.mark.parametrize("order", data.ORDERS)
@@ -59,11 +64,10 @@ def test_random_numbers_are_those_of_every_machine():
 
 def test_permutation_is_one_for_each_epoch():
     epochs = [permutation(1, "train", epoch, 1000) for epoch in range(2)]
+    assert (epochs[0] != epochs[1]).any(), "two epochs have the same order"
     for order in epochs:
         assert sorted(order) == list(range(1000)), "an example is missing or there twice"
-        correlation = np.corrcoef(order, np.arange(1000))[0, 1]
-        assert abs(correlation) < 0.15, f"barely shuffled: correlation {correlation:.2f}"
-    assert (epochs[0] != epochs[1]).any(), "two epochs have the same order"
+        assert abs(np.corrcoef(order, np.arange(1000))[0, 1]) < 0.15, "barely shuffled"
 
 
 def test_targets_are_one_ahead_and_windows_cross_shards(tmp_path):
@@ -98,9 +102,7 @@ def test_opening_reads_no_tokens(tmp_path):
     folder = make(tmp_path / "c", [[1]])
     with open(folder / "train-0.bin", "wb") as f:
         f.truncate(2 * 10**12)  # 2 TB, all of them holes
-    manifest = json.loads((folder / "train.json").read_text())
-    manifest["splits"]["train"]["shards"][0]["tokens"] = 10**12
-    (folder / "train.json").write_text(json.dumps(manifest))
+    change(folder / "train.json", '"tokens": 1,', '"tokens": 1000000000000,')
     before = time.perf_counter()
     tokens = Tokens(folder, "train")
     taken = time.perf_counter() - before
@@ -120,16 +122,10 @@ def test_a_cut_or_missing_bin_is_refused(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    (dict(complete=False), "not finished"),
-    (dict(tokenizer="llama"), "not a corpus"),
-    (dict(dtype="uint32"), "not a corpus"),
-    (dict(splits=3), "not a corpus"),
-    (dict(slice="12"), "not a corpus"),
-    (dict(slice=[3, 2]), "not a corpus"),
-    (dict(vocab=[]), "not a corpus"),
-    (dict(vocab=[5, 60000, 50256]), "not a corpus"),
-    (dict(slice=[1, 2]), "slices 1/2"),
-    (dict(vocab=[5, 50256]), "token id 3 is outside the vocabulary of 2")])
+    (dict(complete=False), "not finished"), (dict(slice=[1, 2]), r"only \[\[1, 2\]\]"),
+    *((wrong, "not a corpus") for wrong in (
+        dict(tokenizer="llama"), dict(dtype="uint32"), dict(splits=3), dict(slice="12"),
+        dict(slice=[3, 2]), dict(vocab=[]), dict(vocab=[5, 60000, 50256])))])
 def test_an_unusable_corpus_is_refused(tmp_path, change, message):
     with pytest.raises(UserError, match=message):
         Tokens(make(tmp_path / "c", [[1, 2, 3]], **change), "train")
@@ -145,10 +141,10 @@ def test_a_json_that_is_no_corpus_is_one_line(tmp_path, raw):
 def test_slices_of_different_preparations_are_refused(tmp_path):
     folder = make(tmp_path / "c", [[1, 2, 3]], slice=[1, 2])
     make(folder, [[4, 5]], name="other", slice=[2, 3])
-    with pytest.raises(UserError, match="slices 1/2, 2/3"):
+    with pytest.raises(UserError, match="slices .* only .*2, 3"):
         Tokens(folder, "train")
     make(folder, [[4, 5]], name="other", slice=[2, 2], source={"limit": 5})
-    with pytest.raises(UserError, match="different sources"):
+    with pytest.raises(UserError, match="another source or settings"):
         Tokens(folder, "train")
     make(folder, [[4, 5]], name="other", slice=[2, 2])
     assert Tokens(folder, "train").read([0], 5).tolist() == [[4, 5, 1, 2, 3][2:] + [4, 5]]
@@ -156,9 +152,8 @@ def test_slices_of_different_preparations_are_refused(tmp_path):
 
 def test_nothing_outside_the_folder_is_read(tmp_path):
     folder = make(tmp_path / "c", [[1, 2, 3]])
-    (tmp_path / "secret.bin").write_bytes((folder / "train-0.bin").read_bytes())
-    manifest = (folder / "train.json").read_text()
-    (folder / "train.json").write_text(manifest.replace("train-0.bin", "../secret.bin"))
+    (folder / "train-0.bin").rename(tmp_path / "secret.bin")
+    change(folder / "train.json", "train-0.bin", "../secret.bin")
     with pytest.raises(UserError, match="not a corpus"):
         Tokens(folder, "train")
 
@@ -175,7 +170,7 @@ def test_a_missing_corpus_or_split_and_a_short_one_say_what_to_do(tmp_path):
 
 
 def test_gpt2_vocabulary_comes_without_network(tmp_path, monkeypatch):
-    import tiktoken
+    text.gpt2_encoding.cache_clear()
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tiktoken.registry, "ENCODINGS", {})
     monkeypatch.setattr(tiktoken.load, "read_file", lambda path: pytest.fail("asked the network"))

@@ -1,6 +1,7 @@
 """Text -> bins: each format gives the same ids, a killed run the same bytes, bad input one line."""
 import contextlib
 import gzip
+import itertools
 import json
 import os
 import signal
@@ -64,8 +65,7 @@ def write(tmp_path):
 
 
 def two_frames(raw):
-    cut = len(raw) // 3
-    return zstandard.compress(raw[:cut]) + zstandard.compress(raw[cut:])
+    return zstandard.compress(raw[:999]) + zstandard.compress(raw[999:])
 
 
 @pytest.mark.parametrize("suffix, pack", [
@@ -113,20 +113,17 @@ def test_empty_documents_are_skipped_and_counted(tmp_path, write, monkeypatch, c
     assert "empty documents left out: 5" in capsys.readouterr().out
 
 
-def test_val_fraction_takes_its_share_and_loses_nothing(tmp_path, write):
-    manifest = go(tmp_path, write("a.jsonl", jsonl(TEXTS)), "--val_fraction=0.1")
+def test_val_fraction_takes_its_share_and_limit_counts_documents(tmp_path, write):
+    path = write("a.jsonl", jsonl(["", *TEXTS]))
+    manifest = go(tmp_path, path, "--val_fraction=0.1")
     assert manifest["splits"]["val"]["documents"] == int(len(TEXTS) * 0.1)
     assert sorted(ids(tmp_path) + ids(tmp_path, "val")) == sorted(expected(TEXTS))
+    go(tmp_path, path, "--limit=7", name="few")
+    assert ids(tmp_path, name="few") == expected(TEXTS[:7])
 
 
-def test_limit_counts_documents(tmp_path, write):
-    go(tmp_path, write("a.jsonl", jsonl(["", *TEXTS])), "--limit=7")
-    assert ids(tmp_path) == expected(TEXTS[:7])
-
-
-@pytest.mark.parametrize("files", [1, 5])
-def test_slices_of_several_machines_are_the_whole(tmp_path, write, files):
-    paths = [write(f"{i}.jsonl", jsonl(TEXTS[i::files])) for i in range(files)]
+def test_slices_of_several_machines_are_the_whole(tmp_path, write):
+    paths = [write(f"{i}.jsonl", jsonl(TEXTS[i::2])) for i in range(2)]
     for i in (1, 2, 3):
         if i > 1:
             with pytest.raises(UserError, match="prepare the missing ones"):
@@ -157,23 +154,25 @@ def test_an_interrupted_run_continues_to_the_same_bytes(tmp_path, write, monkeyp
     path = write("a.jsonl", jsonl(["", *TEXTS] * 3))
     arguments = [path, "--shard_tokens=500", "--val_fraction=0.2", "--compact_vocab"]
     go(tmp_path, *arguments, name="whole")
-    original, calls = prepare.Shard.write, []
+    renumber = prepare.renumber
     for fails_at in (40, 55, 10):
-        def write_or_fail(self, ids, fails_at=fails_at):
-            calls.append(1)
-            if len(calls) == fails_at:
-                raise OSError(28, "No space left on device")
-            original(self, ids)
-        calls.clear()
-        monkeypatch.setattr(prepare.Shard, "write", write_or_fail)
+        def full_disk(*args, fails_at=fails_at):
+            yield from itertools.islice(renumber(*args), fails_at)
+            raise OSError(28, "No space left on device")
+        monkeypatch.setattr(prepare, "renumber", full_disk)
         with pytest.raises(UserError, match="cannot write .*No space left"):
             go(tmp_path, *arguments, name="parts")
-    monkeypatch.setattr(prepare.Shard, "write", original)
+    monkeypatch.setattr(prepare, "renumber", renumber)
+    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+        # the bins of a shard are there and its JSON is not yet
+        m.setattr(prepare, "write_json", lambda *args: signal.raise_signal(signal.SIGINT))
+        go(tmp_path, *arguments, name="parts")
     go(tmp_path, *arguments, name="parts")
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
     assert len(contents(tmp_path / "whole")) > 4, "too few shards to prove anything"
 
 
+@pytest.mark.slow
 def test_sigkill_leaves_no_half_shard(tmp_path, write):
     path = write("a.jsonl", jsonl(TEXTS * 150))
     arguments = [path, "--shard_tokens=20000"]
@@ -190,51 +189,44 @@ def test_sigkill_leaves_no_half_shard(tmp_path, write):
     assert len(contents(tmp_path / "whole")) > 3
 
 
-@pytest.mark.parametrize("line, message", [
-    (b'{"text": "bad', "a.jsonl:2: not JSON"),
-    (b'{"txt": "x"}', "a.jsonl:2: no field 'text', only txt; .*--field"),
-    (b'{"text": 5}', "a.jsonl:2: field 'text' is not text"),
-    (b"[1]", "a.jsonl:2: no field"), (b'"text"', "a.jsonl:2: no field"),
-    (b"[" * 200_000, "a.jsonl:2: not JSON"),
-    (b'{"text": "\xff\xfe"}', "a.jsonl:2: not UTF-8")])
-def test_a_broken_line_is_one_line_that_names_it(tmp_path, write, line, message):
-    good = b'{"text": "good"}\n'
-    with pytest.raises(UserError, match=message):
-        go(tmp_path, write("a.jsonl", good + line + b"\n" + good))
+@pytest.mark.parametrize("name, raw, message", [
+    ("a.jsonl", b'{"text": "bad', "JSONDecodeError"), ("a.jsonl", b"[1]", "TypeError"),
+    ("a.jsonl", b'{"txt": "x"}', "KeyError: 'text'.*: {'txt': 'x'}; .*--field"),
+    ("a.jsonl", b'{"text": 5}', "it holds int"), ("a.jsonl", b'"text"', "TypeError"),
+    ("a.jsonl", b'{"text": "\xff\xfe"}', "UnicodeDecodeError"),
+    ("a.jsonl", b"[" * 200_000, "RecursionError"), ("a.txt", b"caf\xe9", "not UTF-8"),
+    ("a.parquet", b"no parquet", "ArrowInvalid")], ids=range(9))
+def test_a_broken_input_is_one_line_that_names_it(tmp_path, write, name, raw, message):
+    good = b'{"text": "good"}\n' if name == "a.jsonl" else b""
+    place = "a.jsonl:2" if name == "a.jsonl" else name
+    with pytest.raises(UserError, match=f"{place}.*{message}"):
+        go(tmp_path, write(name, good + raw + b"\n"))
     assert not list(tmp_path.glob("c/*")), "something of a broken input was kept"
-
-
-def test_a_broken_txt_or_parquet_is_one_line_that_names_it(tmp_path, write):
-    with pytest.raises(UserError, match="a.txt: not UTF-8"):
-        go(tmp_path, write("a.txt", b"caf\xe9"))
-    pyarrow.parquet.write_table(pyarrow.table({"text": [b"x"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="a.parquet:1: field 'text' is not text"):
-        go(tmp_path, tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="b.parquet"):
-        go(tmp_path, write("b.parquet", b"no parquet"))
+    pyarrow.parquet.write_table(pyarrow.table({"text": [b"x"]}), tmp_path / "b.parquet")
+    with pytest.raises(UserError, match="b.parquet:1: .*it holds bytes"):
+        go(tmp_path, tmp_path / "b.parquet")
 
 
 @pytest.mark.parametrize("suffix, pack", [(".zst", zstandard.compress), (".gz", gzip.compress)])
 @pytest.mark.parametrize("lost", [1, 100_000])
 def test_a_truncated_archive_is_noticed(tmp_path, write, suffix, pack, lost):
-    random = np.random.default_rng(0)
-    texts = ["good " + random.bytes(2000).hex() for _ in range(300)]
-    path = write("a.jsonl" + suffix, pack(jsonl(texts))[:-lost])
+    texts = [np.random.default_rng(i).bytes(2000).hex() for i in range(300)]
     with pytest.raises(UserError, match="a.jsonl.*cut off or damaged"):
-        go(tmp_path, path)
+        go(tmp_path, write("a.jsonl" + suffix, pack(jsonl(texts))[:-lost]))
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["nothing-here-*.txt"], "no such file"), (["README.md"], "inputs are .txt, .jsonl"),
+    (["nothing-here-*.txt"], "No such file.*nothing-here"), (["README.md"], "inputs are .txt, "),
     (["--embedded", "--hf=x"], "name one source"), ([], "name one source"),
-    (["--embedded", "--slice=4/3"], "--slice must be like"), (["--nmae=x"], "did you mean name"),
+    (["--embedded", "--slice=1/3"], "--slice must be like"), (["a", "--slice=4/3"], "--slice must"),
+    (["a", "--slice=x"], "--slice must be like"), (["--nmae=x"], "did you mean name"),
     (["--embedded", "--split=UP"], "lower-case"), (["--embedded", "--name="], "a --name"),
     (["--embedded", "--val_fraction=1.5"], "val_fraction"), (["--check"], "no corpus in")])
 def test_bad_arguments_are_one_line(tmp_path, arguments, message, monkeypatch):
     line = ["prepare.py", f"--data_dir={tmp_path}", "--name=c", *arguments]
     monkeypatch.setattr(sys, "argv", line)
-    monkeypatch.chdir(ROOT)
-    with pytest.raises(UserError, match=message):
+    # launch makes one line of a file that is not there
+    with pytest.raises((UserError, FileNotFoundError), match=message):
         prepare.main()
 
 
@@ -260,10 +252,8 @@ def test_check_finds_a_changed_byte(tmp_path, write, capsys):
     path = tmp_path / "c" / "train-00001.bin"
     raw = path.read_bytes()
     path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    out = program("prepare.py", "--check", "--name=c", f"--data_dir={tmp_path}", status=2)
-    last = out.splitlines()[-1]
-    assert last.startswith("error: train-00001.bin") and "delete" in last, out
-    assert "train: " in out and "DAMAGED" in out and out.count("as prepared") == 1, out
+    with pytest.raises(UserError, match="train-00001.bin changed .*; delete .*train.json"):
+        prepare.check(config(tmp_path, "--check"))
 
 
 def test_a_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, write):
@@ -289,24 +279,18 @@ def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path):
     assert (second.source["embedded"], second.source["seed"]) == ("almanac", 1)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path, write):
-    peak = ("import resource, sys, prepare; sys.argv = ['prepare.py', *sys.argv[1:]]; "
-            "prepare.main(); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
+    # not ru_maxrss, which begins with the peak of the process that started this one
+    peak = ("import sys, prepare; sys.argv = ['prepare.py', *sys.argv[1:]]; prepare.main(); "
+            "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])")
     size = {}
-    for times in (5, 120):  # 1.5 and 36 MB, in documents of 30 kB
+    for times in (30, 130):  # 9 and 39 MB, in documents of 30 kB
         path = write(f"{times}.jsonl", jsonl(["few words " * 3000] * 10) * times)
         out = program("-c", peak, path, f"--data_dir={tmp_path}", f"--name=m{times}",
                       "--num_threads=1")
         size[times] = int(out.split()[-1]) / 1024
-    assert size[120] - size[5] < 20, f"MB at the peak: {size}"
-
-
-def test_shared_corpus_has_the_published_number_of_tokens(tmp_path):
-    path = ROOT.parent / "shared" / "data" / "corpus" / "test-000.jsonl.zst"
-    if not path.exists():
-        pytest.skip("the development corpus is not here")
-    total = go(tmp_path, path, "--split=test")["splits"]["test"]
-    assert (total["documents"], total["tokens"] - total["documents"]) == (84, 2_084_381)
+    assert size[130] - size[30] < 15, f"MB at the peak: {size}"
 
 
 # -----------------------------------------------------------------------------
@@ -336,7 +320,7 @@ def test_squad_comes_from_hugging_face_too(tmp_path):
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"data": [{"title": 3}]}', b"\xff", b'{"data": []}'])
 def test_a_file_that_is_not_squad_is_one_line(tmp_path, write, raw):
-    with pytest.raises(UserError, match="not official SQuAD|no answerable question"):
+    with pytest.raises(UserError, match="is no SQuAD 2.0|no answerable question"):
         prepare.prepare_squad(config(tmp_path, "--squad", write("s.json", raw)))
     assert not list(tmp_path.glob("c/*"))
     with pytest.raises(UserError, match="no .*train.squad.jsonl; make it with"):

@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 MACHINE = "--device=cpu --dtype=float32 "
-TRAIN = ("--block_size=96 --n_layer=1 --n_head=2 --n_embd=16 --n_inner=24 --batch_size=4 "
-         "--warmup_iters=1 --eval_seqs=2 --decay_iters=0 --compile=False --log_interval=1 ")
+TRAIN = ("--block_size=96 --n_layer=1 --n_head=2 --n_embd=8 --n_inner=16 --batch_size=2 "
+         "--warmup_iters=1 --eval_seqs=1 --decay_iters=0 --compile=False --log_interval=1 ")
 TINY = {  # stands behind the arguments of a script: the last one counts
     "sft.py": "--max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2 " + MACHINE,
     "eval_posloss.py": "--n_seqs=2 --seq_len=300 " + MACHINE,
@@ -29,7 +29,7 @@ def tiny(program, line):
     """What to add to the arguments in `line` so that the program takes a moment."""
     more = TINY.get(program, "")
     if program == "train.py":
-        more = TRAIN + MACHINE + f"--max_iters={0 if "config/e_swap" in line else 4} "
+        more = TRAIN + MACHINE + f"--max_iters={0 if 'config/e_swap' in line else 4} "
         more += "--switch_iter=2 --switch_warmup_iters=1" * ("config/f_swap" in line)
     if program == "prepare.py":
         if "--embedded" in line:
@@ -47,6 +47,7 @@ def serve(path):
     """
     for name in ("plot", "sft", "prepare", "eval_posloss", "eval_niah"):
         importlib.import_module(name)
+    importlib.import_module("lib.text").gpt2_encoding()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, TINY_RUN, TYPES, call, sigterm_in_update, tiny_model, torchrun
+from conftest import ROOT, TINY_RUN, TYPES, call, sigterm_in_update, state_of, tiny_model, torchrun
 
 import eval_niah
 import eval_posloss
@@ -30,16 +30,6 @@ def numbers(out_dir, kinds=("loss", "val_loss", "lr", "grad_norm")):
     return {(r["iter"], kind): r[kind] for r in log(out_dir)[1:] for kind in kinds if kind in r}
 
 
-def numbers_of(state, keys=("model", "optimizer", "iter")):
-    """A checkpoint dict, bitwise, as a text."""
-    return json.dumps({key: state[key] for key in keys}, default=torch.Tensor.tolist)
-
-
-def assert_same(a, b):
-    """Two folders hold the same checkpoint, bitwise: weights, moments and the count of updates."""
-    assert numbers_of(checkpoint.load(a)) == numbers_of(checkpoint.load(b))
-
-
 # -----------------------------------------------------------------------------
 # the loop
 
@@ -52,11 +42,9 @@ def test_training_lowers_the_loss_and_logs_it(run, tmp_path, capsys):
     assert [r["iter"] for r in records if "loss" in r] == list(range(1, 61))
     assert [r["iter"] for r in evaluations] == [0, 30, 60]
     assert losses[-1] < losses[0] - 0.3
-    for name in ("s", "b"):
-        assert torch.tensor(evaluations[0][name]).shape == (2, 2)  # layers, heads
-        assert evaluations[0][name] != evaluations[-1][name]
+    assert torch.tensor(evaluations[0]["s"]).shape == (2, 2)  # layers, heads
+    assert evaluations[0]["b"] != evaluations[-1]["b"]
     assert header["variant"] == "ssmax_bias"
-    assert header["config"]["max_iters"] == 60
     assert header["data"]["source"]["embedded"] == "almanac"
     line = r"iter 60/60 \| loss \d\.\d{4} \| lr \S+ \| norm \S+ \| [\d,]+ tokens/s \| ETA 0"
     assert re.search(line, capsys.readouterr().out)
@@ -124,12 +112,12 @@ def test_learning_rate_warms_up_and_decays():
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_non_finite_numbers_stop_before_the_update(run, tmp_path, monkeypatch, where):
     run(tmp_path, "--max_iters=4", "--decay=none")
-    before, plain = checkpoint.load(tmp_path)["model"], train.GPT.loss
+    before, plain = state_of(tmp_path), train.GPT.loss
 
     def poisoned(self, *args, **kwargs):
         loss = plain(self, *args, **kwargs)
         if where == "loss":
-            return loss * float("nan")
+            return loss + float("inf")  # with a finite gradient
         loss.register_hook(lambda gradient: gradient * float("inf"))
         return loss
 
@@ -137,7 +125,7 @@ def test_non_finite_numbers_stop_before_the_update(run, tmp_path, monkeypatch, w
     with pytest.raises(UserError, match=r"iter 5: .*before the update.*ckpt.pt.*iter 4") as e:
         run(tmp_path, "--eval_interval=0", "--decay=none")
     assert e.value.status == 1
-    assert all(torch.equal(p, before[n]) for n, p in checkpoint.load(tmp_path)["model"].items())
+    assert state_of(tmp_path) == before
 
 
 # -----------------------------------------------------------------------------
@@ -150,7 +138,7 @@ def test_resumed_is_bitwise_uninterrupted(run, tmp_path, attention_type):
     run(tmp_path / "whole", *arguments)
     run(tmp_path / "parts", *arguments, "--max_iters=4")
     run(tmp_path / "parts", *arguments, "--eval_interval=2")
-    assert_same(tmp_path / "whole", tmp_path / "parts")
+    assert state_of(tmp_path / "parts") == state_of(tmp_path / "whole")
     kinds = ("loss", "lr", "grad_norm")
     assert numbers(tmp_path / "whole", kinds) == numbers(tmp_path / "parts", kinds)
 
@@ -164,26 +152,12 @@ def test_resume_is_exact_across_the_switch(run, tmp_path, update):
     assert e.value.status == 143
     assert checkpoint.load(tmp_path / "parts")["iter"] == update
     run(tmp_path / "parts", *arguments)
-    assert_same(tmp_path / "whole", tmp_path / "parts")
+    assert state_of(tmp_path / "parts") == state_of(tmp_path / "whole")
     assert numbers(tmp_path / "whole") == numbers(tmp_path / "parts")
     state = checkpoint.load(tmp_path / "parts")
     assert state["variant"] == "softmax>>ssmax_bias"
     steps = [int(moments["step"]) for moments in state["optimizer"]["state"].values()]
     assert steps == [6] * (len(steps) - 4) + [3] * 4  # s and b of two layers are new
-
-
-def test_switch_keeps_the_moments_of_the_rest():
-    model = tiny_model("softmax")
-    optimizer = make_optimizer(TrainConfig(), model)
-    for _ in range(3):
-        model.loss(torch.arange(9)[None], torch.arange(9)[None]).backward()
-        optimizer.step()
-    before = {p: dict(optimizer.state[p]) for p in model.parameters()}
-    model.swap_attention("ssmax")
-    train.add_scales(optimizer, model)
-    for name, p in model.named_parameters():
-        assert optimizer.state[p] == before.get(p, {}), name
-        assert (p in before) != name.endswith(".s"), name
 
 
 @pytest.mark.slow
@@ -198,7 +172,7 @@ def test_ranks_give_the_same_losses_and_continue(corpus, run, tmp_path):
     assert two == pytest.approx(one, abs=1e-5)
 
 
-def test_another_run_is_not_overwritten(run, tmp_path):
+def test_another_run_is_not_overwritten(run, tmp_path, monkeypatch):
     run(tmp_path)
     before = (tmp_path / "ckpt.pt").read_bytes()
     for key, old, new in (("learning_rate", 0.003, 0.001), ("attention_type", "softmax", "ssmax"),
@@ -211,12 +185,9 @@ def test_another_run_is_not_overwritten(run, tmp_path):
     assert (tmp_path / "ckpt.pt").read_bytes() == before
     run(tmp_path, "--seed=2", "--resume=overwrite")
     assert checkpoint.load(tmp_path)["config"]["seed"] == 2
-
-
-def test_overwriting_excludes_restarts(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")  # each would start anew
     with pytest.raises(UserError, match="leave out --max-restarts"):
-        run(tmp_path, "--resume=overwrite")
+        run(tmp_path, "--seed=2", "--resume=overwrite")
 
 
 # -----------------------------------------------------------------------------
@@ -228,33 +199,30 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
     run(tmp_path / "e", "config/e_swap_after.py", f"--init_from={tmp_path}/a",
         f"--out_dir={tmp_path}/e")
     model, state = checkpoint.load_model(tmp_path / "e")
-    assert state["variant"] == "softmax>ssmax"
-    assert state["base"]["out_dir"] == str(tmp_path / "a")
+    assert (state["variant"], state["base"]["seed"]) == ("softmax>ssmax", 1337)
     assert torch.allclose(model.blocks[1].attn.s, torch.tensor(32 / 81.557959))  # of log 32!
-    direct, _ = checkpoint.load_model(tmp_path / "a/ckpt.pt", attention_type="ssmax",
-                                      rope_theta=77.0)
+    path = tmp_path / "a/ckpt.pt"
+    direct, _ = checkpoint.load_model(path, attention_type="ssmax", rope_theta=77.0)
     assert direct.config.rope_theta == 77.0
     for name, p in direct.state_dict().items():
         assert torch.equal(p, model.state_dict()[name]), name
-    with pytest.raises(UserError, match="a has n_layer=2; leave"):
-        run(tmp_path / "x", f"--init_from={tmp_path}/a", "--n_layer=3")
     with pytest.raises(UserError, match="unexpected keyword argument 'theta'"):
-        checkpoint.load_model(tmp_path / "a", theta=77.0)
+        checkpoint.load_model(path, theta=77.0)
+    with pytest.raises(UserError, match="a: .*blocks.2"):
+        run(tmp_path / "x", f"--init_from={tmp_path}/a", "--n_layer=3")
 
 
 def test_a_damaged_checkpoint_is_refused_or_harmless(run, tmp_path):
     run(tmp_path, "--n_layer=1", "--n_embd=8", "--n_inner=8")
     path = tmp_path / "ckpt.pt"
-    raw, good, refused = path.read_bytes(), numbers_of(checkpoint.load(path)), 0
+    raw, good, refused = path.read_bytes(), state_of(path), 0
     for at in range(0, len(raw), len(raw) // 500):
         path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1:])
-        try:
-            state = checkpoint.load(path)
+        try:  # it may be a byte of the zip's padding or dates
+            assert state_of(path) == good, f"byte {at} changes what is loaded"
         except UserError as e:
             refused += 1
             assert re.search("the one before is .*ckpt_prev.pt", str(e)), f"byte {at}"
-        else:  # a byte of the zip's padding or dates
-            assert numbers_of(state) == good, f"byte {at} changes what is loaded"
     assert refused > 300
     for cut in (0, 10, len(raw) // 2, len(raw) - 1):
         path.write_bytes(raw[:cut])
@@ -279,7 +247,7 @@ def test_sample_continues_a_prompt(run, tmp_path, capsys):
     prompt = " The special magic number of Tokyo :"
     call(sample, tmp_path, f"--prompt={prompt}", "--max_new_tokens=5", "--num_samples=2")
     assert capsys.readouterr().out.count(prompt) == 2
-    with pytest.raises(UserError, match="has no token 'ze'"):
+    with pytest.raises(UserError, match="has no token 'z"):
         call(sample, tmp_path, "--prompt=zebra")
 
 
@@ -296,13 +264,12 @@ def test_every_shipped_config_is_valid():
              "max_iters": 200_000, "beta2": 0.95, "weight_decay": 0.1, "rope_theta": 10_000}
     assert {key: getattr(b, key) for key in paper} == paper
     f = configure(TrainConfig, [str(ROOT / "config/f_swap_during.py")])
-    assert (f.switch_iter, f.switch_attention_type, f.switch_warmup_iters) == (
-        175_000, "ssmax", 1000)
+    assert (f.switch_iter, f.switch_warmup_iters) == (175_000, 1000)
 
 
 @pytest.mark.parametrize("argument, message", [
     ("--learning_rat=1", "did you mean learning_rate"), ("nonsense", "config files"),
-    ("--max_iters=1.5", "max_iters must be of type int"), ("--max_iters=many", "of type int"),
+    ("--max_iters=1.5", "max_iters must be of type int"), ("--beta1=1.5", "beta1"),
     ("--compile=maybe", "compile must be of type bool"), ("config/none.py", "No such file"),
     ("--seed=__import__('os')", "seed must be of type int"), ("--grad_clip", "--grad_clip=value"),
     ("--attention_type=sofmax", "none of softmax"), ("--decay=slow", "decay must be one of"),
@@ -311,9 +278,8 @@ def test_every_shipped_config_is_valid():
     ("--out_dir=", "out_dir"), ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--vocab_size=99", "vocabulary"), ("--data_order=random", "data_order must be one of"),
     ("--grad_clip=-1", "grad_clip must not be negative"), ("--rope_theta=0", "must be positive"),
-    ("--seed=-1", "seed must not be"), ("--learning_rate=float('nan')", "of type float"),
     ("--switch_iter=99", "below max_iters=6"), ("--data_dir=a\0b", "null character"),
-    ("--beta1=1.5", "beta1"), ("--val_split=nosuch", "no split 'nosuch'")])
+    ("--val_split=nosuch", "no split 'nosuch'")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     with pytest.raises(UserError, match=message):
         run(tmp_path, argument)
@@ -335,15 +301,10 @@ def test_config_files_compose_and_compute(tmp_path):
     (tmp_path / "b.py").write_text("n_layer = 4\nmin_lr = 1\n")
     cfg = configure(TrainConfig, [f"{tmp_path}/a.py", f"{tmp_path}/b.py", "--n_embd=96",
                                   "--compile=False", "--out_dir=x=y", "--wandb_log"])
-    wanted = TrainConfig(n_layer=4, learning_rate=0.25, min_lr=1.0, n_embd=96, compile=False,
-                         out_dir="x=y", wandb_log=True)
-    assert cfg == wanted
-
-
-def test_one_value_is_a_tuple_of_one():
+    assert cfg == TrainConfig(n_layer=4, learning_rate=0.25, min_lr=1.0, n_embd=96,
+                              compile=False, out_dir="x=y", wandb_log=True)
     cfg = configure(eval_niah.NiahConfig, ["x", "--depths=50", "--context_sizes=[64, 100]"])
-    assert cfg.depths == (50,)
-    assert cfg.context_sizes == (64, 100)
+    assert (cfg.depths, cfg.context_sizes) == ((50,), (64, 100))
 
 
 @pytest.mark.parametrize("cls", [

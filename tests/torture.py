@@ -23,12 +23,15 @@ import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"  # a killed process cleans nothing up
 # A run is forked from a server that has imported everything: a tenth of a second, not three.
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["train", "sft", "prepare", "eval_posloss", "eval_niah"])
+context.set_forkserver_preload(["__main__"])
+if __name__ == "__mp_main__":
+    for name in ("sft", "prepare", "eval_posloss", "eval_niah"):
+        importlib.import_module(name)
+    importlib.import_module("lib.text").gpt2_encoding()
 
 UPDATES = 40
 MODEL = "--block_size=32 --n_layer=2 --n_head=2 --n_embd=32 --n_inner=48"
@@ -76,7 +79,6 @@ def require(condition, what):
 
 def main_of(program, arguments, output, die_at, max_bytes):
     """In the new process: the program, with what it prints in the file `output`, and a fault."""
-    os.chdir(ROOT)
     for fd in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT), fd)
     import eval_posloss
@@ -103,40 +105,33 @@ def main_of(program, arguments, output, die_at, max_bytes):
 
 
 def command(name, scene, out):
-    return {**SETUP, **RUNS, **CHECK}[name].replace("SCENE", str(scene)).replace("OUT", str(out)).split()
+    line = {**SETUP, **RUNS, **CHECK}[name]
+    return line.replace("SCENE", str(scene)).replace("OUT", str(out)).split()
 
 
-def start(name, scene, out, die_at=None, max_bytes=0):
+def run(name, scene, out, after=None, number=signal.SIGKILL, die_at=None, max_bytes=0):
+    """
+    A command to its end, or until signal `number` reaches it `after` so many seconds.
+
+    -> (exit status, -9 for SIGKILL; what was printed)
+    """
     if not out.exists():
         out.mkdir()
         if name in EVALUATIONS:
             shutil.copy(scene / "base/ckpt.pt", out)
-    Path(f"{out}.txt").write_text("")
+    printed = Path(f"{out}.txt")
+    printed.write_text("")
     program, *arguments = command(name, scene, out)
-    settings = (program, arguments, f"{out}.txt", die_at, max_bytes)
+    settings = (program, arguments, printed, die_at, max_bytes)
     process = context.Process(target=main_of, args=settings)
     process.start()
-    return process
-
-
-def finish(process, out):
-    """-> (exit status, -9 for SIGKILL; what was printed)"""
+    if after is not None:
+        process.join(after)
+        if process.is_alive():
+            os.kill(process.pid, number)
     process.join(120)
     require(process.exitcode is not None, "hung")
-    return process.exitcode, Path(f"{out}.txt").read_text(errors="replace")
-
-
-def run(name, scene, out, **fault):
-    return finish(start(name, scene, out, **fault), out)
-
-
-def kill_sometime(name, scene, out, seconds, rng, number=signal.SIGKILL):
-    """Start a run and send it a signal at a random moment; -> (status, printed)."""
-    process = start(name, scene, out)
-    time.sleep(rng.uniform(0, seconds))
-    if process.is_alive():
-        os.kill(process.pid, number)
-    return finish(process, out)
+    return process.exitcode, printed.read_text(errors="replace")
 
 
 def refused(status, printed, word):
@@ -194,19 +189,17 @@ def spoil(rng, path):
 # trials: (rng, scene, a new folder, {name: seconds of an undisturbed run}) -> faults that happened
 
 
-def kill(rng, scene, out, seconds, number=signal.SIGKILL):
+def kill(rng, scene, out, seconds):
     name, hits = rng.choice(list(RUNS)), 0
+    number = signal.SIGKILL if rng.random() < 0.7 else signal.SIGTERM
     for _ in range(rng.randint(1, 4)):
-        status, printed = kill_sometime(name, scene, out, seconds[name], rng, number)
+        after = rng.uniform(0, seconds[name])
+        status, printed = run(name, scene, out, after=after, number=number)
         hit = {-number, 128 + number} if number == signal.SIGTERM else {-number}
         require(status in {0, *hit}, f"status {status}\n{printed[-2000:]}")
         hits += status != 0
     ends_right(name, scene, out)
     return hits
-
-
-def term(rng, scene, out, seconds):
-    return kill(rng, scene, out, seconds, signal.SIGTERM)
 
 
 def kill_inside_a_write(rng, scene, out, seconds):
@@ -234,7 +227,7 @@ def spoilt_checkpoint(rng, scene, out, seconds):
     kept = out / "ckpt_prev.pt"
     while name in TRAINING and not (kept.exists() and not kept.samefile(out / "ckpt.pt")):
         shutil.rmtree(out, ignore_errors=True)
-        kill_sometime(name, scene, out, seconds[name], rng)
+        run(name, scene, out, after=rng.uniform(0, seconds[name]))
     if name in EVALUATIONS:
         out.mkdir()
         kept = scene / "base/ckpt.pt"
@@ -263,7 +256,7 @@ def lost_rank(rng, scene, out, seconds):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
                 "--max-restarts=3"]
     program, *arguments = command("train", scene, out)
-    process = subprocess.Popen([*torchrun, f"{program}.py", *arguments], cwd=ROOT, text=True,
+    process = subprocess.Popen([*torchrun, f"{program}.py", *arguments], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True)
     hung = threading.Timer(240, os.killpg, (process.pid, signal.SIGKILL))
@@ -280,15 +273,15 @@ def lost_rank(rng, scene, out, seconds):
     status = process.wait()
     hung.cancel()
     require(status == 0, f"torchrun: status {status}\n" + "".join(printed)[-2000:])
-    logs = zip(outcome(out)["log.jsonl"], outcome(scene / "whole-train")["log.jsonl"], strict=True)
-    for mine, whole in logs:
-        near = all(abs(mine.get(k, 0) - whole.get(k, 0)) < 1e-5 for k in ("iter", "loss", "val_loss"))
-        require(near, f"{mine}, not {whole}")
+    theirs = outcome(scene / "whole-train")["log.jsonl"]
+    for mine, whole in zip(outcome(out)["log.jsonl"], theirs, strict=True):
+        for key in ("iter", "loss", "val_loss"):
+            require(abs(mine.get(key, 0) - whole.get(key, 0)) < 1e-5, f"{mine}, not {whole}")
     return hits
 
 
-TRIALS = {kill: 12, term: 5, kill_inside_a_write: 8, full_disk: 5, spoilt_checkpoint: 6,
-          spoilt_bin: 4, lost_rank: 1}  # and how often
+TRIALS = {kill: 14, kill_inside_a_write: 8, full_disk: 5, spoilt_checkpoint: 6, spoilt_bin: 3,
+          lost_rank: 1}  # and how often
 
 # -----------------------------------------------------------------------------
 
@@ -329,7 +322,8 @@ def lane(number, scene, seed, end, seconds, table):
             problem = str(e)
         except Exception:
             problem = traceback.format_exc()
-        table[trial.__name__] += collections.Counter(trials=1, faults=faults, lost=int(problem is not None))
+        lost = int(problem is not None)
+        table[trial.__name__] += collections.Counter(trials=1, faults=faults, lost=lost)
         if problem:
             print(f"LOST {out}: {problem}", flush=True)
         else:
@@ -340,7 +334,13 @@ def main(minutes, seed):
     folder = Path(tempfile.mkdtemp(prefix="torture"))
     print(f"{minutes:g} minutes, seed {seed}, in {folder}", flush=True)
     scene = folder / "scene"
-    scene.mkdir()
+    # a copy, so that the code may be edited meanwhile
+    for name in ("lib", "config"):
+        shutil.copytree(ROOT / name, scene / "code" / name)
+    for path in ROOT.glob("*.py"):
+        shutil.copy(path, scene / "code")
+    os.chdir(scene / "code")  # the server of forks imports from here
+    sys.path.insert(0, os.getcwd())
     seconds, end = make_scene(scene), time.time() + 60 * minutes
     table = {trial.__name__: collections.Counter() for trial in TRIALS}
     lanes = [threading.Thread(target=lane, args=(i, scene, seed, end, seconds, table))
