@@ -116,8 +116,7 @@ def main():
         raise UserError(f"{cfg.data_dir}: {cfg.val_split} and {cfg.train_split} have different "
                         "vocabularies; prepare both with --compact_vocab")
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
-        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}; leave out "
-                        "vocab_size")
+        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}: leave it out")
 
     model, about, resumed = start_model(cfg, device, corpus.about(), corpus)
     block_size = model.config.block_size
@@ -155,9 +154,13 @@ def start_model(cfg, device, data, corpus=None):
         print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
         model = checkpoint.restore(resumed, device, where=cfg.out_dir)
     elif init:
-        asked = {k: getattr(cfg, k) for k in init["model_config"] if k != "vocab_size"}
-        asked = {k: v for k, v in asked.items() if v != getattr(GPTConfig, k)}
-        model = checkpoint.restore(init, device, where=cfg.init_from, **asked)
+        theirs = init["model_config"]
+        asked = {k: getattr(cfg, k) for k in theirs if getattr(cfg, k) != getattr(GPTConfig, k)}
+        changes = {k: asked.pop(k, None) for k in ("attention_type", "rope_theta")}
+        differs = [f"{k}={theirs[k]}" for k in asked if asked[k] != theirs[k]]
+        if differs:
+            raise UserError(f"{cfg.init_from} has {', '.join(differs)}; leave that out")
+        model = checkpoint.restore(init, device, where=cfg.init_from, **changes)
     else:
         # on the CPU: the same weights on every device, and for every attention type
         torch.manual_seed(cfg.seed)
@@ -171,24 +174,20 @@ def start_model(cfg, device, data, corpus=None):
 
 def variant(cfg, init):
     """The run's name in figures: its attention type, and what it was swapped from, and how."""
-    if cfg.variant:
-        return cfg.variant
-    name = cfg.attention_type
-    if init:
-        name = init["variant"]
-        if cfg.attention_type not in ("softmax", init["model_config"]["attention_type"]):
-            name += f">{cfg.attention_type}"  # softmax>ssmax is the paper's (e)
+    name = init["variant"] if init else cfg.attention_type
+    if init and cfg.attention_type not in ("softmax", init["model_config"]["attention_type"]):
+        name += f">{cfg.attention_type}"  # softmax>ssmax is the paper's (e)
     if cfg.switch_iter:
         name += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
-    return name
+    return cfg.variant or name
 
 
 def find_resumable(cfg, data):
     """The checkpoint in out_dir if it is of this very run, or None. Another run is a UserError."""
     path = Path(cfg.out_dir) / "ckpt.pt"
     if cfg.resume == "overwrite" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-        raise UserError("--resume=overwrite would start anew at each restart by torchrun; "
-                        "move the old run away, or leave out --max-restarts")
+        raise UserError("--resume=overwrite would start anew at each restart by torchrun; move the "
+                        "old run away, or leave out --max-restarts")
     if cfg.resume == "overwrite" or not path.exists():
         return None
     state = checkpoint.load(path)
@@ -271,9 +270,10 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         norm = torch.nn.utils.get_total_norm(grads)
         loss, norm, stops = torch.stack((loss, norm, stops)).tolist()
         if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
+            good = f"{ckpt_path} (iter {saved:,}) is good" if saved else "nothing is saved yet"
             raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
-                            f"the update; the last good checkpoint is {ckpt_path} (iter {saved}). "
-                            "Try a lower learning_rate or a longer warm-up", status=1)
+                            f"the update; {good}. Try a lower learning_rate or a longer warm-up",
+                            status=1)
 
         lr = learning_rate(cfg, step)
         for group in optimizer.param_groups:
@@ -424,8 +424,11 @@ class Log:
                   "data": about["data"], "params": model.num_params(), "torch": torch.__version__}
         lines = [json.dumps(header) + "\n"]
         if start and path.exists():
-            lines = [line for line in path.read_text().splitlines(keepends=True)
-                     if line.endswith("\n") and json.loads(line).get("iter", 0) <= start]
+            try:
+                lines = [line for line in path.read_text().splitlines(keepends=True)
+                         if line.endswith("\n") and json.loads(line).get("iter", 0) <= start]
+            except (ValueError, AttributeError) as e:
+                raise UserError(f"{path} is damaged ({runtime.describe(e)}); move it away") from e
         with runtime.atomic_write(path, "w") as f:
             f.writelines(lines)
         self.file = open(path, "a")

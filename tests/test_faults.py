@@ -149,7 +149,7 @@ def test_a_lost_rank_ends_the_others(corpus, tmp_path, restarts):
             break
     printed, _ = process.communicate(timeout=150)
     assert (process.returncode == 0) == bool(restarts), printed
-    assert ("continuing" if restarts else "cannot reach the others") in printed
+    assert ("continuing" if restarts else "error: rank 0 cannot reach the others") in printed
     state = checkpoint.load(tmp_path / "o")
     if not restarts:
         assert state["iter"] >= 40

@@ -180,12 +180,12 @@ def test_benchmarks_take_turns_and_the_rest_of_the_file_stays(tmp_path, monkeypa
             candidate(turns, "cpu", **settings)
             assert next(turns, None) is None, "a candidate did not take all of its turns"
     path = tmp_path / "bench-cpu.json"
-    path.write_text('{"train": 1, "machine": {"train": 2}}')
+    path.write_text('{"train": 1}')
     monkeypatch.setattr(sys, "argv", ["bench.py", "prepare", f"{tmp_path}/text.jsonl",
                                       "--rounds=3", f"--out_dir={tmp_path}", "--device=cpu"])
     bench.main()
     found = json.loads(path.read_text())
-    assert found["train"] == 1 and set(found["machine"]) == {"train", "prepare"}
+    assert found["train"] == 1, "what is not measured again stays"
     theirs, ours = found["prepare"]["candidates"].values()
     assert len(theirs["seconds"]) == len(ours["seconds"]) == 3
     ratios = sorted(a / b for a, b in zip(theirs["seconds"], ours["seconds"], strict=True))

@@ -208,8 +208,9 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
         assert torch.equal(p, model.state_dict()[name]), name
     with pytest.raises(UserError, match="unexpected keyword argument 'theta'"):
         checkpoint.load_model(path, theta=77.0)
-    with pytest.raises(UserError, match="a: .*blocks.2"):
-        run(tmp_path / "x", f"--init_from={tmp_path}/a", "--n_layer=3")
+    for change in ("--n_layer=3", "--n_head=4"):  # the second would fit the weights
+        with pytest.raises(UserError, match=r"a has n_\w+=2; leave that out"):
+            run(tmp_path / "x", f"--init_from={tmp_path}/a", change)
 
 
 def test_a_damaged_checkpoint_is_refused_or_harmless(run, tmp_path):

@@ -27,8 +27,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"  # a killed process cleans nothing up
 # A run is forked from a server that has imported everything: a tenth of a second, not three.
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["__main__"])
-if __name__ == "__mp_main__":
+context.set_forkserver_preload(["torture"])
+os.environ["PYTHONPATH"] = str(ROOT / "tests")
+if __name__ != "__main__":
     for name in ("sft", "prepare", "eval_posloss", "eval_niah"):
         importlib.import_module(name)
     importlib.import_module("lib.text").gpt2_encoding()
