@@ -16,6 +16,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import platform
 import re
 import statistics
 import tempfile
@@ -187,7 +188,7 @@ def peak_mib():
 
 def work(pipe, candidate, device, settings):
     """In a candidate's process: each of its turns waits for the word and reports its seconds."""
-    base = peak_mib()  # the libraries' and the interpreter's
+    base = 0 if device.startswith("cuda") else peak_mib()  # the libraries' and the interpreter's
 
     def turns():
         while pipe.recv():
@@ -220,7 +221,8 @@ def compare(device, candidates, rounds):
             except (EOFError, ConnectionError) as e:
                 raise UserError(f"{name} does not run here; its message is above", status=1) from e
         times = [f"{name} {r['seconds'][-1]:.2f} s" for name, r in found.items()]
-        print(f"\rturn {turn + 1} of {WARM_UP + rounds} |", " | ".join(times), end="   ")
+        line = f"\rturn {turn + 1} of {WARM_UP + rounds} | " + " | ".join(times)
+        print(line, end="   ", flush=True)
     print()
     for name, (process, pipe) in processes.items():
         pipe.send(False)
@@ -314,13 +316,19 @@ def main():
     device = runtime.get_device(cfg.device)
     if device.type not in SIZES:
         raise UserError(f"no sizes are chosen for {device.type}; --device=cpu")
-    path = Path(cfg.out_dir) / f"bench-{device.type}.json"
+    name = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        name = re.search(r"model name\s*: (.*)|$", Path("/proc/cpuinfo").read_text())[1] or name
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    machine = {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
+    label = "cpu" if device.type == "cpu" else re.sub(r"\W+", "-", name.lower())
+    path = Path(cfg.out_dir) / f"bench-{label}.json"
     everything = WHATS if files else WHATS[:-1]
-    for name in everything if what == "all" else [what]:
-        result = bench(cfg, name, files, device)
-        result["torch"], result["threads"] = torch.__version__, torch.get_num_threads()
+    for part in everything if what == "all" else [what]:
+        result = {**bench(cfg, part, files, device), "machine": machine}
         results = json.loads(path.read_text()) if path.exists() else {}
-        runtime.write_json(path, {**results, name: result})
+        runtime.write_json(path, {**results, part: result})
     print(f"written: {path}")
 
 

@@ -207,8 +207,10 @@ def ask(cfg, path, what, lengths, jobs, device):
     hay, data = open_haystack(cfg, vocab)
     about = evaluate.about(cfg, path, device, model, state, data)
     out = evaluate.result_path(path, what, cfg.tag, ".jsonl")
-    header, *records = evaluate.earlier(
-        out, about, cfg.overwrite, finished=lambda found: len(found) > len(jobs)) or [about]
+    for size in lengths:  # before anything is written: does a prompt fit, is there enough hay?
+        make_sample(cfg, vocab, hay, size, 50, 0)
+    found, _ = evaluate.earlier(cfg, out, about, lambda records: len(records) > len(jobs))
+    header, *records = found or [about]
     done = {(r["size"], r["cell"], r["i"]) for r in records}
     left = [job for job in jobs if job[:3] not in done]
     if left and runtime.rank() == 0:  # whole lines only, to go on behind them

@@ -54,8 +54,8 @@ def measure(cfg, path, tokens, device):
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
     about = evaluate.about(cfg, path, device, model, state, tokens.about())
     out = evaluate.result_path(path, "posloss", cfg.tag)
-    begun = evaluate.earlier(out, about, cfg.overwrite, finished=lambda r: "mean" in r[0])
-    if begun and "mean" in begun[0]:
+    begun, finished = evaluate.earlier(cfg, out, about, lambda records: "mean" in records[0])
+    if finished:
         return begun[0]
     sums, done = np.zeros((2, cfg.seq_len)), 0
     if begun:

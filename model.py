@@ -295,7 +295,7 @@ class GPT(nn.Module):
                 normed = self.config.qk_norm
                 q = block.attn.q_norm.weight if normed else block.attn.qkv.weight
                 with torch.no_grad():
-                    q[:self.config.n_embd].mul_(s / fixed)
+                    q[:self.config.n_embd].mul_(s / fixed)  # the first rows of qkv make q
 
     def scales(self):
         """{name: parameter} of what the attention type learns: s and b by layer, p_n."""

@@ -11,10 +11,10 @@ fading (Fig. 1) and z_max (Fig. 3) need no results; p_n (Fig. 2), learning_curve
 A row is one result file. A curve is the rows that are equal in everything but the seed of training:
 nothing else is averaged. Curves of one variant are told apart by their --tag, or by what differs.
 """
+import dataclasses
 import json
 import math
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -52,14 +52,14 @@ plt.rcParams.update({
     "axes.grid": True, "grid.alpha": 0.25, "axes.spines.top": False, "axes.spines.right": False})
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class PlotConfig:
     files: tuple = ()  # the figure (or all, or table), then folders or files of results
     out: str = ""  # folder for the pictures; empty: the first folder of results
     format: str = "png"  # png, pdf or svg
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Row:
     """One result file."""
     path: Path
@@ -72,7 +72,7 @@ class Row:
     content: dict
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Curve:
     rows: list  # of the seeds
     style: dict  # of its line: color, linestyle, label
@@ -142,10 +142,12 @@ def make_row(path, kind, content):
     # No facts: what does not change a result, is said elsewhere (the theta of an evaluation by the
     # model's), or is a seed: that of training, and of a corpus, which may be made for each.
     training = FREE_TO_CHANGE | {"seed", "init_from", "variant", "files"}
-    evaluation = {"checkpoint", "data", "tag", "rope_theta", "attention_type"}
+    defaults = {f.name: f.default for f in dataclasses.fields(model.GPTConfig)}
+    evaluation = {"checkpoint", "data", "tag"} | defaults.keys()
+    shape = {**defaults, **content["model_config"]}  # a younger setting had its default then
     facts = {}
     for part, values, left_out in (
-            ("model", content["model_config"], set()), ("evaluation", settings, evaluation),
+            ("model", shape, set()), ("evaluation", settings, evaluation),
             ("training", config, training), ("base", base, training),
             ("text", text, {"seed"}), ("corpus", corpus, {"seed"})):
         for name in sorted(values.keys() - left_out):
@@ -322,12 +324,16 @@ def p_n(found):
 
 def paired(row, rows):
     """{iter: loss minus that of the (a) with the same batches and recipe}, {} if there is none."""
-    same = ("seed", "data_order", "batch_size", "block_size", "n_layer", "n_embd", "learning_rate",
-            "max_iters")
-    config, losses = row.content["config"], row.content["train"]
+    attention = {"attention_type", "s_init", "switch_iter", "switch_attention_type",
+                 "switch_warmup_iters"}
+
+    def recipe(row):
+        facts = {key: fact for key, fact in row.facts.items() if key[1] not in attention}
+        return row.seed, row.content["data"]["digest"], facts
+
+    losses = row.content["train"]
     for a in [other for other in rows if (other.kind, other.variant) == ("log", "softmax")]:
-        alike = all(a.content["config"].get(key) == config.get(key) for key in same)
-        if alike and a.content["data"]["digest"] == row.content["data"]["digest"]:
+        if recipe(a) == recipe(row):
             return {i: losses[i] - loss for i, loss in a.content["train"].items() if i in losses}
     return {}
 
@@ -500,7 +506,7 @@ def plus_minus(values, error=None):
     if len(values) > 1:
         error = float(np.std(values, ddof=1)) / len(values) ** 0.5
     if not error:
-        return f"{mean:.6g}" + " ± 0" * (error == 0)
+        return f"{mean:,.4f}".rstrip("0").rstrip(".") + " ± 0" * (error == 0)
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
@@ -543,14 +549,17 @@ def table(rows):
         measured = [[numbers(row, rows, key) for row in curve.rows] for curve in found]
         columns = {column for seeds in measured for seed in seeds for column in seed}
         columns = sorted(columns, key=lambda column: (len(column), column))  # sizes as numbers
-        print(f"\n{title}\n" + "".join(f"{column:>17}" for column in columns) if found else "")
-        for curve, seeds in zip(found, measured, strict=True):
+        labels = [curve.style["label"].replace("$", "") for curve in found]
+        wide = max(map(len, labels), default=0)
+        if found:
+            print(f"\n{title}\n{'':{wide}}" + "".join(f"{column:>17}" for column in columns))
+        for label, curve, seeds in zip(labels, found, measured, strict=True):
+            print(f"{label:{wide}}", end="")
             for column in columns:
                 there = [seed[column] for seed in seeds if column in seed]
                 text = plus_minus([value for value, _ in there], there[0][1]) if there else "-"
                 print(f"{text:>17}", end="")
-            folders = dict.fromkeys(str(row.path.parent) for row in curve.rows)
-            print(f"  {curve.style['label'].replace('$', '')}:", *folders)
+            print("  ", *dict.fromkeys(str(row.path.parent) for row in curve.rows))
 
 
 # -----------------------------------------------------------------------------

@@ -126,11 +126,11 @@ def main():
         m = cfg.micro_batch_size
         return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], n * block_size
 
-    tokens = cfg.batch_size * block_size
+    an_update = cfg.batch_size * block_size
     print0(f"{about['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
-           f"tokens | {tokens:,} tokens an update | {runtime.world_size()} rank(s) on "
+           f"tokens | {an_update:,} tokens an update | {runtime.world_size()} rank(s) on "
            f"{device.type}, {runtime.get_dtype(device, cfg.dtype)}".replace("torch.", ""))
-    if device.type == "cpu" and model.flops_per_token(block_size) * tokens > 1e15:
+    if device.type == "cpu" and model.flops_per_token(block_size) * an_update > 1e15:
         print0("an update of this size takes hours on a CPU; try config/laptop.py, config/quick.py")
     fit(cfg, model, about, resumed,
         train_batch=lambda step: micro_batches(corpus, step, cfg.batch_size),
@@ -217,7 +217,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     list of (x, y), int64 arrays (rows, T), -1 in y = not trained; and what the loss summed over
     the *global* batch is divided by. val_batch() -> the same for validation.
     """
-    check(cfg)
+    check_run(cfg)
     device = next(model.parameters()).device
     ckpt_path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
@@ -228,7 +228,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     stop = runtime.install_stop_flag()
     peak = runtime.peak_flops(device)
     # a GPU is fastest with all logits at once, compiled; what is not compiled needs a bound
-    bounded = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size, True)
+    V = model.config.vocab_size
+    bounded = cfg.loss_chunk or runtime.logits_at_once(device, V, training=True)
     chunk = cfg.loss_chunk if device.type == "cuda" else bounded
 
     def validate(done):
@@ -248,7 +249,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
 
     if cfg.eval_interval and start == 0:
         validate(0)
-    saved, loss_fn, seconds = start if resumed else None, None, None
+    saved = start if resumed else None  # the update of the last checkpoint
+    loss_fn, seconds = None, 0.0  # model.loss, compiled; what an update takes of late
     for step in range(start, cfg.max_iters):
         if step == cfg.switch_iter > 0:  # (f): the moments of what was there stay, s is new
             model.swap_attention(cfg.switch_attention_type)
@@ -257,10 +259,13 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
 
         began = time.perf_counter()
+        lr = learning_rate(cfg, step)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
         batch = train_batch(step)
         if loss_fn is None:
             loss_fn = compiled(cfg, model, batch, device, chunk)
-        loss = batch_loss(cfg, loss_fn, batch, device, chunk)
+        loss = batch_loss(cfg, loss_fn, batch, device, chunk)  # and its gradients
 
         # No DDP: one all-reduce an update is 0.6 % of it, one code path serves one process and
         # many, and the compiled graph has no breaks. Every rank ends with the same sums.
@@ -275,9 +280,6 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
                             f"the update; {good}. Try a lower learning_rate or a longer warm-up",
                             status=1)
 
-        lr = learning_rate(cfg, step)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
         if cfg.grad_clip:
             torch.nn.utils.clip_grads_with_norm_(
                 model.parameters(), cfg.grad_clip, torch.tensor(norm, device=device))
@@ -302,7 +304,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         if stops or last or done % cfg.save_interval == 0:
             save(done)
             saved = done
-        if stops:  # perhaps another rank was told
+        if stops:  # where another rank was told: as after SIGTERM, 15
             raise UserError(f"stopped after iter {done:,}, saved in {ckpt_path}; the same command "
                             "with --resume=auto continues", status=128 + (stop or [15])[0])
     if saved is None:  # a swap without training: (e)
@@ -328,7 +330,7 @@ def batch_loss(cfg, loss_fn, batch, device, chunk):
 # what the loop uses
 
 
-def check(cfg):
+def check_run(cfg):
     """What shows only now: fewer sequences than ranks, a warm-up that never ends."""
     if cfg.batch_size < runtime.world_size():
         raise UserError(f"batch_size {cfg.batch_size} is the global batch and must have a sequence "

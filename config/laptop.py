@@ -1,4 +1,5 @@
-# Real text on a laptop: 13.6 M parameters, most of them in the two embeddings; half an hour on two cores.
+# Real text on a laptop: 13.6 M parameters, most of them in the two embeddings; half an hour on
+# two cores.
 data_dir = "data/books"
 out_dir = "out/laptop"
 block_size = 256

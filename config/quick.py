@@ -1,4 +1,5 @@
-# A small model on the embedded corpus (prepare.py --embedded --compact_vocab --name=almanac): two minutes on one CPU core.
+# A small model on the embedded corpus (prepare.py --embedded --compact_vocab --name=almanac): two
+# minutes on one CPU core.
 data_dir = "data/almanac"
 data_order = "sequence"  # the corpus is a curriculum: copying first, then the almanac
 out_dir = "out/quick"

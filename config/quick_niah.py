@@ -1,4 +1,5 @@
-# The needle of the quick run: the corpus' own sentence (the city right before the colon: a model this small finds *the* needle only so).
+# The needle of the quick run: the corpus' own sentence (the city right before the colon: a model
+# this small finds *the* needle only so).
 data_dir = "data/almanac"
 split = "haystack"
 needle = "The special magic number of {city} : {number} ."

@@ -26,8 +26,9 @@ KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter
 @dataclass(frozen=True)
 class LoadConfig:
     """Settings of every program that loads checkpoints. Those of GPTConfig override the model's."""
-    # model
+    # arguments
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
+    # model
     rope_theta: float = 500_000.0  # base of RoPE, in the paper 50 x that of training; 0: unchanged
     attention_type: str = ""  # swap the attention of a softmax checkpoint: (e)
     swap_scale: float = 1.0  # mean factor on q after the swap; with head_scale one temperature

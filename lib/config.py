@@ -32,7 +32,11 @@ def configure(cls, argv=None):
     values, files = {}, []
     for arg in argv:
         if arg.startswith("--"):
-            key, _, text = arg[2:].partition("=")
+            key, equals, text = arg[2:].partition("=")
+            if not equals and key in fields(cls):
+                if type(fields(cls)[key].default) is not bool:
+                    raise UserError(f"{arg} needs a value: write {arg}=value")
+                text = "True"  # --wandb_log alone
             values[key] = checked(cls, key, text, arg, is_text=True)
         elif arg.endswith(".py"):
             for key, value in read_config_file(arg).items():
@@ -78,10 +82,6 @@ def checked(cls, key, value, where, is_text=False):
         helper = "" if is_text else " (a helper's name begins with _)"
         raise UserError(f"{where}: unknown setting {key!r}; {hint}{helper}")
     want = type(fields(cls)[key].default)
-    if is_text and value == "" and want is not str:
-        if want is bool:
-            return True  # --wandb_log alone
-        raise UserError(f"{where} needs a value: write --{key}=value")
     if is_text and want is not str:
         try:
             value = ast.literal_eval(value)

@@ -120,6 +120,8 @@ def permutation(seed, name, epoch, n):
 def read_parts(folder, split):
     """The JSON of every part of `split`, in order, all complete and of one source; or UserError."""
     every = {path: read_manifest(path) for path in sorted(folder.glob("*.json"))}
+    if not every:
+        raise UserError(f"no corpus in {folder}; make it with prepare.py, or choose --data_dir")
     found = {path: m for path, m in every.items() if split in m["splits"]}
     if not found:
         there = ", ".join(sorted(set().union(*(m["splits"] for m in every.values()))))

@@ -2,6 +2,7 @@
 What every evaluation of checkpoints shares: its settings, what a result says of itself, and the
 work that is left of it: resume, ranks, out of memory, progress.
 """
+import ast
 import dataclasses
 import datetime
 import json
@@ -59,14 +60,18 @@ def about(cfg, path, device, model, state, data):
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
     settings["dtype"] = str(runtime.get_dtype(device, cfg.dtype))
     settings["data"], settings["checkpoint"] = data, checkpoint.fingerprint(path)
-    swapped = model.config.attention_type != state["model_config"]["attention_type"]
+    variant, theirs = state["variant"], state["model_config"]
+    if model.config.attention_type != theirs["attention_type"]:
+        variant += f">{model.config.attention_type}"
+    changes = [f"{k} {theirs[k]} -> {v}" for k, v in vars(model.config).items() if theirs[k] != v]
+    print0(f"{path}: {variant}{' [' * bool(cfg.tag)}{cfg.tag}{']' * bool(cfg.tag)}, "
+           f"{', '.join(changes) or 'as trained'}")
+    source = ast.dump(ast.parse(Path(model_py.__file__).read_text()))  # without its comments
     return {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
-        "tag": cfg.tag,
-        "variant": state["variant"] + (f">{model.config.attention_type}" if swapped else ""),
-        "model_config": dataclasses.asdict(model.config),
+        "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),
         "config": state["config"], "base": state["base"], "train_data": state["data"],
-        "model_py": f"{zlib.crc32(Path(model_py.__file__).read_bytes()):08x}",
+        "model_py": f"{zlib.crc32(source.encode()):08x}",
     }
 
 
@@ -75,21 +80,25 @@ def result_path(path, what, tag, suffix=".json"):
     return checkpoint.find(path).parent / f"{what}{'-' if tag else ''}{tag}{suffix}"
 
 
-def earlier(path, about, overwrite, finished):
+def earlier(cfg, path, about, finished):
     """
-    What this very evaluation left at `path` (.json: [dict]; .jsonl: its whole lines), or [].
+    (records, done): what this very evaluation left at `path`, a .json (one record) or the whole
+    lines of a .jsonl, or []; and finished(records), whether nothing is left to do.
 
-    finished(records): whether nothing is left to do. A finished result is only repeated, which is
-    said, loudly where model.py is another one now. UserError for a file of another evaluation.
+    A finished result is only repeated, which is said, loudly where model.py is another one now.
+    UserError for a file of another evaluation, or a part of one that another model.py began.
     """
-    if overwrite or not path.exists():
-        return []
+    if cfg.overwrite or not path.exists():
+        return [], False
+    # a setting younger than the file had its default then
+    defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))
     try:
         lines = path.read_text().splitlines(keepends=True)
         if path.suffix == ".jsonl":  # a kill may have torn the last line
             lines = [line for line in lines if line.endswith("\n")]
         records = [json.loads(line) for line in lines] or [about]
         theirs, stale = records[0]["settings"], records[0]["model_py"] != about["model_py"]
+        theirs = {**defaults, **theirs}
         differs = [k for k, v in about["settings"].items() if theirs.get(k) != v]
         done = finished(records)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
@@ -105,7 +114,7 @@ def earlier(path, about, overwrite, finished):
         print0(f"repeated, not measured: {path} of {when:%Y-%m-%d %H:%M}; --overwrite measures it")
     if stale:
         print0("*** model.py has changed since then: these are numbers of the old one ***")
-    return records
+    return records, done
 
 
 def work(cfg, device, name, jobs, measure, keep):
@@ -113,7 +122,7 @@ def work(cfg, device, name, jobs, measure, keep):
     Measure `jobs`: tuples that begin with their length in tokens, equal lengths side by side.
 
     measure(jobs of one length) -> list of results, on this rank; keep(jobs, results) takes those
-    of all ranks after each turn. Where memory runs out, on any rank, all take half as many.
+    of all ranks, one rank after the other. Where memory runs out, on any, all take half as many.
     """
     from tqdm import tqdm
     at_once = 2**17 if device.type == "cuda" else 2**13  # tokens
@@ -126,17 +135,17 @@ def work(cfg, device, name, jobs, measure, keep):
             turn = [job for job in jobs[:n * ranks] if job[0] == length]
             mine, error = turn[runtime.rank()::ranks], None
             try:
-                results = [measure(mine)] if mine else [[]]
+                results = measure(mine) if mine else []
             except Exception as e:
                 if not runtime.out_of_memory(e):
                     raise
-                results, error = [None], e
-            results = runtime.all_gather(results)
-            if None in results:
+                results, error = None, e
+            of_ranks = runtime.all_gather([results])
+            if None in of_ranks:
                 if n == 1:
                     raise error or UserError("memory ran out on another rank")
                 halved += 1
                 continue
-            keep(turn, sum(results, []))
+            keep(turn, sum(of_ranks, []))
             jobs = jobs[len(turn):]
             bar.update(len(turn))

@@ -28,6 +28,8 @@ def launch(main):
         end(str(e), e.status)
     except KeyboardInterrupt:
         end("interrupted", 130)
+    except BrokenPipeError:  # `| head` has read enough; nothing is left to flush
+        os._exit(141)
     except Exception as e:
         if out_of_memory(e):
             end(f"out of memory ({describe(e)}); halve --micro_batch_size, which does not change "

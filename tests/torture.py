@@ -226,9 +226,12 @@ def full_disk(rng, scene, out, seconds):
 def spoilt_checkpoint(rng, scene, out, seconds):
     name = rng.choice([*TRAINING, *EVALUATIONS])
     kept = out / "ckpt_prev.pt"
+    tries = 0
     while name in TRAINING and not (kept.exists() and not kept.samefile(out / "ckpt.pt")):
         shutil.rmtree(out, ignore_errors=True)
         run(name, scene, out, after=rng.uniform(0, seconds[name]))
+        tries += 1
+        require(tries < 50, "the checkpoint before is not kept")
     if name in EVALUATIONS:
         out.mkdir()
         kept = scene / "base/ckpt.pt"
