@@ -81,6 +81,7 @@ def new_batch(rows, length):
 def plain_training(turns, device, model, batch, compile):
     device = torch.device(device)
     gpu, model = device.type == "cuda", new_model(device, model)
+    # nanoGPT fuses it on a GPU only
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95),
                                   weight_decay=0.1, fused=gpu)
     forward = torch.compile(model) if compile else model
@@ -88,6 +89,7 @@ def plain_training(turns, device, model, batch, compile):
     x, y = (z.to(device) for z in new_batch(micro, model.config.block_size))
     for _ in turns:
         for _ in range(batch // micro):
+            # nanoGPT has no autocast on a CPU
             with runtime.autocast(device, "auto" if gpu else "float32"):
                 loss = forward(x, y)[1]
             loss.backward()
@@ -204,7 +206,7 @@ def work(pipe, candidate, device, settings):
 
 def compare(device, candidates, rounds):
     """Let {name: (function, settings)} take turns -> {name: {"seconds": [a turn], "peak_mib"}}."""
-    spawn = multiprocessing.get_context("spawn")
+    spawn = multiprocessing.get_context("spawn")  # a forked one would share threads and caches
     processes, found = {}, {name: {"seconds": []} for name in candidates}
     for name, (candidate, settings) in candidates.items():
         pipe, theirs = spawn.Pipe()
@@ -225,7 +227,7 @@ def compare(device, candidates, rounds):
         print(line, end="   ", flush=True)
     print()
     for name, (process, pipe) in processes.items():
-        pipe.send(False)
+        pipe.send(False)  # the end of its turns; then it says how much memory it took
         found[name]["seconds"] = [round(s, 4) for s in found[name]["seconds"][WARM_UP:]]
         found[name]["peak_mib"] = round(pipe.recv())
         process.join()
@@ -278,7 +280,7 @@ def share_of_products(seconds, ours, sizes):
     model = new_model("cpu", sizes["model"])
     T = model.config.block_size
     flops = model.flops_per_token(T) * sizes["batch"] * T
-    done = PRODUCTS * 2 * sizes["product"]**3
+    done = PRODUCTS * 2 * sizes["product"]**3  # a product of n x n matrices is 2 n^3 FLOP
     share = [r * flops / done for r in ratio(seconds, ours)]
     print("train.py computes at {1:.0%} ({0:.0%} to {2:.0%})".format(*share), "of the rate of plain"
           f" products here, {done / statistics.median(seconds) / 1e12:.3g} TFLOP/s")
@@ -291,7 +293,7 @@ def bench(cfg, what, files, device):
     tokens, rounds, candidates = plan(what, sizes, files, threads)
     if device.type == "cuda":
         candidates.pop("plain recipe", None)  # nobody trains so there
-    ours = list(candidates)[-1]
+    ours = list(candidates)[-1]  # the others are measured against it
     found = compare(device, candidates, cfg.rounds or rounds)
     result = {"tokens": tokens, "settings": candidates[ours][1], "candidates": found}
     if what == "train":
@@ -327,6 +329,7 @@ def main():
     everything = WHATS if files else WHATS[:-1]
     for part in everything if what == "all" else [what]:
         result = {**bench(cfg, part, files, device), "machine": machine}
+        # each part at once, so that a long run that is killed keeps what it has
         results = json.loads(path.read_text()) if path.exists() else {}
         runtime.write_json(path, {**results, part: result})
     print(f"written: {path}")

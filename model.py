@@ -40,6 +40,7 @@ def p_n(n, model):
     return model.p_n[n - 1]
 
 
+# The factor is in fp32 and per head: 144 numbers for the paper's model, learned like any other.
 LEARNED = "learned"  # one fp32 number a layer and head; s starts at config.s_init, b at 0
 
 ATTENTION = {
@@ -137,7 +138,7 @@ class Attention(nn.Module):
     def forward(self, x, position, cache=None):
         B, T, C = x.shape
         q, k, v = self.queries_keys_values(x, position)
-        if cache is not None:
+        if cache is not None:  # keys are stored turned: their position does not change
             k, v = cache.append(self.layer, k, v)
         S = k.size(2)
         if S == T:  # every fused kernel knows this case
@@ -155,7 +156,7 @@ class MLP(nn.Module):
         self.down = nn.Linear(config.n_inner, config.n_embd, bias=False)
 
     def forward(self, x):
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        gate, up = self.gate_up(x).chunk(2, dim=-1)  # one product for both is faster than two
         return self.down(F.silu(gate) * up)
 
 
@@ -185,6 +186,7 @@ class KVCache:
         if end > self.max_len:
             raise ValueError(f"the KV cache holds {self.max_len} tokens, {end} asked for")
         if layer not in self.layers:
+            # at once for all tokens: growing by cat would copy everything for each new one
             self.layers[layer] = k.new_empty(2, B, H, self.max_len, D)
         keys, values = self.layers[layer]
         keys[:, :, self.length:end] = k
@@ -204,6 +206,7 @@ class GPT(nn.Module):
         self.add_p_n()
         for name, p in self.named_parameters():
             if p.dim() >= 2:
+                # 2 n_layer of them add up in the residual stream (GPT-2)
                 residual = name.endswith(("proj.weight", "down.weight"))
                 shrink = math.sqrt(2 * config.n_layer) if residual else 1
                 nn.init.normal_(p, std=config.init_std / shrink)
@@ -251,7 +254,7 @@ class GPT(nn.Module):
         KVCache `cache` come before idx, and it takes up idx.
         """
         x = self.hidden(idx, cache)
-        if targets is None:
+        if targets is None:  # all logits of a prompt of 20,000 tokens would be 4 GB
             return self.lm_head(x[:, [-1]]), None
         logits = self.lm_head(x)
         flat = logits.float().flatten(0, 1)
@@ -284,6 +287,7 @@ class GPT(nn.Module):
         was = self.config.attention_type
         if was != "softmax":
             raise ValueError(f"only softmax weights can be swapped, these are {was}")
+        # the config is the model's alone, so that a checkpoint says what these weights are now
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
@@ -308,6 +312,7 @@ class GPT(nn.Module):
         The attention weights of the last position of idx (B, T) -> (B, n_layer, n_head, T) in
         fp32, in memory linear in T. Needle scores (section 3.4) are sums over it.
         """
+        # the fused kernels keep no weights, so the last row is computed beside them
         x, position = self.embed(idx)
         weights = []
         for block in self.blocks:
@@ -334,7 +339,7 @@ class GPT(nn.Module):
             for piece in new.split(prefill_chunk or new.size(1), dim=1):
                 logits, _ = self(piece, cache=cache)
             logits = logits[:, -1].float()
-            logits[:, list(banned)] = -math.inf
+            logits[:, list(banned)] = -math.inf  # before top_k, which they would use up
             if temperature == 0:
                 new = logits.argmax(dim=-1, keepdim=True)
             else:

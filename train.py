@@ -87,9 +87,8 @@ class TrainConfig(GPTConfig):
                 raise ValueError(f"{key} must be one of {', '.join(choices)}")
         if self.switch_iter and self.attention_type != "softmax":
             raise ValueError("switch_iter needs attention_type=softmax to switch from")
-        if self.switch_iter and self.switch_iter >= self.max_iters:
-            raise ValueError(f"switch_iter={self.switch_iter} must be below "
-                             f"max_iters={self.max_iters}; set --switch_warmup_iters too")
+        if self.switch_iter >= self.max_iters > 0:
+            raise ValueError(f"switch_iter must be below max_iters={self.max_iters}; set both")
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
 
@@ -115,15 +114,17 @@ def main():
     if held_out and held_out.vocab != corpus.vocab:
         raise UserError(f"{cfg.data_dir}: {cfg.val_split} and {cfg.train_split} have different "
                         "vocabularies; prepare both with --compact_vocab")
+    # the corpus says what the vocabulary is; a number that agrees does no harm
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
-        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}: leave it out")
+        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not vocab_size")
 
     model, about, resumed = start_model(cfg, device, corpus.about(), corpus)
-    block_size = model.config.block_size
+    block_size = model.config.block_size  # init_from may bring another than cfg's
 
     def micro_batches(tokens, step, n):
         x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
         m = cfg.micro_batch_size
+        # the denominator is the global batch's, so that ranks and micro-batches only add up
         return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], n * block_size
 
     an_update = cfg.batch_size * block_size
@@ -139,10 +140,8 @@ def main():
 
 def start_model(cfg, device, data, corpus=None):
     """
-    (model, about, resumed): a new model, the weights of init_from, or the run in out_dir.
-
-    about: what checkpoint and log say of the run beside its settings: variant, base, vocab, data.
-    resumed: the checkpoint that the run continues from, or None.
+    (model, about, resumed): a new model, the weights of init_from, or the run in out_dir; what
+    checkpoint and log say of the run beside its settings; the checkpoint that it continues, or None
     """
     init = checkpoint.load(cfg.init_from) if cfg.init_from else None
     if init and corpus and init["vocab"] != corpus.vocab:
@@ -157,6 +156,7 @@ def start_model(cfg, device, data, corpus=None):
         theirs = init["model_config"]
         asked = {k: getattr(cfg, k) for k in theirs if getattr(cfg, k) != getattr(GPTConfig, k)}
         changes = {k: asked.pop(k, None) for k in ("attention_type", "rope_theta")}
+        # n_head would fit the weights and make another model of them, silently
         differs = [f"{k}={theirs[k]}" for k in asked if asked[k] != theirs[k]]
         if differs:
             raise UserError(f"{cfg.init_from} has {', '.join(differs)}; leave that out")
@@ -168,7 +168,7 @@ def start_model(cfg, device, data, corpus=None):
         settings["vocab_size"] = corpus.vocab_size
         model = GPT(GPTConfig(**settings)).to(device)
     if cfg.switch_iter and not resumed and model.config.attention_type != "softmax":
-        raise UserError(f"{cfg.init_from} is no softmax model, so switch_iter cannot switch it")
+        raise UserError(f"{cfg.init_from} is no softmax model: switch_iter cannot switch it")
     return model.train(), about, resumed
 
 
@@ -186,8 +186,7 @@ def find_resumable(cfg, data):
     """The checkpoint in out_dir if it is of this very run, or None. Another run is a UserError."""
     path = Path(cfg.out_dir) / "ckpt.pt"
     if cfg.resume == "overwrite" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-        raise UserError("--resume=overwrite would start anew at each restart by torchrun; move the "
-                        "old run away, or leave out --max-restarts")
+        raise UserError("--resume=overwrite starts anew at each restart: leave out --max-restarts")
     if cfg.resume == "overwrite" or not path.exists():
         return None
     state = checkpoint.load(path)
@@ -247,7 +246,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
                 "iter": done, **about})
 
-    if cfg.eval_interval and start == 0:
+    if cfg.eval_interval and start == 0:  # a wrong initialization shows here: log V, or a bug
         validate(0)
     saved = start if resumed else None  # the update of the last checkpoint
     loss_fn, seconds = None, 0.0  # model.loss, compiled; what an update takes of late
@@ -273,7 +272,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         stops = torch.tensor(float(len(stop)), device=device)
         runtime.all_reduce([*grads, loss, stops])
         norm = torch.nn.utils.get_total_norm(grads)
-        loss, norm, stops = torch.stack((loss, norm, stops)).tolist()
+        loss, norm, stops = torch.stack((loss, norm, stops)).tolist()  # the one wait for a GPU
         if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
             good = f"{ckpt_path} (iter {saved:,}) is good" if saved else "nothing is saved yet"
             raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
@@ -284,7 +283,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
             torch.nn.utils.clip_grads_with_norm_(
                 model.parameters(), cfg.grad_clip, torch.tensor(norm, device=device))
         optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
 
         done, now = step + 1, time.perf_counter() - began
         # the first update warms caches up and says nothing of the next: the mean begins after it
@@ -315,7 +314,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
 def batch_loss(cfg, loss_fn, batch, device, chunk):
     """The loss of this rank's part of a batch; where gradients are on they are added up too."""
     micros, denominator = batch
-    total = torch.zeros((), device=device)
+    total = torch.zeros((), device=device)  # stays there: .item() would wait for each micro-batch
     for micro in micros:
         x, y = (torch.from_numpy(a).to(device, non_blocking=True) for a in micro)
         with runtime.autocast(device, cfg.dtype):
@@ -336,8 +335,9 @@ def check_run(cfg):
         raise UserError(f"batch_size {cfg.batch_size} is the global batch and must have a sequence "
                         f"for each of {runtime.world_size()} ranks")
     if 0 < cfg.max_iters <= cfg.warmup_iters:
+        top = learning_rate(cfg, cfg.max_iters - 1)
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
-               f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
+               f"gets to {top:.2e}; set --warmup_iters")
 
 
 def learning_rate(cfg, step):
@@ -356,6 +356,7 @@ def learning_rate(cfg, step):
 def make_optimizer(cfg, model):
     """AdamW with weight decay on rank >= 2 only; what the attention type learns stands last."""
     scales = model.scales()
+    # the paper decays rank >= 2 only; a decayed s would be pulled to 0, uniform attention
     rest = [p for name, p in model.named_parameters() if name not in scales]
     groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
               {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]

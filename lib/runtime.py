@@ -36,14 +36,14 @@ def launch(main):
                 "the result, or take a smaller model or context", 2)
         if isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
             end(f"{e.filename or 'operating system'}: {e.strerror}", 2)
-        raise
+        raise  # a bug of ours keeps its traceback
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
 def end(message, status):
-    sys.stdout.flush()
+    sys.stdout.flush()  # or a piped error would stand before what was printed earlier
     print("error: " * (status < 128) + " ".join(message.split()), file=sys.stderr)
     sys.exit(status)
 
@@ -61,7 +61,7 @@ def describe(error):
 
 def install_stop_flag():
     """A list that is empty until SIGTERM or Ctrl-C puts its number in; a second one ends it all."""
-    received = []
+    received = []  # only noted here: a save in the middle of an update would tear it
 
     def handle(number, frame):
         if received:
@@ -86,7 +86,7 @@ def get_device(device):
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-        torch.ones(1, device=device).item()
+        torch.ones(1, device=device).item()  # a device that is listed need not work
     except (RuntimeError, AssertionError, ValueError) as e:
         raise UserError(f"device {device} does not work here ({describe(e)}); --device=cpu") from e
     if device.type == "cuda":
@@ -132,7 +132,7 @@ def get_dtype(device, dtype):
 
 def autocast(device, dtype, cache=True):
     """The context to run the model in; parameters stay fp32. cache: keep bf16 copies of them."""
-    enabled = get_dtype(device, dtype) == torch.bfloat16
+    enabled = get_dtype(device, dtype) == torch.bfloat16  # no loss scaling: bf16 has fp32's range
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
 
 
@@ -195,13 +195,14 @@ def all_reduce(tensors):
     """Sum each tensor over all ranks, in place."""
     if dist.is_initialized():
         with together():
+            # all at once: one after the other would wait for the network a hundred times
             for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
                 work.wait()
 
 
 def all_gather(items):
     """The lists `items` of all ranks, one after the other."""
-    gathered = [items]
+    gathered = [items]  # pickled: records of an evaluation are small
     if dist.is_initialized():
         gathered *= world_size()
         with together():
@@ -230,6 +231,7 @@ def writing(path):
     try:
         yield
     except OSError as e:
+        # open() and write() do not name the file in what they raise when a disk is full
         raise UserError(f"cannot write {path}: {e.strerror or e}; what was there stays") from e
 
 
@@ -245,10 +247,10 @@ def atomic_write(path, mode="wb"):
             with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as f:
                 yield f
                 f.flush()
-                os.fsync(f.fileno())
+                os.fsync(f.fileno())  # or after a power cut the new name may hold nothing
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)
-            os.fsync(folder)  # or the new name may not survive a power cut
+            os.fsync(folder)  # or the new name itself may be lost
             os.close(folder)
     finally:
         with contextlib.suppress(OSError):
