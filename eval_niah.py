@@ -2,15 +2,14 @@
 Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs. 7 and 8).
 
     python eval_niah.py out/sft_b                          retrieval grid: depth x context size
-    python eval_niah.py out/sft_b --trials=100             needle scores: the paper's example
-                                                           (Tokyo), then 100 random trials
+    python eval_niah.py out/sft_b --trials=100             needle scores: the paper's and 100 random
     python eval_niah.py out/b_ssmax --prompt=completion    no fine-tuning needed
 
-Results go beside each checkpoint: niah[-tag].jsonl (needle[-tag].jsonl with --trials), a line a
-sample, and a summary .json. The same command again continues a killed run and repeats a finished
-one. `torchrun` shares the samples among the ranks.
+Beside each checkpoint: niah[-tag].jsonl (needle[-tag].jsonl with --trials), a line a sample, and a
+summary .json. The same command continues a killed run; `torchrun` shares the samples.
 """
 import glob
+import itertools
 import json
 import math
 import random
@@ -54,120 +53,101 @@ class NiahConfig(EvalConfig):
         super().__post_init__()
         if self.prompt not in ("sft", "completion"):
             raise ValueError(f"prompt must be sft or completion, not {self.prompt!r}")
-        for key, parts in {"needle": ("{city}", "{number}"), "question": ("{city}",),
-                           "qa_format": ("{context}", "{question}", "{answer}")}.items():
-            if not all(part in getattr(self, key) for part in parts):
-                raise ValueError(f"{key} must contain {', '.join(parts)}")
+        for key, parts in {"needle": "{city} {number}", "question": "{city}",
+                           "qa_format": "{context} {question} {answer}"}.items():
+            if not all(part in getattr(self, key) for part in parts.split()):
+                raise ValueError(f"{key} must contain {parts}")
         whole = (*self.context_sizes, *self.number_format, self.trial_size, self.n_samples)
-        if not all(type(n) is int and n > 0 for n in whole):
-            raise ValueError("context_sizes, number_format, trial_size and n_samples must be "
-                             "positive whole numbers")
+        if not all(type(n) is int and n > 0 for n in whole):  # not isinstance: True is no size
+            raise ValueError("sizes, number_format and n_samples must be positive whole numbers")
         if not all(type(d) in (int, float) and 0 <= d <= 100 for d in self.depths):
             raise ValueError("depths are percentages, 0 to 100")
         if self.trials < 0 or not 0 <= self.n_needles < len(CITIES):
             raise ValueError(f"trials must not be negative, n_needles 0 to {len(CITIES) - 1}")
 
 
-# -----------------------------------------------------------------------------
-# samples: a pure function of (settings, context size, depth, number of the sample)
-
-
 def open_haystack(cfg, vocab):
     """(hay, {digest, source}): the ids of text files (an array), or the Tokens of a corpus."""
     if not cfg.haystack:
         tokens = Tokens(cfg.data_dir, cfg.split)
-        if tokens.vocab != vocab:
+        if tokens.vocab != vocab:  # the same ids would be other words
             raise UserError(f"{cfg.data_dir} has another vocabulary than the checkpoint")
         return tokens, tokens.about()
-    paths = sorted(glob.glob(cfg.haystack))
-    if not paths:
-        raise UserError(f"--haystack={cfg.haystack}: no such file")
+    # glob's order is the file system's; what fits nothing is opened as it stands, and then missing
+    paths = sorted(glob.glob(cfg.haystack)) or [cfg.haystack]
     try:
         text = "\n".join(Path(path).read_text(encoding="utf-8") for path in paths)
-    except UnicodeDecodeError as e:
-        raise UserError(f"--haystack={cfg.haystack}: not UTF-8 text ({e.reason})") from e
-    ids = np.array(encode(text, vocab))
-    return ids, {"digest": f"{len(text)} characters", "source": {"haystack": cfg.haystack}}
-
-
-def draw_hay(hay, rng, length):
-    """`length` token ids from a random place."""
-    if len(hay) < length:
-        raise UserError(f"the haystack has {len(hay):,} tokens, {length:,} are needed; choose a "
-                        "smaller context or more text")
-    start = rng.randrange(len(hay) - length + 1)
-    piece = hay[start:start + length] if isinstance(hay, np.ndarray) else hay.read([start], length)
-    return piece.flatten().tolist()
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"--haystack={cfg.haystack}: no such file of UTF-8 text ({e})") from e
+    about = {"digest": f"{len(text)} characters", "source": {"haystack": cfg.haystack}}
+    return np.array(encode(text, vocab)), about
 
 
 def needle_ids(cfg, vocab, city, number):
     """Ids up to the colon, and ids of the number and what ends the needle."""
     # encoded apart: GPT-2 never joins across a space, so together they are the same ids
     head, _, tail = cfg.needle.format(city=city, number="\0").partition("\0")
-    number = spaced(number, cfg.number_format)
-    return encode(" " + head.rstrip(), vocab), encode(f" {number}{tail}", vocab)
-
-
-def ends_sentence(token, vocab):
-    text = decode([token], vocab).rstrip(" \"'”’)")
-    return text.endswith((".", "!", "?", "\n", "<|endoftext|>"))
+    tail = f" {spaced(number, cfg.number_format)}{tail}"
+    return encode(" " + head.rstrip(), vocab), encode(tail, vocab)
 
 
 def insert(cfg, vocab, hay, needle, depth):
     """Put `needle` into the list `hay` behind the sentence at `depth` percent -> its position."""
     first = int(cfg.begin)  # behind the end of text that begins the prompt
-    at = wanted = max(first, round(len(hay) * depth / 100))
-    while at > first and not ends_sentence(hay[at - 1], vocab):
-        at -= 1
-    if at == first and depth > 0:  # no sentence ends before: stay
+    wanted = max(first, round(len(hay) * depth / 100))
+    for at in range(wanted, first, -1):
+        before = decode([hay[at - 1]], vocab).rstrip(" \"'”’)")  # a quotation may close behind it
+        if before.endswith((".", "!", "?", "\n", "<|endoftext|>")):
+            break
+    else:  # no sentence ends before: the depth counts more than its end
         at = wanted
     hay[at:at] = needle
     return at
 
 
-def make_sample(cfg, vocab, hay, size, depth, i, number=None):
+def make_sample(cfg, vocab, hay, size, depth, i):
     """
-    A dict: the prompt (exactly `size` ids), the span [from, to) of the number in it, the city, its
-    number, the depth. depth None: a random one. number: given with the paper's example, Tokyo.
+    A dict that follows from the arguments: the prompt (exactly `size` ids), the span [from, to) of
+    the number in it, city, number, depth. depth None: a random one. i < 0: the paper's Tokyo.
     """
-    rng = random.Random(f"{cfg.seed} {size} {depth} {i}")
+    rng = random.Random(f"{cfg.seed} {size} {depth} {i}")  # a text: other hashes differ by process
     digits = sum(cfg.number_format)
     city, *others = rng.sample(CITIES, 1 + cfg.n_needles)
-    drawn = [str(rng.randrange(10 ** (digits - 1), 10**digits)) for _ in range(1 + cfg.n_needles)]
-    city, number = ("Tokyo", number) if number else (city, drawn[0])
-    depth = rng.uniform(0, 100) if depth is None else depth
+    low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
+    number, *decoys = [str(rng.randrange(low, 10 * low)) for _ in range(1 + cfg.n_needles)]
+    if i < 0:  # repeated, for formats of more digits than the paper's seven
+        city, number = "Tokyo", ("8106422" * 9)[:digits]
+    at = rng.uniform(0, 100) if depth is None else depth
     head, tail = needle_ids(cfg, vocab, city, number)
     lead, end = [], head
-    if cfg.prompt == "sft":
+    if cfg.prompt == "sft":  # without the space before the answer: it is part of its first token
         form = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
-        before, _, after = form.partition("{context}")
         question = cfg.question.format(city=city)
-        lead = encode(before.format(question=question), vocab)
-        end = encode(after.format(question=question), vocab)
-    distractors = []
-    for other, its_number in zip(others, drawn[1:], strict=True):
-        distractors.append(sum(needle_ids(cfg, vocab, other, its_number), []))
+        around = form.partition("{context}")[::2]
+        lead, end = (encode(part.format(question=question), vocab) for part in around)
+    pairs = zip(others, decoys, strict=True)
+    distractors = [sum(needle_ids(cfg, vocab, *pair), []) for pair in pairs]
     room = size - sum(map(len, (lead, head, tail, end, *distractors)))
     if room < 1:
-        raise UserError(f"{size} tokens are too small for needle and prompt; take at least "
-                        f"{size - room + 1}")
-    text = draw_hay(hay, rng, room)
+        raise UserError(f"too small for needle and prompt; take at least {size - room + 1} tokens")
+    if room > len(hay):
+        raise UserError(f"only {len(hay):,} tokens of hay, of {room:,}; choose a smaller context")
+    place = rng.randrange(len(hay) - room + 1)
+    # files are in memory; a corpus may be larger, and is read where it is needed
+    text = (hay[place:place + room] if cfg.haystack else hay.read([place], room)[0]).tolist()
     if cfg.begin:
-        text[0] = end_of_text(vocab)
+        text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
     for distractor in distractors:
         insert(cfg, vocab, text, distractor, rng.uniform(0, 100))
     # the needle cannot split a distractor: snapped places are ends of sentences
-    at = insert(cfg, vocab, text, head + tail, depth) + len(lead) + len(head)
-    return {"size": size, "depth": depth, "i": i, "city": city, "number": number,
-            "prompt": lead + text + end, "span": (at, at + len(tail))}
-
-
-# -----------------------------------------------------------------------------
-# answers
+    start = insert(cfg, vocab, text, head + tail, at) + len(lead) + len(head)
+    return {"size": size, "depth": at, "i": i, "city": city, "number": number, "cell": depth,
+            "prompt": lead + text + end, "span": (start, start + len(tail))}
 
 
 def score(number, text, groups):
     """What a generated text got right. Exact: all digits, and no other one behind them."""
+    # only a number written in groups may have spaces inside
     digits = re.sub(r"\s", "", text) if len(groups) > 1 else text.strip()
     return {"exact": bool(re.match(number + r"(?!\d)", digits)),
             "first": digits[:1] == number[0], "substring": number in digits}
@@ -178,7 +158,8 @@ def answer(cfg, model, vocab, batch, device):
     """Ask the model all samples of `batch`, of one size -> records for the result file."""
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
     groups = cfg.number_format
-    new = (len(groups) if len(groups) > 1 else groups[0]) + 1
+    # a token a group, or at worst one a digit; one more shows whether the number ends there
+    new = 1 + (len(groups) if len(groups) > 1 else groups[0])
     with runtime.autocast(device, cfg.dtype):
         # end of text never comes, as in the paper
         rows = model.generate(idx, new, temperature=0, banned=(end_of_text(vocab),))
@@ -186,7 +167,7 @@ def answer(cfg, model, vocab, batch, device):
     records = []
     for b, sample in enumerate(batch):
         text = decode(rows[b, idx.size(1):].tolist(), vocab)
-        record = {k: sample[k] for k in ("size", "depth", "i", "city", "number")}
+        record = {k: sample[k] for k in ("size", "depth", "i", "city", "number", "cell")}
         record.update(text=text, **score(sample["number"], text, groups))
         if cfg.trials:  # section 3.4: a head's attention on the number, summed over its tokens
             heads = attention[b, :, :, slice(*sample["span"])].sum(-1)
@@ -196,35 +177,39 @@ def answer(cfg, model, vocab, batch, device):
     return records
 
 
-def ask(cfg, path, what, lengths, jobs, device):
+def ask(cfg, path, what, jobs, device):
     """
     Ask a checkpoint what is left of `jobs`, (size, depth, i) each -> (about, records of all jobs).
-
-    Samples are lines of <what>.jsonl, behind a first line that says what they belong to.
+    They are lines of <what>.jsonl, behind a first one that says what they belong to.
     """
-    model, state = evaluate.open_model(cfg, path, device, max(lengths))
+    sizes = sorted({size for size, _, _ in jobs})
+    model, state = evaluate.open_model(cfg, path, device, sizes[-1])
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
     about = evaluate.about(cfg, path, device, model, state, data)
     out = evaluate.result_path(path, what, cfg.tag, ".jsonl")
-    for size in lengths:  # before anything is written: does a prompt fit, is there enough hay?
+    for size in sizes:  # before anything is written: does a prompt fit, is there enough hay?
         make_sample(cfg, vocab, hay, size, 50, 0)
-    found, _ = evaluate.earlier(cfg, out, about, lambda records: len(records) > len(jobs))
+    done = set()
+
+    def finished(records):  # reads each line's keys where `earlier` refuses what lacks them
+        done.update((r["size"], r["cell"], r["i"]) for r in records[1:])
+        return len(records) > len(jobs)  # the first line is no sample
+
+    found, _ = evaluate.earlier(cfg, out, about, finished)  # a finished one is summed up again
     header, *records = found or [about]
-    done = {(r["size"], r["cell"], r["i"]) for r in records}
-    left = [job for job in jobs if job[:3] not in done]
+    left = [job for job in jobs if job not in done]
     if left and runtime.rank() == 0:  # whole lines only, to go on behind them
         with runtime.atomic_write(out, "w") as f:
             f.writelines(json.dumps(r) + "\n" for r in [header, *records])
 
     def answers(jobs):
-        samples = [make_sample(cfg, vocab, hay, *job) for job in jobs]
-        found = answer(cfg, model, vocab, samples, device)
-        return [{**record, "cell": job[1]} for record, job in zip(found, jobs, strict=True)]
+        batch = [make_sample(cfg, vocab, hay, *job) for job in jobs]
+        return answer(cfg, model, vocab, batch, device)
 
     def keep(jobs, results):
         records.extend(results)
-        if runtime.rank() == 0:
+        if runtime.rank() == 0:  # appended: written whole each time, the file would cost n^2
             with runtime.writing(out), open(out, "a") as f:
                 f.writelines(json.dumps(r) + "\n" for r in results)
 
@@ -232,74 +217,63 @@ def ask(cfg, path, what, lengths, jobs, device):
     return header, records
 
 
-# -----------------------------------------------------------------------------
-# the two measurements
-
-
 def wilson(hits, n, z=1.96):
     """95 % interval of a share."""
+    # not hits / n +- z * stderr, which has no width where all or none are hit
     centre, half = (hits + z * z / 2) / (n + z * z), z / (n + z * z)
     half *= math.sqrt(hits * (n - hits) / n + z * z / 4)
     return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
 
 
-def grid(cfg, path, device):
+def grid(cfg, path, records):
     """Fig. 6: the share of needles found by context size and depth."""
-    jobs = [(size, depth, i) for size in cfg.context_sizes for depth in cfg.depths
-            for i in range(cfg.n_samples)]
-    about, records = ask(cfg, path, "niah", cfg.context_sizes, jobs, device)
     cells = []
-    for size in cfg.context_sizes:
-        for depth in cfg.depths:
-            found = [r for r in records if (r["size"], r["depth"]) == (size, depth)]
-            cell = {"size": size, "depth": depth, "n": len(found)}
-            for key in ("exact", "first", "substring"):
-                hits = sum(r[key] for r in found)
-                cell[key] = hits / len(found)
-                cell[f"{key}_interval"] = wilson(hits, len(found))
-            cells.append(cell)
-    runtime.write_json(evaluate.result_path(path, "niah", cfg.tag), {**about, "cells": cells})
-
+    for size, depth in itertools.product(cfg.context_sizes, cfg.depths):
+        found = [r for r in records if (r["size"], r["depth"]) == (size, depth)]
+        cell = {"size": size, "depth": depth, "n": len(found)}
+        for key in ("exact", "first", "substring"):
+            hits = sum(r[key] for r in found)
+            cell[key] = hits / len(found)
+            cell[f"{key}_interval"] = wilson(hits, len(found))
+        cells.append(cell)
     print0(f"{path}: all digits right, {cfg.n_samples} samples a cell")
     print0(f"{'depth':>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
     for depth in cfg.depths:
-        row = [c["exact"] for c in cells if c["depth"] == depth]
-        print0(f"{depth:>7}%" + "".join(f"{share:>9.3f}" for share in row))
+        row = [f"{c['exact']:>9.3f}" for c in cells if c["depth"] == depth]
+        print0(f"{depth:>7}%" + "".join(row))
+    # digit 1 too: it may be right where the needle is found and not copied to its end
     for key, name in (("exact", "all"), ("first", "digit 1")):
-        means = [statistics.mean(c[key] for c in cells if c["size"] == size)
-                 for size in cfg.context_sizes]
-        print0(f"{name:>8}" + "".join(f"{mean:>9.3f}" for mean in means))
+        columns = [[c[key] for c in cells if c["size"] == size] for size in cfg.context_sizes]
+        print0(f"{name:>8}" + "".join(f"{statistics.mean(column):>9.3f}" for column in columns))
+    return {"cells": cells}
 
 
-def scores(cfg, path, device):
+def scores(cfg, path, records):
     """Figs. 7 and 8: the needle score of each head in the paper's example, and of random trials."""
-    example = ("8106422" * 9)[:sum(cfg.number_format)]
-    jobs = [(cfg.trial_size, 50, -1, example)]
-    jobs += [(cfg.trial_size, None, i) for i in range(cfg.trials)]
-    about, records = ask(cfg, path, "needle", (cfg.trial_size,), jobs, device)
-    example = next(r for r in records if r["i"] < 0)
-    trials = [r for r in records if r["i"] >= 0]
-    short = [{key: r[key] for key in ("top", "exact", "first")} for r in trials]
-    runtime.write_json(evaluate.result_path(path, "needle", cfg.tag),
-                       {**about, "example": example, "trials": short})
-
+    example, *trials = sorted(records, key=lambda r: r["i"])  # several ranks mix them
     median = statistics.median(r["top"] for r in trials)
     exact = sum(r["exact"] for r in trials)
     only_first = sum(r["first"] and not r["exact"] for r in trials)
     print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all digits "
            f"right in {exact}, only the first in {only_first}; the example: score "
            f"{example['top']:.3f}, {example['text']!r}")
+    short = [{key: r[key] for key in ("top", "exact", "first")} for r in trials]
+    return {"example": example, "trials": short}
 
 
 def main():
     cfg = configure(NiahConfig)
     device = runtime.get_device(cfg.device)
     runtime.init_ranks(device)
+    what, summary = "niah", grid
+    jobs = list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
+    if cfg.trials:  # needle scores take a second pass over each prompt
+        what, summary = "needle", scores
+        jobs = [(cfg.trial_size, 50, -1)] + [(cfg.trial_size, None, i) for i in range(cfg.trials)]
     for path in cfg.files:
-        if cfg.trials:
-            scores(cfg, path, device)
-        else:
-            grid(cfg, path, device)
+        about, records = ask(cfg, path, what, jobs, device)
+        result = {**about, **summary(cfg, path, records)}
+        runtime.write_json(evaluate.result_path(path, what, cfg.tag), result)
 
 
 if __name__ == "__main__":

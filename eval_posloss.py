@@ -5,10 +5,8 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
     python eval_posloss.py out/a_softmax --attention_type=ssmax --tag=e     (e): swapped at load
     python eval_posloss.py out/laptop_b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
 
-Each result goes beside its checkpoint, posloss.json or posloss-<tag>.json. The same command again
-continues a killed run and repeats a finished one. `torchrun` shares the windows among the ranks.
+Beside each checkpoint: posloss[-tag].json. Again: continues a killed run. `torchrun` shares it.
 """
-import math
 import time
 from dataclasses import dataclass
 
@@ -36,12 +34,13 @@ class PosLossConfig(EvalConfig):
             raise ValueError("seq_len and n_seqs must be positive, loss_chunk not negative")
 
 
-MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20)  # of the training length, in the table
-SAVE_SECONDS = 60  # between partial results
+MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20)  # of the training length, up to the paper's
+SAVE_SECONDS = 60  # between partial results: what a kill costs at most
 
 
 def loss_sums(model, window, chunk):
     """window (B, T + 1) -> sums over B of each position's loss and of its square, (2, T) fp64."""
+    # fp64: the deviation is a small difference of large sums
     losses = model.loss(window[:, :-1], window[:, 1:], per_token=True, chunk=chunk).double()
     return torch.stack((losses.sum(0), losses.square().sum(0)))
 
@@ -50,20 +49,20 @@ def loss_sums(model, window, chunk):
 def measure(cfg, path, tokens, device):
     """The result for one checkpoint, as a dict; partial ones are kept in its file."""
     model, state = evaluate.open_model(cfg, path, device, cfg.seq_len)
-    if state["vocab"] != tokens.vocab:
+    if state["vocab"] != tokens.vocab:  # the same ids would be other words
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
     about = evaluate.about(cfg, path, device, model, state, tokens.about())
     out = evaluate.result_path(path, "posloss", cfg.tag)
     begun, finished = evaluate.earlier(cfg, out, about, lambda records: "mean" in records[0])
     if finished:
-        return begun[0]
+        return begun[0]  # its line of the table is printed again
     sums, done = np.zeros((2, cfg.seq_len)), 0
     if begun:
         sums, done = np.array(begun[0]["sums"]), begun[0]["done"]
-    starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)
+    # as many windows as settings say, of any checkpoint the same: differences are of the models
+    starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)[done:]
     chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
     began = saved = time.perf_counter()
-    first = done
 
     def sums_of(jobs):
         window = tokens.read([start for _, start in jobs], cfg.seq_len + 1)
@@ -78,11 +77,11 @@ def measure(cfg, path, tokens, device):
             saved = time.perf_counter()
             runtime.write_json(out, {**about, "done": done, "sums": sums.tolist()})
 
-    jobs = [(cfg.seq_len, int(start)) for start in starts[done:]]
-    evaluate.work(cfg, device, str(path), jobs, sums_of, keep)
+    evaluate.work(cfg, device, str(path), [(cfg.seq_len, int(s)) for s in starts], sums_of, keep)
     mean, square = sums / cfg.n_seqs
+    # of a constant the difference may round below zero; one window has no error to speak of
     stderr = np.sqrt(np.maximum(square - mean**2, 0) / max(1, cfg.n_seqs - 1))
-    rate = (done - first) * cfg.seq_len / (time.perf_counter() - began)
+    rate = len(starts) * cfg.seq_len / (time.perf_counter() - began)  # of this run's windows only
     result = {**about, "count": cfg.n_seqs, "tokens_per_s": round(rate),
               "mean": mean.round(6).tolist(), "stderr": stderr.round(6).tolist()}
     runtime.write_json(out, result)
@@ -93,19 +92,17 @@ def print_table(results):
     """Mean loss at multiples of the training length, each over the tenth of positions before."""
     first = next(iter(results.values()))
     block, length = first["model_config"]["block_size"], len(first["mean"])
-    ends = [round(m * block) for m in MULTIPLES]
-    ends = [n for n in ends if 0 < n < 0.95 * length] + [length]
+    ends = [round(m * block) for m in MULTIPLES if 0 < round(m * block) < 0.95 * length] + [length]
     width = max(28, *(len(path) + 2 for path in results))
     print0(f"{'loss (nats) before position':<{width}}" + "".join(f"{n:>16,}" for n in ends))
     print0(" " * width + "".join(f"{f'{n / block:.3g}x':>16}" for n in ends))
     for path, result in results.items():
-        cells = []
+        line = f"{path:<{width}}"
         for n in ends:
-            part = slice(n - max(1, n // 10), n)
-            errors = result["stderr"][part]
-            error = math.hypot(*errors) / len(errors)  # positions taken as independent
-            cells.append(f"{np.mean(result['mean'][part]):.4f} ±{error:.4f}".rjust(16))
-        print0(f"{path:<{width}}" + "".join(cells) + f"   {result['tokens_per_s']:,} tokens/s")
+            mean, errors = (result[key][n - max(1, n // 10):n] for key in ("mean", "stderr"))
+            error = np.linalg.norm(errors) / len(errors)  # positions taken as independent
+            line += f"{np.mean(mean):.4f} ±{error:.4f}".rjust(16)
+        print0(f"{line}   {result['tokens_per_s']:,} tokens/s")
 
 
 def main():
@@ -113,12 +110,10 @@ def main():
     device = runtime.get_device(cfg.device)
     runtime.init_ranks(device)
     tokens = Tokens(cfg.data_dir, cfg.split)
-    if len(tokens) <= cfg.seq_len:
-        raise UserError(f"split {cfg.split} has {len(tokens):,} tokens, a window needs "
-                        f"{cfg.seq_len + 1:,}; choose a smaller --seq_len, or prepare more text")
-    if device.type == "cpu" and cfg.n_seqs * cfg.seq_len > 5e6:
-        print0(f"{cfg.n_seqs * cfg.seq_len:,} tokens take long on a CPU; --seq_len=4096 "
-               "--n_seqs=20 give a first look")
+    if len(tokens) <= cfg.seq_len:  # a window has one token more, the last target
+        raise UserError(f"split {cfg.split} has {len(tokens):,} tokens; choose a smaller --seq_len")
+    if device.type == "cpu" and cfg.n_seqs * cfg.seq_len > 5e6:  # the defaults are for a GPU
+        print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
     print_table({path: measure(cfg, path, tokens, device) for path in cfg.files})
 
 

@@ -5,9 +5,8 @@ Draw the paper's figures from result files alone, beside the results or in --out
     python plot.py learning_curves out/a_softmax out/b     one figure of some runs
     python plot.py table out/                              the numbers, with standard errors
 
-fading (Fig. 1) and z_max (Fig. 3) need no results; p_n (Fig. 2), learning_curves (Fig. 4), posloss
-(Fig. 5), niah and retrieval (Fig. 6), needle_scores (Fig. 7), top_scores (Fig. 8), learned_s.
-
+Figures: fading (1 in the paper), p_n (2), z_max (3), learning_curves (4), posloss (5), niah and
+retrieval (6), needle_scores (7), top_scores (8), learned_s; fading and z_max need no results.
 A row is one result file. A curve is the rows that are equal in everything but the seed of training:
 nothing else is averaged. Curves of one variant are told apart by their --tag, or by what differs.
 """
@@ -15,20 +14,18 @@ import dataclasses
 import json
 import math
 import textwrap
+from collections import namedtuple
 from pathlib import Path
 
-import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
 
-matplotlib.use("Agg")  # no screen needed
-import matplotlib.pyplot as plt  # noqa: E402
-import numpy as np  # noqa: E402
-
-import model  # noqa: E402
-from eval_niah import wilson  # noqa: E402
-from lib import checkpoint  # noqa: E402
-from lib.config import configure  # noqa: E402
-from lib.runtime import UserError, describe, launch  # noqa: E402
-from train import FREE_TO_CHANGE  # noqa: E402
+import model
+from eval_niah import wilson
+from lib import checkpoint
+from lib.config import configure
+from lib.runtime import UserError, describe, launch
+from train import FREE_TO_CHANGE
 
 # One colour a variant, everywhere; colour-blind safe (Okabe and Ito). Others get one of PALETTE.
 VARIANTS = {
@@ -44,10 +41,12 @@ VARIANTS = {
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # of the curves of one variant
+OF_ATTENTION = ("attention_type", "s_init", "switch_")  # what may differ from the (a) compared
 FEW = 4  # with more curves than this in one axis bands are mud: they are left out
+plt.switch_backend("Agg")  # no screen needed
 plt.rcParams.update({
-    "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight", "font.size": 9,
-    "axes.titlesize": 8, "xtick.labelsize": 8, "ytick.labelsize": 8,
+    "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "figure.labelsize": 8, "savefig.bbox": "tight",
+    "font.size": 9, "axes.titlesize": 8, "xtick.labelsize": 8, "ytick.labelsize": 8,
     "legend.fontsize": 8, "legend.title_fontsize": 7, "legend.edgecolor": "none",
     "axes.grid": True, "grid.alpha": 0.25, "axes.spines.top": False, "axes.spines.right": False})
 
@@ -59,34 +58,14 @@ class PlotConfig:
     format: str = "png"  # png, pdf or svg
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One result file."""
-    path: Path
-    kind: str  # log, posloss, niah or needle
-    variant: str
-    tag: str
-    seed: tuple  # of training, and of the run that it went on from
-    block_size: int
-    facts: dict  # {(part of the file, name): JSON of the value}: all settings but the seed
-    content: dict
+# One result file. seed: of training, and of the run that it went on from, (seed[, seed]).
+# facts: {(part of the file, name): JSON of the value}, all settings but the seed.
+Row = namedtuple("Row", "path kind variant tag seed block_size facts content")
+# rows: of the seeds. style: color, linestyle and label. band: whether it is drawn with one.
+Curve = namedtuple("Curve", "rows style band")
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    rows: list  # of the seeds
-    style: dict  # of its line: color, linestyle, label
-    band: bool  # drawn with one
-
-    def stack(self, key):
-        """content[key] of all seeds, (seeds, ...)"""
-        return np.array([row.content[key] for row in self.rows])
-
-
-# -----------------------------------------------------------------------------
-# files -> rows
-
-
+# --- files -> rows ------------------------------------------------------------------------------
 def find(inputs, pattern):
     """Files named `pattern` among the inputs (files, or folders searched to the bottom)."""
     found = []
@@ -102,8 +81,7 @@ def load(inputs):
         for path in find(inputs, "log.jsonl" if kind == "log" else f"{kind}*.json"):
             try:
                 content = read(kind, path.read_text(encoding="utf-8"))
-                if content:
-                    rows.append(make_row(path, kind, content))
+                rows += [make_row(path, kind, content)] if content else []
             except (ValueError, LookupError, TypeError, AttributeError) as e:
                 raise UserError(f"{path} is damaged, or not a result of this program "
                                 f"({describe(e)}); move it away") from e
@@ -118,38 +96,48 @@ def read(kind, text):
         for name, key in (("train", "loss"), ("val", "val_loss")):
             content[name] = {line["iter"]: float(line[key]) for line in lines if key in line}
         content["scales"] = [line for line in lines if "s" in line]
+        # f(n) of the attention type that the run ended with, which a switch may have changed
+        config, attention = content["config"], content["model_config"]["attention_type"]
+        if 0 < config.get("switch_iter", 0) < max(content["train"], default=0):
+            attention = config["switch_attention_type"]
+        content["f"] = model.ATTENTION.get(attention, (None,))[0]  # None: model.py lost the type
         return content
     content = json.loads(text)
-    if kind == "posloss" and "mean" in content:  # one array fails if the two differ in length
+    # An evaluation that was cut off, or still runs, has its settings but no result: no damage.
+    result = {"posloss": "mean", "niah": "cells", "needle": "trials"}[kind]
+    if not content["settings"] or result not in content:
+        return None
+    if kind == "posloss":  # one array: it fails if the two differ in length
         content["mean"], content["stderr"] = np.array([content["mean"], content["stderr"]], float)
-    if kind == "niah" and "cells" in content:
+    if kind == "needle":
+        content["n"], content["size"] = len(content["trials"]), content["settings"]["trial_size"]
+        content["example_size"] = content["example"]["size"]
+        content["tops"] = [float(trial["top"]) for trial in content["trials"]]
+    if kind == "niah":
         cells = sorted(content["cells"], key=lambda cell: (cell["depth"], cell["size"]))
         content["sizes"] = sorted({cell["size"] for cell in cells})
         content["depths"] = sorted({cell["depth"] for cell in cells})
-        for key in ("exact", "first"):
+        content["n"], content["samples"] = cells[0]["n"], cells[0]["n"] * len(content["depths"])
+        for key in ("exact", "first"):  # reshape fails if the grid has a hole
             shares = np.array([cell[key] for cell in cells], float)
             content[key] = shares.reshape(len(content["depths"]), len(content["sizes"]))
-    if kind == "needle" and "trials" in content:
-        content["tops"] = np.array([trial["top"] for trial in content["trials"]], float)
-    measured = {"posloss": "stderr", "niah": "cells", "needle": "trials"}[kind]
-    return content if content["settings"] and measured in content else None
+    return content
 
 
 def make_row(path, kind, content):
+    """The Row of a file. Its facts leave out what cannot change a result, and the seeds."""
     config, base, settings = content["config"], content["base"] or {}, content.get("settings", {})
-    text = settings["data"]["source"] if settings else {}
-    corpus = content["train_data" if settings else "data"]["source"]
-    # No facts: what does not change a result, is said elsewhere (the theta of an evaluation by the
-    # model's), or is a seed: that of training, and of a corpus, which may be made for each.
-    training = FREE_TO_CHANGE | {"seed", "init_from", "variant", "files"}
-    defaults = {f.name: f.default for f in dataclasses.fields(model.GPTConfig)}
-    evaluation = {"checkpoint", "data", "tag"} | defaults.keys()
-    shape = {**defaults, **content["model_config"]}  # a younger setting had its default then
+    free = FREE_TO_CHANGE | {"seed", "init_from", "variant", "files"}
+    defaults = dataclasses.asdict(model.GPTConfig())
     facts = {}
     for part, values, left_out in (
-            ("model", shape, set()), ("evaluation", settings, evaluation),
-            ("training", config, training), ("base", base, training),
-            ("text", text, {"seed"}), ("corpus", corpus, {"seed"})):
+            ("model", defaults | content["model_config"], set()),  # defaults: of younger settings
+            # The theta and swap of an evaluation are in its model's settings: said once.
+            ("evaluation", settings, {"checkpoint", "data", "tag"} | defaults.keys()),
+            ("training", config, free), ("base", base, free),
+            # A corpus may be made anew for each seed of training: no fact either.
+            ("text", settings["data"]["source"] if settings else {}, {"seed"}),
+            ("corpus", content["train_data" if settings else "data"]["source"], {"seed"})):
         for name in sorted(values.keys() - left_out):
             facts[part, name] = json.dumps(values[name], sort_keys=True)
     seed = (config["seed"], base["seed"]) if base else (config["seed"],)
@@ -157,10 +145,7 @@ def make_row(path, kind, content):
                content["model_config"]["block_size"], facts, content)
 
 
-# -----------------------------------------------------------------------------
-# rows -> curves
-
-
+# --- rows -> curves -----------------------------------------------------------------------------
 def label_of(variant):
     text = variant.replace(">>", " switched to ").replace(">", " swapped to ")
     return VARIANTS.get(variant, (text,))[0]
@@ -174,167 +159,126 @@ def colors(rows):
 
 
 def difference(row, others):
-    """What tells `row` from the others of its variant: ", fine-tuned", " [tag]", ", name=value"."""
+    """What tells `row` from the others of its variant: " [tag]", ", name=value" and so on."""
     same = [other for other in others if other.variant == row.variant]
-    text = ", fine-tuned" if len(row.seed) > min(len(other.seed) for other in same) else ""
+    text = ", from a checkpoint" if len(row.seed) > min(len(other.seed) for other in same) else ""
     text += f" [{row.tag}]" if row.tag and len(same) > 1 else ""
+    # A tag is the user's own name of what differs: only rows that share it need the settings.
     same = [o for o in same if (o.tag, len(o.seed)) == (row.tag, len(row.seed))]
-    said = []
-    for key in dict.fromkeys(key for other in same for key in other.facts):
-        if len({other.facts.get(key) for other in same}) > 1:
-            value = row.facts.get(key, "none").strip('[]"').replace('"', "")
-            said.append(f", {key[1]}={value}")
-    return text + "".join(dict.fromkeys(said))  # what two parts of a file repeat is said once
+    common = set.intersection(*(set(other.facts.items()) for other in same))
+    said = [f", {key[1]}={fact}" for key, fact in row.facts.items() if (key, fact) not in common]
+    # What two parts of a file repeat is said once; the quotes are JSON's.
+    return text + "".join(dict.fromkeys(said)).replace('"', "")
 
 
 def curves(rows, kind):
     """[Curve] of the rows of a kind, as in VARIANTS; UserError where a seed is there twice."""
-    chosen = [row for row in rows if row.kind == kind]
+    color = colors(rows)  # of all kinds: the figures of one call agree on them
+    rows = [row for row in rows if row.kind == kind and (kind != "log" or row.content["train"])]
     if kind == "log":  # the losses of fine-tuning are of other data
-        chosen = [row for row in chosen if row.content["train"]]
-        chosen = [row for row in chosen if not row.content["base"]] or chosen
-    known, groups = list(VARIANTS), {}
-    for row in sorted(chosen, key=lambda row: row.seed):
-        place = known.index(row.variant) if row.variant in known else len(known)
+        rows = [row for row in rows if not row.content["base"]] or rows
+    groups, found = {}, []
+    for row in sorted(rows, key=lambda row: row.seed):
+        place = [*VARIANTS, row.variant].index(row.variant)  # others stand behind, by name
         identity = (place, row.variant, row.tag, tuple(sorted(row.facts.items())))
         seeds = groups.setdefault(identity, {})
-        if row.seed in seeds:
+        if row.seed in seeds:  # averaged, one run would pass for two
             give = "one run a --variant" if kind == "log" else "one evaluation a --tag"
             raise UserError(f"{seeds[row.seed].path} and {row.path} have the same settings and the "
                             f"same seed, {row.seed[0]}; leave one of them out, or give {give}")
         seeds[row.seed] = row
-    groups = [list(seeds.values()) for _, seeds in sorted(groups.items())]
-    color, found = colors(rows), []
+    groups = [list(groups[identity].values()) for identity in sorted(groups)]
     for group in groups:
         variant, n = group[0].variant, len(group)
         label = label_of(variant) + difference(group[0], [other[0] for other in groups])
-        label += f", {n} seed{'s' * (n > 1)}" if len(chosen) > len(groups) else ""
+        label += f", {n} seed{'s' * (n > 1)}" if len(rows) > len(groups) else ""
         line = LINES[[curve.rows[0].variant for curve in found].count(variant) % len(LINES)]
         style = {"color": color[variant], "linestyle": line, "label": label}
         found.append(Curve(group, style, len(groups) <= FEW))
     return found
 
 
-# -----------------------------------------------------------------------------
-# what figures share
-
-
-def draw(axis, curve, x, y, margin=0.0, **kwargs):
-    """The mean of y (seeds, x), and as a band its range, wider by `margin`."""
+# --- figures: name(curves) -> a matplotlib figure, or None where no curve has what it shows -----
+def draw(axis, curve, x, y, **kwargs):
+    """The mean of y (seeds, x), and as a band its range."""
     axis.plot(x, y.mean(0), **curve.style, **kwargs)
     if curve.band:
-        low, high = y.min(0) - margin, y.max(0) + margin
-        axis.fill_between(x, low, high, color=curve.style["color"], alpha=0.15, linewidth=0)
+        axis.fill_between(x, y.min(0), y.max(0), color=curve.style["color"], alpha=0.15, lw=0)
 
 
-def legend(axis, title=""):
-    """A legend beside the axis, where it hides nothing."""
-    handles, labels = axis.get_legend_handles_labels()
-    wrapped = [textwrap.fill(label, 44, subsequent_indent="    ") for label in labels]
-    axis.legend(handles, wrapped, title=title, alignment="left", loc="center left",
-                bbox_to_anchor=(1, 0.5))
+def finish(axis, title="", band="band: range of the seeds", **labels):
+    """The axis' figure, with a legend beside the axis, where it hides nothing."""
+    axis.set(**labels)
+    if axis.collections:  # bands, which mean nothing to a reader until they are explained
+        title += f"\n{band}"
+    axis.legend(title=title.strip(), alignment="left", loc="center left", bbox_to_anchor=(1, 0.5))
+    return axis.figure
 
 
-def bands(found, of_one_seed=""):
-    """What a band is, for the title of a legend."""
-    shown = f"band: range of the seeds{of_one_seed}"
-    return shown if found[0].band else f"no bands: more than {FEW} curves"
-
-
-def span(found, get):
-    """ "200", or "100 to 200" where get(content) differs between the files."""
-    values = {get(row.content) for curve in found for row in curve.rows}
+def span(found, key):
+    """ "200", or "100 to 200" where content[key] differs between the files."""
+    values = {row.content[key] for curve in found for row in curve.rows}
     return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
 
 
-def mark_training_length(axis, found):
+def token_axis(axis, found):
+    """A logarithmic axis of tokens, on which the training lengths are marked."""
+    axis.set_xscale("log", base=2)  # the lengths are powers of two
+    axis.xaxis.set_major_formatter("{x:,.0f}")
     for block in sorted({curve.rows[0].block_size for curve in found}):
         axis.axvline(block, color="0.4", linestyle=":", label=f"training length {block:,}")
 
 
-# -----------------------------------------------------------------------------
-# figures: name(curves) -> a matplotlib figure, or None where no curve has what it shows
-
-
 def fading(found):
     """Fig. 1: -2 everywhere and +3 at the end; the largest weight under softmax and under SSMax."""
-    n = np.unique(np.logspace(0.5, 5, 200).round())
-    figure, axis = plt.subplots()
+    axis, n = plt.figure().subplots(), np.logspace(0.5, 5, 200)
     for variant, factor in (("softmax", 1.0), ("ssmax", 0.43 * np.log(n))):
-        label, color = VARIANTS[variant]
-        axis.plot(n, 1 / (1 + (n - 1) * np.exp(-5 * factor)), color=color, label=label)
-    axis.set(xscale="log", xlabel="number of keys n", ylabel="largest attention weight")
-    legend(axis, "SSMax: s = 0.43")
-    return figure
+        weight = 1 / (1 + (n - 1) * np.exp(-5 * factor))  # of the one that stands 5 above n - 1
+        axis.plot(n, weight, color=VARIANTS[variant][1], label=VARIANTS[variant][0])
+    return finish(axis, "SSMax: s = 0.43", xscale="log", xlabel="number of keys n",
+                  ylabel="largest attention weight")
 
 
 def z_max(found):
     """Fig. 3: 0, 1/(n-2), ..., 1 and z_max: its weight. SSMax needs 1/s more at any n."""
-    z = np.linspace(0, 12, 400)
-    figure, axis = plt.subplots()
+    axis, z = plt.figure().subplots(), np.linspace(0, 12, 400)
     for n, line in ((100, ":"), (1_000, "--"), (10_000, "-")):
-        rest, log = np.linspace(0, 1, n - 1), np.log(n)
-        for variant, factor in (("softmax", 1), ("ssmax", 0.43 * log), ("ssmax_s1", log)):
-            weight = 1 / (1 + np.exp(factor * (rest[:, None] - z)).sum(0))
+        for variant, s in (("softmax", 1 / np.log(n)), ("ssmax", 0.43), ("ssmax_s1", 1)):
+            rest = s * np.log(n) * (np.linspace(0, 1, n - 1)[:, None] - z)
             label, color = VARIANTS[variant]
-            axis.plot(z, weight, color=color, linestyle=line, label=f"{label}, n = {n:,}")
-    axis.set(xlabel="$z_{max}$", ylabel="weight of $z_{max}$", ylim=(0, 1.05))
-    legend(axis, "(b): s = 0.43")
-    return figure
-
-
-def fit_p_n(p, first=1):
-    """Least squares of learned p_n, n >= first -> ({f: R^2 of a1 f(n) + a2}, {f: (a1, a2)})."""
-    n = np.arange(first, len(p) + 1, dtype=float)
-    p, r2, fits = np.asarray(p, dtype=float)[first - 1:], {}, {}
-    for law, f in {"log": np.log(n), "line": n, "root": np.sqrt(n), "constant": 0 * n}.items():
-        a1, a2 = np.polyfit(f, p, 1) if f.any() else (0.0, p.mean())
-        fits[law] = (a1, a2)
-        r2[law] = 1 - float(((p - a1 * f - a2) ** 2).sum() / ((p - p.mean()) ** 2).sum())
-    return r2, fits
-
-
-def f_of(row):
-    """f(n) of the attention type that a run ended with; None if model.py no longer has it."""
-    config, attention_type = row.content["config"], row.content["model_config"]["attention_type"]
-    if 0 < config.get("switch_iter", 0) < max(row.content["train"]):
-        attention_type = config["switch_attention_type"]
-    return model.ATTENTION.get(attention_type, (None,))[0]
+            label += f", n = {n:,}"
+            axis.plot(z, 1 / (1 + np.exp(rest).sum(0)), line, color=color, label=label)
+    return finish(axis, "(b): s = 0.43", xlabel="$z_{max}$", ylabel="weight of $z_{max}$")
 
 
 def p_n(found):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
-    rows = [row for curve in found for row in curve.rows if f_of(row) is model.p_n]
+    rows = [row for curve in found for row in curve.rows if row.content["f"] is model.p_n]
+    # No log holds p_n: it is read from the weights, which may have been left elsewhere.
     rows = [row for row in rows if (row.path.parent / "ckpt.pt").exists()]
-    figure, axis = plt.subplots()
+    axis = plt.figure().subplots()
     for row, place in zip(rows, np.linspace(0, 0.8, len(rows)), strict=True):
-        p, color = checkpoint.load(row.path.parent)["model"]["p_n"].numpy(), plt.cm.plasma(place)
+        run, color = row.path.parent, plt.cm.plasma(place)
+        p = checkpoint.load(run)["model"]["p_n"].numpy()
         n = np.arange(1, len(p) + 1)
-        axis.plot(n, p, ".", color=color, label=f"{row.path.parent.name}: seed {row.seed[0]}")
+        axis.plot(n, p, ".", color=color, label=f"{run.name}: seed {row.seed[0]}")
         for first, line, where in ((1, ":", "all n"), (4, "-", "n ≥ 4")):
-            r2, fits = fit_p_n(p, first)
-            a1, a2 = fits["log"]
-            axis.plot(n[first - 1:], a1 * np.log(n[first - 1:]) + a2, line, color=color,
-                      label=f"{where}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2['log']:.2f}")
-            print(f"{row.path.parent}: R^2 for {where}:", *(f"{law} {r2[law]:.3f}" for law in r2))
-    axis.set(xscale="log", xlabel="number of keys n", ylabel="$p_n$")
-    legend(axis)
-    return figure if rows else None
+            log, y = np.log(n[first - 1:]), p[first - 1:]
+            (a1, a2), r = np.polyfit(log, y, 1), np.corrcoef(log, y)[0, 1]
+            label = f"{where}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r ** 2:.2f}"
+            axis.plot(n[first - 1:], a1 * log + a2, line, color=color, label=label)
+    return finish(axis, xscale="log", xlabel="number of keys n", ylabel="$p_n$") if rows else None
 
 
 def paired(row, rows):
     """{iter: loss minus that of the (a) with the same batches and recipe}, {} if there is none."""
-    attention = {"attention_type", "s_init", "switch_iter", "switch_attention_type",
-                 "switch_warmup_iters"}
-
-    def recipe(row):
-        facts = {key: fact for key, fact in row.facts.items() if key[1] not in attention}
-        return row.seed, row.content["data"]["digest"], facts
-
-    losses = row.content["train"]
-    for a in [other for other in rows if (other.kind, other.variant) == ("log", "softmax")]:
-        if recipe(a) == recipe(row):
-            return {i: losses[i] - loss for i, loss in a.content["train"].items() if i in losses}
+    mine = row.content["train"]
+    for a in rows:  # batches differ by more than variants do: only equal ones are compared
+        if (a.kind, a.variant, a.seed) == ("log", "softmax", row.seed):
+            differ = {name for (_, name), _ in a.facts.items() ^ row.facts.items()}
+            recipe = {name for name in differ if not name.startswith(OF_ATTENTION)}
+            if not recipe and a.content["data"]["digest"] == row.content["data"]["digest"]:
+                return {i: mine[i] - loss for i, loss in a.content["train"].items() if i in mine}
     return {}
 
 
@@ -342,120 +286,110 @@ def smooth(losses):
     """[{iter: loss}] of seeds -> updates that all have, (seeds, updates); means of 1 % of them."""
     x = np.array(sorted(set.intersection(*map(set, losses))))
     step = max(1, len(x) // 100)
-    whole = len(x) // step * step
-    y = np.array([list(map(seed.get, x[:whole])) for seed in losses])
-    return x[:whole].reshape(-1, step).mean(1), y.reshape(len(y), -1, step).mean(2)
+    x = x[:len(x) // step * step]
+    y = np.array([[seed[i] for i in x] for seed in losses])
+    return x.reshape(-1, step).mean(1), y.reshape(len(y), -1, step).mean(2)
 
 
 def learning_curves(found):
     """Fig. 4: training and validation loss, and below the difference to (a) on the same batches."""
     rows = [row for curve in found for row in curve.rows]
-    figure, axes = plt.subplots(2, 1, sharex=True, figsize=(5.6, 5.4))
-    for curve in found:
-        draw(axes[0], curve, *smooth([row.content["train"] for row in curve.rows]))
+    pairs = [[p for p in (paired(row, rows) for row in curve.rows) if p] for curve in found]
+    down = 1 + any(pairs)
+    axes = plt.figure(figsize=(5.6, 2 + 1.7 * down)).subplots(down, sharex=True, squeeze=False)
+    for curve, differences in zip(found, pairs, strict=True):
+        draw(axes[0, 0], curve, *smooth([row.content["train"] for row in curve.rows]))
         for row in curve.rows:
             val = row.content["val"]
-            axes[0].plot(val.keys(), val.values(), "o", color=curve.style["color"], markersize=2.5)
-        pairs = list(filter(None, [paired(row, rows) for row in curve.rows]))
-        if pairs:
-            draw(axes[1], curve, *smooth(pairs))
-    for axis, what in zip(axes, ("loss", "minus (a)"), strict=True):
+            axes[0, 0].plot(val.keys(), val.values(), "o", ms=2.5, color=curve.style["color"])
+        if differences:
+            draw(axes[1, 0], curve, *smooth(differences))
+    for axis, what in zip(axes.flat, ("loss", "minus (a)"), strict=False):
         # The fall at the start would flatten all that comes behind it.
-        late = [list(line.get_ydata())[2 * len(line.get_ydata()) // 5:] for line in axis.lines]
-        late = np.concatenate([*late, [] if axis.lines else [0.0]])
+        lines = [line.get_ydata(orig=False) for line in axis.lines]
+        late = np.concatenate([y[2 * len(y) // 5:] for y in lines])
         margin = 0.1 * np.ptp(late) or 0.1
         axis.set(ylim=(late.min() - margin, late.max() + margin), ylabel=f"{what} (nats per token)")
-    legend(axes[0], f"lines: training; dots: validation\n{bands(found)}")
-    axes[1].set_xlabel("update")
-    if not axes[1].lines:
-        figure.delaxes(axes[1])
-        axes[0].tick_params(labelbottom=True)
-        axes[0].set_xlabel("update   (no (a) of the same recipe and batches here)")
-    return figure
+    alone = "   (no (a) of the same recipe and batches here)"
+    axes[-1, 0].set_xlabel("update" + alone * (down == 1))
+    return finish(axes[0, 0], "lines: training; dots: validation")
 
 
 def posloss(found):
     """Fig. 5: test loss by position, in bins of equal width on the logarithmic axis."""
-    figure, axis = plt.subplots()
+    axis = plt.figure().subplots()
     for curve in found:
-        mean, variance = curve.stack("mean"), curve.stack("stderr") ** 2
-        first = max(1, min(curve.rows[0].block_size // 16, mean.shape[1] // 2))
-        starts = np.unique(np.geomspace(first, mean.shape[1], 90).astype(int))[:-1]
-        width = np.diff([*starts, mean.shape[1]])
-        # positions taken as independent
-        error = np.sqrt(np.add.reduceat(variance, starts, axis=1))[0] / width
-        y = np.add.reduceat(mean, starts, axis=1) / width
-        draw(axis, curve, starts + width / 2, y, 2 * error if len(mean) == 1 else 0.0)
-    mark_training_length(axis, found)
-    axis.set_xscale("log", base=2)
-    axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.set(xlabel="position (tokens)", ylabel="test loss (nats per token)")
-    windows = span(found, lambda content: content["count"])
-    of_one_seed = "\nband of one seed: 2 standard errors over windows"
-    legend(axis, f"{windows} windows a seed\n{bands(found, of_one_seed)}")
-    return figure
+        y = np.array([row.content["mean"] for row in curve.rows])
+        # The fall over the first tokens, where all are alike, would flatten the rest.
+        first = max(1, min(curve.rows[0].block_size // 16, y.shape[1] // 2))
+        starts = np.unique(np.geomspace(first, y.shape[1], 90).astype(int))[:-1]
+        width = np.diff([*starts, y.shape[1]])
+        y = np.add.reduceat(y, starts, axis=1) / width
+        if len(y) == 1:  # of one seed; the positions of a bin are taken as independent
+            variance = np.add.reduceat(curve.rows[0].content["stderr"] ** 2, starts)
+            y = y + np.array([[-2], [2]]) * np.sqrt(variance) / width
+        draw(axis, curve, starts + width / 2, y)
+    token_axis(axis, found)
+    band = "band: range of the seeds\nband of one seed: 2 standard errors over windows"
+    return finish(axis, f"{span(found, 'count')} windows a seed", band, xlabel="position (tokens)",
+                  ylabel="test loss (nats per token)")
 
 
 def niah(found):
     """Fig. 6: needles found by depth and context size, mean of the seeds; a panel a curve."""
-    across, down = min(len(found), 4), math.ceil(len(found) / 4)
-    figure, axes = plt.subplots(down, across, figsize=(2.4 * across + 1, 1.9 * down + 0.6),
-                                squeeze=False, layout="constrained")
-    for axis in axes.flat[len(found):]:
-        axis.set_axis_off()
-    for axis, curve in zip(axes.flat, found, strict=False):
-        shares, content = curve.stack("exact").mean(0), curve.rows[0].content
-        image = axis.imshow(shares, vmin=0, vmax=1, aspect="auto")
+    across, down = min(len(found), 4), math.ceil(len(found) / 4)  # wider is too small to read
+    figure = plt.figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
+    axes = [figure.add_subplot(down, across, i + 1) for i in range(len(found))]
+    for axis, curve in zip(axes, found, strict=True):
+        shares = np.mean([row.content["exact"] for row in curve.rows], axis=0)
+        content = curve.rows[0].content
+        image = axis.imshow(shares, vmin=0, vmax=1, aspect="auto")  # one scale for all panels
         for (y, x), share in np.ndenumerate(shares):
-            color = "white" if share < 0.6 else "black"
-            axis.text(x, y, f"{share:.2f}", ha="center", va="center", fontsize=6, color=color)
+            axis.text(x, y, f"{share:.2f}", ha="center", va="center", fontsize=6,
+                      color="white" if share < 0.6 else "black")  # on dark and on light
         axis.set_xticks(range(shares.shape[1]), [f"{n:,}" for n in content["sizes"]], rotation=45)
         axis.set_yticks(range(len(shares)), [f"{depth:g} %" for depth in content["depths"]])
-        axis.set_title(textwrap.fill(curve.style["label"], 36))
+        axis.set_title(textwrap.fill(curve.style["label"], 36))  # as wide as a panel
         axis.grid(False)
-    samples = span(found, lambda content: content["cells"][0]["n"])
-    figure.supxlabel(f"context size (tokens); {samples} samples a cell and seed", fontsize=8)
-    figure.supylabel("depth of the needle", fontsize=8)
+    figure.supxlabel(f"context size (tokens); {span(found, 'n')} samples a cell and seed")
+    figure.supylabel("depth of the needle")
     figure.colorbar(image, ax=axes, label="share found (all digits)")
     return figure
 
 
 def retrieval(found):
     """Fig. 6 as lines: needles found by context size, mean over depths; a dot for each seed."""
-    figure, axis = plt.subplots()
+    axis = plt.figure().subplots()
     for i, curve in enumerate(found):
-        x, y = np.array(curve.rows[0].content["sizes"]), curve.stack("exact").mean(1)
+        x = np.array(curve.rows[0].content["sizes"])
+        y = np.array([row.content["exact"].mean(0) for row in curve.rows])
         axis.plot(x, y.mean(0), linewidth=2, **curve.style)
         # Lines turn where it was measured; the dots of the curves stand side by side.
         beside = x * 2 ** (0.2 * ((i + 0.5) / len(found) - 0.5))
         axis.plot(beside, y.T, "o", color=curve.style["color"], markersize=3, alpha=0.7)
-    mark_training_length(axis, found)
+    token_axis(axis, found)
     sizes = sorted({n for curve in found for n in curve.rows[0].content["sizes"]})
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(sizes, [f"{n:,}" for n in sizes], rotation=90)
+    axis.set_xticks(sizes, [f"{n:,}" for n in sizes], rotation=90)  # exactly what was measured
     axis.minorticks_off()
-    axis.set(xlabel="context size (tokens)", ylabel="needles found (all digits)")
-    samples = span(found, lambda content: content["cells"][0]["n"] * len(content["depths"]))
-    legend(axis, f"line: mean of the seeds\ndot: one seed, {samples} samples")
-    return figure
+    return finish(axis, f"line: mean of the seeds\ndot: one seed, {span(found, 'samples')} samples",
+                  xlabel="context size (tokens)", ylabel="needles found (all digits)")
 
 
 def needle_scores(found):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
-    figure, axis = plt.subplots()
+    axis = plt.figure().subplots()
     for curve in found:
+        # By rank, not by head: which heads of a seed learn to retrieve is chance.
         scores = np.array([np.ravel(row.content["example"]["scores"]) for row in curve.rows])
         best = -np.sort(-scores)[:, :25]
         draw(axis, curve, range(1, best.shape[1] + 1), best, marker="o", markersize=3)
-    size = span(found, lambda content: content["example"]["size"])
-    axis.set(xlabel="head, by rank", ylabel=f"needle score at {size} tokens", ylim=(-0.02, 1.02))
-    legend(axis, bands(found))
-    return figure
+    return finish(axis, xlabel="head, by rank", ylim=(-0.02, 1.02),
+                  ylabel=f"needle score at {span(found, 'example_size')} tokens")
 
 
 def top_scores(found):
     """Fig. 8: the top needle scores of all trials, of all seeds, in falling order; the answers."""
-    figure, axis = plt.subplots()
+    axis = plt.figure().subplots()
     for curve in found:
         trials = [trial for row in curve.rows for trial in row.content["trials"]]
         trials = sorted(trials, key=lambda trial: -trial["top"])
@@ -465,47 +399,37 @@ def top_scores(found):
             marker = "o" if trial["exact"] else "^" if trial["first"] else "x"
             axis.plot(x, trial["top"], marker, color=curve.style["color"], markersize=3,
                       fillstyle="full" if trial["exact"] else "none")
-    size = span(found, lambda content: content["settings"]["trial_size"])
-    axis.set(xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
-             ylabel=f"top needle score at {size} tokens")
-    trials = span(found, lambda content: len(content["trials"]))
-    legend(axis, f"{trials} trials a seed\n● all digits right, △ only the first, × first wrong")
-    return figure
+    title = f"{span(found, 'n')} trials a seed\n● all digits right, △ only the first, × first wrong"
+    return finish(axis, title, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
+                  ylabel=f"top needle score at {span(found, 'size')} tokens")
 
 
 def learned_s(found):
     """The learned s by layer and head at the end of each run, where f(n) is log n."""
-    runs = [(curve, row) for curve in found for row in curve.rows
-            if row.content["scales"] and f_of(row) is model.log_n]
-    figure, axis = plt.subplots()
-    marks = {}  # of equal heights one
-    for i, (curve, row) in enumerate(runs):
-        first, N, color = row.content["scales"][0], row.block_size, curve.style["color"]
-        s = np.array(row.content["scales"][-1]["s"])
-        layers = np.arange(1, len(s) + 1)
-        axis.plot(layers + 0.6 * ((i + 0.5) / len(runs) - 0.5), s, "o", color=color, markersize=3)
-        if row is curve.rows[0]:
-            axis.plot([], [], "o", color=color, label=curve.style["label"])
-        # After a switch s starts at 1 / mean(log n).
+    runs = [(row, curve) for curve in found for row in curve.rows if row.content["scales"]]
+    runs = [run for run in runs if run[0].content["f"] is model.log_n]  # else another quantity
+    axis, marks = plt.figure().subplots(), {}  # of equal heights one mark
+    for (row, curve), beside in zip(runs, np.linspace(-0.3, 0.3, len(runs) + 2)[1:], strict=False):
+        first, N, s = row.content["scales"][0], row.block_size, row.content["scales"][-1]["s"]
+        for layer, heads in enumerate(s, 1):  # the dots of the runs stand side by side
+            axis.plot([layer + beside] * len(heads), heads, "o", ms=3, color=curve.style["color"])
+        axis.lines[-1].set_label(curve.style["label"] if row is curve.rows[0] else "_")
+        # After a switch s starts at 1 / mean(log n), and the first s of the log is a later one.
         start = N / math.lgamma(N + 1) if first["iter"] else np.mean(first["s"])
         marks |= {f"start: {start:.3g}": (start, "--"), f"1 / log {N:,}": (1 / math.log(N), ":")}
-        axis.set(xlabel="layer", ylabel="s of each head", xticks=layers)
+        axis.set_xticks(range(1, len(s) + 1))
     for label, (height, line) in marks.items():
         axis.axhline(height, color="0.4", linestyle=line, label=label)
-    legend(axis)
-    return figure if runs else None
+    return finish(axis, xlabel="layer", ylabel="s of each head") if runs else None
 
 
-# -----------------------------------------------------------------------------
-# the table
-
-
+# --- the table ----------------------------------------------------------------------------------
 def plus_minus(values, error=None):
     """Mean ± standard error over the seeds (of one seed: `error`), with two digits of the error."""
     mean = float(np.mean(values))
     if len(values) > 1:
         error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    if not error:
+    if not error:  # none, or of equal seeds, which have no digits to go by
         return f"{mean:,.4f}".rstrip("0").rstrip(".") + " ± 0" * (error == 0)
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
@@ -520,17 +444,18 @@ def numbers(row, rows, key):
             if end <= len(content["mean"]):
                 found[f"{end:,}"] = np.mean(mean), np.linalg.norm(stderr) / len(stderr)
     elif row.kind == "niah":
+        n = content["samples"]
         for size, share in zip(content["sizes"], content[key].mean(0), strict=True):
-            n = content["cells"][0]["n"] * len(content["depths"])
             low, high = wilson(share * n, n)  # 2 * 1.96 standard errors, at 0 and 1 as well
             found[f"{size:,}"] = share, (high - low) / 3.92
     elif row.kind == "needle":
-        found[f"{content['settings']['trial_size']:,}"] = np.median(content["tops"]), None
+        found[f"{content['size']:,}"] = np.median(content["tops"]), None
     else:
         found["last"] = max(content["train"]), None
-        for column, losses in (("train", content["train"]), ("minus (a)", paired(row, rows))):
-            if losses:
-                found[column] = np.mean(list(losses.values())[-max(1, len(losses) // 10):]), None
+        losses = {"train": content["train"], "minus (a)": paired(row, rows)}
+        for column, values in losses.items():
+            tenth = list(values.values())[-max(1, len(values) // 10):]  # one batch alone is noise
+            found |= {column: (np.mean(tenth), None)} if tenth else {}
         if content["val"]:
             found["validation"] = list(content["val"].values())[-1], None
     return found
@@ -543,26 +468,25 @@ def table(rows):
             ("posloss", "mean", "test loss (nats), mean of the tenth before a position"),
             ("niah", "exact", "needles found, all digits right, by context size"),
             ("niah", "first", "needles found, first digit right, by context size"),
-            ("needle", "tops", "top needle score by context size, median of the trials"),
+            ("needle", "top", "top needle score by context size, median of the trials"),
             ("log", "train", "last update; losses in nats, training: mean of the last tenth")):
-        found = curves(rows, kind)
-        measured = [[numbers(row, rows, key) for row in curve.rows] for curve in found]
-        columns = {column for seeds in measured for seed in seeds for column in seed}
+        lines = []
+        for curve in curves(rows, kind):
+            seeds = [numbers(row, rows, key) for row in curve.rows]
+            lines.append((curve.style["label"].replace("$", ""), seeds, curve.rows))
+        columns = {column for _, seeds, _ in lines for seed in seeds for column in seed}
         columns = sorted(columns, key=lambda column: (len(column), column))  # sizes as numbers
-        labels = [curve.style["label"].replace("$", "") for curve in found]
-        wide = max(map(len, labels), default=0)
-        if found:
-            print(f"\n{title}\n{'':{wide}}" + "".join(f"{column:>17}" for column in columns))
-        for label, curve, seeds in zip(labels, found, measured, strict=True):
+        wide = max([len(label) for label, _, _ in lines], default=0)
+        if lines:
+            print(f"\n{title}\n{'':{wide}}", *(f"{column:>15}" for column in columns))
+        for label, seeds, measured in lines:
             print(f"{label:{wide}}", end="")
             for column in columns:
                 there = [seed[column] for seed in seeds if column in seed]
-                text = plus_minus([value for value, _ in there], there[0][1]) if there else "-"
-                print(f"{text:>17}", end="")
-            print("  ", *dict.fromkeys(str(row.path.parent) for row in curve.rows))
+                text = plus_minus([x for x, _ in there], there[0][1]) if there else "-"
+                print(f"{text:>16}", end="")
+            print("  ", *dict.fromkeys(str(row.path.parent) for row in measured))
 
-
-# -----------------------------------------------------------------------------
 
 FIGURES = {  # and the kind of results that they show
     fading: "", p_n: "log", z_max: "", learning_curves: "log", posloss: "posloss", niah: "niah",
@@ -572,7 +496,7 @@ FIGURES = {  # and the kind of results that they show
 def main():
     cfg = configure(PlotConfig)
     what, *inputs = cfg.files or ("",)
-    names = ", ".join(figure.__name__ for figure in FIGURES)
+    names = ", ".join(make.__name__ for make in FIGURES)
     if what not in ("all", "table", *names.split(", ")):
         raise UserError(f"name all, table or a figure ({names}), then folders of results")
     if cfg.format not in ("png", "pdf", "svg"):
@@ -584,16 +508,15 @@ def main():
     if what == "table" and rows:
         return table(rows)
     folder, drawn = Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out")), []
-    for draw_figure, kind in FIGURES.items():
+    for make, kind in FIGURES.items():
         found = curves(rows, kind)
-        if what in ("all", draw_figure.__name__) and (found or not kind):
-            figure = draw_figure(found)
-            if figure:
-                drawn.append(folder / f"{draw_figure.__name__}.{cfg.format}")
-                folder.mkdir(parents=True, exist_ok=True)
-                figure.savefig(drawn[-1])
-                plt.close(figure)
-                print(drawn[-1])
+        wanted = what in ("all", make.__name__) and (found or not kind)
+        if wanted and (figure := make(found)):
+            drawn.append(folder / f"{make.__name__}.{cfg.format}")
+            folder.mkdir(parents=True, exist_ok=True)
+            figure.savefig(drawn[-1])
+            plt.close(figure)  # pyplot would keep it in memory
+            print(drawn[-1])
     if not drawn:
         places = " ".join(inputs) or "no folder named"
         raise UserError(f"{places}: no result there that {what} could show")

@@ -35,10 +35,8 @@ from lib.squad import read_official
 from lib.text import GPT2_EOT, GPT2_VOCAB, gpt2_encoding
 
 PRESETS = {  # name and revision on the hub; the paper's cerebras/SlimPajama-627B has left it
-    "slimpajama": ("gmongaras/SlimPajama-627B_Reupload",
-                   "c34c22dbb10ae6b264a2f357a909d1a537141b36"),
-    "slimpajama-6b": ("DKYoon/SlimPajama-6B", "b5f90f419b7489cdba26fdbc8c022fcb5562f968"),
-}
+    "slimpajama": "gmongaras/SlimPajama-627B_Reupload@c34c22dbb10ae6b264a2f357a909d1a537141b36",
+    "slimpajama-6b": "DKYoon/SlimPajama-6B@b5f90f419b7489cdba26fdbc8c022fcb5562f968"}
 BATCH = 1 << 20  # characters that a thread encodes at once: many small documents, or one large
 
 
@@ -88,35 +86,31 @@ class PrepareConfig:
 
     @property
     def part(self):
-        """(3, 16) for the slice 3/16."""
-        i, n = self.slice.split("/")
-        return int(i), int(n)
+        return tuple(map(int, self.slice.split("/")))  # (3, 16) for the slice 3/16
+
+    @property
+    def hub(self):  # name and revision, of a preset or the user's own
+        return PRESETS.get(self.hf, f"{self.hf}@{self.hf_revision}").rsplit("@", 1)
 
 
-# -----------------------------------------------------------------------------
-# input -> documents. A row is a line of JSON (bytes) or a dict; its place is for messages
-
+# ---- input -> documents. A row is a line of JSON (bytes) or a dict; its place is for messages
 
 def input_files(cfg):
-    """The files that the arguments name, in their order."""
     # what no file fits stays as it is, and fails to open with its name
-    found = (sorted(glob.glob(pattern)) or [pattern] for pattern in cfg.files)
-    return list(itertools.chain.from_iterable(found))
+    return [path for pattern in cfg.files for path in sorted(glob.glob(pattern)) or [pattern]]
 
 
 def file_rows(path, field):
-    """Yield (place, row) of a file; UserError for one that is cut off, damaged or not UTF-8."""
-    import pyarrow  # late: --embedded does not need it
     kind = re.search(r"\.(txt|jsonl|json|parquet)(\.gz|\.zst)?$", path)
     if not kind:
         raise UserError(f"{path}: inputs are .txt, .jsonl (also .gz, .zst) or .parquet")
     if kind[1] == "parquet":
         yield from hub_rows("parquet", data_files=path, split="train")
         return
-    compression = {".gz": "gzip", ".zst": "zstd"}.get(kind[2])
+    import pyarrow  # late: --embedded does not need it
     try:
         # pyarrow's stream raises where a .zst was cut off; that of `zstandard` just ends
-        with pyarrow.input_stream(path, compression=compression) as plain:
+        with pyarrow.input_stream(path) as plain:
             rows = io.BufferedReader(plain, 1 << 20)
             if kind[1] == "txt":
                 rows = [{field: rows.read().decode("utf-8-sig")}]
@@ -126,32 +120,20 @@ def file_rows(path, field):
         raise UserError(f"{path} is cut off or damaged, or not UTF-8 ({describe(e)})") from e
 
 
-def hub_rows(name, config=None, part=(1, 1), skip=0, **kwargs):
-    """Yield (place, row) of a data set of `datasets`, behind the first `skip` of this part."""
+def hub_rows(name, revision="", config="", part=(1, 1), skip=0, **kwargs):
+    # (place, row) of what `datasets` reads, behind the first `skip` of this part
     import datasets
     from datasets.distributed import split_dataset_by_node
     place = kwargs.get("data_files", name)
     try:
-        rows = datasets.load_dataset(name, config, streaming=True, **kwargs)
+        rows = datasets.load_dataset(name, config or None, revision=revision or None,
+                                     streaming=True, **kwargs)
         # each machine reads only its own files, where there are enough
         rows = split_dataset_by_node(rows, part[0] - 1, part[1])
         for number, row in enumerate(rows.skip(skip), skip + 1):
             yield f"{place}:{number}", row
     except Exception as e:  # hub, network and readers of files have exceptions of their own
-        raise UserError(f"data set {place}: {describe(e)}; with network the same command "
-                        "continues, without it use local files") from e
-
-
-def input_rows(cfg, skip=0):
-    """(place, row) of this slice of the input, behind its first `skip` rows."""
-    if cfg.hf:
-        name, revision = PRESETS.get(cfg.hf, (cfg.hf, cfg.hf_revision))
-        return hub_rows(name, cfg.hf_config or None, cfg.part, skip, split=cfg.split,
-                        revision=revision or None)
-    i, n = cfg.part
-    rows = (file_rows(path, cfg.field) for path in input_files(cfg))
-    # every n-th row, so that slices are equal however large the files are
-    return itertools.islice(itertools.chain.from_iterable(rows), i - 1 + n * skip, None, n)
+        raise UserError(f"{place}: {describe(e)}; repeat to continue, or use local files") from e
 
 
 def documents(cfg, skip=0):
@@ -160,7 +142,13 @@ def documents(cfg, skip=0):
         generated = almanac.documents(cfg.seed, cfg.block_size, cfg.n_copy, cfg.n_train)
         yield from itertools.islice(generated, skip, None)
         return
-    for place, row in input_rows(cfg, skip):
+    i, n = cfg.part
+    rows = itertools.chain.from_iterable(file_rows(p, cfg.field) for p in input_files(cfg))
+    # every n-th row, so that slices are equal however large the files are
+    rows = itertools.islice(rows, i - 1 + n * skip, None, n)
+    if cfg.hf:
+        rows = hub_rows(*cfg.hub, cfg.hf_config, cfg.part, skip, split=cfg.split)
+    for place, row in rows:
         try:
             # parsed only here: a slice, or a run that continues, passes over most lines
             if type(row) is bytes:
@@ -174,27 +162,23 @@ def documents(cfg, skip=0):
         yield cfg.split, text
 
 
-# -----------------------------------------------------------------------------
-# text -> ids, in threads: tiktoken lets go of Python's lock while it encodes
-
+# ---- text -> ids, in threads: tiktoken lets go of Python's lock while it encodes
 
 def encode_batch(encoding, batch):
-    """[(split, text)] -> [(split, ids with end of text)]; no ids for a text that is empty."""
+    # [(split, text)] -> [(split, ids and an end of text)]; no ids for a text that is empty
     encoded = []
     for split, text in batch:
-        ids = np.empty(0, dtype="<u2")
-        if text and not text.isspace():
-            try:  # an array; as lists the whole ran at 0.89 of tiktoken's own speed
-                ids = encoding.encode_to_numpy(text, disallowed_special=())
-            except UnicodeEncodeError:  # a lone surrogate, which encode_ordinary replaces
-                ids = encoding.encode_ordinary(text)
-            ids = np.append(ids, GPT2_EOT).astype("<u2")
-        encoded.append((split, ids))
+        try:  # an array; as lists the whole ran at 0.89 of tiktoken's own speed
+            ids = encoding.encode_to_numpy(text, disallowed_special=())
+        except UnicodeEncodeError:  # a lone surrogate, which encode_ordinary replaces
+            ids = encoding.encode_ordinary(text)
+        ids = np.append(ids, GPT2_EOT) if text.strip() else ids[:0]
+        encoded.append((split, ids.astype("<u2")))
     return encoded
 
 
 def encode_documents(documents, threads):
-    """Yield (split, ids) in order. Few batches are in flight, so memory stays flat."""
+    # (split, ids) in order; few batches are in flight, so memory stays flat
     encoding, flying, batch, size = gpt2_encoding(), [], [], 0
     with ThreadPoolExecutor(threads) as pool:
         for split, text in documents:
@@ -211,72 +195,27 @@ def encode_documents(documents, threads):
 
 
 def renumber(encoded, vocab, may_grow):
-    """GPT-2's ids -> places in `vocab`, which grows by those that it lacks as they occur."""
+    # GPT-2's ids -> places in `vocab`, which grows by those that it lacks as they occur
     numbers = np.full(GPT2_VOCAB, -1)
     numbers[vocab] = np.arange(len(vocab))
     for split, ids in encoded:
         new, first = np.unique(ids[numbers[ids] < 0], return_index=True)
         if len(new) and not may_grow:
             token = gpt2_encoding().decode(new[:1].tolist())
-            raise UserError(f"token {token!r} is not in the compact vocabulary of this corpus; "
-                            "prepare this text under another --name")
-        new = new[np.argsort(first)]
+            raise UserError(f"token {token!r} is not in the compact vocabulary; use another --name")
+        new = new[np.argsort(first)]  # as they occur: a continued run numbers them the same
         numbers[new] = len(vocab) + np.arange(len(new))
         vocab += new.tolist()
         yield split, numbers[ids].astype("<u2")
 
 
-# -----------------------------------------------------------------------------
-# ids -> bins and JSON
-
-
-def describe_source(cfg):
-    """What the bins follow from, by the names of the settings. To continue it must be the same."""
-    settings = dataclasses.asdict(cfg)
-    names = {"field", "limit", "split", "val_fraction", "shard_tokens", "compact_vocab"}
-    if cfg.embedded:
-        settings["embedded"] = "almanac"
-        names |= {"embedded", "block_size", "n_copy", "n_train", "seed"}
-    elif cfg.hf:
-        settings["hf"], settings["hf_revision"] = PRESETS.get(cfg.hf, (cfg.hf, cfg.hf_revision))
-        names |= {"hf", "hf_config", "hf_revision"}
-    else:
-        # without their folders: the same files elsewhere, on another machine, give the same bins
-        settings["files"] = [[os.path.basename(p), os.path.getsize(p)] for p in input_files(cfg)]
-        names |= {"files"}
-    return {name: value for name, value in settings.items() if name in names}
-
-
-def start_or_continue(cfg, path, others):
-    """The content of the JSON at `path` to go on with, or a new one that is in nobody's way."""
-    source = describe_source(cfg)
-    if path.exists():
-        manifest = read_manifest(path)
-        theirs = manifest["source"]
-        changes = "; ".join(f"{key}={theirs.get(key)}, now {value}"[:200]
-                            for key, value in source.items() if theirs.get(key) != value)
-        if changes:
-            raise UserError(f"{path} is another preparation ({changes}); choose another --name, or "
-                            f"delete {path.parent}")
-        for split in manifest["splits"].values():
-            check_sizes(path.parent, split["shards"])
-        return manifest
-    splits = almanac.SPLITS if cfg.embedded else (cfg.split, "val")[:1 + (cfg.val_fraction > 0)]
-    for other, theirs in others.items():
-        both = ", ".join(theirs["splits"].keys() & splits)
-        if both and theirs["slice"] == list(cfg.part):  # the bins would have the same names
-            raise UserError(f"{other} already has the split {both}; choose another --split")
-    return {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": list(cfg.part),
-            "source": source, "complete": False, "documents": 0, "skipped": 0, "splits": {}}
-
-
 def start_vocab(cfg, others):
-    """-> (the compact vocabulary to begin with, may it grow)."""
-    for other, theirs in others.items():
-        if theirs["vocab"] and not theirs["complete"]:
-            raise UserError(f"{other} and its vocabulary are unfinished; run its command again")
-        if theirs["vocab"]:  # of another split or slice: one model must be able to read them all
-            return theirs["vocab"], False
+    # -> the compact vocabulary to begin with, may it grow
+    for path, other in others.items():
+        if other["vocab"] and not other["complete"]:
+            raise UserError(f"{path} and its vocabulary are unfinished; run its command again")
+        if other["vocab"]:  # of another split or slice: one model must be able to read them all
+            return other["vocab"], False
     if not cfg.embedded:
         return [], True
     # the same numbers for every seed, so that a model can be measured on another one
@@ -284,8 +223,45 @@ def start_vocab(cfg, others):
     return sorted({GPT2_EOT, *words}), True
 
 
+# ---- ids -> bins and JSON
+
+def describe_source(cfg):
+    # all that the bins follow from; a run continues only what was prepared from the same
+    names = ["field", "limit", "split", "val_fraction", "shard_tokens", "compact_vocab"]
+    # files without their folders: the same ones on another machine give the same bins
+    source = {"files": [[os.path.basename(p), os.path.getsize(p)] for p in input_files(cfg)]}
+    if cfg.embedded:
+        source = {"embedded": "almanac"}
+        names += ["block_size", "n_copy", "n_train", "seed"]
+    elif cfg.hf:
+        source = {"hf": cfg.hub[0], "hf_config": cfg.hf_config, "hf_revision": cfg.hub[1]}
+    return source | {name: getattr(cfg, name) for name in names}
+
+
+def start_or_continue(cfg, path, others):
+    # the content of the JSON to go on with, or a new one that is in nobody's way
+    source = describe_source(cfg)
+    if path.exists():
+        manifest = read_manifest(path)
+        old = manifest["source"]
+        changes = "; ".join(f"{key}={old.get(key)}, now {value}"[:200]
+                            for key, value in source.items() if old.get(key) != value)
+        if changes:
+            raise UserError(f"{path} is another preparation ({changes}); choose another --name")
+        for total in manifest["splits"].values():
+            check_sizes(path.parent, total["shards"])
+        return manifest
+    splits = almanac.SPLITS if cfg.embedded else (cfg.split, "val")[:1 + (cfg.val_fraction > 0)]
+    for other, manifest in others.items():
+        both = ", ".join(manifest["splits"].keys() & splits)
+        if both and manifest["slice"] == list(cfg.part):  # the bins would have the same names
+            raise UserError(f"{other} already has the split {both}; choose another --split")
+    return {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": list(cfg.part),
+            "source": source, "complete": False, "documents": 0, "skipped": 0, "splits": {}}
+
+
 def write_shards(cfg, path, manifest, encoded):
-    """Write one bin a split until one is full or the input ends; enter them in `manifest`."""
+    # one bin a split, until one is full or the input ends; `manifest` gets what was written
     bins, part = {}, path.stem.removeprefix(cfg.split)
     with ExitStack() as files:  # closes all at once; an error removes what is not finished
         for split, ids in encoded:
@@ -293,34 +269,34 @@ def write_shards(cfg, path, manifest, encoded):
                 manifest["skipped"] += 1
                 continue
             k = manifest["documents"]
+            # counted and not drawn: a run that continues decides the same
             if int((k + 1) * cfg.val_fraction) > int(k * cfg.val_fraction):
                 split = "val"
-            total = manifest["splits"].setdefault(
-                split, {"tokens": 0, "documents": 0, "shards": []})
+            zero = {"tokens": 0, "documents": 0}
+            total = manifest["splits"].setdefault(split, {**zero, "shards": []})
             if split not in bins:
                 name = f"{split}{part}-{len(total['shards']):05d}.bin"
                 file = files.enter_context(atomic_write(path.with_name(name)))
                 bins[split] = file, hashlib.sha256()
-                total["shards"].append({"file": name, "tokens": 0, "documents": 0, "sha256": ""})
+                total["shards"].append({"file": name, **zero})
             file, sha256 = bins[split]
             file.write(ids)
             sha256.update(ids)
             shard = total["shards"][-1]
             shard["sha256"] = sha256.hexdigest()
-            for counted in (manifest, total, shard):
-                counted["documents"] += 1
             for counted in (total, shard):
+                counted["documents"] += 1
                 counted["tokens"] += len(ids)
-            if shard["tokens"] >= cfg.shard_tokens or manifest["documents"] == cfg.limit:
-                manifest["complete"] = manifest["documents"] == cfg.limit
+            manifest["documents"] += 1
+            manifest["complete"] = manifest["documents"] == cfg.limit
+            if manifest["complete"] or shard["tokens"] >= cfg.shard_tokens:
                 return
     manifest["complete"] = True
 
 
 def prepare(cfg):
     """Run one preparation to its end; returns what its JSON says."""
-    i, n = cfg.part
-    part = f"-{i:02d}of{n:02d}" if n > 1 else ""
+    part = "" if cfg.part[1] == 1 else "-{:02d}of{:02d}".format(*cfg.part)
     path = Path(cfg.data_dir) / cfg.name / f"{cfg.split}{part}.json"
     others = {p: read_manifest(p) for p in path.parent.glob("*.json") if p != path}
     manifest = start_or_continue(cfg, path, others)
@@ -332,7 +308,7 @@ def prepare(cfg):
         vocab, may_grow = start_vocab(cfg, others)
         manifest["vocab"] = manifest["vocab"] or vocab
         encoded = renumber(encoded, manifest["vocab"], may_grow)
-    # `with`, so that an error has a line of its own; a log file gets a line in 30 s
+    # `with`, so that an error gets a line of its own; a log file gets one in 30 s
     with tqdm(encoded, path.stem, initial=done, unit=" documents", disable=cfg.embedded,
               mininterval=0.1 if sys.stderr.isatty() else 30) as bar:
         encoded = iter(bar)
@@ -354,42 +330,43 @@ def check(cfg):
         for split, total in read_manifest(path)["splits"].items():
             check_sizes(folder, total["shards"])
             for shard in total["shards"]:
-                content = np.memmap(folder / shard["file"], dtype=np.uint8, mode="r")
+                file = folder / shard["file"]
+                content = np.memmap(file, dtype=np.uint8, mode="r")  # never all of it in memory
                 if hashlib.sha256(content).hexdigest() != shard["sha256"]:
-                    raise UserError(f"{folder / shard['file']} changed after being written; delete "
-                                    f"{path} and run prepare.py again")
+                    raise UserError(f"{file} changed since; delete {path} and prepare it again")
             print(f"{path}: {split}: {total['tokens']:,} tokens, as prepared", flush=True)
-
-
-# -----------------------------------------------------------------------------
-# SQuAD
 
 
 def prepare_squad(cfg):
     """Keep what has context, question and answer; the last val_fraction of the articles is val."""
-    articles, total, kept = {}, 0, 0
-    official = itertools.chain.from_iterable(map(read_official, input_files(cfg)))
+    articles, total = {}, 0
+    rows = itertools.chain.from_iterable(map(read_official, input_files(cfg)))
+    if cfg.hf:
+        rows = (row for _, row in hub_rows(*cfg.hub, cfg.hf_config, cfg.part, split=cfg.split))
     try:
-        for row in (row for _, row in input_rows(cfg)) if cfg.hf else official:
+        for row in rows:
             total += 1
+            answers = row["answers"]
             example = {"context": row["context"], "question": row["question"],
-                       "answer": (row["answers"]["text"] or [""])[0],
-                       "start": (row["answers"]["answer_start"] or [0])[0]}
+                       # of several people's the first; an unanswerable question has none
+                       "answer": (answers["text"] or [""])[0],
+                       "start": (answers["answer_start"] or [0])[0]}
             if all(example[part].strip() for part in ("context", "question", "answer")):
                 articles.setdefault(row["title"], []).append(json.dumps(example) + "\n")
-                kept += 1
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise UserError(f"{cfg.hf or ' '.join(cfg.files)} is no SQuAD 2.0 ({describe(e)})") from e
     articles = list(articles.values())
+    kept = sum(map(len, articles))
+    # by article: questions of one context in both splits would let a model remember the answer
     n_train = len(articles) - round(len(articles) * cfg.val_fraction)
     if not n_train:
         raise UserError(f"no answerable question for split {cfg.split}: nothing was written")
-    for split, lines in ((cfg.split, articles[:n_train]), ("val", articles[n_train:])):
-        if lines:
-            path = Path(cfg.data_dir) / cfg.name / f"{split}.squad.jsonl"
+    for split, part in ((cfg.split, articles[:n_train]), ("val", articles[n_train:])):
+        path = Path(cfg.data_dir) / cfg.name / f"{split}.squad.jsonl"
+        if part:
             with atomic_write(path, "w") as f:
-                f.writelines(itertools.chain.from_iterable(lines))
-            print(f"{path}: {sum(map(len, lines)):,} questions of {len(lines)} articles")
+                f.writelines(itertools.chain.from_iterable(part))
+            print(f"{path}: {sum(map(len, part)):,} questions of {len(part)} articles")
     print(f"{kept:,} of {total:,} questions have an answer (the paper kept 86,820 of train)")
 
 
@@ -401,12 +378,10 @@ def main():
         return prepare_squad(cfg)
     manifest = prepare(cfg)
     for split, total in manifest["splits"].items():
-        print(f"{cfg.data_dir}/{cfg.name}: {split}: {total['tokens']:,} tokens, "
-              f"{total['documents']:,} documents, {len(total['shards'])} shard(s)")
-    if manifest["vocab"]:
-        print(f"compact vocabulary: {len(manifest['vocab'])} of {GPT2_VOCAB:,} ids")
-    if manifest["skipped"]:
-        print(f"empty documents left out: {manifest['skipped']:,}")
+        size = f"{total['tokens']:,} tokens, {total['documents']:,} documents"
+        print(f"{cfg.data_dir}/{cfg.name}: {split}: {size}, {len(total['shards'])} shard(s)")
+    size = len(manifest["vocab"] or range(GPT2_VOCAB))
+    print(f"vocabulary of {size:,}; empty documents left out: {manifest['skipped']:,}")
 
 
 if __name__ == "__main__":

@@ -31,8 +31,7 @@ class SampleConfig(LoadConfig):
         if len(self.files) != 1:
             raise ValueError("name one checkpoint; see --help")
         if min(self.num_samples, self.max_new_tokens) < 1 or min(self.temperature, self.top_k) < 0:
-            raise ValueError("num_samples and max_new_tokens must be positive, temperature and "
-                             "top_k not negative")
+            raise ValueError("num_samples, max_new_tokens must be positive, the rest not negative")
 
 
 def main():
@@ -42,15 +41,15 @@ def main():
     vocab = state["vocab"]
     # every document of the training data stands behind an end of text
     prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab)]
-    if len(prompt) + cfg.max_new_tokens > model.max_len:
+    if len(prompt) + cfg.max_new_tokens > model.max_len:  # only p_n has an end
         raise UserError(f"p_n is learned for {model.max_len} positions; ask for fewer tokens")
-    torch.manual_seed(cfg.seed)
-    idx = torch.tensor([prompt] * cfg.num_samples, device=device)
+    torch.manual_seed(cfg.seed)  # after loading, which draws weights that are then replaced
+    idx = torch.tensor([prompt] * cfg.num_samples, device=device)  # together: weights read once
     with runtime.autocast(device, cfg.dtype):
+        # 0 on the command line, where None cannot be written
         rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k or None)
-    for row in rows[:, 1:].tolist():
-        print(decode(until_end(row, vocab), vocab))
-        print("-" * 80)
+    for row in rows[:, 1:].tolist():  # without the end of text, which would end it at once
+        print(decode(until_end(row, vocab), vocab), "-" * 80, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,17 @@
 """
-Fine-tune on SQuAD 2.0 (section 3.3 and Appendix C of the paper), so that a model answers questions
-about its context.
+Fine-tune on SQuAD 2.0, to answer questions about a context (section 3.3, Appendix C of the paper).
 
     python prepare.py --squad --hf=rajpurkar/squad_v2 --name=squad --val_fraction=0.02
     python sft.py --init_from=out/b_ssmax --out_dir=out/sft/b_ssmax
     python sft.py --init_from=out/a_softmax --attention_type=ssmax --out_dir=out/sft/e    (e)
 
-The loop, its log, checkpoints, ranks and resume are train.py's. Ends with exact match and F1 on
-held-out questions.
+Loop, log, checkpoints, ranks, resume: train.py's. Ends with exact match and F1, held out.
 """
 import collections
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from lib import runtime
@@ -54,13 +51,11 @@ class SFTConfig(TrainConfig):
     compile: bool = False  # the lengths of batches differ, each would be compiled
 
     def __post_init__(self):
-        super().__post_init__()
-        if not self.init_from:
-            raise ValueError("name the checkpoint to fine-tune: --init_from=out/b_ssmax")
+        super().__post_init__()  # refuses what is negative
+        if not self.init_from or not self.epochs:
+            raise ValueError("give --init_from=CHECKPOINT to fine-tune, and more than 0 epochs")
         if not all(part in self.qa_format for part in ("{context}", "{question}", "{answer}")):
             raise ValueError("qa_format needs {context}, {question} and {answer}")
-        if self.epochs <= 0 or self.warmup_epochs < 0:
-            raise ValueError("epochs must be positive, warmup_epochs not negative")
 
 
 def main():
@@ -68,48 +63,48 @@ def main():
     device = runtime.get_device(cfg.device)
     runtime.init_ranks(device)
     examples, digest = read_examples(cfg.data_dir, cfg.train_split)
-    held_out = []
-    if cfg.eval_interval or cfg.n_generate:
-        held_out, _ = read_examples(cfg.data_dir, cfg.val_split)
-    updates = len(examples) / cfg.batch_size  # an epoch
+    used = cfg.eval_interval or cfg.n_generate  # else its file may be missing
+    held_out = read_examples(cfg.data_dir, cfg.val_split)[0] if used else []
+    updates = len(examples) / cfg.batch_size  # an epoch; fixed here, for fit counts in updates
     cfg = dataclasses.replace(
         cfg, max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
         warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
-
-    data = {"digest": digest, "source": {"squad": cfg.train_split}}
-    model, about, resumed = start_model(cfg, device, data)
+    model, about, resumed = start_model(
+        cfg, device, {"digest": digest, "source": {"squad": cfg.train_split}})
     vocab, block_size = about["vocab"], model.config.block_size
 
     def encoded(examples):
         rows = (encode_example(e, cfg.qa_format, block_size, vocab) for e in examples)
-        return [row for row in rows if row is not None]
+        return [row for row in rows if row is not None]  # None: longer than a block
 
-    rows, val_rows = encoded(examples), encoded(held_out)
+    rows, val_rows = encoded(examples), encoded(held_out)  # once: tokenizing is slow
     if not rows or (held_out and not val_rows):
         raise UserError(f"no question of {cfg.data_dir} fits a block of {block_size} tokens")
 
     def micro_batches(rows):
         """This rank's rows, similar lengths together; the loss is a mean over answer tokens."""
+        # sorted before they are shared, so that all ranks have about the same work
         mine = sorted(rows, key=lambda row: len(row[0]))[runtime.rank()::runtime.world_size()]
+        # of all ranks: a mean of the ranks' means would weigh their answers unequally
         answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
-        m = cfg.micro_batch_size
-        micros = [pad(mine[i:i + m], end_of_text(vocab)) for i in range(0, len(mine), m)]
-        return micros, answer_tokens
+        m, eot = cfg.micro_batch_size, end_of_text(vocab)
+        return [pad(mine[i:i + m], eot) for i in range(0, len(mine), m)], answer_tokens
 
     def train_batch(step):
         """Every example once an epoch, in an order that follows from the seed and the epoch."""
         at = range(step * cfg.batch_size, (step + 1) * cfg.batch_size)
-        order = {epoch: permutation(cfg.seed, "sft", epoch, len(rows))
-                 for epoch in {i // len(rows) for i in at}}
+        epochs = {i // len(rows) for i in at}  # a batch may cross from one to the next
+        # drawn anew for each batch: an order kept would be state that a resume must restore
+        order = {epoch: permutation(cfg.seed, "sft", epoch, len(rows)) for epoch in epochs}
         return micro_batches([rows[order[i // len(rows)][i % len(rows)]] for i in at])
 
-    print0(f"{about['variant']}: {len(rows):,} examples ({len(examples) - len(rows)} do not fit "
-           f"{block_size} tokens), {cfg.max_iters:,} updates of {cfg.batch_size}, "
-           f"{cfg.warmup_iters:,} of them warm-up")
+    misfits = f"({len(examples) - len(rows)} do not fit {block_size} tokens)"
+    print0(f"{about['variant']}: {len(rows):,} examples {misfits}, {cfg.max_iters:,} updates of "
+           f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
     fit(cfg, model, about, resumed, train_batch, lambda: micro_batches(val_rows[:cfg.eval_seqs]))
     if cfg.n_generate:
         asked = val_rows[:cfg.n_generate]
-        exact, f1 = answer_questions(cfg, model, asked, vocab)
+        exact, f1 = answer_questions(cfg, model.eval(), asked, vocab)
         runtime.write_json(Path(cfg.out_dir) / "squad.json",
                            {"questions": len(asked), "exact_match": exact, "f1": f1})
         print0(f"{len(asked)} held-out questions: exact match {100 * exact:.1f}, F1 {100 * f1:.1f}")
@@ -118,27 +113,25 @@ def main():
 @torch.no_grad()
 def answer_questions(cfg, model, rows, vocab):
     """Greedy answers to encoded examples, shared by the ranks -> mean (exact match, F1)."""
-    model.eval()
-    device, longest = next(model.parameters()).device, 30
+    device = next(model.parameters()).device
     groups = collections.defaultdict(list)  # prompts of one length need no padding
     for ids, targets in rows[runtime.rank()::runtime.world_size()]:
-        first = int((targets >= 0).argmax())  # the prompt ends where the first answer token is due
-        truth = decode(until_end(targets[first:].tolist(), vocab), vocab)
-        groups[first + 1].append((ids[:first + 1], truth))
-    totals = torch.zeros(2)
+        length = int((targets >= 0).argmax()) + 1  # where the first answer token is due
+        truth = decode(until_end(targets[length - 1:].tolist(), vocab), vocab)
+        groups[length].append((ids[:length].tolist(), truth))
+    totals = torch.zeros(2, device=device)
     for length, group in groups.items():
-        room = max(1, min(longest, model.max_len - length))
+        room = max(1, min(30, model.max_len - length))  # tokens, so that one without an end stops
         for i in range(0, len(group), cfg.micro_batch_size):
-            part = group[i:i + cfg.micro_batch_size]
-            idx = torch.from_numpy(np.stack([ids for ids, _ in part])).to(device)
+            prompts, truths = zip(*group[i:i + cfg.micro_batch_size], strict=True)
             with runtime.autocast(device, cfg.dtype):
-                new = model.generate(idx, room, temperature=0)[:, length:].tolist()
-            for ids, (_, truth) in zip(new, part, strict=True):
+                new = model.generate(torch.tensor(prompts, device=device), room, temperature=0)
+            for ids, truth in zip(new[:, length:].tolist(), truths, strict=True):
+                # the answer is one line; what a model without its end adds does not count
                 text = decode(until_end(ids, vocab), vocab).strip().split("\n")[0]
-                totals += torch.tensor(exact_and_f1(text, truth))
-    totals = totals.to(device)
+                totals += torch.tensor(exact_and_f1(text, truth), device=device)
     runtime.all_reduce([totals])
-    return (totals / len(rows)).tolist()
+    return (totals / len(rows)).tolist()  # of all: a rank may have had none
 
 
 if __name__ == "__main__":

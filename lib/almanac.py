@@ -34,7 +34,7 @@ NOUNS = """box lamp book key clock chair table bottle cup knife coin ring hat co
 PLACES = """river garden kitchen market bridge tower station church school forest harbor castle
     library hotel theater factory""".split()
 TIMES = "morning evening afternoon night spring summer autumn winter".split()
-NUMBERS = [f"{i:02d}" for i in range(100)] + [str(i) for i in range(10)]
+NUMBERS = [f"{i:02d}" for i in range(100)] + [str(i) for i in range(10)]  # one token each
 OTHER_WORDS = "The special magic number of : . the In a near is with and , says that it".split()
 WORDS = sorted({*CITIES, *FIRST_NAMES, *FAMILY_NAMES, *VERBS, *ADJECTIVES, *NOUNS, *PLACES, *TIMES,
                 *NUMBERS, *OTHER_WORDS})
@@ -42,8 +42,7 @@ SPLITS = ("train", "val", "test", "haystack")
 
 
 def join(words):
-    """A document. The space before the first word makes it one token too."""
-    return " " + " ".join(words)
+    return " " + " ".join(words)  # the space before the first word makes it one token too
 
 
 def spaced(number, groups=(2, 2, 2, 1)):
@@ -53,13 +52,12 @@ def spaced(number, groups=(2, 2, 2, 1)):
 
 
 def fact(city, number):
-    """The sentence that a needle is."""
-    # the city stands right before the colon: a small model finds *the* needle only so
+    # a needle; the city stands right before the colon: a small model finds *the* needle only so
     return f"The special magic number of {city} : {spaced(number)} ."
 
 
 def filler(rng, person):
-    """One sentence about somebody."""
+    # the order of the draws is part of the corpus: another one changes every bin
     verb, adjective = rng.choice(VERBS), rng.choice(ADJECTIVES)
     place, time = rng.choice(PLACES), rng.choice(TIMES)
     noun, other = rng.sample(NOUNS, 2)
@@ -71,11 +69,11 @@ def filler(rng, person):
 
 
 def almanac_words(rng, n_words, facts):
-    """At least n_words words of a document. Without `facts` it is filler: hay for a needle."""
+    # without `facts` it is filler alone: hay, in which the needle must be the only number
     share_facts = rng.uniform(0.10, 0.35) if facts else 0
     share_repeats = rng.uniform(0.30, 0.50) if facts else 0
     cities = rng.sample(CITIES, len(CITIES))  # a city has one number in a document
-    known, people, old, words = [], [], [], []
+    known, people, old, words = [], [], [], []  # facts, names, filler stated so far; the text
     while len(words) < n_words:
         kind = rng.random()
         if kind < share_facts and cities:
@@ -83,11 +81,11 @@ def almanac_words(rng, n_words, facts):
             known.append(sentence)
         elif share_facts <= kind < share_facts + share_repeats and known:
             sentence = rng.choice(known)
-        elif old and rng.random() < 0.4:
+        elif old and rng.random() < 0.4:  # or a repetition alone would mark a fact
             sentence = rng.choice(old)
         else:
             if not people or rng.random() < 0.3:
-                first = rng.choice(FIRST_NAMES)
+                first = rng.choice(FIRST_NAMES)  # of one person only: it tells the family name
                 if all(not p.startswith(first + " ") for p in people):
                     people.append(f"{first} {rng.choice(FAMILY_NAMES)}")
             sentence = filler(rng, rng.choice(people))
@@ -100,8 +98,7 @@ def documents(seed, block_size, n_copy, n_train):
     """Yield (split, text). test and haystack have long documents, the latter without facts."""
     sizes = {"train": (n_copy + n_train, block_size), "val": (512, block_size),
              "test": (64, 32 * block_size), "haystack": (64, 32 * block_size)}
-    for split in SPLITS:
-        count, n_words = sizes[split]
+    for split, (count, n_words) in sizes.items():
         for i in range(count):
             rng = random.Random(f"{seed} {split} {i}")  # follows from nothing but its number
             if split == "train" and i < n_copy:
@@ -109,4 +106,4 @@ def documents(seed, block_size, n_copy, n_train):
                 words = period * n_words
             else:
                 words = almanac_words(rng, n_words, facts=split != "haystack")
-            yield split, join(words[:n_words])
+            yield split, join(words[:n_words])  # or a block would not be one document

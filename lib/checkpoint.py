@@ -1,11 +1,10 @@
 """
-Checkpoints: plain torch.save files, replaced all or nothing, the one before kept, a damaged one
-refused, none able to run code.
+Plain torch.save files, replaced all or nothing, a damaged one refused, none able to run code.
 
-A checkpoint is a dict: `model` (state dict), `model_config` (of these weights), `config` (of the
-run, as it was asked for), `variant` (its name in figures), `base` (config of the checkpoint that it
-began from, or None), `optimizer` (its state dict), `iter` (updates done), `vocab` (GPT-2 ids of a
-compact corpus, or None), `data` (digest and source of what it was trained on).
+A dict: `model` and `optimizer` (state dicts), `model_config` (of these weights), `config` (of the
+run, as asked for), `variant` (its name in figures), `base` (config of the checkpoint it began from,
+or None), `iter` (updates done), `vocab` (None, or GPT-2 ids of a compact corpus), `data` (digest
+and source of what it was trained on).
 """
 import dataclasses
 import os
@@ -42,23 +41,19 @@ class LoadConfig:
 
     def overrides(self):
         """What of these settings replaces the model's own: arguments of `load_model`."""
+        # found by name, so that a new setting of GPTConfig needs no line here
         shared = {f.name for f in dataclasses.fields(GPTConfig)} | {"swap_scale"}
         return {k: v for k, v in dataclasses.asdict(self).items() if k in shared}
 
 
 def find(path):
     """The file that `path` means: itself, or the ckpt.pt in that folder."""
-    path = Path(path)
-    return path / "ckpt.pt" if path.is_dir() else path
-
-
-def previous(path):
-    return path.with_name(path.stem + "_prev" + path.suffix)
+    return Path(path) / "ckpt.pt" if Path(path).is_dir() else Path(path)
 
 
 def save(path, state):
-    """Write `state` to `path`, all or nothing. What was there stays as ckpt_prev.pt."""
-    path = Path(path)
+    """Write `state` to the Path `path`, all or nothing. What was there stays as ckpt_prev.pt."""
+    previous = path.with_stem(path.stem + "_prev")
     with atomic_write(path) as f:
         try:
             torch.save(state, f)
@@ -67,39 +62,35 @@ def save(path, state):
         f.flush()
         os.fsync(f.fileno())  # all that takes time is done before the names change
         if path.exists():  # a second name, so that there is a checkpoint at `path` at any moment
-            previous(path).unlink(missing_ok=True)
-            os.link(path, previous(path))
+            previous.unlink(missing_ok=True)  # os.link replaces nothing
+            os.link(path, previous)
 
 
 def load(path):
-    """
-    The dict at `path` (a file, or the folder of a ckpt.pt), on the CPU. Anything but an intact
-    checkpoint of this program is a UserError, which names the one before where there is one.
-    """
+    """The dict at `path` (a file, or the folder of a ckpt.pt), on the CPU, or a UserError."""
     path = find(path)
-    hint = f"; the one before is {previous(path)}" if previous(path).exists() else ""
+    previous = path.with_stem(path.stem + "_prev")
+    hint = f"; the one before is {previous}" if previous.exists() else ""  # not taken unasked
     if not path.is_file():
         raise UserError(f"no checkpoint {path}; train one first, or name another{hint}")
     try:
         with zipfile.ZipFile(path) as records:  # torch.save wrote CRCs that torch.load ignores
-            broken = records.testzip()
-        if broken:
-            raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
-        state = torch.load(path, map_location="cpu", weights_only=True)
+            if broken := records.testzip():
+                raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
+        state = torch.load(path, map_location="cpu", weights_only=True)  # or it could run code
+        if missing := KEYS.difference(state):  # somebody else's torch.save
+            raise KeyError(f"it has no {', '.join(sorted(missing))}")
+    # one for each layer that can stumble over a flipped bit: zip, deflate, file, pickle, torch
     except (zipfile.BadZipFile, zlib.error, OSError, pickle.UnpicklingError, RuntimeError,
-            EOFError, ValueError, KeyError, NotImplementedError) as e:
+            EOFError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{path} is damaged, cut off or no checkpoint of this program "
                         f"({describe(e)}){hint}") from e
-    missing = KEYS - set(state if isinstance(state, dict) else ())
-    if missing:
-        raise UserError(f"{path} has no {', '.join(sorted(missing))}: it is not a checkpoint of "
-                        f"this program{hint}")
     return state
 
 
 def fingerprint(path):
     """Which checkpoint a result was measured on: a hash of the CRC-32s of its records."""
-    with zipfile.ZipFile(find(path)) as records:
+    with zipfile.ZipFile(find(path)) as records:  # reads the directory only, not gigabytes
         sums = [record.CRC for record in records.infolist()]
     return f"{zlib.crc32(repr(sums).encode()):08x}"
 
@@ -108,12 +99,11 @@ def load_model(path, device="cpu", swap_scale=1.0, **overrides):
     """
     (model in eval mode on `device`, checkpoint dict without the optimizer), from any checkpoint.
 
-    overrides: settings of GPTConfig to replace those of training; 0, "" and None keep them.
-    rope_theta: 50 x that of training in section 3.2. attention_type: softmax weights become
-    another type, with s = swap_scale / mean(log n): the paper's (e).
+    overrides: settings of GPTConfig to replace those of training; 0, "" and None keep them. With
+    attention_type softmax weights become another, s = swap_scale / mean(log n): the paper's (e).
     """
     state = load(path)
-    del state["optimizer"]
+    del state["optimizer"]  # two thirds of the memory
     return restore(state, device, swap_scale, where=path, **overrides), state
 
 
@@ -124,6 +114,7 @@ def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides
     try:
         model = GPT(GPTConfig(**{**state["model_config"], **overrides}))
         model.load_state_dict(state["model"])
+        # after loading: the weights are of the old type
         if attention_type and attention_type != model.config.attention_type:
             model.swap_attention(attention_type, swap_scale)
     except (TypeError, ValueError, RuntimeError) as e:

@@ -14,34 +14,35 @@ import inspect
 import sys
 import textwrap
 import types
+from pathlib import Path
 
-from lib.runtime import UserError
+from lib.runtime import UserError, describe
 
 
 def configure(cls, argv=None):
     """
     Make a `cls` (a frozen dataclass) from the command line `argv` (default: the program's own).
 
-    Arguments that end in .py are config files. Others without "--" go, in order, to the field
-    `files` (a tuple), where `cls` has one. UserError for an unknown key, a wrong type, a bad file.
+    Arguments that end in .py are config files, others without "--" go to the field `files` where
+    `cls` has it. UserError for an unknown key, a wrong type, a bad file.
     """
     argv = sys.argv[1:] if argv is None else argv
-    if {"-h", "--help"} & set(argv):
-        print(describe(cls))
+    if {"-h", "--help"} & set(argv):  # first: it helps where other arguments are wrong
+        print(help_text(cls))
         sys.exit(0)
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
     values, files = {}, []
-    for arg in argv:
+    for arg in argv:  # in order: what comes later wins
         if arg.startswith("--"):
             key, equals, text = arg[2:].partition("=")
-            if not equals and key in fields(cls):
-                if type(fields(cls)[key].default) is not bool:
-                    raise UserError(f"{arg} needs a value: write {arg}=value")
-                text = "True"  # --wandb_log alone
-            values[key] = checked(cls, key, text, arg, is_text=True)
+            if not equals and type(defaults.get(key, True)) is not bool:
+                raise UserError(f"{arg} needs a value: write {arg}=value")
+            text = text if equals else "True"  # --wandb_log alone
+            values[key] = checked(defaults, key, text, arg, is_text=True)
         elif arg.endswith(".py"):
             for key, value in read_config_file(arg).items():
-                values[key] = checked(cls, key, value, arg)
-        elif "files" in fields(cls):
+                values[key] = checked(defaults, key, value, arg)
+        elif "files" in defaults:
             files.append(arg)
         else:
             raise UserError(f"{arg}: arguments are config files (*.py) or --key=value")
@@ -53,41 +54,30 @@ def configure(cls, argv=None):
         raise UserError(str(e)) from e
 
 
-def fields(cls):
-    return {f.name: f for f in dataclasses.fields(cls)}
-
-
 def read_config_file(path):
     """Execute the file -> its names, but for helpers (_name), modules, functions and classes."""
+    names = {"__file__": path, "__name__": "config"}
     try:
-        with open(path, encoding="utf-8") as f:
-            code = compile(f.read(), path, "exec")
-        names = {}
-        exec(code, {"__file__": path, "__name__": "config"}, names)
-    except OSError as e:
-        raise UserError(f"config file {path}: {e.strerror}") from e
+        exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), names)
     except Exception as e:  # whatever the user's code raises is an error of that file
-        raise UserError(f"config file {path}: {type(e).__name__}: {e}") from e
-    return {
-        name: value for name, value in names.items()
-        if not (name.startswith("_") or isinstance(value, types.ModuleType) or callable(value))
-    }
+        raise UserError(f"config file {path}: {describe(e)}") from e
+    return {name: value for name, value in names.items() if not (
+        name.startswith("_") or isinstance(value, types.ModuleType) or callable(value))}
 
 
-def checked(cls, key, value, where, is_text=False):
-    """`value` in the type of the field `key`, or a UserError that names `where` it stands."""
-    if key not in fields(cls):
-        near = difflib.get_close_matches(key, fields(cls), n=1)
-        hint = f"did you mean {near[0]}?" if near else "--help lists all settings"
-        helper = "" if is_text else " (a helper's name begins with _)"
-        raise UserError(f"{where}: unknown setting {key!r}; {hint}{helper}")
-    want = type(fields(cls)[key].default)
+def checked(defaults, key, value, where, is_text=False):
+    """`value` in the type of the default of `key`, or a UserError that names `where` it stands."""
+    if key not in defaults:
+        near = difflib.get_close_matches(key, defaults, n=1)
+        hint = f"did you mean {near[0]}?" if near else "see --help (_ begins a helper's name)"
+        raise UserError(f"{where}: unknown setting {key!r}; {hint}")
+    want = type(defaults[key])  # not the annotation: a default has a type that can be checked
     if is_text and want is not str:
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             pass  # stays text, and is refused below with the type that it should have
-    if want is float and type(value) is int:
+    if want is float and type(value) is int:  # 1 for 1.0; the reverse may be a slip, so refused
         value = float(value)
     if want is tuple and type(value) is not tuple:
         value = tuple(value) if type(value) is list else (value,)  # one value is a tuple of one
@@ -98,30 +88,25 @@ def checked(cls, key, value, where, is_text=False):
     return value
 
 
-def documentation(cls):
-    """{field: (group, comment)}: the comment behind a field, under the last comment of its own."""
-    found = {}
+def help_text(cls):
+    """The text of --help: what the program does, then its settings in groups, with defaults."""
+    notes = {}  # {field: (group, the comment behind it)}
+    # from the source, so that a field is explained once; a parent's first, which a child overrides
     for parent in reversed([c for c in cls.__mro__ if dataclasses.is_dataclass(c)]):
         group = "settings"
         for line in inspect.getsource(parent).splitlines():
             code, mark, comment = line.strip().partition("# ")
-            name = code.partition(":")[0]
-            if mark and not code:
+            if mark and not code:  # a comment of its own line heads those below
                 group = comment
-            elif mark and name in fields(cls):
-                found[name] = (group, comment)
-    return found
-
-
-def describe(cls):
-    """The text of --help: what the program does, then its settings in groups, with defaults."""
+            elif mark:
+                notes[code.partition(":")[0]] = (group, comment)
+    groups = {}
+    for field in dataclasses.fields(cls):
+        group, comment = notes.get(field.name, ("settings", ""))
+        default = "" if field.default == () else str(field.default).replace("\n", "\\n")
+        groups.setdefault(group, []).append((f"  --{field.name}={default}", comment))
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings: --key=value, or assignments in a config file."]
-    notes, groups = documentation(cls), {}
-    for name, field in fields(cls).items():
-        group, comment = notes.get(name, ("settings", ""))
-        default = "" if field.default == () else str(field.default).replace("\n", "\\n")
-        groups.setdefault(group, []).append((f"  --{name}={default}", comment))
     for group, entries in groups.items():
         lines += ["", f"{group}:"]
         for head, comment in entries:

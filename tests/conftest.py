@@ -1,6 +1,4 @@
 """What the tests share: a tiny corpus, a tiny model, and the programs, in this process or apart."""
-import contextlib
-import itertools
 import json
 import os
 import signal
@@ -8,6 +6,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -15,34 +14,29 @@ import torch
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.chdir(ROOT)  # the programs run from there
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")  # of programs apart
 torch.set_num_threads(1)
 
 import prepare  # noqa: E402
 import train  # noqa: E402
 from lib import checkpoint  # noqa: E402
-from model import ATTENTION, GPT, GPTConfig  # noqa: E402
+from model import GPT, GPTConfig  # noqa: E402
 
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}
-TYPES = list(ATTENTION)
-# a run of a second, on the corpus below
-TINY_RUN = [f"--{key}={value}" for key, value in TINY.items()] + [
-    "--data_order=sequence", "--batch_size=8", "--micro_batch_size=8", "--max_iters=6",
-    "--warmup_iters=2", "--learning_rate=0.003", "--eval_interval=3", "--eval_seqs=16",
-    "--save_interval=2", "--device=cpu", "--dtype=float32", "--compile=False",
-    "--switch_warmup_iters=2"]
+TINY_RUN = [*(f"--{key}={value}" for key, value in TINY.items()), *"""
+    --data_order=sequence --batch_size=8 --micro_batch_size=8 --max_iters=6 --warmup_iters=2
+    --learning_rate=0.003 --eval_interval=3 --eval_seqs=16 --save_interval=2 --device=cpu
+    --dtype=float32 --compile=False --switch_warmup_iters=2""".split()]  # a second, on `corpus`
 
 
 def call(module, *arguments):
     """module.main() in this process, as `python module.py *arguments` runs it."""
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
-    with pytest.MonkeyPatch.context() as m:
-        m.setattr(sys, "argv", [f"{module.__name__}.py", *map(str, arguments)])
-        try:
+    try:
+        with mock.patch("sys.argv", [f"{module.__name__}.py", *map(str, arguments)]):
             module.main()
-        finally:  # train.py's own would swallow the Ctrl-C that is meant for pytest
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+    finally:  # train.py's own handlers would swallow the Ctrl-C that is meant for pytest
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
@@ -57,73 +51,58 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def run(corpus):
     """run(out_dir, *arguments): train.py's main on TINY_RUN in this process."""
-
-    def run(out_dir, *arguments):
-        call(train, *TINY_RUN, f"--data_dir={corpus}", f"--out_dir={out_dir}", *arguments)
-
-    return run
+    return lambda out_dir, *arguments: call(
+        train, *TINY_RUN, f"--data_dir={corpus}", f"--out_dir={out_dir}", *arguments)
 
 
-def program(*arguments, status=0, **kwargs):
-    """`python *arguments` from the root of the repo to its end -> what it printed, stderr too."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", **kwargs.pop("env", {})}
-    done = subprocess.run([sys.executable, *map(str, arguments)], cwd=ROOT, env=env, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240, **kwargs)
-    assert done.returncode == status, f"ended with {done.returncode}, not {status}\n{done.stdout}"
-    return done.stdout
+def program(*arguments):
+    """`python *arguments` in a process of its own -> what it printed."""
+    return subprocess.check_output([sys.executable, *map(str, arguments)], text=True, timeout=240)
 
 
 def torchrun(ranks, *arguments):
-    return program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}",
-                   *arguments)
+    program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", *arguments)
 
 
-@contextlib.contextmanager
 def sigterm_in_update(update):
-    """Preempt the run within: SIGTERM comes during its update number `update`."""
-    updates, batch_loss = itertools.count(1), train.batch_loss
+    """with this: SIGTERM comes to a run in its update number `update`."""
+    learning_rate = train.learning_rate
 
-    def preempted(*args):
-        if torch.is_grad_enabled() and next(updates) == update:
+    def preempted(cfg, step):
+        if step == update - 1:
             os.kill(os.getpid(), signal.SIGTERM)
-        return batch_loss(*args)
+        return learning_rate(cfg, step)
 
-    with pytest.MonkeyPatch.context() as m:
-        m.setattr(train, "batch_loss", preempted)
-        yield
+    return mock.patch("train.learning_rate", preempted)
 
 
 def state_of(path):
     """{name: CRC-32} of the weights and moments of a checkpoint, and its number of updates."""
     state = checkpoint.load(path)
-    tensors = dict(state["model"])
+    tensors = state["model"]
     for i, moments in state["optimizer"]["state"].items():
-        tensors.update({f"{name} of parameter {i}": p for name, p in moments.items()})
-    found = {name: zlib.crc32(p.numpy().tobytes()) for name, p in tensors.items()}
-    return {**found, "iter": state["iter"]}
+        tensors |= {f"{name} of parameter {i}": p for name, p in moments.items()}
+    return {name: zlib.crc32(p.numpy()) for name, p in tensors.items()} | {"iter": state["iter"]}
 
 
-def tiny_model(attention_type="ssmax", seed=0, **changes):
+def tiny_model(attention_type="ssmax", **changes):
     """A small model whose s, b, p_n and norms differ by head, so that a broadcast error shows."""
-    torch.manual_seed(seed)
-    settings = {"vocab_size": 61, "init_std": 0.15, **TINY, **changes}
-    model = GPT(GPTConfig(attention_type=attention_type, **settings))
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.dim() == 1:
-                p += 0.4 * torch.rand_like(p)
+    torch.manual_seed(0)
+    settings = {**TINY, "vocab_size": 61, "init_std": 0.15, **changes}
+    model = GPT(GPTConfig(attention_type, **settings))
+    for p in model.parameters():
+        if p.dim() == 1:
+            p.data += 0.4 * torch.rand_like(p)
     return model.eval()
 
 
-def squad_file(path, n=40):
-    """Official SQuAD JSON of 2n questions, half of them without an answer, in 4 articles."""
-    paragraphs = []
-    for i in range(n):
-        context = f"The box number {i} is red. It stands in the garden."
-        answer = {"text": "red", "answer_start": context.index("red")}
-        paragraphs.append({"context": context, "qas": [
-            {"question": f"Which colour has box {i}?", "id": str(i), "answers": [answer]},
+def squad_file(path):
+    """Official SQuAD JSON of 40 questions with an answer and 40 without, in 4 articles."""
+    articles = [{"title": f"t{i}", "paragraphs": []} for i in range(4)]
+    answer = {"text": "red", "answer_start": 4}
+    for i in range(40):
+        articles[i % 4]["paragraphs"].append({"context": f"The red box {i} is old.", "qas": [
+            {"question": f"Which colour has box {i}?", "id": f"{i}", "answers": [answer]},
             {"question": "Who painted it?", "id": f"x{i}", "is_impossible": True, "answers": []}]})
-    articles = [{"title": f"t{i}", "paragraphs": paragraphs[i::4]} for i in range(4)]
     path.write_text(json.dumps({"version": "v2.0", "data": articles}))
     return path

@@ -1,5 +1,6 @@
 """The evaluations measure what they say: planted models, plain forwards, killed and shared runs."""
 import dataclasses
+import itertools
 import json
 import re
 
@@ -23,41 +24,51 @@ from lib.text import GPT2_EOT, decode, encode, end_of_text
 CPU = ["--device=cpu", "--dtype=float32"]
 EMBEDDED = {"split": "haystack", "needle": "The special magic number of {city} : {number} .",
             "prompt": "completion", "number_format": (2, 2, 2, 1), "begin": True}
+PROGRAMS = {
+    "niah": ["config/quick_niah.py", "--context_sizes=[64,100]", "--depths=[10,90]",
+             "--n_samples=5", "--trial_size=100", *CPU],
+    "posloss": ["--seq_len=90", "--n_seqs=12", *CPU]}
+MODULES = {"niah": eval_niah, "posloss": eval_posloss}
+# by program: what measures a batch, and which of its arguments the batch is
+BATCHES = pytest.mark.parametrize("what, name, at", [
+    ("niah", "answer", 3), ("posloss", "loss_sums", 1)])
+BOTH = pytest.mark.parametrize("what", PROGRAMS)
 
 
-def save_model(path, model, vocab, name="softmax"):
+def save_model(path, model, vocab):
     """A checkpoint as train.py leaves it."""
     checkpoint.save(path, {
         "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
-        "config": {}, "variant": name, "base": None, "optimizer": {}, "iter": 1, "vocab": vocab,
-        "data": {"digest": "x", "source": {}}})
-
-
-@pytest.fixture
-def ckpts(corpus, tmp_path):
-    """Folder with checkpoints a (softmax) and b (ssmax) of a tiny model of the tiny corpus."""
-    vocab = Tokens(corpus, "train").vocab
-    for name, attention_type in (("a", "softmax"), ("b", "ssmax")):
-        model = tiny_model(attention_type, vocab_size=len(vocab))
-        save_model(tmp_path / name / "ckpt.pt", model, vocab, attention_type)
-    return tmp_path
-
-
-@pytest.fixture
-def niah(corpus):
-    return lambda *arguments: call(
-        eval_niah, "config/quick_niah.py", f"--data_dir={corpus}", "--context_sizes=[64,100]",
-        "--depths=[10,90]", "--n_samples=5", "--trial_size=100", *CPU, *arguments)
-
-
-@pytest.fixture
-def posloss(corpus):
-    return lambda *arguments: call(
-        eval_posloss, f"--data_dir={corpus}", "--seq_len=90", "--n_seqs=12", *CPU, *arguments)
+        "config": {}, "variant": model.config.attention_type, "base": None, "optimizer": {},
+        "iter": 1, "vocab": vocab, "data": {"digest": "x", "source": {}}})
 
 
 def result(folder, name):
     return json.loads((folder / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def evaluate(corpus, tmp_path):
+    """evaluate(what, model, *arguments) -> its result for checkpoint a (softmax) or b (ssmax)."""
+    vocab = Tokens(corpus, "train").vocab
+    for name, attention_type in (("a", "softmax"), ("b", "ssmax")):
+        model = tiny_model(attention_type, vocab_size=len(vocab))
+        save_model(tmp_path / name / "ckpt.pt", model, vocab)
+
+    def evaluate(what, name, *arguments, tag="x"):
+        folder = tmp_path / name
+        call(MODULES[what], *PROGRAMS[what], folder, f"--data_dir={corpus}", f"--tag={tag}",
+             *arguments)
+        return result(folder, f"{what}-{tag}")
+
+    return evaluate
+
+
+def same(one, two):
+    """All answers are the same, or all losses to what another order of a sum changes."""
+    if "cells" in one:
+        return one["cells"] == two["cells"]
+    return np.allclose(one["mean"], two["mean"], rtol=0, atol=1e-5)
 
 
 # -----------------------------------------------------------------------------
@@ -99,8 +110,7 @@ def test_planted_models_get_all_or_nothing(corpus, tmp_path, embedded, knows):
     batch = [make_sample(cfg, vocab, hay, 200, depth, i) for depth in cfg.depths for i in range(4)]
     records = eval_niah.answer(cfg, Planted(vocab, knows), vocab, batch, torch.device("cpu"))
     for sample, record in zip(batch, records, strict=True):
-        found = {key: record[key] for key in ("exact", "first", "substring")}
-        assert found == dict.fromkeys(found, knows), record
+        assert {record[key] for key in ("exact", "first", "substring")} == {knows}, record
         start, end = sample["span"]
         assert np.shape(record["scores"]) == (3, 2)
         assert np.allclose(record["scores"], (end - start) / 200, atol=1e-4)
@@ -112,7 +122,7 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     vocab = Tokens(corpus, "train").vocab
     cfg = NiahConfig(("x",), data_dir=str(corpus), **EMBEDDED)
     hay, _ = open_haystack(cfg, vocab)
-    sample = make_sample(cfg, vocab, hay, size, depth, 3)
+    sample, again, other = (make_sample(cfg, vocab, hay, size, depth, i) for i in (3, 3, 4))
     prompt, (start, end) = sample["prompt"], sample["span"]
     head = encode(f" The special magic number of {sample['city']} :", vocab)
     at = start - len(head)
@@ -122,19 +132,17 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     assert prompt[at:start] == head == prompt[-len(head):]
     assert at <= size * depth / 100 + 1
     assert at == 1 or depth == 0 or decode(prompt[at - 1:at], vocab) == " ."  # of a sentence
-    assert sample == make_sample(cfg, vocab, hay, size, depth, 3)
-    assert sample != make_sample(cfg, vocab, hay, size, depth, 4)
+    assert sample == again != other
 
 
 @pytest.mark.parametrize("text, groups, exact, first, substring", [
-    (" 8106422.", (7,), True, True, True), (" 8106422", (7,), True, True, True),
-    (" 81064223", (7,), False, True, True), (" 8 106422", (7,), False, True, False),
-    (" the 8106422", (7,), False, False, True), (" 9106422", (7,), False, False, False),
+    (" 8106422.", (7,), True, True, True), (" 81064223", (7,), False, True, True),
+    (" 8 106422", (7,), False, True, False), (" the 8106422", (7,), False, False, True),
     (" 81 06 42 2 .", (2, 2, 2, 1), True, True, True), ("", (7,), False, False, False),
     (" 81 06 42 22", (2, 2, 2, 1), False, True, True)])
 def test_scores_of_answers(text, groups, exact, first, substring):
-    assert score("8106422", text, groups) == {
-        "exact": exact, "first": first, "substring": substring}
+    found = score("8106422", text, groups)
+    assert found == {"exact": exact, "first": first, "substring": substring}
 
 
 def test_wilson_intervals():
@@ -142,37 +150,22 @@ def test_wilson_intervals():
     assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
 
 
-def test_needle_scores_are_of_the_example_and_trials(ckpts, niah):
-    niah(ckpts / "b", "--trials=3")
-    found = result(ckpts / "b", "needle")
+def test_needle_scores_are_of_the_example_and_trials(evaluate, corpus, tmp_path):
+    call(eval_niah, *PROGRAMS["niah"], tmp_path / "b", f"--data_dir={corpus}", "--trials=3")
+    found = result(tmp_path / "b", "needle")
     assert found["example"]["city"] == "Tokyo"
     assert np.shape(found["example"]["scores"]) == (2, 2)
     assert [set(trial) for trial in found["trials"]] == [{"top", "exact", "first"}] * 3
-
-
-def test_a_killed_niah_continues_to_the_same_result(ckpts, niah):
-    niah(ckpts / "b", "--tag=whole")
-    niah(ckpts / "b", "--tag=parts")
-    path = ckpts / "b/niah-parts.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:9]) + lines[9][:25])  # killed in the middle of a line
-    niah(ckpts / "b", "--tag=parts", "--micro_batch_size=3")
-    whole, parts = (result(ckpts / "b", f"niah-{tag}") for tag in ("whole", "parts"))
-    assert parts["cells"] == whole["cells"]
-    assert [cell["n"] for cell in parts["cells"]] == [5] * 4
-    with pytest.raises(UserError, match=r"its seed differ\)"):
-        niah(ckpts / "b", "--tag=parts", "--seed=3")
 
 
 # -----------------------------------------------------------------------------
 # loss by position
 
 
-def test_posloss_is_the_plain_forward(ckpts, corpus, posloss):
-    posloss(ckpts / "b", "--seq_len=32", "--rope_theta=0", "--loss_chunk=11",
-            "--micro_batch_size=5")
-    found = result(ckpts / "b", "posloss")
-    model, tokens = checkpoint.load_model(ckpts / "b")[0], Tokens(corpus, "test")
+def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
+    found = evaluate("posloss", "b", "--seq_len=32", "--rope_theta=0", "--loss_chunk=11",
+                     "--micro_batch_size=5")
+    model, tokens = checkpoint.load_model(tmp_path / "b")[0], Tokens(corpus, "test")
     window = tokens.read(random_starts(1337, "posloss", 0, 12, len(tokens) - 32), 33)
     x, y = torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:])
     with torch.no_grad():
@@ -182,50 +175,16 @@ def test_posloss_is_the_plain_forward(ckpts, corpus, posloss):
     assert found["count"] == 12
 
 
-def test_posloss_swaps_and_changes_theta_at_load(ckpts, posloss):
-    means, head_scale = {}, "--attention_type=head_scale"
-    for tag, more in (("plain", []), ("same", [head_scale]), ("theta", ["--rope_theta=10000"]),
-                      ("e", ["--attention_type=ssmax"]), ("hot", [head_scale, "--swap_scale=2"])):
-        posloss(ckpts / "a", f"--tag={tag}", *more)
-        found = result(ckpts / "a", f"posloss-{tag}")
-        means[tag] = np.array(found["mean"])
-        if tag == "e":
-            assert found["variant"] == "softmax>ssmax"
-            assert found["model_config"]["attention_type"] == "ssmax"
-            assert found["settings"]["data"]["source"]["embedded"] == "almanac"
-    assert np.allclose(means["same"], means["plain"], atol=1e-4)
-    for tag in ("theta", "e", "hot"):
-        assert not np.allclose(means[tag], means["plain"], atol=1e-3), tag
-
-
-@pytest.fixture
-def partial(ckpts, posloss, monkeypatch):
-    """An evaluation of b with the tag parts, interrupted in its fourth batch of two windows."""
-    calls, loss_sums = [], eval_posloss.loss_sums
-
-    def dies(*arguments):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return loss_sums(*arguments)
-
-    with monkeypatch.context() as m:
-        m.setattr(eval_posloss, "SAVE_SECONDS", 0)
-        m.setattr(eval_posloss, "loss_sums", dies)
-        with pytest.raises(KeyboardInterrupt):
-            posloss(ckpts / "b", "--micro_batch_size=2", "--tag=parts")
-    return ckpts / "b/posloss-parts.json"
-
-
-def test_an_interrupted_posloss_continues_to_the_same(partial, ckpts, posloss):
-    assert json.loads(partial.read_text())["done"] == 6
-    for tag in ("whole", "parts"):
-        posloss(ckpts / "b", "--micro_batch_size=2", f"--tag={tag}")
-    whole, parts = (result(ckpts / "b", f"posloss-{tag}") for tag in ("whole", "parts"))
-    assert parts["mean"] == whole["mean"]
-    assert parts["stderr"] == whole["stderr"]
-    with pytest.raises(UserError, match=r"its n_seqs differ\)"):
-        posloss(ckpts / "b", "--tag=whole", "--n_seqs=9")
+def test_posloss_swaps_and_changes_theta_at_load(evaluate):
+    head_scale = "--attention_type=head_scale"
+    plain, same_again, theta, e, hot = (evaluate("posloss", "a", *more, tag=str(i)) for i, more in (
+        enumerate([[], [head_scale], ["--rope_theta=10000"], ["--attention_type=ssmax"],
+                   [head_scale, "--swap_scale=2"]])))
+    assert same(same_again, plain)
+    assert not any(same(other, plain) for other in (theta, e, hot))
+    assert e["variant"] == "softmax>ssmax"
+    assert e["model_config"]["attention_type"] == "ssmax"
+    assert e["settings"]["data"]["source"]["embedded"] == "almanac"
 
 
 # -----------------------------------------------------------------------------
@@ -236,13 +195,41 @@ def of_another_model_py(path):
     path.write_text(re.sub('"model_py": "[0-9a-f]+"', '"model_py": "other"', path.read_text()))
 
 
-@pytest.mark.parametrize("what", ["posloss", "niah"])
-def test_a_finished_result_is_repeated_and_says_so(ckpts, what, request, capsys):
-    evaluate = request.getfixturevalue(what)
-    path = ckpts / f"b/{what}.json{'l' * (what == 'niah')}"
+@BATCHES
+def test_an_interrupted_one_continues_to_the_same(evaluate, tmp_path, monkeypatch, what, name, at):
+    batches, real = itertools.count(1), getattr(MODULES[what], name)
+
+    def dies(*arguments):
+        if next(batches) == 4:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    with monkeypatch.context() as m:
+        m.setattr(eval_posloss, "SAVE_SECONDS", 0)
+        m.setattr(MODULES[what], name, dies)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(what, "b", "--micro_batch_size=2")
+    path = tmp_path / f"b/{what}-x.json{'l' * (what == 'niah')}"
+    part = path.read_text()
+    assert '"done": 6' in part or part.count("\n") == 6  # three batches, one of a single prompt
+    of_another_model_py(path)
+    with pytest.raises(UserError, match="begun with another model.py"):
+        evaluate(what, "b")
+    path.write_text(part + '{"size": 6' * (what == "niah"))  # killed in the middle of a line
+    found = evaluate(what, "b", "--micro_batch_size=2")
+    whole = evaluate(what, "b", "--micro_batch_size=2", tag="whole")
+    for key in {"cells", "mean", "stderr"} & set(whole):
+        assert found[key] == whole[key]
+    with pytest.raises(UserError, match=r"its seed differ\)"):
+        evaluate(what, "b", "--seed=3")
+
+
+@BOTH
+def test_a_finished_result_is_repeated_and_says_so(evaluate, tmp_path, what, capsys):
+    path = tmp_path / f"b/{what}-x.json{'l' * (what == 'niah')}"
     printed = []
     for more in ([], [], [], ["--overwrite"]):
-        evaluate(ckpts / "b", *more)
+        evaluate(what, "b", *more)
         printed.append(capsys.readouterr().out)
         if len(printed) == 2:
             of_another_model_py(path)
@@ -254,89 +241,73 @@ def test_a_finished_result_is_repeated_and_says_so(ckpts, what, request, capsys)
     assert '"model_py": "other"' not in path.read_text()
 
 
-def test_a_part_of_another_model_py_is_refused(partial, ckpts, posloss):
-    of_another_model_py(partial)
-    with pytest.raises(UserError, match="begun with another model.py"):
-        posloss(ckpts / "b", "--tag=parts")
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', "\0"])
-def test_a_broken_result_is_refused(ckpts, posloss, text):
-    (ckpts / "b/posloss.json").write_text(text)
-    with pytest.raises(UserError, match="is not a result of this program"):
-        posloss(ckpts / "b")
-
-
-@pytest.mark.parametrize("what, module, name, key", [
-    ("posloss", eval_posloss, "loss_sums", "mean"), ("niah", eval_niah, "answer", "cells")])
-def test_out_of_memory_halves_the_batch(ckpts, monkeypatch, request, what, module, name, key):
-    evaluate, real, room = request.getfixturevalue(what), getattr(module, name), [2]
+@BATCHES
+def test_out_of_memory_halves_the_batch(evaluate, monkeypatch, what, name, at):
+    real, room = getattr(MODULES[what], name), 2
 
     def full(*arguments):
-        *_, batch = (a for a in arguments if isinstance(a, list | torch.Tensor))
-        if len(batch) > room[0]:
+        if len(arguments[at]) > room:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(*arguments)
 
-    evaluate(ckpts / "b", "--tag=whole")
-    monkeypatch.setattr(module, name, full)
-    evaluate(ckpts / "b", "--tag=halved")
-    whole, halved = (result(ckpts / "b", f"{what}-{tag}")[key] for tag in ("whole", "halved"))
-    assert halved == (pytest.approx(whole, abs=1e-5) if key == "mean" else whole)
-    room[0] = 0
+    whole = evaluate(what, "b")
+    monkeypatch.setattr(MODULES[what], name, full)
+    assert same(evaluate(what, "b", tag="halved"), whole)
+    room = 0
     with pytest.raises(torch.OutOfMemoryError):
-        evaluate(ckpts / "b", "--tag=nothing")
+        evaluate(what, "b", tag="nothing")
 
 
 @pytest.mark.parametrize("what, argument, message", [
     ("niah", "--context_sizes=[15]", "too small for needle and prompt; take at least"),
     ("niah", "--context_sizes=99999", "choose a smaller context"),
     ("niah", "--haystack=nowhere*.txt", "no such file"), ("niah", "--depths=110", "percentages"),
-    ("niah", "--haystack=assets/*.png", "text"), ("niah", "--tag=a/b", "slashes"),
+    ("niah", "--haystack=assets/*.png", "text"), ("niah", "--context_sizes=x", "whole numbers"),
     ("niah", "--needle=no city", "must contain {city}"), ("niah", "--prompt=chat", "sft or compl"),
-    ("niah", "--n_needles=500", "n_needles"), ("niah", "--context_sizes=x", "whole numbers"),
+    ("niah", "--n_needles=500", "n_needles"), ("posloss", "--tag=../x", "slashes"),
     ("posloss", "--seq_len=99999", "choose a smaller --seq_len"),
     ("posloss", "--split=nosuch", "no split"), ("posloss", "--data_dir=nowhere", "prepare.py"),
-    ("posloss", "--attention_type=ssmaxx", "none of softmax"), ("posloss", "--tag=../x", "slashes"),
+    ("posloss", "--attention_type=ssmaxx", "none of softmax"),
     ("posloss", "--n_seqs=0", "positive"), ("posloss", "nowhere", "no checkpoint nowhere")])
-def test_bad_input_of_the_evaluations_is_one_line(ckpts, request, what, argument, message):
+def test_bad_input_of_the_evaluations_is_one_line(evaluate, tmp_path, what, argument, message):
     with pytest.raises(UserError, match=message):
-        request.getfixturevalue(what)(ckpts / "a", argument)
-    assert argument == "nowhere" or not list((ckpts / "a").glob("*.json"))
+        evaluate(what, "a", argument)
+    assert argument == "nowhere" or not list((tmp_path / "a").glob("*.json"))
 
 
-def test_pn_is_not_measured_beyond_its_length(ckpts, run, niah, posloss):
-    run(ckpts / "pn", "--attention_type=pn", "--max_iters=1")
-    for evaluate in (niah, posloss):
-        with pytest.raises(UserError, match="p_n is learned for 32 positions"):
-            evaluate(ckpts / "pn")
-    posloss(ckpts / "pn", "--seq_len=32")
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', "\0"])
+def test_a_broken_result_is_refused(evaluate, tmp_path, text):
+    (tmp_path / "b/posloss-x.json").write_text(text)
+    with pytest.raises(UserError, match="is not a result of this program"):
+        evaluate("posloss", "b")
 
 
-def test_another_vocabulary_is_refused(ckpts, niah, posloss):
-    state = checkpoint.load(ckpts / "a")
-    checkpoint.save(ckpts / "c/ckpt.pt", {**state, "vocab": state["vocab"][::-1]})
-    for evaluate in (niah, posloss):
-        with pytest.raises(UserError, match="another vocabulary"):
-            evaluate(ckpts / "c")
+@BOTH
+def test_what_a_model_cannot_be_asked_is_refused(evaluate, run, tmp_path, what, capsys):
+    state = checkpoint.load(tmp_path / "a")
+    checkpoint.save(tmp_path / "c/ckpt.pt", {**state, "vocab": state["vocab"][::-1]})
+    with pytest.raises(UserError, match="another vocabulary"):
+        evaluate(what, "c")
+    run(tmp_path / "pn", "--attention_type=pn", "--max_iters=1")
+    with pytest.raises(UserError, match="p_n is learned for 32 positions"):
+        evaluate(what, "pn")
+    evaluate(what, "a", "--seq_len=700" if what == "posloss" else "--context_sizes=700")
+    assert "700 tokens are 22 x those of training" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_two_ranks_measure_the_same(ckpts, corpus, niah, posloss):
-    common = [f"{ckpts}/b", f"--data_dir={corpus}", *CPU, "--tag=two"]
-    niah(ckpts / "b", "--context_sizes=64", "--tag=one")
-    torchrun(2, "eval_niah.py", "config/quick_niah.py", *common, "--context_sizes=64",
-             "--depths=[10,90]", "--n_samples=5")
-    posloss(ckpts / "b", "--n_seqs=7", "--tag=one")
-    torchrun(2, "eval_posloss.py", *common, "--seq_len=90", "--n_seqs=7", "--micro_batch_size=2")
-    one, two = (result(ckpts / "b", f"niah-{tag}")["cells"] for tag in ("one", "two"))
-    assert two == one
-    one, two = (result(ckpts / "b", f"posloss-{tag}")["mean"] for tag in ("one", "two"))
-    assert two == pytest.approx(one, abs=1e-5)
+@BOTH
+def test_two_ranks_measure_the_same(evaluate, corpus, tmp_path, what):
+    more = ["--n_seqs=7", "--micro_batch_size=2"] if what == "posloss" else ["--depths=10"]
+    one = evaluate(what, "b", *more)
+    torchrun(2, f"eval_{what}.py", *PROGRAMS[what], *more, f"{tmp_path}/b", f"--data_dir={corpus}",
+             "--tag=two")
+    assert same(result(tmp_path / "b", f"{what}-two"), one)
 
 
 # -----------------------------------------------------------------------------
 # fine-tuning; tests/test_squad.py has its examples
+
 
 @pytest.fixture
 def tune(tmp_path):
@@ -366,8 +337,8 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
     assert len(examples) == 30
     total = count = 0
     for i in permutation(1337, "sft", 0, 30)[:8]:  # the first update's, one by one
-        ids, targets = map(torch.from_numpy, encode_example(examples[i], QA_FORMAT, 96,
-                                                            state["vocab"]))
+        example = encode_example(examples[i], QA_FORMAT, 96, state["vocab"])
+        ids, targets = map(torch.from_numpy, example)
         total += model.loss(ids[None], targets[None]).item()
         count += (targets >= 0).sum().item()
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
@@ -381,8 +352,9 @@ def test_sft_continues_bitwise_and_answers(tune, tmp_path):
     with sigterm_in_update(2), pytest.raises(UserError, match="stopped after iter 2"):
         tune("parts")
     assert tune("parts") == whole
-    assert result(tmp_path / "parts", "squad") == result(tmp_path / "whole", "squad")
-    assert result(tmp_path / "whole", "squad").keys() == {"questions", "exact_match", "f1"}
+    found = result(tmp_path / "parts", "squad")
+    assert found == result(tmp_path / "whole", "squad")
+    assert found.keys() == {"questions", "exact_match", "f1"}
 
 
 def test_sft_counts_epochs_and_can_swap(tune, tmp_path, capsys):

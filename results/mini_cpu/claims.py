@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the 
 from lib import checkpoint, runtime  # noqa: E402
 from lib.config import configure  # noqa: E402
 from lib.runtime import UserError  # noqa: E402
-from plot import find, fit_p_n, label_of, load  # noqa: E402
+from plot import find, label_of, load  # noqa: E402
 
 # Student's t for 0, 1, ... 10 degrees of freedom
 T_975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -198,7 +198,7 @@ class Measures:
 
     def p_n_fit(self, law, first):
         """R^2 of a fit to the learned p_n, n >= first."""
-        return self.of("pn", lambda r: fit_p_n(r["p_n"], first)[0][law])
+        return self.of("pn", lambda r: fit_p_n(r["p_n"], first)[law])
 
     def rank_correlation(self, v):
         found = {seed: rank_correlation(trials) for seed, trials in self.trials(v).items()}
@@ -213,6 +213,16 @@ class Measures:
                     pooled.setdefault(seed, []).extend(trials)
         found = {seed: rank_correlation(pooled[seed]) for seed in sorted(pooled)}
         return {seed: x for seed, x in found.items() if x is not None}
+
+
+def fit_p_n(p, first=1):
+    """Least squares of learned p_n, n >= first -> {f: R^2 of a1 f(n) + a2}."""
+    n = np.arange(first, len(p) + 1, dtype=float)
+    p, r2 = np.asarray(p, dtype=float)[first - 1:], {}
+    for law, f in {"log": np.log(n), "line": n, "root": np.sqrt(n), "constant": 0 * n}.items():
+        a1, a2 = np.polyfit(f, p, 1) if f.any() else (0.0, p.mean())
+        r2[law] = 1 - float(((p - a1 * f - a2) ** 2).sum() / ((p - p.mean()) ** 2).sum())
+    return r2
 
 
 def ranks(values):
@@ -429,7 +439,7 @@ def print_parameters(m):
     rows = []
     for seed, p in m.of("pn", lambda r: r["p_n"]).items():
         for first in (1, 4):
-            r2 = fit_p_n(p, first)[0]
+            r2 = fit_p_n(p, first)
             rows.append([seed, f">= {first}", *(f"{r2[law]:.3f}" for law in r2)])
     if rows:
         head = ["seed", "n", "log", "line", "square root", "constant"]
