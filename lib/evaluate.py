@@ -95,7 +95,8 @@ def earlier(cfg, path, about, finished):
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise UserError(f"{path} is not a result of this program ({e!r}); move it away") from e
     if differs:  # never replaced unasked: it may have taken days
-        raise UserError(f"{path} is another one (its {', '.join(differs)} differ); choose a --tag")
+        raise UserError(f"{path} is another evaluation (its {', '.join(differs)} differ); choose "
+                        "another --tag, or --overwrite it")
     if stale and not done:  # half of each would be a result of neither
         raise UserError(f"{path} was begun with another model.py; --overwrite measures all anew")
     if done:
