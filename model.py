@@ -85,11 +85,13 @@ class GPTConfig:
 
 
 @torch.compiler.disable  # or every layer's kernel computes the cosines anew: 87 ms, not 13
-def rope_tables(positions, head_size, theta):
+def rope_tables(positions, config):
     """Cosines and sines (T, D/2) in fp32, of angles in fp64: fp32 is off by 0.03 rad at 10^6."""
     wide = torch.float32 if positions.device.type == "mps" else torch.float64  # it has no fp64
-    exponents = torch.arange(0, head_size, 2, device=positions.device, dtype=wide) / head_size
-    angles = positions.to(wide)[:, None] * theta ** -exponents
+    D = config.n_embd // config.n_head
+    exponents = torch.arange(0, D, 2, device=positions.device, dtype=wide) / D
+    # a scaling of RoPE goes here, with its field in GPTConfig and in lib/checkpoint.py
+    angles = positions.to(wide)[:, None] * config.rope_theta ** -exponents
     return angles.cos().float(), angles.sin().float()
 
 
@@ -232,8 +234,7 @@ class GPT(nn.Module):
             n = start + T
             raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = {n}")
         at = torch.arange(start, start + T, device=idx.device)
-        head_size = self.config.n_embd // self.config.n_head
-        cos, sin = rope_tables(at, head_size, self.config.rope_theta)
+        cos, sin = rope_tables(at, self.config)
         return self.wte(idx), (cos, sin, self.f(at + 1))
 
     def hidden(self, idx, cache=None):

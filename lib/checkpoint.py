@@ -62,8 +62,11 @@ def save(path, state):
         f.flush()
         os.fsync(f.fileno())  # all that takes time is done before the names change
         if path.exists():  # a second name, so that there is a checkpoint at `path` at any moment
-            previous.unlink(missing_ok=True)  # os.link replaces nothing
-            os.link(path, previous)
+            link = path.with_name(f".{path.name}.link")
+            link.unlink(missing_ok=True)  # os.link replaces nothing
+            os.link(path, link)
+            os.replace(link, previous)
+            link.unlink(missing_ok=True)  # still there if both were one file, after a kill here
 
 
 def load(path):
@@ -77,6 +80,9 @@ def load(path):
         with zipfile.ZipFile(path) as records:  # torch.save wrote CRCs that torch.load ignores
             if broken := records.testzip():
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
+            # one bit turns a record into a folder, which has no CRC, and torch reads garbage
+            if any(record.external_attr for record in records.infolist()):
+                raise zipfile.BadZipFile("a record is not as it was written")
         state = torch.load(path, map_location="cpu", weights_only=True)  # or it could run code
         if missing := KEYS.difference(state):  # somebody else's torch.save
             raise KeyError(f"it has no {', '.join(sorted(missing))}")

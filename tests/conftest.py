@@ -66,14 +66,13 @@ def torchrun(ranks, *arguments):
 
 def sigterm_in_update(update):
     """with this: SIGTERM comes to a run in its update number `update`."""
-    learning_rate = train.learning_rate
 
-    def preempted(cfg, step):
+    def preempt(cfg, step):
         if step == update - 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return learning_rate(cfg, step)
+            signal.raise_signal(signal.SIGTERM)
+        return mock.DEFAULT
 
-    return mock.patch("train.learning_rate", preempted)
+    return mock.patch("train.learning_rate", side_effect=preempt, wraps=train.learning_rate)
 
 
 def state_of(path):

