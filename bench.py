@@ -100,7 +100,7 @@ def plain_training(turns, device, model, batch, compile):
 
 
 def our_training(turns, device, model, batch, compile=True):
-    device, turns = runtime.get_device(device), iter(turns)
+    device, turns = runtime.setup(device), iter(turns)
     model = new_model(device, model)
     x, y = (z.numpy() for z in new_batch(batch, model.config.block_size))
     about = {"variant": "bench", "base": None, "vocab": None, "data": None}
@@ -108,9 +108,8 @@ def our_training(turns, device, model, batch, compile=True):
         cfg = TrainConfig(
             **vars(model.config), out_dir=folder, batch_size=batch, eval_interval=0,
             save_interval=10**9, log_interval=10**9, max_iters=10**9, compile=compile)
-        m = cfg.micro_batch_size
 
-        def train_batch(step):  # fit asks for it at the beginning of an update: there a turn begins
+        def train_batch(step, m):  # fit asks for it as an update begins: there a turn begins
             next(turns)
             return [(x[i:i + m], y[i:i + m]) for i in range(0, batch, m)], x.size
 
@@ -120,7 +119,7 @@ def our_training(turns, device, model, batch, compile=True):
 
 def products(turns, device, size):
     """The machine's own speed: matrix products in the precision that training would take."""
-    device = runtime.get_device(device)
+    device = runtime.setup(device)
     a = torch.randn(size, size, device=device, dtype=runtime.get_dtype(device, "auto"))
     for _ in turns:
         for _ in range(PRODUCTS):
@@ -129,7 +128,7 @@ def products(turns, device, size):
 
 @torch.no_grad()
 def losses(turns, device, model, rows, length, plain):
-    device = torch.device(device) if plain else runtime.get_device(device)
+    device = torch.device(device) if plain else runtime.setup(device)
     model = new_model(device, model).eval()
     x, y = new_batch(rows, length)
     window = torch.cat((x[:, :1], y), dim=1).to(device)
@@ -141,7 +140,7 @@ def losses(turns, device, model, rows, length, plain):
 
 @torch.no_grad()
 def answers(turns, device, model, rows, length, plain):
-    device = torch.device(device) if plain else runtime.get_device(device)
+    device = torch.device(device) if plain else runtime.setup(device)
     model = new_model(device, model).eval()
     prompt = new_batch(rows, length)[0].to(device)
     for _ in turns:
@@ -315,7 +314,7 @@ def main():
         raise UserError(f"say what to measure: {', '.join(WHATS)} or all; see --help")
     if what == "prepare" and not files:
         raise UserError("prepare needs input: python bench.py prepare corpus/*.jsonl.zst")
-    device = runtime.get_device(cfg.device)
+    device = runtime.setup(cfg.device)
     if device.type not in SIZES:
         raise UserError(f"no sizes are chosen for {device.type}; --device=cpu")
     name = platform.processor() or platform.machine()

@@ -47,7 +47,6 @@ class NiahConfig(EvalConfig):
     qa_format: str = QA_FORMAT  # of prompt=sft: that of sft.py
     number_format: tuple = (7,)  # digits a group; (2, 2, 2, 1) writes 81 06 42 2
     n_needles: int = 0  # needles of other cities in the haystack as well
-    begin: bool = False  # begin the prompt with an end of text, as training documents do
 
     def __post_init__(self):
         super().__post_init__()
@@ -91,11 +90,10 @@ def needle_ids(cfg, vocab, city, number):
     return encode(" " + head.rstrip(), vocab), encode(tail, vocab)
 
 
-def insert(cfg, vocab, hay, needle, depth):
+def insert(vocab, hay, needle, depth):
     """Put `needle` into the list `hay` behind the sentence at `depth` percent -> its position."""
-    first = int(cfg.begin)  # behind the end of text that begins the prompt
-    wanted = max(first, round(len(hay) * depth / 100))
-    for at in range(wanted, first, -1):
+    wanted = round(len(hay) * depth / 100)
+    for at in range(wanted, 0, -1):
         before = decode([hay[at - 1]], vocab).rstrip(" \"'”’)")  # a quotation may close behind it
         if before.endswith((".", "!", "?", "\n", "<|endoftext|>")):
             break
@@ -135,12 +133,10 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     place = rng.randrange(len(hay) - room + 1)
     # files are in memory; a corpus may be larger, and is read where it is needed
     text = (hay[place:place + room] if cfg.haystack else hay.read([place], room)[0]).tolist()
-    if cfg.begin:
-        text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
     for distractor in distractors:
-        insert(cfg, vocab, text, distractor, rng.uniform(0, 100))
+        insert(vocab, text, distractor, rng.uniform(0, 100))
     # the needle cannot split a distractor: snapped places are ends of sentences
-    start = insert(cfg, vocab, text, head + tail, at) + len(lead) + len(head)
+    start = insert(vocab, text, head + tail, at) + len(lead) + len(head)
     return {"size": size, "depth": at, "i": i, "city": city, "number": number, "cell": depth,
             "prompt": lead + text + end, "span": (start, start + len(tail))}
 
@@ -199,7 +195,7 @@ def ask(cfg, path, what, jobs, device):
     found, _ = evaluate.earlier(cfg, out, about, finished)  # a finished one is summed up again
     header, *records = found or [about]
     left = [job for job in jobs if job not in done]
-    if left and runtime.rank() == 0:  # whole lines only, to go on behind them
+    if left and runtime.RANK == 0:  # whole lines only, to go on behind them
         with runtime.atomic_write(out, "w") as f:
             f.writelines(json.dumps(r) + "\n" for r in [header, *records])
 
@@ -209,11 +205,11 @@ def ask(cfg, path, what, jobs, device):
 
     def keep(jobs, results):
         records.extend(results)
-        if runtime.rank() == 0:  # appended: written whole each time, the file would cost n^2
+        if runtime.RANK == 0:  # appended: written whole each time, the file would cost n^2
             with runtime.writing(out), open(out, "a") as f:
                 f.writelines(json.dumps(r) + "\n" for r in results)
 
-    evaluate.work(cfg, device, str(path), left, answers, keep)
+    evaluate.work(device, str(path), left, answers, keep, cfg.micro_batch_size)
     return header, records
 
 
@@ -263,8 +259,7 @@ def scores(cfg, path, records):
 
 def main():
     cfg = configure(NiahConfig)
-    device = runtime.get_device(cfg.device)
-    runtime.init_ranks(device)
+    device = runtime.setup(cfg.device)
     what, summary = "niah", grid
     jobs = list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
     if cfg.trials:  # needle scores take a second pass over each prompt

@@ -77,7 +77,8 @@ def measure(cfg, path, tokens, device):
             saved = time.perf_counter()
             runtime.write_json(out, {**about, "done": done, "sums": sums.tolist()})
 
-    evaluate.work(cfg, device, str(path), [(cfg.seq_len, int(s)) for s in starts], sums_of, keep)
+    jobs = [(cfg.seq_len, int(start)) for start in starts]
+    evaluate.work(device, str(path), jobs, sums_of, keep, cfg.micro_batch_size)
     mean, square = sums / cfg.n_seqs
     # of a constant the difference may round below zero; one window has no error to speak of
     stderr = np.sqrt(np.maximum(square - mean**2, 0) / max(1, cfg.n_seqs - 1))
@@ -107,8 +108,7 @@ def print_table(results):
 
 def main():
     cfg = configure(PosLossConfig)
-    device = runtime.get_device(cfg.device)
-    runtime.init_ranks(device)
+    device = runtime.setup(cfg.device)
     tokens = Tokens(cfg.data_dir, cfg.split)
     if len(tokens) <= cfg.seq_len:  # a window has one token more, the last target
         raise UserError(f"split {cfg.split} has {len(tokens):,} tokens; choose a smaller --seq_len")

@@ -36,7 +36,7 @@ class SampleConfig(LoadConfig):
 
 def main():
     cfg = configure(SampleConfig)
-    device = runtime.get_device(cfg.device)
+    device = runtime.setup(cfg.device)
     model, state = checkpoint.load_model(cfg.files[0], device, **cfg.overrides())
     vocab = state["vocab"]
     # every document of the training data stands behind an end of text

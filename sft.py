@@ -7,14 +7,13 @@ Fine-tune on SQuAD 2.0, to answer questions about a context (section 3.3, Append
 
 Loop, log, checkpoints, ranks, resume: train.py's. Ends with exact match and F1, held out.
 """
-import collections
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from lib import runtime
+from lib import evaluate, runtime
 from lib.config import configure
 from lib.data import permutation
 from lib.runtime import UserError, print0
@@ -32,7 +31,6 @@ class SFTConfig(TrainConfig):
     qa_format: str = QA_FORMAT  # of an example; the needle's prompt has the same
     # optimization
     batch_size: int = 128  # examples an update, over all ranks
-    micro_batch_size: int = 32  # examples that a rank computes at once
     epochs: float = 10.0  # passes over the examples
     warmup_epochs: float = 1.0  # of them warm-up
     max_iters: int = 0  # updates; 0: what `epochs` says
@@ -60,8 +58,7 @@ class SFTConfig(TrainConfig):
 
 def main():
     cfg = configure(SFTConfig)
-    device = runtime.get_device(cfg.device)
-    runtime.init_ranks(device)
+    device = runtime.setup(cfg.device)
     examples, digest = read_examples(cfg.data_dir, cfg.train_split)
     used = cfg.eval_interval or cfg.n_generate  # else its file may be missing
     held_out = read_examples(cfg.data_dir, cfg.val_split)[0] if used else []
@@ -81,57 +78,60 @@ def main():
     if not rows or (held_out and not val_rows):
         raise UserError(f"no question of {cfg.data_dir} fits a block of {block_size} tokens")
 
-    def micro_batches(rows):
+    def micro_batches(rows, m):
         """This rank's rows, similar lengths together; the loss is a mean over answer tokens."""
         # sorted before they are shared, so that all ranks have about the same work
-        mine = sorted(rows, key=lambda row: len(row[0]))[runtime.rank()::runtime.world_size()]
+        mine = sorted(rows, key=lambda row: len(row[0]))[runtime.RANK::runtime.WORLD_SIZE]
         # of all ranks: a mean of the ranks' means would weigh their answers unequally
         answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
-        m, eot = cfg.micro_batch_size, end_of_text(vocab)
-        return [pad(mine[i:i + m], eot) for i in range(0, len(mine), m)], answer_tokens
+        end = end_of_text(vocab)
+        return [pad(mine[i:i + m], end) for i in range(0, len(mine), m)], answer_tokens
 
-    def train_batch(step):
+    def train_batch(step, m):
         """Every example once an epoch, in an order that follows from the seed and the epoch."""
         at = range(step * cfg.batch_size, (step + 1) * cfg.batch_size)
         epochs = {i // len(rows) for i in at}  # a batch may cross from one to the next
         # drawn anew for each batch: an order kept would be state that a resume must restore
         order = {epoch: permutation(cfg.seed, "sft", epoch, len(rows)) for epoch in epochs}
-        return micro_batches([rows[order[i // len(rows)][i % len(rows)]] for i in at])
+        return micro_batches([rows[order[i // len(rows)][i % len(rows)]] for i in at], m)
 
     misfits = f"({len(examples) - len(rows)} do not fit {block_size} tokens)"
     print0(f"{about['variant']}: {len(rows):,} examples {misfits}, {cfg.max_iters:,} updates of "
            f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
-    fit(cfg, model, about, resumed, train_batch, lambda: micro_batches(val_rows[:cfg.eval_seqs]))
+    fit(cfg, model, about, resumed, train_batch,
+        val_batch=lambda m: micro_batches(val_rows[:cfg.eval_seqs], m))
     if cfg.n_generate:
-        asked = val_rows[:cfg.n_generate]
-        exact, f1 = answer_questions(cfg, model.eval(), asked, vocab)
+        found = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
+        exact, f1 = (sum(scores) / len(found) for scores in zip(*found, strict=True))
         runtime.write_json(Path(cfg.out_dir) / "squad.json",
-                           {"questions": len(asked), "exact_match": exact, "f1": f1})
-        print0(f"{len(asked)} held-out questions: exact match {100 * exact:.1f}, F1 {100 * f1:.1f}")
+                           {"questions": len(found), "exact_match": exact, "f1": f1})
+        print0(f"{len(found)} held-out questions: exact match {100 * exact:.1f}, F1 {100 * f1:.1f}")
 
 
 @torch.no_grad()
-def answer_questions(cfg, model, rows, vocab):
-    """Greedy answers to encoded examples, shared by the ranks -> mean (exact match, F1)."""
-    device = next(model.parameters()).device
-    groups = collections.defaultdict(list)  # prompts of one length need no padding
-    for ids, targets in rows[runtime.rank()::runtime.world_size()]:
+def answer_questions(cfg, model, rows, vocab, device):
+    """Greedy answers to encoded examples, shared by the ranks -> [(exact match, F1)]."""
+    jobs, found = [], []
+    for ids, targets in rows:
         length = int((targets >= 0).argmax()) + 1  # where the first answer token is due
         truth = decode(until_end(targets[length - 1:].tolist(), vocab), vocab)
-        groups[length].append((ids[:length].tolist(), truth))
-    totals = torch.zeros(2, device=device)
-    for length, group in groups.items():
+        jobs.append((length, ids[:length].tolist(), truth))
+
+    def measure(jobs):  # prompts of one length need no padding
+        length, scores = jobs[0][0], []
         room = max(1, min(30, model.max_len - length))  # tokens, so that one without an end stops
-        for i in range(0, len(group), cfg.micro_batch_size):
-            prompts, truths = zip(*group[i:i + cfg.micro_batch_size], strict=True)
-            with runtime.autocast(device, cfg.dtype):
-                new = model.generate(torch.tensor(prompts, device=device), room, temperature=0)
-            for ids, truth in zip(new[:, length:].tolist(), truths, strict=True):
-                # the answer is one line; what a model without its end adds does not count
-                text = decode(until_end(ids, vocab), vocab).strip().split("\n")[0]
-                totals += torch.tensor(exact_and_f1(text, truth), device=device)
-    runtime.all_reduce([totals])
-    return (totals / len(rows)).tolist()  # of all: a rank may have had none
+        prompts = torch.tensor([ids for _, ids, _ in jobs], device=device)
+        with runtime.autocast(device, cfg.dtype):
+            new = model.generate(prompts, room, temperature=0)
+        for ids, (_, _, truth) in zip(new[:, length:].tolist(), jobs, strict=True):
+            # the answer is one line; what a model without its end adds does not count
+            text = decode(until_end(ids, vocab), vocab).strip().split("\n")[0]
+            scores.append(exact_and_f1(text, truth))
+        return scores
+
+    evaluate.work(device, "questions", sorted(jobs), measure,
+                  lambda _, scores: found.extend(scores), cfg.micro_batch_size)
+    return found
 
 
 if __name__ == "__main__":

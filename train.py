@@ -8,11 +8,14 @@ Pretrain a Transformer with any attention type of the paper.
 The same command again continues the run in out_dir. A config file is Python and is executed.
 """
 import dataclasses
+import datetime
 import json
 import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -43,7 +46,7 @@ class TrainConfig(GPTConfig):
     # optimization
     max_iters: int = 200_000  # updates
     batch_size: int = 2048  # sequences an update, over all ranks
-    micro_batch_size: int = 64  # sequences that a rank computes at once; does not change the result
+    micro_batch_size: int = 0  # sequences that a rank computes at once; 0: as many as fit
     learning_rate: float = 6e-4  # after the warm-up
     warmup_iters: int = 1000  # updates of linear warm-up
     decay: str = "none"  # none (constant), linear or cosine
@@ -59,6 +62,7 @@ class TrainConfig(GPTConfig):
     # evaluation
     eval_interval: int = 1000  # updates between validation losses (and at both ends); 0: never
     eval_seqs: int = 512  # sequences of the validation split, the same every time
+    sample_interval: int = 0  # updates between short continuations of a validation text; 0: never
     # log and checkpoints
     save_interval: int = 1000  # updates between checkpoints
     log_interval: int = 1  # updates between lines on the screen; log.jsonl has them all
@@ -73,7 +77,7 @@ class TrainConfig(GPTConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for key in ("batch_size", "micro_batch_size", "eval_seqs", "save_interval", "log_interval"):
+        for key in ("batch_size", "eval_seqs", "save_interval", "log_interval"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} must be positive")
         for key, value in dataclasses.asdict(self).items():
@@ -89,6 +93,9 @@ class TrainConfig(GPTConfig):
             raise ValueError("switch_iter needs attention_type=softmax to switch from")
         if self.switch_iter >= self.max_iters > 0:
             raise ValueError(f"switch_iter must be below max_iters={self.max_iters}; set both")
+        if self.batch_size < runtime.WORLD_SIZE:
+            raise ValueError(f"batch_size {self.batch_size} is the global batch and must have a "
+                             f"sequence for each of {runtime.WORLD_SIZE} ranks")
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
 
@@ -96,8 +103,15 @@ class TrainConfig(GPTConfig):
 # What a continued run may change: it alters neither the data nor the mathematics.
 FREE_TO_CHANGE = {
     "out_dir", "data_dir", "val_split", "resume", "micro_batch_size", "eval_interval", "eval_seqs",
-    "save_interval", "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device",
-    "compile", "loss_chunk",
+    "sample_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
+    "wandb_run_name", "device", "compile", "loss_chunk",
+}
+
+# Dense bf16 peak in FLOP/s, from data sheets; the first name that fits counts. An unknown device
+# shows no MFU rather than a wrong one.
+PEAK_FLOPS = {
+    "B200": 2250e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12,
+    "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
 }
 
 # -----------------------------------------------------------------------------
@@ -106,8 +120,7 @@ FREE_TO_CHANGE = {
 
 def main():
     cfg = configure(TrainConfig)
-    device = runtime.get_device(cfg.device)
-    runtime.init_ranks(device)
+    device = runtime.setup(cfg.device)
 
     corpus = Tokens(cfg.data_dir, cfg.train_split)
     held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
@@ -121,21 +134,21 @@ def main():
     model, about, resumed = start_model(cfg, device, corpus.about(), corpus)
     block_size = model.config.block_size  # init_from may bring another than cfg's
 
-    def micro_batches(tokens, step, n):
+    def micro_batches(tokens, step, n, m):
         x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
-        m = cfg.micro_batch_size
         # the denominator is the global batch's, so that ranks and micro-batches only add up
         return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], n * block_size
 
     an_update = cfg.batch_size * block_size
+    dtype = str(runtime.get_dtype(device, cfg.dtype)).removeprefix("torch.")
     print0(f"{about['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
-           f"tokens | {an_update:,} tokens an update | {runtime.world_size()} rank(s) on "
-           f"{device.type}, {runtime.get_dtype(device, cfg.dtype)}".replace("torch.", ""))
+           f"tokens | {an_update:,} tokens an update | {runtime.WORLD_SIZE} rank(s) on "
+           f"{device.type}, {dtype}")
     if device.type == "cpu" and model.flops_per_token(block_size) * an_update > 1e15:
         print0("an update of this size takes hours on a CPU; try config/laptop.py, config/quick.py")
     fit(cfg, model, about, resumed,
-        train_batch=lambda step: micro_batches(corpus, step, cfg.batch_size),
-        val_batch=lambda: micro_batches(held_out, 0, cfg.eval_seqs))
+        train_batch=lambda step, m: micro_batches(corpus, step, cfg.batch_size, m),
+        val_batch=lambda m: micro_batches(held_out, 0, cfg.eval_seqs, m))
 
 
 def start_model(cfg, device, data, corpus=None):
@@ -146,10 +159,15 @@ def start_model(cfg, device, data, corpus=None):
     init = checkpoint.load(cfg.init_from) if cfg.init_from else None
     if init and corpus and init["vocab"] != corpus.vocab:
         raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir}")
-    about = {"variant": variant(cfg, init), "base": init["config"] if init else None,
+    variant = init["variant"] if init else cfg.attention_type
+    if init and cfg.attention_type not in ("softmax", init["model_config"]["attention_type"]):
+        variant += f">{cfg.attention_type}"  # softmax>ssmax is the paper's (e)
+    if cfg.switch_iter:
+        variant += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
+    about = {"variant": cfg.variant or variant, "base": init["config"] if init else None,
              "vocab": init["vocab"] if init else corpus.vocab, "data": data}
-    resumed = find_resumable(cfg, data)
-    if resumed:
+
+    if resumed := find_resumable(cfg, data):
         print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
         model = checkpoint.restore(resumed, device, where=cfg.out_dir)
     elif init:
@@ -170,16 +188,6 @@ def start_model(cfg, device, data, corpus=None):
     if cfg.switch_iter and not resumed and model.config.attention_type != "softmax":
         raise UserError(f"{cfg.init_from} is no softmax model: switch_iter cannot switch it")
     return model.train(), about, resumed
-
-
-def variant(cfg, init):
-    """The run's name in figures: its attention type, and what it was swapped from, and how."""
-    name = init["variant"] if init else cfg.attention_type
-    if init and cfg.attention_type not in ("softmax", init["model_config"]["attention_type"]):
-        name += f">{cfg.attention_type}"  # softmax>ssmax is the paper's (e)
-    if cfg.switch_iter:
-        name += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
-    return cfg.variant or name
 
 
 def find_resumable(cfg, data):
@@ -212,36 +220,36 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     """
     Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
 
-    train_batch(step) -> (micro-batches, denominator): this rank's part of global batch `step`, a
-    list of (x, y), int64 arrays (rows, T), -1 in y = not trained; and what the loss summed over
-    the *global* batch is divided by. val_batch() -> the same for validation.
+    train_batch(step, m) -> (micro-batches, denominator): this rank's part of global batch `step`, a
+    list of (x, y), int64 arrays (at most m rows, T), -1 in y = not trained; and what the loss
+    summed over the *global* batch is divided by. val_batch(m) -> the same for validation.
     """
-    check_run(cfg)
+    if 0 < cfg.max_iters <= cfg.warmup_iters:
+        print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
+               f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
     device = next(model.parameters()).device
-    ckpt_path = Path(cfg.out_dir) / "ckpt.pt"
+    path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))
     log = Log(cfg, model, about, start)
     stop = runtime.install_stop_flag()
-    peak = runtime.peak_flops(device)
-    # a GPU is fastest with all logits at once, compiled; what is not compiled needs a bound
-    V = model.config.vocab_size
-    bounded = cfg.loss_chunk or runtime.logits_at_once(device, V, training=True)
-    chunk = cfg.loss_chunk if device.type == "cuda" else bounded
+    how = Compute(model.loss, cfg.micro_batch_size or first_micro_batch(cfg, model, device))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "unknown"
+    peak = next((flops for key, flops in PEAK_FLOPS.items() if key in name), None)
 
     def validate(done):
         with torch.no_grad():
-            loss = batch_loss(cfg, model.loss, val_batch(), device, bounded)
+            loss, _ = loss_of(cfg, model, how, val_batch)
         runtime.all_reduce([loss])
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
 
     def save(done):
         log.sync()  # the log must not be behind the checkpoint
-        if runtime.rank() == 0:
-            checkpoint.save(ckpt_path, {
+        if runtime.RANK == 0:
+            checkpoint.save(path, {
                 "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
                 "iter": done, **about})
@@ -249,22 +257,20 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     if cfg.eval_interval and start == 0:  # a wrong initialization shows here: log V, or a bug
         validate(0)
     saved = start if resumed else None  # the update of the last checkpoint
-    loss_fn, seconds = None, 0.0  # model.loss, compiled; what an update takes of late
+    seconds = 0.0  # what an update takes of late
     for step in range(start, cfg.max_iters):
         if step == cfg.switch_iter > 0:  # (f): the moments of what was there stay, s is new
             model.swap_attention(cfg.switch_attention_type)
             add_scales(optimizer, model)
-            loss_fn = None
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
+        if cfg.compile and step in (start, cfg.switch_iter):
+            how.loss_fn = torch.compile(model.loss, dynamic=False)
 
         began = time.perf_counter()
         lr = learning_rate(cfg, step)
         for group in optimizer.param_groups:
             group["lr"] = lr
-        batch = train_batch(step)
-        if loss_fn is None:
-            loss_fn = compiled(cfg, model, batch, device, chunk)
-        loss = batch_loss(cfg, loss_fn, batch, device, chunk)  # and its gradients
+        loss, tokens = loss_of(cfg, model, how, partial(train_batch, step))  # and the gradients
 
         # No DDP: one all-reduce an update is 0.6 % of it, one code path serves one process and
         # many, and the compiled graph has no breaks. Every rank ends with the same sums.
@@ -274,7 +280,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         norm = torch.nn.utils.get_total_norm(grads)
         loss, norm, stops = torch.stack((loss, norm, stops)).tolist()  # the one wait for a GPU
         if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
-            good = f"{ckpt_path} (iter {saved:,}) is good" if saved else "nothing is saved yet"
+            good = f"{path} (iter {saved:,}) is good" if saved else "nothing is saved yet"
             raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
                             f"the update; {good}. Try a lower learning_rate or a longer warm-up",
                             status=1)
@@ -288,56 +294,99 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         done, now = step + 1, time.perf_counter() - began
         # the first update warms caches up and says nothing of the next: the mean begins after it
         seconds = now if step <= start + 1 else 0.95 * seconds + 0.05 * now
-        rate = sum(x.size for x, _ in batch[0]) * runtime.world_size() / now
+        rate = tokens * runtime.WORLD_SIZE / now
         record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm,
-                  "tokens_per_s": round(rate)}
+                  "tokens_per_s": round(rate), "micro_batch_size": how.micro}
         if peak:
             flops = model.flops_per_token(model.config.block_size)
-            record["mfu"] = flops * rate / peak / runtime.world_size()
+            record["mfu"] = flops * tokens / now / peak
         log(record)
         last = done == cfg.max_iters
         if last or done % cfg.log_interval == 0:
-            print_update(record, cfg.max_iters, seconds)
+            left = datetime.timedelta(seconds=round(seconds * (cfg.max_iters - done)))
+            share = f" | MFU {record['mfu']:.1%}" if peak else ""
+            print0(f"iter {done:,}/{cfg.max_iters:,} | loss {loss:.4f} | lr {lr:.2e} | norm "
+                   f"{norm:.2f} | micro-batch {how.micro} | {rate:,.0f} tokens/s{share} | "
+                   f"ETA {left}")
         if cfg.eval_interval and (last or done % cfg.eval_interval == 0):
             validate(done)
         if stops or last or done % cfg.save_interval == 0:
             save(done)
             saved = done
         if stops:  # where another rank was told: as after SIGTERM, 15
-            raise UserError(f"stopped after iter {done:,}, saved in {ckpt_path}; the same command "
+            raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "with --resume=auto continues", status=128 + (stop or [15])[0])
     if saved is None:  # a swap without training: (e)
         save(start)
-    print0(f"done: {ckpt_path}" if saved != start else f"finished before: {ckpt_path}")
+    print0(f"done: {path}" if saved != start else f"finished before: {path}")
 
 
-def batch_loss(cfg, loss_fn, batch, device, chunk):
-    """The loss of this rank's part of a batch; where gradients are on they are added up too."""
-    micros, denominator = batch
+@dataclass
+class Compute:
+    """What the machine allows, found out as it goes; the result does not depend on it."""
+    loss_fn: Callable  # model.loss, or that compiled
+    micro: int  # sequences that a rank computes at once
+
+
+def loss_of(cfg, model, how, batch):
+    """
+    (loss, tokens) of this rank's part of batch(m), a list of micro-batches and its denominator;
+    where gradients are on they are added up. Changes `how` where memory or the compiler fails.
+    """
+    while True:
+        # validation has other shapes, each of which would be compiled
+        loss_fn = how.loss_fn if torch.is_grad_enabled() else model.loss
+        try:
+            found, failed = runtime.attempt(batch_loss, cfg, model, loss_fn, batch, how.micro)
+            if not failed:
+                return found
+            if how.micro == 1:
+                raise torch.OutOfMemoryError("with a micro-batch of 1")
+            how.micro //= 2
+            print0(f"out of memory: going on in micro-batches of {how.micro}, with the same result")
+        except Exception as e:
+            # no compiler, no Python headers, ...: torch.compile fails in ways of its own
+            if loss_fn == model.loss or isinstance(e, UserError) or runtime.out_of_memory(e):
+                raise
+            how.loss_fn = model.loss
+            print0(f"torch.compile does not work here ({runtime.describe(e)}); going on without it")
+        # from the first micro-batch again, so that nothing is lost or counted twice
+        model.zero_grad(set_to_none=True)
+
+
+def batch_loss(cfg, model, loss_fn, batch, micro):
+    device = model.wte.weight.device
+    # a GPU is fastest with all logits at once, compiled; what is not compiled needs a bound
+    bound = runtime.logits_at_once(device, model.config.vocab_size, training=True)
+    unbounded = device.type == "cuda" and loss_fn != model.loss
+    chunk = cfg.loss_chunk or (0 if unbounded else bound)
+    micros, denominator = batch(micro)
     total = torch.zeros((), device=device)  # stays there: .item() would wait for each micro-batch
-    for micro in micros:
-        x, y = (torch.from_numpy(a).to(device, non_blocking=True) for a in micro)
+    for arrays in micros:
+        x, y = (torch.from_numpy(a).to(device, non_blocking=True) for a in arrays)
         with runtime.autocast(device, cfg.dtype):
             loss = loss_fn(x, y, chunk=chunk) / denominator
         if torch.is_grad_enabled():
             loss.backward()
         total += loss.detach()
-    return total
+    return total, sum(x.size for x, _ in micros)
 
 
 # -----------------------------------------------------------------------------
 # what the loop uses
 
 
-def check_run(cfg):
-    """What shows only now: fewer sequences than ranks, a warm-up that never ends."""
-    if cfg.batch_size < runtime.world_size():
-        raise UserError(f"batch_size {cfg.batch_size} is the global batch and must have a sequence "
-                        f"for each of {runtime.world_size()} ranks")
-    if 0 < cfg.max_iters <= cfg.warmup_iters:
-        top = learning_rate(cfg, cfg.max_iters - 1)
-        print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
-               f"gets to {top:.2e}; set --warmup_iters")
+def first_micro_batch(cfg, model, device):
+    """Sequences that a rank computes at once, to begin with: a power of two."""
+    c, tokens = model.config, 2**12  # a CPU is not faster with more
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        # parameters are there; gradients and moments come. What a token leaves for the backward
+        # pass was counted with `bench.py memory`.
+        a_token = c.n_layer * (40 * c.n_embd + 8 * c.n_inner) + 6 * c.vocab_size
+        tokens = (0.9 * free - 12 * model.num_params()) / a_token
+    rows = min(-(-cfg.batch_size // runtime.WORLD_SIZE), max(1, int(tokens / c.block_size)))
+    return 2 ** (rows.bit_length() - 1)
 
 
 def learning_rate(cfg, step):
@@ -373,34 +422,6 @@ def add_scales(optimizer, model):
         optimizer.add_param_group({"params": list(model.scales().values()), "weight_decay": 0.0})
 
 
-def compiled(cfg, model, batch, device, chunk):
-    """model.loss compiled, proved on a micro-batch of each shape, or as it is, with a line why."""
-    if not cfg.compile:
-        return model.loss
-    began = time.time()
-    shapes = {x.shape: (x, y) for x, y in batch[0]}
-    try:
-        fast = torch.compile(model.loss, dynamic=False)
-        batch_loss(cfg, fast, (shapes.values(), 1.0), device, chunk)
-        print0(f"compiled in {runtime.duration(time.time() - began)}")
-        return fast
-    except Exception as e:  # no compiler, no Python headers, ...: each fails in its own way
-        if runtime.out_of_memory(e):
-            raise
-        print0(f"torch.compile does not work here ({runtime.describe(e)}); going on without it")
-        return model.loss
-    finally:
-        model.zero_grad(set_to_none=True)
-
-
-def print_update(record, max_iters, seconds):
-    """The line of an update; `seconds`: what one takes of late."""
-    mfu = f" | MFU {record['mfu']:.1%}" if "mfu" in record else ""
-    left = runtime.duration(seconds * (max_iters - record["iter"]))
-    print0("iter {iter:,}/{0:,} | loss {loss:.4f} | lr {lr:.2e} | norm {grad_norm:.2f} | "
-           "{tokens_per_s:,} tokens/s".format(max_iters, **record) + f"{mfu} | ETA {left}")
-
-
 def learned_scales(model):
     """{s: [layer][head], b: [layer][head]} where learned, for the log."""
     found = {}
@@ -419,12 +440,12 @@ class Log:
 
     def __init__(self, cfg, model, about, start):
         self.file = self.wandb = None
-        if runtime.rank() != 0:
+        if runtime.RANK != 0:
             return
         path = Path(cfg.out_dir) / "log.jsonl"
-        header = {"variant": about["variant"], "config": dataclasses.asdict(cfg),
-                  "model_config": dataclasses.asdict(model.config), "base": about["base"],
-                  "data": about["data"], "params": model.num_params(), "torch": torch.__version__}
+        header = {"config": dataclasses.asdict(cfg), "params": model.num_params(),
+                  "model_config": dataclasses.asdict(model.config), "torch": torch.__version__,
+                  **{key: about[key] for key in ("variant", "base", "data")}}
         lines = [json.dumps(header) + "\n"]
         if start and path.exists():
             try:
@@ -438,9 +459,9 @@ class Log:
         if cfg.wandb_log:
             try:
                 import wandb
-                wandb.init(project=cfg.wandb_project, dir=cfg.out_dir, config=header["config"],
-                           name=cfg.wandb_run_name or Path(cfg.out_dir).name)
-                self.wandb = wandb
+                self.wandb = wandb.init(
+                    project=cfg.wandb_project, dir=cfg.out_dir, config=header["config"],
+                    name=cfg.wandb_run_name or Path(cfg.out_dir).name)
             except Exception as e:  # no key, no network, no package: none is worth a run
                 print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
 

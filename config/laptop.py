@@ -8,7 +8,6 @@ n_head = 4
 n_embd = 128
 n_inner = 344
 batch_size = 16
-micro_batch_size = 16
 max_iters = 700
 learning_rate = 2e-3
 warmup_iters = 50

@@ -8,7 +8,6 @@ n_head = 6
 n_embd = 384
 n_inner = 1024
 batch_size = 128
-micro_batch_size = 64
 max_iters = 1500
 learning_rate = 1.5e-3
 warmup_iters = 100

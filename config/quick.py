@@ -10,7 +10,6 @@ n_embd = 64
 n_inner = 168
 init_std = 0.05
 batch_size = 16
-micro_batch_size = 16
 max_iters = 3000
 learning_rate = 3e-3
 warmup_iters = 100

@@ -7,6 +7,9 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from tqdm import tqdm
+
 import model as model_py
 from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
@@ -107,35 +110,26 @@ def earlier(cfg, path, about, finished):
     return records, done
 
 
-def work(cfg, device, name, jobs, measure, keep):
+def work(device, name, jobs, measure, keep, micro_batch_size=0):
     """
     Measure `jobs`: tuples that begin with their length in tokens, equal lengths side by side.
 
     measure(jobs of one length) -> list of results, on this rank; keep(jobs, results) takes those
     of all ranks, one rank after the other. Where memory runs out, on any, all take half as many.
     """
-    from tqdm import tqdm
-    at_once = 2**17 if device.type == "cuda" else 2**13  # tokens
-    halved, ranks = 0, runtime.world_size()
-    quiet = None if runtime.rank() == 0 else True  # None: a bar on a terminal only
+    tokens, halved = 2**17 if device.type == "cuda" else 2**13, 0
+    quiet = None if runtime.RANK == 0 else True  # None: a bar on a terminal only
     with tqdm(total=len(jobs), desc=name, unit="", disable=quiet) as bar:
         while jobs:
             length = jobs[0][0]
-            n = max(1, (cfg.micro_batch_size or at_once // length) >> halved)
-            turn = [job for job in jobs[:n * ranks] if job[0] == length]
-            mine, error = turn[runtime.rank()::ranks], None
-            try:
-                results = measure(mine) if mine else []
-            except Exception as e:
-                if not runtime.out_of_memory(e):
-                    raise
-                results, error = None, e
-            of_ranks = runtime.all_gather([results])
-            if None in of_ranks:
-                if n == 1:
-                    raise error or UserError("memory ran out on another rank")
-                halved += 1
-                continue
-            keep(turn, sum(of_ranks, []))
-            jobs = jobs[len(turn):]
-            bar.update(len(turn))
+            n = max(1, (micro_batch_size or tokens // length) >> halved)
+            turn = [job for job in jobs[:n * runtime.WORLD_SIZE] if job[0] == length]
+            mine = turn[runtime.RANK::runtime.WORLD_SIZE]
+            results, failed = runtime.attempt(lambda mine: measure(mine) if mine else [], mine)
+            if failed and n == 1:
+                raise torch.OutOfMemoryError(f"with one prompt of {length} tokens")
+            halved += failed
+            if not failed:
+                keep(turn, sum(runtime.all_gather(results), []))
+                jobs = jobs[len(turn):]
+                bar.update(len(turn))

@@ -11,6 +11,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+# torchrun says which of how many processes this one is; without it there is one
+RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
 
 class UserError(Exception):
     """What went wrong and what to do, in one line; `launch` prints it and exits with `status`."""
@@ -23,26 +26,25 @@ class UserError(Exception):
 def launch(main):
     """Run `main()` as a program: a foreseeable failure is one line on stderr, no traceback."""
     try:
-        main()
+        return main()
     except UserError as e:
-        end(str(e), e.status)
+        message, status = str(e), e.status
     except KeyboardInterrupt:
-        end("interrupted", 130)
+        message, status = "interrupted", 130
     except BrokenPipeError:  # `| head` has read enough; nothing is left to flush
         os._exit(141)
     except Exception as e:
         if out_of_memory(e):
-            end(f"out of memory ({describe(e)}); halve --micro_batch_size, which does not change "
-                "the result, or take a smaller model or context", 2)
-        if isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
-            end(f"{e.filename or 'operating system'}: {e.strerror}", 2)
-        raise  # a bug of ours keeps its traceback
+            message = (f"out of memory ({describe(e)}) with a micro-batch of 1 or none; take a "
+                       "smaller model or context")
+        elif isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
+            message = f"{e.filename or 'operating system'}: {e.strerror}"
+        else:
+            raise  # a bug of ours keeps its traceback
+        status = 2
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def end(message, status):
     sys.stdout.flush()  # or a piped error would stand before what was printed earlier
     print("error: " * (status < 128) + " ".join(message.split()), file=sys.stderr)
     sys.exit(status)
@@ -77,14 +79,14 @@ def install_stop_flag():
 # device and precision
 
 
-def get_device(device):
-    """`auto` is the fastest that is here; under torchrun each rank of a machine has its own GPU."""
+def setup(device):
+    """The torch.device to compute on (auto: the fastest here), proved to work; joins the ranks."""
     if device == "auto":
         mps = torch.backends.mps.is_available()
         device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
     try:
         device = torch.device(device)
-        if device.type == "cuda" and device.index is None:
+        if device.type == "cuda" and device.index is None:  # a GPU for each rank of a machine
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.ones(1, device=device).item()  # a device that is listed need not work
     except (RuntimeError, AssertionError, ValueError) as e:
@@ -92,41 +94,28 @@ def get_device(device):
     if device.type == "cuda":
         torch.cuda.set_device(device)
     elif device.type == "cpu":
-        keep_freed_memory()
+        # glibc returns large tensors to the system and gets them back as pages that are cleared
+        # anew, 2.46 s of a 1.70 s update; another C library stays as it was
+        with contextlib.suppress(AttributeError, OSError, TypeError):
+            mallopt = ctypes.CDLL(None).mallopt
+            # M_MMAP_THRESHOLD (glibc before 2.35 takes at most 32 MiB), M_TRIM_THRESHOLD
+            if mallopt(-3, 2**30) or mallopt(-3, 2**25):
+                mallopt(-1, 2**31 - 1)
+    if WORLD_SIZE > 1 and not dist.is_initialized():
+        join_ranks("nccl" if device.type == "cuda" else "gloo")
     return device
-
-
-def keep_freed_memory():
-    """Let glibc keep large freed tensors: pages cleared anew make 2.46 s of a 1.70 s update."""
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library: as it was
-        mallopt = ctypes.CDLL(None).mallopt
-        # M_MMAP_THRESHOLD (glibc before 2.35 takes no more than 32 MiB), M_TRIM_THRESHOLD
-        if mallopt(-3, 2**30) or mallopt(-3, 2**25):
-            mallopt(-1, 2**31 - 1)
-
-
-def logits_at_once(device, vocab_size, training=False):
-    """Rows of logits at once where they are bounded: 0.3 GB, or 30 MB in a CPU's evaluation."""
-    # a power of two: 4,096 rows of 384 took 65 ms in chunks of 512 and 178 ms in chunks of 333
-    numbers = 2**27 if training or device.type != "cpu" else 2**24
-    return 2 ** (max(128, numbers // vocab_size).bit_length() - 1)
-
-
-def has_fast_bf16(device):
-    """True where bf16 products run on hardware. Elsewhere bf16 is slower than fp32."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device)[0] >= 8
-    if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
-        flags = Path("/proc/cpuinfo").read_text()
-        return "avx512_bf16" in flags or "amx_bf16" in flags
-    return False
 
 
 def get_dtype(device, dtype):
     """What products are computed in, for `dtype` auto, bfloat16 or float32."""
     if dtype not in ("auto", "bfloat16", "float32"):
         raise UserError(f"dtype must be auto, bfloat16 or float32, not {dtype!r}")
-    bf16 = dtype == "bfloat16" or dtype == "auto" and has_fast_bf16(device)
+    # auto: bf16 where the hardware multiplies it; elsewhere it is slower than fp32
+    fast = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
+    if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
+        flags = Path("/proc/cpuinfo").read_text()
+        fast = "avx512_bf16" in flags or "amx_bf16" in flags
+    bf16 = dtype == "bfloat16" or dtype == "auto" and fast
     return torch.bfloat16 if bf16 else torch.float32
 
 
@@ -136,46 +125,29 @@ def autocast(device, dtype, cache=True):
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
 
 
-# Dense bf16 peak in FLOP/s, from data sheets; the first name that fits counts. An unknown device
-# shows no MFU rather than a wrong one.
-PEAK_FLOPS = {
-    "B200": 2250e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12,
-    "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
-}
-
-
-def peak_flops(device):
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "unknown"
-    return next((peak for key, peak in PEAK_FLOPS.items() if key in name), None)
+def logits_at_once(device, vocab_size, training=False):
+    """Rows of logits at once where they are bounded: 0.3 GB, or 30 MB in a CPU's evaluation."""
+    # a power of two: 4,096 rows of 384 took 65 ms in chunks of 512 and 178 ms in chunks of 333
+    numbers = 2**27 if training or device.type != "cpu" else 2**24
+    return 2 ** (max(128, numbers // vocab_size).bit_length() - 1)
 
 
 # -----------------------------------------------------------------------------
-# ranks: one process without torchrun, else one of WORLD_SIZE
+# ranks
 
 
-def rank():
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
-def world_size():
-    return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def init_ranks(device):
-    """Join the other ranks when started by torchrun. One that waits for a lost one fails in 5'."""
-    if "RANK" not in os.environ or dist.is_initialized():
-        return
+def join_ranks(backend):
+    """Join the other ranks. One that waits for a lost one fails after five minutes."""
     # After a restart torchrun's store still holds the addresses of lost ranks, and every second
     # time the new ones wait for them. The count of restarts tells them apart, where all ranks
     # belong to one torchrun (several machines: pytorch#135712).
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
-    backend = "nccl" if device.type == "cuda" else "gloo"
     with together():
-        store, number, count = next(dist.rendezvous("env://"))
+        store, rank, world_size = next(dist.rendezvous("env://"))
         dist.init_process_group(
-            backend, store=dist.PrefixStore(f"attempt {attempt}", store), rank=number,
-            world_size=count, timeout=datetime.timedelta(minutes=5))
+            backend, store=dist.PrefixStore(f"attempt {attempt}", store), rank=rank,
+            world_size=world_size, timeout=datetime.timedelta(minutes=5))
 
 
 @contextlib.contextmanager
@@ -186,39 +158,46 @@ def together():
     except RuntimeError as e:
         if out_of_memory(e):
             raise
-        raise UserError(f"rank {os.environ.get('RANK')} cannot reach the others ({describe(e)}); "
-                        "where one failed its message says why; the same command continues",
-                        status=1) from e
+        raise UserError(f"rank {RANK} cannot reach the others ({describe(e)}); where one failed "
+                        "its message says why; the same command continues", status=1) from e
 
 
 def all_reduce(tensors):
     """Sum each tensor over all ranks, in place."""
-    if dist.is_initialized():
+    if WORLD_SIZE > 1:
         with together():
             # all at once: one after the other would wait for the network a hundred times
             for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
                 work.wait()
 
 
-def all_gather(items):
-    """The lists `items` of all ranks, one after the other."""
-    gathered = [items]  # pickled: records of an evaluation are small
-    if dist.is_initialized():
-        gathered *= world_size()
+def all_gather(item):
+    """[the `item` of each rank]"""
+    gathered = [item] * WORLD_SIZE
+    if WORLD_SIZE > 1:  # pickled: records of an evaluation are small
         with together():
-            dist.all_gather_object(gathered, items)
-    return sum(gathered, [])
+            dist.all_gather_object(gathered, item)
+    return gathered
 
 
-def print0(*args, **kwargs):
+def attempt(work, *args):
+    """(work(*args), False), or (None, True) on all ranks where memory ran out on any of them."""
+    try:
+        result, failed = work(*args), False
+    except Exception as e:
+        if not out_of_memory(e):
+            raise
+        # the tensors of the failed attempt live as long as this block: try again outside of it
+        result, failed = None, True
+    if any(all_gather(failed)):
+        return None, True
+    return result, False
+
+
+def print0(*args):
     """print, on rank 0."""
-    if rank() == 0:
-        print(*args, **kwargs, flush=True)
-
-
-def duration(seconds):
-    """Seconds as a person reads them, 2:10:05."""
-    return str(datetime.timedelta(seconds=round(min(seconds, 1e10))))
+    if RANK == 0:
+        print(*args, flush=True)
 
 
 # -----------------------------------------------------------------------------
@@ -259,6 +238,6 @@ def atomic_write(path, mode="wb"):
 
 def write_json(path, content):
     """Write a result file, all or nothing; rank 0 does it for all."""
-    if rank() == 0:
+    if RANK == 0:
         with atomic_write(path, "w") as f:
             json.dump(content, f)
