@@ -261,16 +261,17 @@ class GPT(nn.Module):
         flat = logits.float().flatten(0, 1)
         return logits, F.cross_entropy(flat, targets.flatten(), ignore_index=-1)
 
-    def loss(self, idx, targets, per_token=False, chunk=0):
+    def loss(self, idx, targets, per_token=False, chunk=0, where=None):
         """
         The cross-entropy in nats, summed over all targets (B, T) that are not -1.
 
-        chunk > 0: only so many rows of logits exist at a time, so that 20,000 tokens fit anywhere.
+        chunk > 0: only so many rows of logits exist at a time, so that 20,000 tokens fit anywhere;
+        where targets are ignored it needs `where`, the places in targets.flatten() that are not.
         per_token: one loss a token (B, T) instead, 0 where ignored; no gradient with `chunk`.
         """
         x, flat = self.hidden(idx).flatten(0, 1), targets.flatten()
         if chunk:
-            total, losses = chunked_cross_entropy(x, self.lm_head.weight, flat, chunk)
+            total, losses = chunked_cross_entropy(x, self.lm_head.weight, flat, chunk, where)
         else:
             logits = self.lm_head(x).float()
             losses = F.cross_entropy(logits, flat, ignore_index=-1, reduction="none")

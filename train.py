@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from lib import checkpoint, runtime
 from lib.config import configure
 from lib.data import ORDERS, Tokens
 from lib.runtime import UserError, print0
+from lib.text import decode
 from model import ATTENTION, GPT, GPTConfig
 
 # -----------------------------------------------------------------------------
@@ -235,9 +237,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         optimizer.load_state_dict(resumed.pop("optimizer"))
     log = Log(cfg, model, about, start)
     stop = runtime.install_stop_flag()
-    how = Compute(model.loss, cfg.micro_batch_size or first_micro_batch(cfg, model, device))
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "unknown"
-    peak = next((flops for key, flops in PEAK_FLOPS.items() if key in name), None)
+    how = Compute(cfg.micro_batch_size or first_micro_batch(cfg, model, device))
+    peak = peak_flops(device)
 
     def validate(done):
         with torch.no_grad():
@@ -245,6 +246,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         runtime.all_reduce([loss])
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
+        if cfg.sample_interval and done % cfg.sample_interval == 0:
+            print_sample(cfg, model, val_batch(1), about["vocab"])
 
     def save(done):
         log.sync()  # the log must not be behind the checkpoint
@@ -262,9 +265,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         if step == cfg.switch_iter > 0:  # (f): the moments of what was there stay, s is new
             model.swap_attention(cfg.switch_attention_type)
             add_scales(optimizer, model)
+            how.loss_fn = None
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
-        if cfg.compile and step in (start, cfg.switch_iter):
-            how.loss_fn = torch.compile(model.loss, dynamic=False)
 
         began = time.perf_counter()
         lr = learning_rate(cfg, step)
@@ -275,10 +277,11 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         # No DDP: one all-reduce an update is 0.6 % of it, one code path serves one process and
         # many, and the compiled graph has no breaks. Every rank ends with the same sums.
         grads = [p.grad for p in model.parameters() if p.grad is not None]
-        stops = torch.tensor(float(len(stop)), device=device)
+        stops = torch.full((), float(len(stop)), device=device)
         runtime.all_reduce([*grads, loss, stops])
-        norm = torch.nn.utils.get_total_norm(grads)
-        loss, norm, stops = torch.stack((loss, norm, stops)).tolist()  # the one wait for a GPU
+        total_norm = torch.nn.utils.get_total_norm(grads)
+        # the one wait for a GPU in an update
+        loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
         if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
             good = f"{path} (iter {saved:,}) is good" if saved else "nothing is saved yet"
             raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
@@ -286,8 +289,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
                             status=1)
 
         if cfg.grad_clip:
-            torch.nn.utils.clip_grads_with_norm_(
-                model.parameters(), cfg.grad_clip, torch.tensor(norm, device=device))
+            torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
 
@@ -324,8 +326,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
 @dataclass
 class Compute:
     """What the machine allows, found out as it goes; the result does not depend on it."""
-    loss_fn: Callable  # model.loss, or that compiled
     micro: int  # sequences that a rank computes at once
+    loss_fn: Callable | None = None  # model.loss, compiled where that works; None: not known yet
 
 
 def loss_of(cfg, model, how, batch):
@@ -334,8 +336,11 @@ def loss_of(cfg, model, how, batch):
     where gradients are on they are added up. Changes `how` where memory or the compiler fails.
     """
     while True:
-        # validation has other shapes, each of which would be compiled
-        loss_fn = how.loss_fn if torch.is_grad_enabled() else model.loss
+        loss_fn = model.loss  # of validation, which has other shapes: each would be compiled
+        if torch.is_grad_enabled():
+            if how.loss_fn is None and cfg.compile:
+                how.loss_fn = torch.compile(model.loss, dynamic=False)
+            loss_fn = how.loss_fn = how.loss_fn or model.loss
         try:
             found, failed = runtime.attempt(batch_loss, cfg, model, loss_fn, batch, how.micro)
             if not failed:
@@ -362,10 +367,15 @@ def batch_loss(cfg, model, loss_fn, batch, micro):
     chunk = cfg.loss_chunk or (0 if unbounded else bound)
     micros, denominator = batch(micro)
     total = torch.zeros((), device=device)  # stays there: .item() would wait for each micro-batch
-    for arrays in micros:
-        x, y = (torch.from_numpy(a).to(device, non_blocking=True) for a in arrays)
+    for x, y in micros:
+        # which targets count is looked up here: a GPU would have to be waited for
+        where = [] if (y >= 0).all() else [np.flatnonzero(y >= 0)]
+        tensors = [torch.from_numpy(array) for array in (x, y, *where)]
+        if device.type == "cuda":  # from other memory the copy would wait as well
+            tensors = [tensor.pin_memory() for tensor in tensors]
+        x, y, *where = (tensor.to(device, non_blocking=True) for tensor in tensors)
         with runtime.autocast(device, cfg.dtype):
-            loss = loss_fn(x, y, chunk=chunk) / denominator
+            loss = loss_fn(x, y, False, chunk, *where) / denominator
         if torch.is_grad_enabled():
             loss.backward()
         total += loss.detach()
@@ -420,6 +430,20 @@ def add_scales(optimizer, model):
     """A group of its own for s, b, p_n: after (f)'s switch the others keep places and moments."""
     if model.scales():
         optimizer.add_param_group({"params": list(model.scales().values()), "weight_decay": 0.0})
+
+
+def peak_flops(device):
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "unknown"
+    return next((peak for key, peak in PEAK_FLOPS.items() if key in name), None)
+
+
+def print_sample(cfg, model, batch, vocab):
+    """How the first validation text begins, and how the model goes on, greedily."""
+    (start, _), *_ = batch[0]
+    idx = torch.from_numpy(start[:1, :16]).to(model.wte.weight.device)
+    with runtime.autocast(idx.device, cfg.dtype):
+        idx = model.generate(idx, min(32, model.max_len - idx.size(1)), temperature=0)
+    print0(f"    {decode(idx[0].tolist(), vocab)!r}")
 
 
 def learned_scales(model):

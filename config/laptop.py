@@ -16,6 +16,7 @@ decay_iters = 200
 min_lr = 1e-4
 eval_interval = 100
 eval_seqs = 64
+sample_interval = 100
 save_interval = 100
 log_interval = 10
 compile = False  # the vocabulary takes most of the time at this width; compiling gains nothing

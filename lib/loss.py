@@ -10,21 +10,21 @@ import torch
 
 
 @torch.compiler.disable  # unrolling the chunks takes minutes and gains nothing
-def chunked_cross_entropy(x, weight, targets, chunk):
+def chunked_cross_entropy(x, weight, targets, chunk, where=None):
     """
-    x (N, C), weight (V, C), targets (N,) with -1 = ignored -> (sum, losses (N,)) in nats.
+    x (N, C), weight (V, C), targets (N,) -> (sum, losses (N,)) in nats.
 
     Only `chunk` rows of logits exist at once. The sum has a gradient, a single loss has none.
+    where: places of the targets that count, None: all do. (To look for them in `targets` would wait
+    for a GPU at each micro-batch.) The others, nearly all in fine-tuning, get no logits.
     """
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))
     grad = torch.is_grad_enabled()
-    counts = targets >= 0
-    if counts.all():
+    if where is None:
         return ChunkedCrossEntropy.apply(x, weight, targets, chunk, grad)
-    # ignored rows, nearly all of them in fine-tuning, get no logits
-    total, losses = ChunkedCrossEntropy.apply(x[counts], weight, targets[counts], chunk, grad)
-    return total, torch.zeros(len(x), device=x.device).masked_scatter_(counts, losses)
+    total, losses = ChunkedCrossEntropy.apply(x[where], weight, targets[where], chunk, grad)
+    return total, torch.zeros(len(x), device=x.device).index_copy(0, where, losses)
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):

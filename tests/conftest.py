@@ -61,7 +61,8 @@ def program(*arguments):
 
 
 def torchrun(ranks, *arguments):
-    program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", *arguments)
+    return program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}",
+                   *arguments)
 
 
 def sigterm_in_update(update):

@@ -1,5 +1,6 @@
 """The run: the same result whatever happens to it, and every refusal before anything is lost."""
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -31,7 +32,8 @@ def numbers(out_dir, kinds=("loss", "val_loss", "lr", "grad_norm")):
 
 
 def test_training_lowers_the_loss_and_logs_it(run, tmp_path, capsys):
-    run(tmp_path, "--attention_type=ssmax_bias", "--max_iters=60", "--eval_interval=30")
+    run(tmp_path, "--attention_type=ssmax_bias", "--max_iters=60", "--eval_interval=30",
+        "--sample_interval=60", "--micro_batch_size=0")
     header, *records = log(tmp_path)
     losses = [r["loss"] for r in records if "loss" in r]
     evaluations = {r["iter"]: r for r in records if "val_loss" in r}
@@ -42,7 +44,9 @@ def test_training_lowers_the_loss_and_logs_it(run, tmp_path, capsys):
     assert header["data"]["source"]["embedded"] == "almanac"
     line = (r"iter 60/60 \| loss \d\.\d{4} \| lr .* \| norm .* \| micro-batch 8 \| [\d,]+ "
             r"tokens/s \| ETA 0")
-    assert re.search(line, capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert re.search(line, printed)
+    assert printed.count("\n    '") == 2, "a sample at the start and one at the end"
 
 
 @pytest.mark.parametrize("attention_type, golden", [  # losses; a new variant needs none
@@ -72,6 +76,56 @@ def test_what_is_free_changes_nothing(run, tmp_path):
         run(tmp_path / "b", change, "--resume=overwrite")
         a, b = (numbers(tmp_path / name, ["loss", "lr"]) for name in "ab")
         assert b == pytest.approx(a, abs=1e-5), change
+
+
+def full_at(monkeypatch, call, fits, error=torch.OutOfMemoryError):
+    """GPT.loss fails at its `call`th call and wherever more than `fits` rows come afterwards."""
+    plain, calls = GPT.loss, itertools.count(1)
+
+    def loss(self, idx, *args, **kwargs):
+        if next(calls) >= call and len(idx) > fits:
+            raise error("planted")
+        return plain(self, idx, *args, **kwargs)
+
+    monkeypatch.setattr(GPT, "loss", loss)
+
+
+@pytest.mark.parametrize("call, fits, ends", [
+    (1, 4, 4), (3, 1, 1),  # validation; the first update
+    (6, 2, 2), (8, 1, 1)])  # a later validation, a later update
+def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
+        run, tmp_path, monkeypatch, capsys, call, fits, ends):
+    run(tmp_path / "a", "--micro_batch_size=0")
+    full_at(monkeypatch, call, fits)
+    run(tmp_path / "b", "--micro_batch_size=0")
+    assert "out of memory: going on in micro-batches of" in capsys.readouterr().out
+    assert numbers(tmp_path / "b") == pytest.approx(numbers(tmp_path / "a"), abs=2e-6)
+    sizes = [r["micro_batch_size"] for r in log(tmp_path / "b") if "micro_batch_size" in r]
+    assert sizes[-1] == ends
+    full_at(monkeypatch, 1, 0)
+    with pytest.raises(torch.OutOfMemoryError, match="with a micro-batch of 1"):
+        run(tmp_path / "c")
+
+
+def test_a_micro_batch_that_failed_half_way_counts_once(run, tmp_path, monkeypatch):
+    run(tmp_path / "a", "--micro_batch_size=4", "--eval_interval=0")
+    full_at(monkeypatch, 6, 3)  # in the third update's second micro-batch, behind one that counted
+    run(tmp_path / "b", "--micro_batch_size=4", "--eval_interval=0")
+    assert numbers(tmp_path / "b") == pytest.approx(numbers(tmp_path / "a"), abs=2e-6)
+
+
+def test_what_cannot_be_compiled_runs_as_it_is(run, tmp_path, monkeypatch, capsys):
+    run(tmp_path / "a")
+
+    def compiled(loss, dynamic):
+        def broken(*args):
+            raise RuntimeError("no compiler")
+        return broken
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    run(tmp_path / "b", "--compile=True")
+    assert "torch.compile does not work here (RuntimeError: no compiler)" in capsys.readouterr().out
+    assert numbers(tmp_path / "b") == numbers(tmp_path / "a")
 
 
 @pytest.mark.parametrize("attention_type", ATTENTION)
@@ -128,8 +182,19 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update):
 def test_ranks_give_the_same_and_continue(corpus, run, tmp_path):
     arguments = ["--attention_type=ssmax", "--eval_seqs=10", "--eval_interval=2", "--decay=none"]
     run(tmp_path / "1", *arguments)
-    torchrun(2, "train.py", *TINY_RUN, f"--data_dir={corpus}", *arguments, "--max_iters=4",
-             f"--out_dir={tmp_path}/2")
+    (tmp_path / "rank_1_is_full.py").write_text("""
+import sys
+sys.path.insert(0, "tests")
+import pytest
+import train
+from test_train import full_at
+full_at(pytest.MonkeyPatch(), 1, 2 if train.runtime.RANK else 99)
+train.runtime.launch(train.main)
+""")
+    printed = torchrun(2, tmp_path / "rank_1_is_full.py", *TINY_RUN, f"--data_dir={corpus}",
+                       *arguments, "--max_iters=4", f"--out_dir={tmp_path}/2")
+    assert printed.count("going on in micro-batches of 2") == 1, "halved by both, said by one"
+    assert "micro-batch 2" in printed
     run(tmp_path / "2", *arguments)
     assert numbers(tmp_path / "2") == pytest.approx(numbers(tmp_path / "1"), abs=1e-5)
 
