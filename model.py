@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.nn.attention.bias import causal_lower_right
 
 from lib.loss import chunked_cross_entropy
 
@@ -118,10 +117,10 @@ class Attention(nn.Module):
         _, s, b = ATTENTION[attention_type]
         for name, value, start in (("s", s, s_init), ("b", b, 0.0)):
             if value == LEARNED:
-                start = torch.full((self.n_head,), start, device=device)
+                start = start * torch.ones(self.n_head, device=device)
                 setattr(self, name, nn.Parameter(start))
             else:
-                fixed = torch.full((self.n_head,), value, device=device)
+                fixed = value * torch.ones(self.n_head, device=device)
                 self.register_buffer(name, fixed, persistent=False)
 
     def queries_keys_values(self, x, position):
@@ -146,7 +145,9 @@ class Attention(nn.Module):
         if S == T:  # every fused kernel knows this case
             y = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1)
         else:  # T queries at the end of S keys; one query sees them all
-            mask = causal_lower_right(T, S) if T > 1 else None
+            mask = None
+            if T > 1:
+                mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
@@ -293,7 +294,8 @@ class GPT(nn.Module):
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
-        s = scale / self.f(n).double().mean().item()
+        with torch.no_grad():
+            s = scale / self.f(n).double().mean()
         _, fixed, _ = ATTENTION[attention_type]
         for block in self.blocks:
             block.attn.set_type(attention_type, s)

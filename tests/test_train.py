@@ -186,7 +186,7 @@ def test_ranks_give_the_same_and_continue(corpus, run, tmp_path):
 import sys
 sys.path.insert(0, "tests")
 import pytest
-import train
+from conftest import train
 from test_train import full_at
 full_at(pytest.MonkeyPatch(), 1, 2 if train.runtime.RANK else 99)
 train.runtime.launch(train.main)
