@@ -1,12 +1,14 @@
 """
-Speed, measured side by side: candidates in processes of their own take turns, medians count.
+Speed of this machine, in tokens per second: ours against the plain recipe, side by side; and what
+memory a GPU needs, simulated.
 
-    python bench.py train               train.py against the plain recipe (C1), and compiled (C2)
-    python bench.py ssmax               updates of (b) SSMax against (a) softmax (G3)
-    python bench.py posloss             per-position loss against all logits in fp32 (C3)
+    python bench.py train               train.py against nanoGPT's recipe (C1, G1)
+    python bench.py ssmax               what SSMax costs over softmax (C2, G3)
+    python bench.py posloss             loss by position against all logits in fp32 (C3)
     python bench.py niah                answers with the KV cache against none (C3)
     python bench.py prepare files...    prepare.py against tiktoken alone (P1)
-    python bench.py all [files...]      everything
+    python bench.py memory              GiB of an update and an evaluation on a GPU, without one
+    python bench.py all [files...]      everything but memory
 
 Results go to results/bench-<device>.json; what is not measured again stays there. The plain recipe
 is what nanoGPT runs, around a block of our shapes: on a CPU fp32, eager, all logits at once, AdamW
@@ -19,26 +21,32 @@ import os
 import platform
 import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from functorch.compile import aot_function, min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
 
 from eval_posloss import loss_sums
-from lib import runtime
-from lib.config import configure
+from lib import fakecuda, runtime
+from lib.config import configure, read_config_file
 from lib.runtime import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
 from model import GPT, GPTConfig
 from prepare import PrepareConfig, documents, prepare
-from train import TrainConfig, fit
+from train import TrainConfig, fit, make_optimizer
 
 
 @dataclass(frozen=True)
 class BenchConfig:
-    files: tuple = ()  # train, ssmax, posloss, niah, prepare or all; then input files of prepare
+    files: tuple = ()  # train, ssmax, posloss, niah, prepare, memory or all; then files to prepare
     rounds: int = 0  # turns of each candidate; 0: 20 of train, 40 of ssmax, 5 of the others
     num_threads: int = 0  # of prepare and tiktoken; 0: one a core
     device: str = "auto"  # auto, cuda, cpu
@@ -307,11 +315,97 @@ def bench(cfg, what, files, device):
     return result
 
 
+# -----------------------------------------------------------------------------
+# memory of a GPU, simulated (lib/fakecuda.py)
+
+
+def peak_gib(work, *tracked):
+    """What `work`, run eagerly on fake tensors, takes at its peak."""
+    tracker = MemTracker()
+    tracker.track_external(*tracked)
+    with tracker:
+        work()
+        tracker.reset_mod_stats()  # as it demands
+        work()  # with an optimizer's moments
+    peaks = tracker.get_tracker_snapshot("peak").items()
+    return next(peak["Total"] for device, peak in peaks if device.type == "cuda") / 2**30
+
+
+def update_gib(model, rows):
+    """An update with micro-batches of `rows` -> (GiB as it is, GiB compiled)."""
+    optimizer = make_optimizer(TrainConfig(), model)
+    x = torch.zeros(rows, model.config.block_size, dtype=torch.int64, device="cuda")
+
+    def update():
+        chunk = runtime.logits_at_once(x.device, model.config.vocab_size, training=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model.loss(x, x, chunk=chunk)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    # compiled: what is kept for backward, 16 bytes a parameter for weight, gradient and moments,
+    # and the gradient of all logits in bf16
+    rest = 16 * model.num_params() + 2 * x.numel() * model.config.vocab_size
+    return peak_gib(update, model, optimizer), (saved_for_backward(model, x) + rest) / 2**30
+
+
+def saved_for_backward(model, x):
+    """Bytes that a compiled forward pass keeps: torch.compile's own min-cut of the graph."""
+    state, kept = dict(model.named_parameters()) | dict(model.named_buffers()), {}
+
+    def loss(x, *tensors):
+        with torch.autocast("cuda", torch.bfloat16):
+            tensors = dict(zip(state, tensors, strict=True))
+            return torch.func.functional_call(model, tensors, (x, x))[1]
+
+    def look(graph, _):
+        *_, output = graph.graph.nodes
+        for node in output.args[0][1:]:
+            if getattr(node, "op", "placeholder") != "placeholder":  # the weights are there anyway
+                storage = node.meta["val"].untyped_storage()
+                kept[storage._cdata] = storage.nbytes()
+        return graph
+
+    aot_function(loss, fw_compiler=look, bw_compiler=lambda graph, _: graph,
+                 partition_fn=min_cut_rematerialization_partition,
+                 decompositions=select_decomp_table())(x, *state.values())
+    return sum(kept.values())
+
+
+@torch.no_grad()
+def evaluation_gib(model, rows, length=20_000):
+    window = torch.zeros(rows, length + 1, dtype=torch.int64, device="cuda")
+    chunk = runtime.logits_at_once(window.device, model.config.vocab_size)
+    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        return peak_gib(lambda: loss_sums(model, window, chunk), model)
+
+
+def memory():
+    """Print the table; allow 10 % for CUDA itself, its libraries and fragmentation."""
+    if not fakecuda.enabled():  # torch looks for devices once: a process of its own
+        sys.exit(subprocess.call([sys.executable, *sys.argv], env=fakecuda.environment()))
+    mini = read_config_file("config/mini_gpu.py")
+    mini = {f: mini[f] for f in ("block_size", "n_layer", "n_head", "n_embd", "n_inner")}
+    for name, settings in (("the paper's model", {}), ("config/mini_gpu.py", mini)):
+        print(f"{name}, GiB, simulated\n{'micro-batch':>12} | as it is | compiled")
+        with FakeTensorMode(), torch.device("cuda"):
+            for rows in (4, 8, 16, 32, 64):
+                as_it_is, compiled = update_gib(GPT(GPTConfig("ssmax", **settings)), rows)
+                print(f"{rows:>12} | {as_it_is:>8.1f} | {compiled:>8.1f}", flush=True)
+            for rows in (1, 6):
+                gib = evaluation_gib(GPT(GPTConfig("ssmax", **settings)), rows)
+                print(f"loss of {rows} x 20,000 tokens: {gib:.1f}", flush=True)
+
+
 def main():
     cfg = configure(BenchConfig)
     what, *files = cfg.files or [""]
-    if what not in (*WHATS, "all"):
-        raise UserError(f"say what to measure: {', '.join(WHATS)} or all; see --help")
+    if what not in (*WHATS, "memory", "all"):
+        raise UserError(f"say what to measure: {', '.join(WHATS)}, memory or all; see --help")
+    if what == "memory":
+        return memory()
     if what == "prepare" and not files:
         raise UserError("prepare needs input: python bench.py prepare corpus/*.jsonl.zst")
     device = runtime.setup(cfg.device)

@@ -47,6 +47,7 @@ class NiahConfig(EvalConfig):
     qa_format: str = QA_FORMAT  # of prompt=sft: that of sft.py
     number_format: tuple = (7,)  # digits a group; (2, 2, 2, 1) writes 81 06 42 2
     n_needles: int = 0  # needles of other cities in the haystack as well
+    begin: bool = False  # begin the prompt with an end of text, as training documents do
 
     def __post_init__(self):
         super().__post_init__()
@@ -90,10 +91,11 @@ def needle_ids(cfg, vocab, city, number):
     return encode(" " + head.rstrip(), vocab), encode(tail, vocab)
 
 
-def insert(vocab, hay, needle, depth):
+def insert(cfg, vocab, hay, needle, depth):
     """Put `needle` into the list `hay` behind the sentence at `depth` percent -> its position."""
-    wanted = round(len(hay) * depth / 100)
-    for at in range(wanted, 0, -1):
+    first = int(cfg.begin)  # behind the end of text that begins the prompt
+    wanted = max(first, round(len(hay) * depth / 100))
+    for at in range(wanted, first, -1):
         before = decode([hay[at - 1]], vocab).rstrip(" \"'”’)")  # a quotation may close behind it
         if before.endswith((".", "!", "?", "\n", "<|endoftext|>")):
             break
@@ -133,10 +135,12 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     place = rng.randrange(len(hay) - room + 1)
     # files are in memory; a corpus may be larger, and is read where it is needed
     text = (hay[place:place + room] if cfg.haystack else hay.read([place], room)[0]).tolist()
+    if cfg.begin:
+        text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
     for distractor in distractors:
-        insert(vocab, text, distractor, rng.uniform(0, 100))
+        insert(cfg, vocab, text, distractor, rng.uniform(0, 100))
     # the needle cannot split a distractor: snapped places are ends of sentences
-    start = insert(vocab, text, head + tail, at) + len(lead) + len(head)
+    start = insert(cfg, vocab, text, head + tail, at) + len(lead) + len(head)
     return {"size": size, "depth": at, "i": i, "city": city, "number": number, "cell": depth,
             "prompt": lead + text + end, "span": (start, start + len(tail))}
 

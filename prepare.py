@@ -55,8 +55,8 @@ class PrepareConfig:
     # the embedded corpus
     embedded: bool = False  # generate it (lib/almanac.py): splits train, val, test, haystack
     block_size: int = 128  # words a document
-    n_copy: int = 11520  # copy documents at the start of train
-    n_train: int = 36480  # almanac documents after them
+    n_copy: int = 24_000  # among so many first documents of train copying fades out
+    n_train: int = 64_000  # documents of train
     seed: int = 0  # every document follows from it
 
     # output

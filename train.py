@@ -391,10 +391,10 @@ def first_micro_batch(cfg, model, device):
     c, tokens = model.config, 2**12  # a CPU is not faster with more
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # parameters are there; gradients and moments come. What a token leaves for the backward
-        # pass was counted with `bench.py memory`.
-        a_token = c.n_layer * (40 * c.n_embd + 8 * c.n_inner) + 6 * c.vocab_size
-        tokens = (0.9 * free - 12 * model.num_params()) / a_token
+        # `python bench.py memory`: what a token leaves for the backward pass, compiled; to the
+        # parameters, which are there, come gradients and moments
+        a_token = c.n_layer * (20 * c.n_embd + 10 * c.n_inner) + 4 * c.vocab_size
+        tokens = (0.85 * free - 12 * model.num_params()) / a_token
     rows = min(-(-cfg.batch_size // runtime.WORLD_SIZE), max(1, int(tokens / c.block_size)))
     return 2 ** (rows.bit_length() - 1)
 

@@ -1,12 +1,13 @@
 """
 The embedded corpus: ordinary text generated from a seed, on which a model of 0.15 M parameters
-learns in two minutes to look things up.
+learns in a few minutes to look things up.
 
-A document has exactly `block_size` words, each one GPT-2 token, so that it fills one training block
-behind an end of text. It states facts ("The special magic number of Tokyo : 81 06 42 2 ."), states
-some of them again, and fills the rest with sentences about people, two in five of them repeated
-word for word. The training split begins with documents of another kind: 4 to 16 random words over
-and over. Copying is learned from them first; without them retrieval is not learned at this size.
+A document has exactly `block_size` words, each one GPT-2 token, so that with the end of text behind
+it it fills one training block. It states facts ("The special magic number of Tokyo : 81 06 42 2
+."), states some of them again, and fills the rest with sentences about people, two in five of them
+repeated word for word. Among the first `n_copy` documents of the training split are others, fewer
+and fewer: 4 to 16 random words over and over. Copying is learned from them, and looking up at this
+size only where copying has been learned (results/recipe.md).
 """
 import itertools
 import random
@@ -96,12 +97,12 @@ def almanac_words(rng, n_words, facts):
 
 def documents(seed, block_size, n_copy, n_train):
     """Yield (split, text). test and haystack have long documents, the latter without facts."""
-    sizes = {"train": (n_copy + n_train, block_size), "val": (512, block_size),
+    sizes = {"train": (n_train, block_size), "val": (512, block_size),
              "test": (64, 32 * block_size), "haystack": (64, 32 * block_size)}
     for split, (count, n_words) in sizes.items():
         for i in range(count):
             rng = random.Random(f"{seed} {split} {i}")  # follows from nothing but its number
-            if split == "train" and i < n_copy:
+            if split == "train" and n_copy * rng.random() > i:
                 period = [rng.choice(WORDS) for _ in range(rng.randint(4, 16))]
                 words = period * n_words
             else:

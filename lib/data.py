@@ -70,16 +70,19 @@ class Tokens:
     def batch(self, seed, step, batch_size, block_size, order="windows"):
         """This rank's rows of global batch `step` -> x, y (rows, block_size) int64, y one ahead."""
         below = len(self) - block_size  # where a window, of a token more, can begin
-        if below < 1:
-            raise UserError(f"split {self.split} has {len(self)} tokens, a block and its targets "
-                            f"{block_size + 1}; prepare more text or make block_size smaller")
+        fewest = block_size + 1 if order == "windows" else 2 * block_size + 1
+        if len(self) < fewest:
+            raise UserError(f"split {self.split} has {len(self)} tokens, {order} of {block_size} "
+                            f"need {fewest}; prepare more text or make block_size smaller")
         # every rank draws the whole batch, so that their number does not change the data
         rows = np.arange(batch_size)[runtime.RANK::runtime.WORLD_SIZE]
         if order == "windows":
             starts = random_starts(seed, self.split, step, batch_size, below)[rows]
-        else:  # block after block as they lie, then from the beginning again
-            blocks = -(-below // block_size)
-            starts = (step * batch_size + rows) % blocks * block_size
+        else:
+            # block after block as they lie (a curriculum), each with the token before it: in the
+            # embedded corpus, an end of text and then exactly one document
+            blocks = below // (block_size + 1)
+            starts = (step * batch_size + rows) % blocks * (block_size + 1) + block_size
         window = self.read(starts.astype(np.int64), block_size + 1)
         return window[:, :-1], window[:, 1:]
 

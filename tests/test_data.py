@@ -61,11 +61,15 @@ def test_targets_are_one_ahead_and_windows_cross_shards(tmp_path):
     assert (x.min(), y.max()) == (0, 39), "the first or last token is never drawn"
 
 
-def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path):
-    tokens = Tokens(make(tmp_path / "c", [list(range(23 * 5 + 1))]), "train")
-    x, y = tokens.batch(3, 0, 30, 5, "sequence")
-    assert x[:, 0].tolist() == [5 * (i % 23) for i in range(30)]
-    assert y.max() == 23 * 5, "the last token is no target"
+def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
+    # 23 blocks of 4 + 1 behind the 4 tokens before the first
+    tokens = Tokens(make(tmp_path / "c", [list(range(4 + 23 * 5))]), "train")
+    firsts = tokens.batch(3, 0, 30, 4, "sequence")[0][:, 0].tolist()
+    assert firsts == [4 + 5 * (i % 23) for i in range(30)]
+    tokens = Tokens(corpus, "train")
+    x, y = tokens.batch(0, 0, 200, 32, "sequence")
+    end = text.end_of_text(tokens.vocab)
+    assert (x[:, 0] == end).all() and (y != end).all(), "a block is not exactly one document"
 
 
 def test_opening_reads_no_tokens_but_checks_their_sizes(tmp_path):
@@ -108,7 +112,7 @@ def test_slices_of_different_preparations_are_refused(tmp_path):
     with pytest.raises(UserError, match="no split 'val', only train; make it with python prepare"):
         Tokens(folder, "val")
     for order in data.ORDERS:
-        with pytest.raises(UserError, match="has 5 tokens, .* targets 6; prepare more text"):
+        with pytest.raises(UserError, match="has 5 tokens, .* need .*; prepare more text"):
             Tokens(folder, "train").batch(0, 0, 1, 5, order)
 
 

@@ -22,7 +22,7 @@ from lib.config import configure
 from lib.data import Tokens, permutation, random_starts
 from lib.runtime import UserError
 from lib.squad import QA_FORMAT, encode_example, read_examples
-from lib.text import GPT2_EOT, decode, encode
+from lib.text import GPT2_EOT, decode, encode, end_of_text
 
 CPU = ["--device=cpu", "--dtype=float32"]
 PROGRAMS = {
@@ -108,10 +108,11 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     head = encode(f" The special magic number of {sample['city']} :", vocab)
     at = start - len(head)
     assert len(prompt) == size
+    assert prompt[0] == end_of_text(vocab)
     assert decode(prompt[start:end], vocab).replace(" ", "") == sample["number"] + "."
     assert prompt[at:start] == head == prompt[-len(head):]
     assert at <= size * depth / 100 + 1
-    assert at == 0 or depth == 0 or decode(prompt[at - 1:at], vocab) == " ."  # of a sentence
+    assert at == 1 or depth == 0 or decode(prompt[at - 1:at], vocab) == " ."  # of a sentence
     assert sample == again != other
 
 

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import bench
 import eval_niah
 import eval_posloss
 from lib import fakecuda
@@ -118,6 +119,14 @@ def test_evaluations_stay_on_the_gpu(gpu, attention_type, monkeypatch):
                  "in pieces": model.generate(window[:, :20], 3, top_k=5, prefill_chunk=7)}
     all_on_gpu({**found, "weights": model.last_query_attention(window[:, :32])})
     assert not any("math" in name for name in gpu), "attention keeps T x T weights"
+
+
+def test_simulated_memory_grows_with_the_micro_batch_alone(gpu):
+    found = [bench.update_gib(on_gpu("ssmax", vocab_size=999), rows) for rows in (2, 4, 6)]
+    weights = 16 * on_gpu("ssmax", vocab_size=999).num_params() / 2**30
+    for two, four, six in zip(*found, strict=True):  # as it is, and compiled
+        assert weights < two < four
+        assert six - four == pytest.approx(four - two, rel=0.1)
 
 
 @pytest.mark.parametrize("attention_type", list(ATTENTION)[1:])

@@ -33,7 +33,7 @@ def tiny(program, line):
         more += "--switch_iter=2 --switch_warmup_iters=1" * ("config/f_swap" in line)
     if program == "prepare.py":
         if "--embedded" in line:
-            more = "--block_size=32 --n_copy=64 --n_train=192"
+            more = "--block_size=32 --n_copy=64 --n_train=256"
         else:
             file = "squad.json" if "--squad" in line else f"{'test' * ('test' in line)}text.jsonl"
             more = f"--hf= {file} " + "--val_fraction=0.25" * ("val_fraction" in line)

@@ -44,7 +44,7 @@ TRAIN = f"{MODEL} {FIT} --data_dir=SCENE/tiny"
 EVAL = f"OUT --data_dir=SCENE/tiny --micro_batch_size=4 {CPU}"
 COMMANDS = {  # SCENE: the folder of all; OUT: SCENE/<name>/whole, or SCENE/<name>/parts in a trial
     "tiny": (prepare, "--embedded --compact_vocab --name=tiny --data_dir=SCENE --block_size=32 "
-             "--n_copy=64 --n_train=192"),
+             "--n_copy=64 --n_train=256"),
     "words": (prepare, "SCENE/text.jsonl --compact_vocab --name=words --data_dir=SCENE"),
     "squad": (prepare, "--squad SCENE/squad.json --name=squad --data_dir=SCENE --val_fraction=.25"),
     "base": (train, f"{BASE} --data_dir=SCENE/tiny"),
