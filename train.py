@@ -441,9 +441,10 @@ def print_sample(cfg, model, batch, vocab):
     """How the first validation text begins, and how the model goes on, greedily."""
     (start, _), *_ = batch[0]
     idx = torch.from_numpy(start[:1, :16]).to(model.wte.weight.device)
+    T = idx.size(1)
     with runtime.autocast(idx.device, cfg.dtype):
-        idx = model.generate(idx, min(32, model.max_len - idx.size(1)), temperature=0)
-    print0(f"    {decode(idx[0].tolist(), vocab)!r}")
+        row = model.generate(idx, min(32, model.max_len - T), temperature=0)[0].tolist()
+    print0(f"    {decode(row[:T], vocab)!r} -> {decode(row[T:], vocab)!r}")
 
 
 def learned_scales(model):

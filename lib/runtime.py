@@ -2,6 +2,7 @@
 import contextlib
 import ctypes
 import datetime
+import errno
 import json
 import os
 import signal
@@ -35,8 +36,8 @@ def launch(main):
         os._exit(141)
     except Exception as e:
         if out_of_memory(e):
-            message = (f"out of memory ({describe(e)}) with a micro-batch of 1 or none; take a "
-                       "smaller model or context")
+            # training and evaluations have halved what they compute at once before they end here
+            message = f"out of memory ({describe(e)}); take a smaller model or a shorter context"
         elif isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
             message = f"{e.filename or 'operating system'}: {e.strerror}"
         else:
@@ -53,6 +54,7 @@ def launch(main):
 def out_of_memory(error):
     """Whether an exception says that memory ran out: of a GPU, of Python, of torch on a CPU."""
     return (isinstance(error, (torch.OutOfMemoryError, MemoryError))
+            or isinstance(error, OSError) and error.errno == errno.ENOMEM
             or isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 

@@ -139,7 +139,7 @@ def test_a_lost_rank_ends_the_others(corpus, tmp_path, restarts):
 
 @pytest.mark.parametrize("error, status, message", [
     (UserError("no such thing"), 2, "error: no such thing"), (UserError("end", 143), 143, "end"),
-    (torch.OutOfMemoryError("CUDA"), 2, "error: out of memory .*halve --micro_batch_size"),
+    (torch.OutOfMemoryError("CUDA"), 2, "error: out of memory .*shorter context"),
     (KeyboardInterrupt(), 130, "interrupted"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, "error: out of memory"),
     (OSError(28, "No space left on device", "x.json"), 2, "error: x.json: No space left")])
