@@ -55,7 +55,9 @@ def out_of_memory(error):
     """Whether an exception says that memory ran out: of a GPU, of Python, of torch on a CPU."""
     return (isinstance(error, (torch.OutOfMemoryError, MemoryError))
             or isinstance(error, OSError) and error.errno == errno.ENOMEM
-            or isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+            # torch's allocator on a CPU; oneDNN, which has no other words for it
+            or isinstance(error, RuntimeError) and any(words in str(error) for words in (
+                "can't allocate memory", "could not create a primitive")))
 
 
 def describe(error):

@@ -22,7 +22,7 @@ import eval_niah
 import eval_posloss
 from lib import fakecuda
 from lib.runtime import UserError
-from model import ATTENTION
+from model import ATTENTION, GPT
 from train import TrainConfig, batch_loss, make_optimizer
 
 HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)
@@ -84,9 +84,16 @@ def micro_batches(m):
 
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("attention_type", ATTENTION)
-def test_an_update_stays_on_the_gpu_and_waits_for_nothing(gpu, attention_type, qk_norm):
+def test_an_update_stays_on_the_gpu_and_waits_for_nothing(
+        gpu, attention_type, qk_norm, monkeypatch):
     cfg, model = TrainConfig(device="cuda"), on_gpu(attention_type, qk_norm=qk_norm)
-    optimizer = make_optimizer(cfg, model)
+    optimizer, plain, chunks = make_optimizer(cfg, model), GPT.loss, []
+
+    def loss(self, x, y, per_token, chunk, *where):
+        chunks.append(chunk)
+        return plain(self, x, y, per_token, chunk, *where)
+
+    monkeypatch.setattr(GPT, "loss", loss)
     for loss_fn in (model.loss, lambda *args: model.loss(*args)):  # as it is; as if compiled
         loss, _ = batch_loss(cfg, model, loss_fn, micro_batches, 2)
         grads = {name: p.grad for name, p in model.named_parameters()}
@@ -96,6 +103,7 @@ def test_an_update_stays_on_the_gpu_and_waits_for_nothing(gpu, attention_type, q
     state = {f"{key} of {i}": value for i, moments in optimizer.state_dict()["state"].items()
              for key, value in moments.items()}
     all_on_gpu({"loss": loss, "norm": norm, **model.state_dict(), **grads, **state})
+    assert chunks[0] > 0 and chunks[-1] == 0, "only compiled all logits exist at once"
     assert loss.dtype == torch.float32
     assert "_fused_adamw_" in str(gpu)
     assert {"_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"
