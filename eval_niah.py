@@ -158,8 +158,9 @@ def answer(cfg, model, vocab, batch, device):
     """Ask the model all samples of `batch`, of one size -> records for the result file."""
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
     groups = cfg.number_format
-    # a token a group, or at worst one a digit; one more shows whether the number ends there
-    new = 1 + (len(groups) if len(groups) > 1 else groups[0])
+    # a token a group, or at worst one for the space and one a digit; one more shows whether the
+    # number ends there
+    new = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
     with runtime.autocast(device, cfg.dtype):
         # end of text never comes, as in the paper
         rows = model.generate(idx, new, temperature=0, banned=(end_of_text(vocab),))

@@ -62,6 +62,7 @@ class GPTConfig:
     vocab_size: int = 50257  # GPT-2's; a compact corpus brings its own
     n_layer: int = 12  # layers
     n_head: int = 12  # attention heads a layer
+    n_kv_head: int = 0  # heads of keys and values, each for several queries' heads; 0: n_head
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # width of the SwiGLU
     rope_theta: float = 10000.0  # base of the RoPE frequencies
@@ -78,6 +79,8 @@ class GPTConfig:
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} must be positive")
+        if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
+            raise ValueError("n_kv_head must divide n_head")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
             raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
                              "number: RoPE turns pairs")
@@ -104,7 +107,9 @@ class Attention(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
         self.layer, self.n_head, head_size = layer, config.n_head, config.n_embd // config.n_head
-        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
+        self.n_kv_head = config.n_kv_head or config.n_head
+        heads = self.n_head + 2 * self.n_kv_head
+        self.qkv = nn.Linear(config.n_embd, heads * head_size, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
         norm = nn.RMSNorm if config.qk_norm else nn.Identity  # which takes any arguments
         self.q_norm = norm(head_size, config.norm_eps)
@@ -127,8 +132,8 @@ class Attention(nn.Module):
         """x (B, T, C) -> q, k, v (B, H, T, D), position and SSMax in them. The rest is plain."""
         B, T, C = x.shape
         cos, sin, f = position
-        heads = (B, T, self.n_head, C // self.n_head)
-        q, k, v = (z.view(heads).transpose(1, 2) for z in self.qkv(x).split(C, dim=2))
+        heads = self.qkv(x).view(B, T, -1, C // self.n_head).transpose(1, 2)
+        q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
         q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
         # SSMax: softmax((s log n + b) q k) is n^(s q k) e^(b q k) / sum, Eqs. 2 and 4.
         # In fp32 and cast once: log n in bf16 has steps of 0.06 at n = 20,000.
@@ -136,11 +141,16 @@ class Attention(nn.Module):
         q = q * scale[..., None]
         return q.to(v.dtype), k.to(v.dtype), v
 
+    def for_each_query(self, z):
+        """Keys or values of n_kv_head heads -> of n_head; every fused kernel knows these."""
+        return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
+
     def forward(self, x, position, cache=None):
         B, T, C = x.shape
         q, k, v = self.queries_keys_values(x, position)
         if cache is not None:  # keys are stored turned: their position does not change
             k, v = cache.append(self.layer, k, v)
+        k, v = self.for_each_query(k), self.for_each_query(v)
         S = k.size(2)
         if S == T:  # every fused kernel knows this case
             y = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1)
@@ -321,6 +331,7 @@ class GPT(nn.Module):
         weights = []
         for block in self.blocks:
             q, k, _ = block.attn.queries_keys_values(block.norm_1(x), position)
+            k = block.attn.for_each_query(k)
             with torch.autocast(x.device.type, enabled=False):  # which would make it bf16 again
                 z = q[:, :, -1:].float() @ k.float().transpose(-2, -1) / math.sqrt(q.size(-1))
             weights.append(z.softmax(dim=-1)[:, :, 0])

@@ -32,7 +32,7 @@ from lib.config import configure
 from lib.data import check_sizes, read_manifest
 from lib.runtime import UserError, atomic_write, describe, launch, write_json
 from lib.squad import read_official
-from lib.text import GPT2_EOT, GPT2_VOCAB, gpt2_encoding
+from lib.text import GPT2_EOT, GPT2_VOCAB, encode, end_of_text, gpt2_encoding, vocab_size
 
 PRESETS = {  # name and revision on the hub; the paper's cerebras/SlimPajama-627B has left it
     "slimpajama": "gmongaras/SlimPajama-627B_Reupload@c34c22dbb10ae6b264a2f357a909d1a537141b36",
@@ -66,12 +66,15 @@ class PrepareConfig:
     val_fraction: float = 0.0  # share of the documents, evenly spread, that goes to the split val
     shard_tokens: int = 100_000_000  # tokens a bin
     compact_vocab: bool = False  # number only the ids that occur, from 0 on: for small models
+    tokenizer: str = ""  # a tokenizer.json, or the folder of one (hf.py import); empty: GPT-2's
 
     # machine
     num_threads: int = 0  # threads that encode; 0: one a core
     check: bool = False  # only compare the bins of --name with their SHA-256
 
     def __post_init__(self):
+        if self.compact_vocab and self.tokenizer:
+            raise ValueError("--compact_vocab is for GPT-2's ids: leave it or --tokenizer out")
         # they are names of files; a split has no "-", which would look like train-03of16.json
         if not re.fullmatch(r"\w[\w.-]*", self.name) or not re.fullmatch(r"[a-z]\w*", self.split):
             raise ValueError("give the corpus a --name, and a --split in lower-case letters")
@@ -164,34 +167,35 @@ def documents(cfg, skip=0):
 
 # ---- text -> ids, in threads: tiktoken lets go of Python's lock while it encodes
 
-def encode_batch(encoding, batch):
+def encode_batch(vocab, dtype, batch):
     # [(split, text)] -> [(split, ids and an end of text)]; no ids for a text that is empty
     encoded = []
     for split, text in batch:
         try:  # an array; as lists the whole ran at 0.89 of tiktoken's own speed
-            ids = encoding.encode_to_numpy(text, disallowed_special=())
-        except UnicodeEncodeError:  # a lone surrogate, which encode_ordinary replaces
-            ids = encoding.encode_ordinary(text)
-        ids = np.append(ids, GPT2_EOT) if text.strip() else ids[:0]
-        encoded.append((split, ids.astype("<u2")))
+            ids = [] if vocab else gpt2_encoding().encode_to_numpy(text, disallowed_special=())
+        except UnicodeEncodeError:  # a lone surrogate, which encode replaces
+            ids = encode(text)
+        ids = encode(text, vocab) if vocab else ids
+        ids = np.append(ids, end_of_text(vocab)) if text.strip() else np.array([])
+        encoded.append((split, ids.astype(dtype)))
     return encoded
 
 
-def encode_documents(documents, threads):
+def encode_documents(documents, threads, vocab, dtype):
     # (split, ids) in order; few batches are in flight, so memory stays flat
-    encoding, flying, batch, size = gpt2_encoding(), [], [], 0
+    flying, batch, size = [], [], 0
     with ThreadPoolExecutor(threads) as pool:
         for split, text in documents:
             batch.append((split, text))
             size += len(text) + 1  # so that empty ones fill a batch too
             if size >= BATCH:
-                flying.append(pool.submit(encode_batch, encoding, batch))
+                flying.append(pool.submit(encode_batch, vocab, dtype, batch))
                 batch, size = [], 0
             if len(flying) > 2 * threads:
                 yield from flying.pop(0).result()
         for encoded in flying:
             yield from encoded.result()
-    yield from encode_batch(encoding, batch)
+    yield from encode_batch(vocab, dtype, batch)
 
 
 def renumber(encoded, vocab, may_grow):
@@ -206,7 +210,7 @@ def renumber(encoded, vocab, may_grow):
         new = new[np.argsort(first)]  # as they occur: a continued run numbers them the same
         numbers[new] = len(vocab) + np.arange(len(new))
         vocab += new.tolist()
-        yield split, numbers[ids].astype("<u2")
+        yield split, numbers[ids].astype(ids.dtype)
 
 
 def start_vocab(cfg, others):
@@ -225,6 +229,19 @@ def start_vocab(cfg, others):
 
 # ---- ids -> bins and JSON
 
+def read_tokenizer(cfg):
+    # -> its text, which is the vocabulary of the corpus; None for GPT-2's
+    path = Path(cfg.tokenizer)
+    path = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        text = path.read_text(encoding="utf-8") if cfg.tokenizer else None
+        end_of_text(text)
+    except Exception as e:  # tokenizers raises nothing narrower
+        raise UserError(f"--tokenizer={cfg.tokenizer} is no tokenizer.json with an end of text "
+                        f"({describe(e)})") from e
+    return text
+
+
 def describe_source(cfg):
     # all that the bins follow from; a run continues only what was prepared from the same
     names = ["field", "limit", "split", "val_fraction", "shard_tokens", "compact_vocab"]
@@ -235,6 +252,8 @@ def describe_source(cfg):
         names += ["block_size", "n_copy", "n_train", "seed"]
     elif cfg.hf:
         source = {"hf": cfg.hub[0], "hf_config": cfg.hf_config, "hf_revision": cfg.hub[1]}
+    if cfg.tokenizer:
+        source["tokenizer"] = hashlib.sha256(read_tokenizer(cfg).encode()).hexdigest()[:16]
     return source | {name: getattr(cfg, name) for name in names}
 
 
@@ -249,15 +268,17 @@ def start_or_continue(cfg, path, others):
         if changes:
             raise UserError(f"{path} is another preparation ({changes}); choose another --name")
         for total in manifest["splits"].values():
-            check_sizes(path.parent, total["shards"])
+            check_sizes(path.parent, total["shards"], manifest["dtype"])
         return manifest
     splits = almanac.SPLITS if cfg.embedded else (cfg.split, "val")[:1 + (cfg.val_fraction > 0)]
     for other, manifest in others.items():
         both = ", ".join(manifest["splits"].keys() & splits)
         if both and manifest["slice"] == list(cfg.part):  # the bins would have the same names
             raise UserError(f"{other} already has the split {both}; choose another --split")
-    return {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": list(cfg.part),
-            "source": source, "complete": False, "documents": 0, "skipped": 0, "splits": {}}
+    vocab = read_tokenizer(cfg)
+    return {"dtype": "uint16" if vocab_size(vocab) <= 2**16 else "uint32", "vocab": vocab,
+            "slice": list(cfg.part), "source": source, "complete": False, "documents": 0,
+            "skipped": 0, "splits": {}}
 
 
 def write_shards(cfg, path, manifest, encoded):
@@ -303,7 +324,8 @@ def prepare(cfg):
     if manifest["complete"]:
         return manifest
     done = manifest["documents"] + manifest["skipped"]
-    encoded = encode_documents(documents(cfg, done), cfg.num_threads or os.cpu_count())
+    encoded = encode_documents(documents(cfg, done), cfg.num_threads or os.cpu_count(),
+                               read_tokenizer(cfg), manifest["dtype"])
     if cfg.compact_vocab:
         vocab, may_grow = start_vocab(cfg, others)
         manifest["vocab"] = manifest["vocab"] or vocab
@@ -327,8 +349,9 @@ def check(cfg):
     if not paths:
         raise UserError(f"no corpus in {folder}; make it first, or choose another --name")
     for path in paths:
-        for split, total in read_manifest(path)["splits"].items():
-            check_sizes(folder, total["shards"])
+        manifest = read_manifest(path)
+        for split, total in manifest["splits"].items():
+            check_sizes(folder, total["shards"], manifest["dtype"])
             for shard in total["shards"]:
                 file = folder / shard["file"]
                 content = np.memmap(file, dtype=np.uint8, mode="r")  # never all of it in memory
@@ -380,8 +403,8 @@ def main():
     for split, total in manifest["splits"].items():
         size = f"{total['tokens']:,} tokens, {total['documents']:,} documents"
         print(f"{cfg.data_dir}/{cfg.name}: {split}: {size}, {len(total['shards'])} shard(s)")
-    size = len(manifest["vocab"] or range(GPT2_VOCAB))
-    print(f"vocabulary of {size:,}; empty documents left out: {manifest['skipped']:,}")
+    size = f"vocabulary of {vocab_size(manifest['vocab']):,}"
+    print(f"{size}; empty documents left out: {manifest['skipped']:,}")
 
 
 if __name__ == "__main__":

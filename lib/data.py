@@ -4,9 +4,9 @@ loader state to save, a resume is exact, and any number of ranks reads the same 
 
 A corpus is a folder, written by prepare.py:
 
-    train-00000.bin, ...   the tokens, uint16, little-endian; <|endoftext|> behind each document
+    train-00000.bin, ...   the tokens, little-endian; an end of text behind each document
     train.json             what the bins are; train-03of16.json for part 3 of a corpus made in 16
-        vocab              null, or the GPT-2 ids that occur: then a bin holds places in this list
+        vocab, dtype       what the ids are (lib/text.py); uint16, or uint32 of more than 65,536
         source, slice      the settings and files it was prepared from; [i, n]: part i of n
         documents, skipped how much of the input is used up; skipped: empty documents
         complete           false while the preparation is under way
@@ -22,7 +22,7 @@ import numpy as np
 
 from lib import runtime
 from lib.runtime import UserError, describe
-from lib.text import GPT2_EOT, GPT2_VOCAB
+from lib.text import GPT2_EOT, GPT2_VOCAB, vocab_size
 
 ORDERS = ("windows", "sequence")
 
@@ -34,10 +34,10 @@ class Tokens:
         parts = read_parts(Path(folder), split)
         # source: what it was prepared from; vocab: None, or GPT-2's ids of a compact corpus
         self.split, self.vocab, self.source = split, parts[0]["vocab"], parts[0]["source"]
-        self.vocab_size = len(self.vocab) if self.vocab else GPT2_VOCAB
+        self.vocab_size, self.dtype = vocab_size(self.vocab), parts[0]["dtype"]
         shards = [shard for part in parts for shard in part["splits"][split]["shards"]]
         # sizes alone take milliseconds for any corpus; `prepare.py --check` reads every byte
-        check_sizes(folder, shards)
+        check_sizes(folder, shards, self.dtype)
         self.paths = [Path(folder) / shard["file"] for shard in shards]
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         # 16 hex digits stand for the tokens wherever they lie: results are compared by them
@@ -60,7 +60,7 @@ class Tokens:
             while done < length:  # a window may cross shards
                 i = int(np.searchsorted(self.ends, start + done, side="right"))
                 if i not in maps:
-                    maps[i] = np.memmap(self.paths[i], dtype="<u2", mode="r")
+                    maps[i] = np.memmap(self.paths[i], dtype=self.dtype, mode="r")
                 at = start + done - (self.ends[i - 1] if i else 0)
                 piece = maps[i][at:at + length - done]  # to the end of its shard at most
                 row[done:done + len(piece)] = piece
@@ -134,21 +134,22 @@ def read_manifest(path):
         m = json.loads(Path(path).read_bytes())
         files = [shard["file"] for total in m["splits"].values() for shard in total["shards"]]
         (i, n), vocab = m["slice"], m["vocab"] or [GPT2_EOT]
-        usable = (m["tokenizer"], m["dtype"]) == ("gpt2", "uint16") and 1 <= i <= n
-        usable &= GPT2_EOT in vocab and max(vocab) < GPT2_VOCAB
+        usable = m["dtype"] in ("uint16", "uint32") and 1 <= i <= n
+        usable &= type(vocab) is str or GPT2_EOT in vocab and max(vocab) < GPT2_VOCAB
         # a corpus from elsewhere must not make a program read files outside its folder
         if not usable or files != list(map(os.path.basename, files)):
-            raise ValueError("tokenizer, dtype, slice, vocab or the name of a file")
+            raise ValueError("dtype, slice, vocab or the name of a file")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise UserError(f"{path} is not a corpus of prepare.py ({describe(e)}); delete it") from e
     return m
 
 
-def check_sizes(folder, shards):
+def check_sizes(folder, shards, dtype):
     """UserError for a bin that is missing or does not have the size that the JSON says."""
     for shard in shards:
         path = Path(folder) / shard["file"]
-        size = path.stat().st_size if path.exists() else 0
-        if size != 2 * shard["tokens"]:
-            raise UserError(f"{path} has {size:,} bytes, not 2 for each of its {shard['tokens']:,} "
-                            "tokens; delete the .json that lists it and run prepare.py again")
+        size, width = path.stat().st_size if path.exists() else 0, np.dtype(dtype).itemsize
+        if size != width * shard["tokens"]:
+            raise UserError(f"{path} has {size:,} bytes, not {width} for each of its "
+                            f"{shard['tokens']:,} tokens; delete the .json that lists it and run "
+                            "prepare.py again")

