@@ -1,4 +1,5 @@
 """What the tests share: a tiny corpus, a tiny model, and the programs, in this process or apart."""
+import dataclasses
 import json
 import os
 import signal
@@ -94,6 +95,14 @@ def tiny_model(attention_type="ssmax", **changes):
         if p.dim() == 1:
             p.data += 0.4 * torch.rand_like(p)
     return model.eval()
+
+
+def save_model(path, model, vocab):
+    """A checkpoint as train.py leaves it."""
+    checkpoint.save(path, {
+        "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
+        "config": {}, "variant": model.config.attention_type, "base": None, "optimizer": {},
+        "iter": 1, "vocab": vocab, "data": {"digest": "x", "source": {}}})
 
 
 def squad_file(path):

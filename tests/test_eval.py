@@ -1,5 +1,4 @@
 """The evaluations measure what they say: planted models, plain forwards, killed and shared runs."""
-import dataclasses
 import itertools
 import json
 import re
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import call, sigterm_in_update, squad_file, tiny_model, torchrun
+from conftest import call, save_model, sigterm_in_update, squad_file, tiny_model, torchrun
 
 import eval_niah
 import eval_posloss
@@ -31,14 +30,6 @@ PROGRAMS = {
     "posloss": ["--seq_len=90", "--n_seqs=12", *CPU]}
 MODULES = {"niah": eval_niah, "posloss": eval_posloss}
 BOTH = pytest.mark.parametrize("what", PROGRAMS)
-
-
-def save_model(path, model, vocab):
-    """A checkpoint as train.py leaves it."""
-    checkpoint.save(path, {
-        "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
-        "config": {}, "variant": model.config.attention_type, "base": None, "optimizer": {},
-        "iter": 1, "vocab": vocab, "data": {"digest": "x", "source": {}}})
 
 
 def result(folder, name):

@@ -1,0 +1,182 @@
+"""Models in and out: transformers computes the same, and every folder that is none is one line."""
+import dataclasses
+import json
+import random
+
+import pytest
+import torch
+from conftest import call, save_model, tiny_model
+
+import hf
+from lib import checkpoint, text
+from lib.runtime import UserError
+from model import ATTENTION
+
+transformers = pytest.importorskip("transformers")
+gguf = pytest.importorskip("gguf")
+KINDS = {("softmax", False): "Llama", ("softmax", True): "Qwen3", ("head_scale", False): "Llama",
+         ("ssmax", False): "Ministral3", ("ssmax_s1", False): "Ministral3"}
+
+
+def export(tmp_path, model, vocab=None):
+    save_model(tmp_path / "ours/ckpt.pt", model, vocab)
+    call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/theirs")
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "theirs", trust_remote_code=True, dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize("n_kv_head", [0, 1])
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("attention_type", ATTENTION)
+@torch.no_grad()
+def test_transformers_computes_the_same(tmp_path, attention_type, qk_norm, n_kv_head):
+    model = tiny_model(attention_type, qk_norm=qk_norm, n_kv_head=n_kv_head, vocab_size=50257)
+    theirs = export(tmp_path, model)
+    kind = KINDS.get((attention_type, qk_norm), "NanoSSMax")
+    assert type(theirs).__name__ == f"{kind}ForCausalLM"
+    idx = torch.randint(50257, (2, min(70, model.max_len)))
+    assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < 1e-4
+    prompt, how = idx[:, :9], {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None,
+                               "pad_token_id": 0}
+    ours, all_of_it = model.generate(prompt, 9, temperature=0), torch.ones_like(prompt)
+    assert torch.equal(theirs.generate(prompt, attention_mask=all_of_it, **how), ours)
+    static = theirs.generate(prompt, attention_mask=all_of_it, cache_implementation="static",
+                             disable_compile=True, **how)
+    assert torch.equal(static, ours), "with a static cache"
+    nothing = torch.zeros(2, 5, dtype=torch.long)
+    padded = theirs.generate(torch.cat((nothing, prompt), 1),
+                             attention_mask=torch.cat((nothing, all_of_it), 1), **how)
+    assert torch.equal(padded[:, 5:], ours), "padded on the left"
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_import_gives_the_weights_back(tmp_path, qk_norm):
+    model = tiny_model("softmax", qk_norm=qk_norm, n_kv_head=1, vocab_size=50257)
+    export(tmp_path, model)
+    call(hf, "import", f"{tmp_path}/theirs", f"--out_dir={tmp_path}/back")
+    back, state = checkpoint.load_model(tmp_path / "back")
+    for name, p in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], p), name
+    assert state["vocab"] == (tmp_path / "back/tokenizer.json").read_text(encoding="utf-8")
+    same = {"vocab_size", "n_kv_head", "n_inner", "rope_theta", "norm_eps", "qk_norm"}
+    assert all(getattr(back.config, k) == getattr(model.config, k) for k in same)
+
+
+def test_a_compact_vocabulary_is_scattered_to_gpt2s(tmp_path):
+    vocab = sorted(random.Random(0).sample(range(50256), 60)) + [50256]
+    model = tiny_model(vocab_size=61)
+    theirs = export(tmp_path, model, vocab)
+    idx = torch.randint(61, (1, 20))
+    ours = model.generate(idx, 9, temperature=0)[0]
+    ids = torch.tensor(vocab)
+    found = theirs.generate(ids[idx], attention_mask=torch.ones_like(idx), max_new_tokens=9,
+                            eos_token_id=None, do_sample=False)
+    assert found[0].tolist() == ids[ours].tolist(), "ids that the model never saw come"
+
+
+def test_the_tokenizer_has_tiktokens_ids(tmp_path):
+    export(tmp_path, tiny_model("softmax", vocab_size=50257, n_layer=1))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    vocab = (tmp_path / "theirs/tokenizer.json").read_text(encoding="utf-8")
+    rng = random.Random(0)
+    noise = "".join(chr(rng.choice([rng.randrange(32, 127), rng.randrange(160, 0x3000)]))
+                    for _ in range(3000))
+    for sample in ("two  spaces\n\n\ttabs \u00a0\u2003 12345 don't I'LL", "naïve 中文 😀🏽\u200d",
+                   noise):
+        ids = text.encode(sample)
+        assert tokenizer(sample)["input_ids"] == text.encode(sample, vocab) == ids
+        assert tokenizer.decode(ids) == text.decode(ids, vocab) == sample
+    assert text.end_of_text(vocab) == tokenizer.eos_token_id == 50256
+    assert text.vocab_size(vocab) == 50257
+
+
+def write_gguf(path, model, tokens):
+    """What llama.cpp would make of a model: neighbouring pairs in q and k, 8 bits."""
+    c, D = model.config, model.config.n_embd // model.config.n_head
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, value in {
+            "embedding_length": c.n_embd, "block_count": c.n_layer, "context_length": 64,
+            "feed_forward_length": c.n_inner, "attention.head_count": c.n_head,
+            "attention.head_count_kv": c.n_kv_head}.items():
+        writer.add_uint32(f"llama.{name}", value)
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", c.norm_eps)
+    writer.add_float32("llama.rope.freq_base", c.rope_theta)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3] + [1] * (len(tokens) - 1))
+    writer.add_token_merges(["a b"])
+    _, tensors = hf.to_hf(model, None)
+    inside = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output",
+              "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
+              "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    for name, w in tensors.items():
+        parts = name.split(".")
+        if parts[1] == "layers":
+            if parts[-2] in ("q_proj", "k_proj"):
+                w = w.view(-1, 2, D // 2, w.size(1)).transpose(1, 2).reshape(w.shape)
+            name = f"blk.{parts[2]}.{inside[parts[-2]]}.weight"
+        else:
+            name = {"embed_tokens": "token_embd", "norm": "output_norm",
+                    "lm_head": "output"}[parts[-2]] + ".weight"
+        writer.add_tensor(name, w.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_a_gguf_is_the_same_model(tmp_path):
+    tokens = ["<|endoftext|>", "a", "b", "ab", "1", "2", "Ġ"]
+    model = tiny_model("softmax", vocab_size=len(tokens), n_kv_head=1)
+    write_gguf(tmp_path / "m.gguf", model, tokens)
+    call(hf, "import", f"{tmp_path}/m.gguf", f"--out_dir={tmp_path}/back")
+    back, state = checkpoint.load_model(tmp_path / "back")
+    for name, p in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], p), name
+    assert text.encode("ab 12<|endoftext|>", state["vocab"]) == [3, 6, 4, 5, 0]
+    raw = (tmp_path / "m.gguf").read_bytes()
+    (tmp_path / "m.gguf").write_bytes(raw[:len(raw) // 2])
+    with pytest.raises(UserError, match="m.gguf is cut off, damaged or no GGUF"):
+        call(hf, "import", f"{tmp_path}/m.gguf", f"--out_dir={tmp_path}/x")
+
+
+@pytest.mark.parametrize("change, says", [
+    ({"attention_bias": True}, "biases"), ({"sliding_window": 99}, "a sliding window"),
+    ({"model_type": "mixtral"}, "another architecture"), ({"head_dim": 99}, "heads that are not"),
+    ({"rope_parameters": {"rope_type": "yarn"}}, "scaled RoPE"),
+    ({"hidden_act": "gelu"}, "another activation"), ({"hidden_size": None}, "its config lacks"),
+    ({"num_hidden_layers": 3}, "lacks the tensor"),
+    ({"num_hidden_layers": 1}, "no counterpart for model.layers.1")])
+def test_what_the_model_cannot_represent_is_refused_by_name(tmp_path, change, says):
+    export(tmp_path, tiny_model("softmax", vocab_size=50257))
+    path = tmp_path / "theirs/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=says):
+        call(hf, "import", f"{tmp_path}/theirs", f"--out_dir={tmp_path}/x")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("spoil", ["config.json", "model.safetensors", "tokenizer.json", "cut"])
+def test_an_incomplete_folder_is_one_line(tmp_path, spoil):
+    export(tmp_path, tiny_model("softmax", vocab_size=50257))
+    if spoil == "cut":
+        path = tmp_path / "theirs/model.safetensors"
+        path.write_bytes(path.read_bytes()[:5000])
+    else:
+        (tmp_path / "theirs" / spoil).unlink()
+    with pytest.raises(UserError, match="theirs: incomplete, damaged or no model"):
+        call(hf, "import", f"{tmp_path}/theirs", f"--out_dir={tmp_path}/x")
+
+
+def test_arguments_and_unknown_types_are_one_line(tmp_path, monkeypatch):
+    for arguments in (["import"], ["import", "x"], ["copy", "x", "--out_dir=y"]):
+        with pytest.raises(UserError, match="say import SOURCE or export CHECKPOINT"):
+            call(hf, *arguments)
+    with pytest.raises(UserError, match="no/such is no folder, and the hub does not give it"):
+        call(hf, "import", "no/such", f"--out_dir={tmp_path}/x")
+    monkeypatch.setitem(ATTENTION, "sqrt", (lambda n, model: n.float().sqrt(), 1.0, 0.0))
+    save_model(tmp_path / "ckpt.pt", tiny_model("sqrt"), None)
+    with pytest.raises(UserError, match="sqrt has no form in transformers"):
+        call(hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
+    assert dataclasses.asdict(hf.HFConfig(("import", "x"), "y"))["out_dir"] == "y"
