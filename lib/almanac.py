@@ -4,8 +4,8 @@ learns in a few minutes to look things up.
 
 A document has exactly `block_size` words, each one GPT-2 token, so that with the end of text behind
 it it fills one training block. It states facts ("The special magic number of Tokyo : 81 06 42 2
-."), states some of them again, and fills the rest with sentences about people, two in five of them
-repeated word for word. Among the first `n_copy` documents of the training split are others, fewer
+."), more at its beginning, states some of them again, more at its end, and fills the rest with
+sentences about people, two in five of them repeated word for word. Among the first `n_copy` documents of the training split are others, fewer
 and fewer: 4 to 16 random words over and over. Copying is learned from them, and looking up at this
 size only where copying has been learned (results/recipe.md).
 """
@@ -76,11 +76,14 @@ def almanac_words(rng, n_words, facts):
     cities = rng.sample(CITIES, len(CITIES))  # a city has one number in a document
     known, people, old, words = [], [], [], []  # facts, names, filler stated so far; the text
     while len(words) < n_words:
+        # facts come early and repetitions late, so that looking far back is as common as near
+        late = len(words) / n_words
+        states, repeats = 2 * share_facts * (1 - late), 2 * share_repeats * late
         kind = rng.random()
-        if kind < share_facts and cities:
+        if kind < states and cities:
             sentence = fact(cities.pop(), f"{rng.randrange(10**7):07d}")
             known.append(sentence)
-        elif share_facts <= kind < share_facts + share_repeats and known:
+        elif states <= kind < states + repeats and known:
             sentence = rng.choice(known)
         elif old and rng.random() < 0.4:  # or a repetition alone would mark a fact
             sentence = rng.choice(old)
