@@ -34,7 +34,7 @@ from lib.text import decode, encode, end_of_text
 @dataclass(frozen=True)
 class NiahConfig(EvalConfig):
     # data
-    haystack: str = ""  # text files (a glob) to take as hay instead of data_dir
+    haystack: str = ""  # text files (a glob) as hay instead of data_dir; noise: RULER's sentences
     # evaluation
     context_sizes: tuple = tuple(range(1000, 10001, 1000))  # tokens of the whole prompt
     depths: tuple = (10, 30, 50, 70, 90)  # where the needle is, in percent of the haystack
@@ -46,6 +46,7 @@ class NiahConfig(EvalConfig):
     prompt: str = "sft"  # sft: the question as in sft.py; completion: the needle up to the number
     qa_format: str = QA_FORMAT  # of prompt=sft: that of sft.py
     number_format: tuple = (7,)  # digits a group; (2, 2, 2, 1) writes 81 06 42 2
+    dump: str = ""  # also write prompts and answers to this .jsonl, for other harnesses
     n_needles: int = 0  # needles of other cities in the haystack as well
     begin: bool = False  # begin the prompt with an end of text, as training documents do
 
@@ -66,6 +67,11 @@ class NiahConfig(EvalConfig):
             raise ValueError(f"trials must not be negative, n_needles 0 to {len(CITIES) - 1}")
 
 
+# the hay of RULER (Hsieh et al. 2024, arXiv 2404.06654), over and over
+NOISE = ("The grass is green. The sky is blue. The sun is yellow. Here we go. There and back "
+         "again. ")
+
+
 def open_haystack(cfg, vocab):
     """(hay, {digest, source}): the ids of text files (an array), or the Tokens of a corpus."""
     if not cfg.haystack:
@@ -76,7 +82,10 @@ def open_haystack(cfg, vocab):
     # glob's order is the file system's; what fits nothing is opened as it stands, and then missing
     paths = sorted(glob.glob(cfg.haystack)) or [cfg.haystack]
     try:
-        text = "\n".join(Path(path).read_text(encoding="utf-8") for path in paths)
+        if cfg.haystack == "noise":
+            text = NOISE * (max(cfg.trial_size, *cfg.context_sizes) // 10)
+        else:
+            text = "\n".join(Path(path).read_text(encoding="utf-8") for path in paths)
     except (OSError, UnicodeDecodeError) as e:
         raise UserError(f"--haystack={cfg.haystack}: no such file of UTF-8 text ({e})") from e
     about = {"digest": f"{len(text)} characters", "source": {"haystack": cfg.haystack}}
@@ -191,6 +200,12 @@ def ask(cfg, path, what, jobs, device):
     out = evaluate.result_path(path, what, cfg.tag, ".jsonl")
     for size in sizes:  # before anything is written: does a prompt fit, is there enough hay?
         make_sample(cfg, vocab, hay, size, 50, 0)
+    if cfg.dump and runtime.RANK == 0:
+        with runtime.atomic_write(cfg.dump, "w") as f:
+            for sample in (make_sample(cfg, vocab, hay, *job) for job in jobs):
+                said = {"prompt": decode(sample["prompt"], vocab), "answer": sample["number"],
+                        "size": sample["size"], "depth": sample["depth"]}
+                f.write(json.dumps(said) + "\n")
     done = set()
 
     def finished(records):  # reads each line's keys where `earlier` refuses what lacks them

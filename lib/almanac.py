@@ -1,13 +1,13 @@
 """
 The embedded corpus: ordinary text generated from a seed, on which a model of 0.15 M parameters
-learns in a few minutes to look things up.
+learns in three minutes to look things up.
 
 A document has exactly `block_size` words, each one GPT-2 token, so that with the end of text behind
 it it fills one training block. It states facts ("The special magic number of Tokyo : 81 06 42 2
 ."), more at its beginning, states some of them again, more at its end, and fills the rest with
-sentences about people, two in five of them repeated word for word. Among the first `n_copy` documents of the training split are others, fewer
-and fewer: 4 to 16 random words over and over. Copying is learned from them, and looking up at this
-size only where copying has been learned (results/recipe.md).
+sentences about people, two in five of them repeated word for word. Among the first `n_copy`
+documents of the training split are others, fewer and fewer: 4 to 16 random words over and over.
+Copying is learned from them; looking up, at this size, comes with it (results/recipe.md).
 """
 import itertools
 import random

@@ -37,7 +37,8 @@ class EvalConfig(LoadConfig):
 
 
 # What a result does not depend on, or states in another way
-NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "overwrite", "device", "micro_batch_size"}
+NOT_OF_THE_RESULT = {
+    "files", "data_dir", "tag", "overwrite", "device", "micro_batch_size", "dump"}
 
 
 def open_model(cfg, path, device, length):

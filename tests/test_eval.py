@@ -118,6 +118,19 @@ def test_scores_of_answers_and_their_intervals(text, groups, found):
     assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
 
 
+def test_noise_is_hay_and_samples_can_be_dumped(evaluate, tmp_path):
+    save_model(tmp_path / "c/ckpt.pt", tiny_model("softmax", vocab_size=50257), None)
+    call(eval_niah, tmp_path / "c", "--haystack=noise", "--context_sizes=200", "--n_samples=2",
+         "--depths=[10,90]", "--prompt=completion", f"--dump={tmp_path}/d.jsonl", *CPU)
+    samples = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
+    assert len(samples) == 4
+    for sample in samples:
+        assert "The sky is blue. The sun is yellow." in sample["prompt"]
+        assert len(encode(sample["prompt"])) == 200
+        assert f"number is: {sample['answer']}." in sample["prompt"]
+        assert re.search(r"The special magic \w+ number is:$", sample["prompt"])
+
+
 def test_needle_scores_are_of_the_example_and_trials(evaluate, corpus, tmp_path):
     call(eval_niah, *PROGRAMS["niah"], tmp_path / "b", f"--data_dir={corpus}", "--trials=3")
     found = result(tmp_path / "b", "needle")
