@@ -214,7 +214,8 @@ BETA = 2.0**20  # Ministral3's factor on q is 1 + BETA log n: what is not log n 
 def to_hf(model, vocab):
     """(config.json as a dict, {name: tensor}) of a model; the class is `architectures`."""
     c, attns = model.config, [block.attn for block in model.blocks]
-    D, n = c.n_embd // c.n_head, torch.arange(1, 9)
+    # up to where it may differ from what it is at its beginning
+    D, n = c.n_embd // c.n_head, torch.arange(1, min(4 * c.block_size, model.max_len) + 1)
     constant = (model.f(n) == model.f(n)[0]).all()
     logarithm = torch.equal(model.f(n), log_n(n, model))
     if constant:  # one factor a head: it fits into the weights

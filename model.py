@@ -39,6 +39,21 @@ def p_n(n, model):
     return model.p_n[n - 1]
 
 
+def clipped(power):
+    """max(1, (log n / log N)^power), N the training length: softmax up to there"""
+    def f(n, model):
+        return (n.float().log() / math.log(model.config.block_size)).pow(power).clamp(min=1)
+    return f
+
+
+def llama4(n, model):
+    return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
+
+
+def log_floor(n, model):
+    return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
+
+
 # The factor is in fp32 and per head: 144 numbers for the paper's model, learned like any other.
 LEARNED = "learned"  # one fp32 number a layer and head; s starts at config.s_init, b at 0
 
@@ -50,6 +65,12 @@ ATTENTION = {
     "ssmax_bias": (log_n,      LEARNED, LEARNED),  # (d), Eq. 4
     "pn":         (p_n,        LEARNED, LEARNED),  # Eq. 3; f is learned, one for all layers
     "head_scale": (mean_log_n, LEARNED, 0.0),      # control: starts as sharp, but is blind to n
+    # rivals that need no training: softmax weights, swapped at load (--attention_type)
+    "logn_clip":  (clipped(1), 1.0,     0.0),
+    "sqrt_log":   (clipped(0.5), 1.0,   0.0),
+    "log_squared": (clipped(2), 1.0,    0.0),
+    "llama4":     (llama4,     1.0,     0.0),      # Llama 4's temperature
+    "log_floor":  (log_floor,  1.0,     0.0),      # Inkling's form of it
 }
 
 

@@ -1,5 +1,4 @@
 """Models in and out: transformers computes the same, and every folder that is none is one line."""
-import dataclasses
 import json
 import random
 
@@ -27,7 +26,7 @@ def export(tmp_path, model, vocab=None):
 
 @pytest.mark.parametrize("n_kv_head", [0, 1])
 @pytest.mark.parametrize("qk_norm", [False, True])
-@pytest.mark.parametrize("attention_type", ATTENTION)
+@pytest.mark.parametrize("attention_type", list(ATTENTION)[:6])
 @torch.no_grad()
 def test_transformers_computes_the_same(tmp_path, attention_type, qk_norm, n_kv_head):
     model = tiny_model(attention_type, qk_norm=qk_norm, n_kv_head=n_kv_head, vocab_size=50257)
@@ -169,14 +168,14 @@ def test_an_incomplete_folder_is_one_line(tmp_path, spoil):
         call(hf, "import", f"{tmp_path}/theirs", f"--out_dir={tmp_path}/x")
 
 
-def test_arguments_and_unknown_types_are_one_line(tmp_path, monkeypatch):
+def test_arguments_and_unknown_types_are_one_line(tmp_path):
     for arguments in (["import"], ["import", "x"], ["copy", "x", "--out_dir=y"]):
         with pytest.raises(UserError, match="say import SOURCE or export CHECKPOINT"):
             call(hf, *arguments)
     with pytest.raises(UserError, match="no/such is no folder, and the hub does not give it"):
         call(hf, "import", "no/such", f"--out_dir={tmp_path}/x")
-    monkeypatch.setitem(ATTENTION, "sqrt", (lambda n, model: n.float().sqrt(), 1.0, 0.0))
-    save_model(tmp_path / "ckpt.pt", tiny_model("sqrt"), None)
-    with pytest.raises(UserError, match="sqrt has no form in transformers"):
-        call(hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
-    assert dataclasses.asdict(hf.HFConfig(("import", "x"), "y"))["out_dir"] == "y"
+    for attention_type in list(ATTENTION)[6:]:
+        save_model(tmp_path / "ckpt.pt", tiny_model(attention_type), None)
+        with pytest.raises(UserError, match=f"{attention_type} has no form in transformers"):
+            call(hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
+    assert not (tmp_path / "x").exists()

@@ -61,6 +61,11 @@ def reference_logits(model, idx):
         "softmax": lambda n: 1.0, "ssmax": math.log, "ssmax_s1": math.log, "ssmax_bias": math.log,
         "pn": lambda n: P["p_n"][n - 1],
         "head_scale": lambda n: sum(math.log(m) for m in range(1, 33)) / 32,
+        "logn_clip": lambda n: max(1, math.log(n) / math.log(32)),
+        "sqrt_log": lambda n: max(1, math.sqrt(math.log(n) / math.log(32))),
+        "log_squared": lambda n: max(1, (math.log(n) / math.log(32)) ** 2),
+        "llama4": lambda n: 1 + 0.1 * math.log(1 + math.floor(n / 32)),
+        "log_floor": lambda n: 1 + 0.1 * math.log(max(1, n / 32)),
     }.get(c.attention_type, lambda n: model.f(torch.tensor(n)).double())
 
     def norm(x, w):
@@ -151,7 +156,7 @@ def test_swap_has_mean_scale_one(attention_type, qk_norm):
     softmax, ssmax, swapped = (tiny_model("softmax", qk_norm=qk_norm) for _ in range(3))
     ssmax.swap_attention("ssmax")
     swapped.swap_attention(attention_type)
-    if attention_type != "ssmax_s1":  # whose queries shrink instead
+    if ATTENTION[attention_type][1] == LEARNED:  # or the queries shrink instead
         scale = swapped.blocks[1].attn.s[:, None] * swapped.f(torch.arange(1, 33))
         assert farthest(scale.mean(-1), torch.ones(2)) < 1e-6
     same = {"ssmax_s1": ssmax, "ssmax_bias": ssmax, "pn": softmax, "head_scale": softmax}
