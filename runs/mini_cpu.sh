@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The mini-reproduction on a CPU: every variant of the paper and a control over several seeds, at
-# the size of the quick run and on its corpus. About an hour on two cores, into out/mini and
+# The mini-reproduction on a CPU: every variant of the paper and a control over ten seeds, at the
+# size of the quick run and on its corpus. About four hours on two cores, into out/mini and
 # results/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done, so the same
 # command continues after anything; JOBS=8 SEEDS="1 2" bash runs/mini_cpu.sh does less on more.
 set -euo pipefail
@@ -9,8 +9,8 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs of one thread beat on
 OUT=${OUT:-out/mini}
 RESULTS=${RESULTS:-results/mini_cpu}
 JOBS=${JOBS:-2}               # programs at a time
-SEEDS=${SEEDS:-"1 2 3 4 5"}   # of (a), (b) and the control; the others take the first three
-FEWER=$(echo $SEEDS | cut -d" " -f1-3)
+SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of (a), (b), the control; the others take the first five
+FEWER=$(echo $SEEDS | cut -d" " -f1-5)
 mkdir -p "$OUT" "$RESULTS"
 # what a killed script may have left running must end first: it writes the same files
 exec 9> "$OUT/lock"
@@ -38,14 +38,8 @@ train() {  # train CONFIG SEED FOLDER [settings]
     done
     for seed in $FEWER; do
         for name in c_ssmax_s1 d_ssmax_bias pn; do train $name $seed main/$name; done
-        train f_swap_during $seed main/f_swap_during --switch_iter=2400 --switch_warmup_iters=100
-    done
-    for seed in $FEWER; do  # what a sceptic asks: where s starts, and QK-norm
-        for s in 0.43 0.168; do
-            train b_ssmax $seed sceptic/b_s$s --s_init=$s --variant=b_s$s
-        done
-        train a_softmax $seed sceptic/a_qk --qk_norm=True --variant=a_qk
-        train b_ssmax $seed sceptic/b_qk --qk_norm=True --variant=b_qk
+        train f_swap_during $seed main/f_swap_during --switch_iter=3200 --switch_warmup_iters=100
+        train b_ssmax $seed sceptic/b_s0.168 --s_init=0.168 --variant=b_s0.168
     done
 } | in_parallel
 
@@ -54,12 +48,29 @@ measure() {  # measure CHECKPOINT [settings]
     echo "eval_posloss.py config/quick_posloss.py --seq_len=2560 $*"  # 20 x the training length
     echo "eval_niah.py config/quick_niah.py $*"
 }
-scores() { echo "eval_niah.py config/quick_niah.py --trials=50 $*"; }
+beside() {  # beside FOLDER CHECKPOINT: for results that figures are not to mix with the others
+    mkdir -p "$OUT/$1"
+    ln -f "$2/ckpt.pt" "$OUT/$1/ckpt.pt"
+}
+scores() {  # scores CHECKPOINT [settings]: at 4, 8, 10 and 16 times the training length
+    for size in 512 1024 1280 2048; do
+        folder="scores/$size/${1##*/}"
+        beside "$folder" "$1"
+        echo "eval_niah.py config/quick_niah.py --trials=50 --trial_size=$size $OUT/$folder ${*:2}"
+    done
+}
+learned() {  # learned CHECKPOINT [settings]: does it look up where it was trained?
+    folder="learned/${1##*/}"
+    beside "$folder" "$1"
+    echo "eval_niah.py config/quick_niah.py $OUT/$folder --rope_theta=0 --context_sizes=128" \
+        "--n_samples=100 ${*:2}"
+}
 {
     for run in "$OUT"/main/* "$OUT"/sceptic/*; do
         [[ $run == */pn-* ]] && continue  # p_n is not defined beyond the training length
         measure "$run"
         scores "$run"
+        [[ $run =~ main/(a_softmax|b_ssmax|head_scale) ]] || learned "$run"  # those: below
     done
     for seed in $SEEDS; do
         # (a) swapped at load: (e); one temperature, log 2560 / mean log n, which sees no n
@@ -67,19 +78,18 @@ scores() { echo "eval_niah.py config/quick_niah.py --trials=50 $*"; }
                 "--attention_type=head_scale --swap_scale=2.02 --tag=constant"; do
             measure "$OUT/main/a_softmax-$seed" "$swap"
             scores "$OUT/main/a_softmax-$seed" "$swap"
+            learned "$OUT/main/a_softmax-$seed" "$swap"
         done
         # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
         for theta in 10000 100000 1000000; do
             for name in a_softmax b_ssmax head_scale; do
-                folder="$OUT/theta/$theta/$name-$seed"
-                mkdir -p "$folder"
-                ln -f "$OUT/main/$name-$seed/ckpt.pt" "$folder/ckpt.pt"
-                measure "$folder" --rope_theta=$theta
+                beside "theta/$theta/$name-$seed" "$OUT/main/$name-$seed"
+                measure "$OUT/theta/$theta/$name-$seed" --rope_theta=$theta
             done
         done
     done
 } | in_parallel
 
 echo "== figures and claims"
-python plot.py all "$OUT/main" --out="$RESULTS"
+python plot.py all "$OUT/main" "$OUT/scores/1024" --out="$RESULTS"
 python results/mini_cpu/claims.py "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

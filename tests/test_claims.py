@@ -25,9 +25,20 @@ def test_interval_is_students_and_ranks_share_ties():
     ([1.0, 1.1, 0.9], None, "holds"), ([-1.0, -1.1, -0.9], None, "does not"),
     ([1.0, -0.9, 0.3], None, "undecided"), ([0.001, -0.001], 0.1, "holds"),
     ([0.5, 0.501], 0.1, "does not"), ([0.5, -0.5], 0.1, "undecided"),
-    ([0.0, 0.0], None, "undecided"), ([5.0], None, "one seed"), ([], None, "not measured")])
+    ([0.0, 0.0], None, "undecided"), ([2.0, 2.0], None, "holds")])
 def test_verdict(values, margin, says):
-    assert claims.verdict(dict(enumerate(values)), margin) == says
+    assert claims.verdict(claims.p_value(dict(enumerate(values)), margin)) == says
+    assert claims.verdict(None) == "too few seeds"
+
+
+def test_p_is_students_and_holm_steps_down():
+    # t = 2.776, the 97.5 % point of four degrees of freedom
+    values = dict(enumerate(2.776 / np.sqrt(5) + np.array([-1, -1, 0, 1, 1]) / np.sqrt(1)))
+    sd = np.std(list(values.values()), ddof=1)
+    values = {i: (x - 2.776 / np.sqrt(5)) / sd + 2.776 / np.sqrt(5) for i, x in values.items()}
+    assert claims.p_value(values) == pytest.approx(0.05, abs=1e-4)
+    assert claims.p_value({i: -x for i, x in values.items()}) == pytest.approx(-0.05, abs=1e-4)
+    assert claims.holm([0.01, 0.04, -0.03, None]) == pytest.approx([0.03, 0.06, -0.06, None])
 
 
 def planted(ranking, sign=1):
@@ -39,14 +50,16 @@ def planted(ranking, sign=1):
     for seed, (place, v) in itertools.product((1, 2, 3), enumerate(ranking)):
         worse = 0.5 + sign * (place + 0.01 * seed * (1 + place % 3)) / 20  # 0 is best
         mean = [1 + worse * (1 + i // 8 / 20) for i in range(160)]
-        cells = [{"size": 128 * k, "exact": 1.0 if k == 1 else 1 - worse} for k in (1, 4, 8, 10)]
+        cells = [{"size": 128 * k, "exact": 1.0 if k == 1 else 1 - worse}
+                 for k in (1, 4, 8, 10, 16)]
         tops = [1 - worse + 0.001 * i for i in range(5)]
         trials = [{"top": top, "exact": top > 0.3} for top in tops]
+        trials = {f"50 at {128 * k}": trials for k in (4, 8, 10, 16)}
         losses = {"50": {"step": 16, "mean": mean},
                   "1": {"step": 16, "mean": [1 + worse / 2] * 160}}
         records[v, seed] = {"config": {"block_size": 128}, "last_tenth": 1 + worse,
-                            "niah": {"50": cells}, "posloss": losses,
-                            "needle": {"50": {"size": 1024, "trials": trials}}}
+                            "niah": {"50": cells, "1": cells[:1]}, "posloss": losses,
+                            "needle": trials}
     return records
 
 
@@ -64,17 +77,20 @@ def test_the_papers_order_agrees_with_it_and_its_reverse_does_not(sign):
         if margin or claim == 1 or prediction.startswith(("theta x 50", "a higher top score")):
             continue  # no matter of the order
         right = (sign > 0) != (prediction in ELSEWHERE)
-        assert claims.verdict(values) == ("holds" if right else "does not"), prediction
+        found = claims.verdict(claims.p_value(values))
+        assert found == ("holds" if right else "does not"), prediction
         agree += right
     assert agree > 30 or sign < 0
 
 
-def test_seeds_that_find_nothing_at_their_own_length_take_no_part():
-    records = planted(PAPER)
-    records["b", 2]["niah"]["50"][0]["exact"] = 0.0
-    rows = {row[1]: set(row[3]) for row in claims.predictions(claims.Measures(records))}
-    assert rows["(b) finds more needles than (a) at 8x"] == {1, 3}
-    assert rows["(b) has lower loss than (a) at 10x"] == {1, 2, 3}
+def test_runs_that_have_not_learned_are_compared_in_one_table_only():
+    m = claims.Measures(planted(PAPER))
+    m.records["b", 2]["niah"]["1"][0]["exact"] = 0.9
+    for measured, seeds in ((m, {1, 2, 3}), (m.those_that_learned(), {1, 3})):
+        rows = {row[1]: set(row[3]) for row in claims.predictions(measured)}
+        assert rows["(b) finds more needles than (a) at 8x"] == seeds
+        assert rows["(b) has lower loss than (a) at 10x"] == seeds
+        assert rows["(e) has lower loss at 10x than (a) at one constant temperature"] == {1, 2, 3}
 
 
 def test_tables_of_this_repositorys_results_are_those_beside_them(capsys):
