@@ -56,14 +56,14 @@ scores() {  # scores CHECKPOINT [settings]: at 4, 8, 10 and 16 times the trainin
     for size in 512 1024 1280 2048; do
         folder="scores/$size/${1##*/}"
         beside "$folder" "$1"
-        echo "eval_niah.py config/quick_niah.py --trials=50 --trial_size=$size $OUT/$folder ${*:2}"
+        echo "eval_niah.py config/quick_niah.py ${*:2} --trials=50 --trial_size=$size $OUT/$folder"
     done
 }
 learned() {  # learned CHECKPOINT [settings]: does it look up where it was trained?
     folder="learned/${1##*/}"
     beside "$folder" "$1"
-    echo "eval_niah.py config/quick_niah.py $OUT/$folder --rope_theta=0 --context_sizes=128" \
-        "--n_samples=100 ${*:2}"
+    echo "eval_niah.py config/quick_niah.py ${*:2} --rope_theta=0 --context_sizes=128" \
+        "--n_samples=100 $OUT/$folder"  # a blank at the end of a line would join it to the next
 }
 {
     for run in "$OUT"/main/* "$OUT"/sceptic/*; do
