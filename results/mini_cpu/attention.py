@@ -1,0 +1,98 @@
+"""
+Where the last query of a needle prompt looks, by layer and head, against the context size: at the
+first token, the last 8, the needle's number, the rest. The mechanism behind results/recipe.md.
+
+    python results/mini_cpu/attention.py out/mini/main/b_ssmax-1 ... --out=results/mini_cpu
+"""
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+from eval_niah import NiahConfig, make_sample, open_haystack  # noqa: E402
+from lib import evaluate  # noqa: E402
+from lib.config import configure, read_config_file  # noqa: E402
+from lib.runtime import launch, write_json  # noqa: E402
+from plot import label_of  # noqa: E402
+
+PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
+         "the rest": "#D9D9D9"}
+QUICK = {key: value for key, value in read_config_file(
+    str(Path(__file__).resolve().parents[2] / "config/quick_niah.py")).items()}
+
+
+@dataclass(frozen=True)
+class AttentionConfig(NiahConfig):
+    # data
+    data_dir: str = QUICK["data_dir"]  # its haystack
+    split: str = QUICK["split"]  # of the haystack
+    # evaluation
+    needle: str = QUICK["needle"]  # the quick run's
+    prompt: str = QUICK["prompt"]  # the needle up to the number
+    number_format: tuple = QUICK["number_format"]  # digits a group
+    begin: bool = QUICK["begin"]  # begin with an end of text
+    context_sizes: tuple = (128, 256, 512, 768, 1024, 1280, 1536, 2048)  # tokens of a prompt
+    n_samples: int = 24  # prompts a size
+    # output
+    out: str = "results/mini_cpu"  # folder of attention.png and attention.json
+
+
+def shares(cfg, model, vocab, hay):
+    """(sizes, layers, heads, PARTS): mean share of the last query's attention."""
+    found = []
+    for size in cfg.context_sizes:
+        sums = 0
+        for i in range(cfg.n_samples):
+            sample = make_sample(cfg, vocab, hay, size, None, i)
+            w = model.last_query_attention(torch.tensor([sample["prompt"]]))[0]
+            needle, last = w[..., slice(*sample["span"])].sum(-1), w[..., -8:].sum(-1)
+            rest = 1 - needle - last - w[..., 0]
+            sums = sums + torch.stack((needle, last, w[..., 0], rest), dim=-1)
+        found.append((sums / cfg.n_samples).numpy())
+    return np.array(found)
+
+
+def main():
+    cfg = configure(AttentionConfig)
+    rows = {}
+    for path in cfg.files:
+        model, state = evaluate.open_model(cfg, path, "cpu", max(cfg.context_sizes))
+        hay, _ = open_haystack(cfg, state["vocab"])
+        rows[f"{label_of(state['variant'])}\n{Path(path).name}"] = shares(
+            cfg, model, state["vocab"], hay)
+    layers, heads = next(iter(rows.values())).shape[1:3]
+    figure = plt.figure(figsize=(2.1 * layers * heads + 1.5, 1.7 * len(rows) + 0.8),
+                        layout="constrained")
+    axes = figure.subplots(len(rows), layers * heads, sharex=True, sharey=True, squeeze=False)
+    for (name, found), line in zip(rows.items(), axes, strict=True):
+        for i, axis in enumerate(line):
+            layer, head = divmod(i, heads)
+            axis.stackplot(cfg.context_sizes, found[:, layer, head].T, colors=PARTS.values(),
+                           labels=PARTS)
+            axis.set(xscale="log", ylim=(0, 1), xlim=(cfg.context_sizes[0], cfg.context_sizes[-1]))
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter("{x:,.0f}")
+            axis.set_title(f"layer {layer + 1}, head {head + 1}")
+            axis.grid(False)
+        line[0].set_ylabel(name)
+    figure.supxlabel("context size (tokens); trained at 128")
+    figure.supylabel("share of the last query's attention")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper")
+    figure.savefig(Path(cfg.out) / "attention.png")
+    content = {name: found.round(4).tolist() for name, found in rows.items()}
+    write_json(Path(cfg.out) / "attention.json", {"sizes": cfg.context_sizes, "parts": [*PARTS],
+                                                  "shares of (size, layer, head, part)": content})
+    print(json.dumps({name: np.round(found[[0, -1], :, :, 1], 2).tolist()
+                      for name, found in rows.items()}))
+
+
+if __name__ == "__main__":
+    launch(main)
