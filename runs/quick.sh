@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # (a) softmax and (b) SSMax on the embedded corpus: trained at 128 tokens, measured at up to 2,048
-# with RoPE's theta 50 times larger. Five minutes on two cores; no GPU, no download. Every program
+# with RoPE's theta 50 times larger. Six minutes on two cores; no GPU, no download. Every program
 # skips what is done, so the same command continues after anything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
