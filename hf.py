@@ -226,6 +226,8 @@ def to_hf(model, vocab):
         "Qwen3": constant and c.qk_norm and all((f == f[0]).all() for f in factors),
         "Ministral3": logarithm and not c.qk_norm and not any(a.b.any() for a in attns)}
     kind = next((kind for kind, fits in native.items() if fits), None)
+    if c.rope_scaling:
+        raise UserError(f"rope_scaling={c.rope_scaling} of this checkpoint is not exported")
     state, tensors = model.state_dict(), {}
     for ours, theirs in names(c).items():
         rows = state[ours]
@@ -322,6 +324,7 @@ def export_model(path, out_dir):
     config, tensors = to_hf(model, vocab)
     remote = "auto_map" in config
     out.mkdir(parents=True, exist_ok=True)
+    (out / "config.json").unlink(missing_ok=True)  # written last: without it the folder is no model
     with atomic_write(out / "model.safetensors") as f:
         f.write(save(tensors, metadata={"format": "pt"}))
     tokenizer = vocab if type(vocab) is str else gpt2_tokenizer()
@@ -342,7 +345,7 @@ def export_model(path, out_dir):
         variant=state["variant"], folder=out.name, kind=config["architectures"][0],
         trust=", trust_remote_code=True" * remote, attention_type=model.config.attention_type,
         block_size=model.config.block_size))
-    write_json(out / "config.json", config)  # last: without it the folder is no model
+    write_json(out / "config.json", config)
     far = difference(model, vocab, out)
     if not far < 0.01:
         raise UserError(f"{out}: its logits differ by {far:.2g} from the checkpoint's: no use")
@@ -367,9 +370,11 @@ def difference(model, vocab, folder):
 def main():
     cfg = configure(HFConfig)
     try:
-        import transformers  # noqa: F401, brings safetensors and tokenizers
+        import transformers  # brings safetensors and tokenizers
     except ImportError as e:
         raise UserError("this needs more packages: pip install '.[hf]'") from e
+    transformers.logging.set_verbosity_error()  # it warns of what Ministral3 itself needs
+    transformers.utils.logging.disable_progress_bar()
     what, source = cfg.files
     (import_model if what == "import" else export_model)(source, cfg.out_dir)
 

@@ -87,6 +87,8 @@ class GPTConfig:
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # width of the SwiGLU
     rope_theta: float = 10000.0  # base of the RoPE frequencies
+    rope_scaling: str = ""  # pi, ntk, yarn: RoPE stretched by rope_factor; none: no position at all
+    rope_factor: float = 1.0  # by how much, from block_size on
     s_init: float = 1.0  # start of a learned s; the paper says 1 for p_n, nothing for (b), (d)
     init_std: float = 0.02  # of the initial weights; output projections: / sqrt(2 n_layer)
     norm_eps: float = 1e-5  # epsilon of RMSNorm
@@ -100,6 +102,8 @@ class GPTConfig:
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} must be positive")
+        if self.rope_scaling not in ("", "pi", "ntk", "yarn", "none") or self.rope_factor < 1:
+            raise ValueError("rope_scaling must be pi, ntk, yarn, none or empty, rope_factor >= 1")
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
             raise ValueError("n_kv_head must divide n_head")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
@@ -111,10 +115,24 @@ class GPTConfig:
 def rope_tables(positions, config):
     """Cosines and sines (T, D/2) in fp32, of angles in fp64: fp32 is off by 0.03 rad at 10^6."""
     wide = torch.float32 if positions.device.type == "mps" else torch.float64  # it has no fp64
-    D = config.n_embd // config.n_head
-    exponents = torch.arange(0, D, 2, device=positions.device, dtype=wide) / D
-    # a scaling of RoPE goes here, with its field in GPTConfig and in lib/checkpoint.py
-    angles = positions.to(wide)[:, None] * config.rope_theta ** -exponents
+    D, factor, theta = config.n_embd // config.n_head, config.rope_factor, config.rope_theta
+    if config.rope_scaling == "ntk":  # the slowest frequency is stretched by the factor
+        theta *= factor ** (D / (D - 2))
+    pair = torch.arange(D // 2, device=positions.device, dtype=wide)
+    frequencies = theta ** (-2 * pair / D)
+    if config.rope_scaling == "pi":  # position interpolation (arXiv 2306.15595)
+        frequencies = frequencies / factor
+    if config.rope_scaling == "yarn":
+        # what turns 32 times in a block stays, what turns less than once is stretched, between
+        # them a ramp over the pairs (arXiv 2309.00071, without its temperature)
+        low, high = (D * math.log(config.block_size / (turns * 2 * math.pi)) / 2 / math.log(theta)
+                     for turns in (32, 1))
+        low, high = max(0, math.floor(low)), min(D - 1, math.ceil(high))
+        ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
+        frequencies = frequencies * (1 - ramp + ramp / factor)
+    if config.rope_scaling == "none":
+        frequencies = 0 * frequencies
+    angles = positions.to(wide)[:, None] * frequencies
     return angles.cos().float(), angles.sin().float()
 
 

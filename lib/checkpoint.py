@@ -29,6 +29,8 @@ class LoadConfig:
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
     rope_theta: float = 500_000.0  # base of RoPE, in the paper 50 x that of training; 0: unchanged
+    rope_scaling: str = ""  # pi, ntk, yarn or none instead of another rope_theta; empty: unchanged
+    rope_factor: float = 0.0  # by how much it stretches; 0: unchanged
     attention_type: str = ""  # swap the attention of a softmax checkpoint: (e)
     swap_scale: float = 1.0  # mean factor on q after the swap; with head_scale one temperature
     # machine
@@ -43,7 +45,9 @@ class LoadConfig:
         """What of these settings replaces the model's own: arguments of `load_model`."""
         # found by name, so that a new setting of GPTConfig needs no line here
         shared = {f.name for f in dataclasses.fields(GPTConfig)} | {"swap_scale"}
-        return {k: v for k, v in dataclasses.asdict(self).items() if k in shared}
+        found = {k: v for k, v in dataclasses.asdict(self).items() if k in shared}
+        # one cure at a time: theta x 50 is a default that nobody asked for then
+        return found | ({"rope_theta": 0.0} if self.rope_scaling else {})
 
 
 def find(path):

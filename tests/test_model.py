@@ -138,6 +138,34 @@ def test_rope_is_exact_at_a_million():
     assert sin[0].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
 
 
+@pytest.mark.parametrize("scaling, factor, theirs, more", [
+    ("pi", 4.0, "linear", {}), ("yarn", 4.0, "yarn", {}),
+    # at 5/4 of the length dynamic NTK of factor 4 takes 4 * 5/4 - 3
+    ("ntk", 2.0, "dynamic", {"seq_len": 640})])
+def test_scaled_rope_has_transformers_frequencies(scaling, factor, theirs, more):
+    transformers = pytest.importorskip("transformers")
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    config = GPTConfig(n_embd=64, n_head=1, block_size=512, rope_scaling=scaling,
+                       rope_factor=factor)
+    cos, sin = rope_tables(torch.tensor([1]), config)
+    llama = transformers.LlamaConfig(
+        hidden_size=64, num_attention_heads=1, max_position_embeddings=512,
+        rope_parameters={"rope_type": theirs, "rope_theta": 10000.0, "factor": 4.0,
+                         "original_max_position_embeddings": 512})
+    frequencies, _ = ROPE_INIT_FUNCTIONS[theirs](llama, "cpu", **more)
+    assert torch.allclose(torch.atan2(sin, cos)[0], frequencies, rtol=1e-5)
+
+
+def test_without_position_only_the_order_of_keys_is_lost():
+    model = tiny_model("softmax", rope_scaling="none")
+    idx = tokens(1, 20)
+    other = idx[:, [*range(18, -1, -1), 19]]
+    first, second = (model.hidden(x)[:, -1] for x in (idx, other))
+    one_layer = tiny_model("softmax", rope_scaling="none", n_layer=1)
+    assert farthest(one_layer.hidden(idx)[:, -1], one_layer.hidden(other)[:, -1]) < 1e-5
+    assert farthest(first, second) > 1e-3, "deeper layers see the order through the causal mask"
+
+
 @all_types
 def test_scales_are_fp32_of_rank_one(attention_type):
     model = tiny_model(attention_type)
