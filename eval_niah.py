@@ -58,6 +58,8 @@ class NiahConfig(EvalConfig):
                            "qa_format": "{context} {question} {answer}"}.items():
             if not all(part in getattr(self, key) for part in parts.split()):
                 raise ValueError(f"{key} must contain {parts}")
+        if not self.context_sizes or not self.depths:
+            raise ValueError("context_sizes and depths must not be empty")
         whole = (*self.context_sizes, *self.number_format, self.trial_size, self.n_samples)
         if not all(type(n) is int and n > 0 for n in whole):  # not isinstance: True is no size
             raise ValueError("sizes, number_format and n_samples must be positive whole numbers")

@@ -67,7 +67,8 @@ def read_folder(source):
         try:
             from huggingface_hub import snapshot_download
             folder = Path(snapshot_download(source, allow_patterns=[
-                "config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]))
+                "config.json", "tokenizer.json", "model*.safetensors",
+                "model.safetensors.index.json"]))
         except Exception as e:  # a wrong name, no network, no access: each has an exception
             raise UserError(f"{source} is no folder, and the hub does not give it "
                             f"({describe(e)})") from e
@@ -95,18 +96,28 @@ def read_gguf(path):
                    for t in reader.tensors}
     except Exception as e:  # it has no exception of its own
         raise UserError(f"{path} is cut off, damaged or no GGUF ({describe(e)})") from e
+    try:
+        return from_gguf(fields, tensors)
+    except (KeyError, RuntimeError, IndexError) as e:
+        raise UserError(f"{path} is no Llama, or incomplete ({describe(e)})") from e
+
+
+def from_gguf(fields, tensors):
     kind = fields["general.architecture"]
     about = {name.removeprefix(f"{kind}."): value for name, value in fields.items()}
+    heads, C = about["attention.head_count"], about["embedding_length"]
+    scaling = about.get("rope.scaling.type", "none")
     config = {
         "model_type": kind, "hidden_act": "silu", "vocab_size": len(tensors["token_embd.weight"]),
-        "hidden_size": about["embedding_length"], "num_hidden_layers": about["block_count"],
-        "intermediate_size": about["feed_forward_length"],
-        "num_attention_heads": about["attention.head_count"],
-        "num_key_value_heads": about["attention.head_count_kv"],
+        "hidden_size": C, "num_hidden_layers": about["block_count"],
+        "intermediate_size": about["feed_forward_length"], "num_attention_heads": heads,
+        "num_key_value_heads": about.get("attention.head_count_kv", heads),
+        "head_dim": about.get("attention.key_length", C // heads), "sliding_window": None,
         "rms_norm_eps": about["attention.layer_norm_rms_epsilon"],
         "rope_theta": about.get("rope.freq_base", 10000.0),
-        "rope_scaling": {"rope_type": about.get("rope.scaling.type", "default")},
-        "max_position_embeddings": about["context_length"]}
+        "rope_scaling": {"rope_type": "default" if scaling == "none" else scaling},
+        "max_position_embeddings": about["context_length"],
+        "tie_word_embeddings": "output.weight" not in tensors}
     theirs = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
     inside = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
               "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
@@ -120,7 +131,7 @@ def read_gguf(path):
             _, i, part = stem.split(".", 2)
             if kind == "llama" and part in ("attn_q", "attn_k"):
                 # llama.cpp turns neighbours, (0, 1), (2, 3), ..; transformers and we (i, i + D/2)
-                D = config["hidden_size"] // config["num_attention_heads"]
+                D = config["head_dim"]
                 w = w.view(-1, D // 2, 2, w.size(1)).transpose(1, 2).reshape(w.shape)
             stem = f"model.layers.{i}.{inside.get(part, part)}"
         named[f"{theirs.get(stem, stem)}.{end}"] = w
@@ -148,27 +159,28 @@ def gguf_tokenizer(fields):
 
 def to_config(theirs):
     """config.json -> GPTConfig; UserError for what model.py cannot represent."""
-    rope = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
-    heads, C = theirs["num_attention_heads"], theirs["hidden_size"]
-    window = theirs.get("sliding_window") if theirs.get("use_sliding_window", True) else None
+    rope = (theirs.get("rope_parameters") or {}) | (theirs.get("rope_scaling") or {})
+    heads, C, kind = theirs["num_attention_heads"], theirs["hidden_size"], theirs["model_type"]
+    # what stands nowhere has the default of transformers' class, not none
+    window = theirs.get("sliding_window", 4096 if kind == "mistral" else None)
+    window = window if theirs.get("use_sliding_window", kind != "qwen3") else None
     refused = {
-        "another architecture": theirs["model_type"] not in ("llama", "mistral", "qwen3"),
+        "another architecture": kind not in ("llama", "mistral", "qwen3"),
         "biases": theirs.get("attention_bias") or theirs.get("mlp_bias"),
         "a sliding window": window,
         "scaled RoPE": rope.get("rope_type", rope.get("type", "default")) != "default",
         "another activation than SiLU": theirs.get("hidden_act", "silu") != "silu",
         "heads that are not hidden_size / heads wide":
-            theirs.get("head_dim") not in (None, C // heads)}
+            theirs.get("head_dim", 128 if kind == "qwen3" else None) not in (None, C // heads)}
     if found := [what for what, there in refused.items() if there]:
-        raise UserError(f"{theirs['model_type']}: model.py has no counterpart for "
-                        f"{' and '.join(found)}")
+        raise UserError(f"{kind}: model.py has no counterpart for {' and '.join(found)}")
     return GPTConfig(
         block_size=theirs["max_position_embeddings"], vocab_size=theirs["vocab_size"],
         n_layer=theirs["num_hidden_layers"], n_head=heads, n_embd=C,
         n_kv_head=theirs.get("num_key_value_heads") or heads,
         n_inner=theirs["intermediate_size"], norm_eps=float(theirs["rms_norm_eps"]),
         rope_theta=float(rope.get("rope_theta") or theirs.get("rope_theta", 10000.0)),
-        qk_norm=theirs["model_type"] == "qwen3")
+        qk_norm=kind == "qwen3")
 
 
 def import_model(source, out_dir):
@@ -177,8 +189,12 @@ def import_model(source, out_dir):
         config = to_config(theirs)
     except (KeyError, TypeError, ValueError) as e:
         raise UserError(f"{source}: its config lacks what a Llama has ({describe(e)})") from e
-    # a tied model has one matrix for both; here they are two, so that each can be trained
-    tensors.setdefault("lm_head.weight", tensors.get("model.embed_tokens.weight"))
+    if text.vocab_size(tokenizer) > config.vocab_size:
+        raise UserError(f"{source}: its tokenizer.json has more tokens than the model")
+    text.end_of_text(tokenizer)  # or no program could use it
+    if theirs.get("tie_word_embeddings"):
+        # one matrix for both; here they are two, so that each can be trained
+        tensors.setdefault("lm_head.weight", tensors.get("model.embed_tokens.weight"))
     tensors = {name: t for name, t in tensors.items() if not name.endswith("inv_freq")}
     try:
         state = {ours: torch.cat([tensors.pop(name).float() for name in parts])
@@ -188,7 +204,10 @@ def import_model(source, out_dir):
     if tensors:
         raise UserError(f"{source}: model.py has no counterpart for {', '.join(tensors)[:200]}")
     model = GPT(config)
-    model.load_state_dict(state)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as e:
+        raise UserError(f"{source}: config.json and weights differ ({describe(e)})") from e
     digest = hashlib.sha256(state["blocks.0.attn.qkv.weight"].numpy().tobytes()).hexdigest()[:16]
     # of a run that nobody here made: a seed and its source are what figures ask for
     run = dataclasses.asdict(config) | {"seed": 0, "init_from": str(source)}
@@ -348,6 +367,7 @@ def export_model(path, out_dir):
     write_json(out / "config.json", config)
     far = difference(model, vocab, out)
     if not far < 0.01:
+        (out / "config.json").unlink()
         raise UserError(f"{out}: its logits differ by {far:.2g} from the checkpoint's: no use")
     print(f"{out}: {config['architectures'][0]}, logits differ by {far:.1e} at most")
 

@@ -263,8 +263,8 @@ def start_or_continue(cfg, path, others):
     if path.exists():
         manifest = read_manifest(path)
         old = manifest["source"]
-        changes = "; ".join(f"{key}={old.get(key)}, now {value}"[:200]
-                            for key, value in source.items() if old.get(key) != value)
+        changes = "; ".join(f"{key}={old.get(key)}, now {source.get(key)}"[:200]
+                            for key in old | source if old.get(key) != source.get(key))
         if changes:
             raise UserError(f"{path} is another preparation ({changes}); choose another --name")
         for total in manifest["splits"].values():

@@ -106,7 +106,7 @@ class TrainConfig(GPTConfig):
 FREE_TO_CHANGE = {
     "out_dir", "data_dir", "val_split", "resume", "micro_batch_size", "eval_interval", "eval_seqs",
     "sample_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
-    "wandb_run_name", "device", "compile", "loss_chunk",
+    "wandb_run_name", "device", "compile", "loss_chunk", "n_generate",
 }
 
 # Dense bf16 peak in FLOP/s, from data sheets; the first name that fits counts. An unknown device
@@ -237,7 +237,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         optimizer.load_state_dict(resumed.pop("optimizer"))
     log = Log(cfg, model, about, start)
     stop = runtime.install_stop_flag()
-    how = Compute(cfg.micro_batch_size or first_micro_batch(cfg, model, device))
+    micro = cfg.micro_batch_size or first_micro_batch(cfg, model, device)
+    how = Compute(min(runtime.all_gather(micro)))  # GPUs may have less memory free than others
     peak = peak_flops(device)
 
     def validate(done):
@@ -246,7 +247,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         runtime.all_reduce([loss])
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
-        if cfg.sample_interval and done % cfg.sample_interval == 0:
+        if cfg.sample_interval and done % cfg.sample_interval == 0 and runtime.RANK == 0:
             print_sample(cfg, model, val_batch(1), about["vocab"])
 
     def save(done):
@@ -320,6 +321,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
                             "with --resume=auto continues", status=128 + (stop or [15])[0])
     if saved is None:  # a swap without training: (e)
         save(start)
+    stop.append(0)  # from here on a signal ends the program at once
     print0(f"done: {path}" if saved != start else f"finished before: {path}")
 
 
@@ -370,8 +372,8 @@ def batch_loss(cfg, model, loss_fn, batch, micro):
     for x, y in micros:
         # which targets count is looked up here: a GPU would have to be waited for
         where = [] if (y >= 0).all() else [np.flatnonzero(y >= 0)]
-        tensors = [torch.from_numpy(array) for array in (x, y, *where)]
-        if device.type == "cuda":  # from other memory the copy would wait as well
+        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in (x, y, *where)]
+        if device.type == "cuda":  # from memory that is not pinned the copy would wait as well
             tensors = [tensor.pin_memory() for tensor in tensors]
         x, y, *where = (tensor.to(device, non_blocking=True) for tensor in tensors)
         with runtime.autocast(device, cfg.dtype):

@@ -55,9 +55,10 @@ def out_of_memory(error):
     """Whether an exception says that memory ran out: of a GPU, of Python, of torch on a CPU."""
     return (isinstance(error, (torch.OutOfMemoryError, MemoryError))
             or isinstance(error, OSError) and error.errno == errno.ENOMEM
-            # torch's allocator on a CPU; oneDNN, which has no other words for it
+            # CUDA, Triton, MPS; cuBLAS; torch on a CPU; oneDNN, which has no other words for it
             or isinstance(error, RuntimeError) and any(words in str(error) for words in (
-                "can't allocate memory", "could not create a primitive")))
+                "out of memory", "ALLOC_FAILED", "can't allocate memory",
+                "could not create a primitive")))
 
 
 def describe(error):
@@ -107,6 +108,8 @@ def setup(device):
                 mallopt(-1, 2**31 - 1)
     if WORLD_SIZE > 1 and not dist.is_initialized():
         join_ranks("nccl" if device.type == "cuda" else "gloo")
+        # NCCL takes its memory at the first of these: while there is some
+        all_reduce([torch.zeros(1, device=device)])
     return device
 
 
@@ -194,6 +197,8 @@ def attempt(work, *args):
         # the tensors of the failed attempt live as long as this block: try again outside of it
         result, failed = None, True
     if any(all_gather(failed)):
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # pieces of the sizes before are of no use
         return None, True
     return result, False
 

@@ -48,7 +48,10 @@ def gpt2_encoding():
 def tokenizer(vocab):
     """The tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
     import tokenizers  # late: only imported models need it
-    return tokenizers.Tokenizer.from_str(vocab)
+    found = tokenizers.Tokenizer.from_str(vocab)
+    found.no_truncation()  # which fine-tuned models may carry along
+    found.no_padding()
+    return found
 
 
 def encode(text, vocab=None):
@@ -75,7 +78,9 @@ def decode(ids, vocab=None):
 def end_of_text(vocab=None):
     """The id that stands behind every document."""
     if type(vocab) is str:
-        found = map(tokenizer(vocab).token_to_id, END_OF_TEXT)
+        found = [tokenizer(vocab).token_to_id(name) for name in END_OF_TEXT]
+        if found == [None] * len(found):
+            raise UserError(f"the tokenizer has no end of text, none of {', '.join(END_OF_TEXT)}")
         return next(i for i in found if i is not None)
     return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
 
@@ -83,7 +88,7 @@ def end_of_text(vocab=None):
 def vocab_size(vocab=None):
     """How many ids there are."""
     if type(vocab) is str:
-        return tokenizer(vocab).get_vocab_size()
+        return 1 + max(tokenizer(vocab).get_vocab().values())  # there may be holes
     return len(vocab) if vocab else GPT2_VOCAB
 
 

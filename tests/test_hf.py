@@ -12,6 +12,7 @@ from lib.runtime import UserError
 from model import ATTENTION
 
 transformers = pytest.importorskip("transformers")
+safetensors_torch = pytest.importorskip("safetensors.torch")
 gguf = pytest.importorskip("gguf")
 KINDS = {("softmax", False): "Llama", ("softmax", True): "Qwen3", ("head_scale", False): "Llama",
          ("ssmax", False): "Ministral3", ("ssmax_s1", False): "Ministral3"}
@@ -59,6 +60,30 @@ def test_import_gives_the_weights_back(tmp_path, qk_norm):
     assert state["vocab"] == (tmp_path / "back/tokenizer.json").read_text(encoding="utf-8")
     same = {"vocab_size", "n_kv_head", "n_inner", "rope_theta", "norm_eps", "qk_norm"}
     assert all(getattr(back.config, k) == getattr(model.config, k) for k in same)
+
+
+def test_a_tied_model_has_two_matrices_here_and_a_tokenizer_cuts_nothing(tmp_path):
+    model = tiny_model("softmax", vocab_size=50257)
+    model.lm_head.weight.data = model.wte.weight.data.clone()
+    export(tmp_path, model)
+    folder = tmp_path / "theirs"
+    tensors = safetensors_torch.load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]
+    safetensors_torch.save_file(tensors, folder / "model.safetensors")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["truncation"] = {"max_length": 3, "strategy": "LongestFirst", "stride": 0,
+                               "direction": "Right"}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(UserError, match="lacks the tensor 'lm_head.weight'"):
+        call(hf, "import", folder, f"--out_dir={tmp_path}/x")
+    config = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    call(hf, "import", folder, f"--out_dir={tmp_path}/back")
+    back, state = checkpoint.load_model(tmp_path / "back")
+    assert torch.equal(back.lm_head.weight, model.wte.weight)
+    assert len(text.encode("a b c d e f g", state["vocab"])) == 7
+    with pytest.raises(UserError, match="the tokenizer has no end of text"):
+        text.end_of_text(state["vocab"].replace("<|endoftext|>", "<end>"))
 
 
 def test_a_compact_vocabulary_is_scattered_to_gpt2s(tmp_path):
@@ -144,6 +169,10 @@ def test_a_gguf_is_the_same_model(tmp_path):
     ({"attention_bias": True}, "biases"), ({"sliding_window": 99}, "a sliding window"),
     ({"model_type": "mixtral"}, "another architecture"), ({"head_dim": 99}, "heads that are not"),
     ({"rope_parameters": {"rope_type": "yarn"}}, "scaled RoPE"),
+    ({"rope_scaling": {"type": "yarn", "rope_type": "yarn"}}, "scaled RoPE"),
+    ({"model_type": "mistral"}, "a sliding window"),  # its class has one where config.json does not
+    ({"vocab_size": 50300}, "config.json and weights differ"),
+    ({"vocab_size": 50000}, "its tokenizer.json has more tokens"),
     ({"hidden_act": "gelu"}, "another activation"), ({"hidden_size": None}, "its config lacks"),
     ({"num_hidden_layers": 3}, "lacks the tensor"),
     ({"num_hidden_layers": 1}, "no counterpart for model.layers.1")])
