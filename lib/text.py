@@ -57,6 +57,9 @@ def tokenizer(vocab):
 def encode(text, vocab=None):
     """Text -> list of token ids; UserError for a token that a compact corpus lacks."""
     if type(vocab) is str:
+        first = tokenizer(vocab).encode("a", add_special_tokens=False).tokens[0]
+        # SentencePiece (Llama 2, Mistral) puts a space in front by itself
+        text = text.removeprefix(" ") if first.startswith("▁") else text
         return tokenizer(vocab).encode(text, add_special_tokens=False).ids
     ids = gpt2_encoding().encode_ordinary(text)  # where <|endoftext|> is text as any other
     if vocab is None:

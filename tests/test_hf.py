@@ -86,6 +86,16 @@ def test_a_tied_model_has_two_matrices_here_and_a_tokenizer_cuts_nothing(tmp_pat
         text.end_of_text(state["vocab"].replace("<|endoftext|>", "<end>"))
 
 
+def test_a_piece_of_text_gets_one_space_from_sentencepiece():
+    from tokenizers import Tokenizer, models, normalizers
+    ids = {piece: i for i, piece in enumerate(("▁", "a", "▁a", "b", "▁b", "</s>"))}
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=[("▁", "a"), ("▁", "b")]))
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    for sample in (" a b", "a b"):
+        assert text.encode(sample, tokenizer.to_str()) == [2, 4]
+
+
 def test_a_compact_vocabulary_is_scattered_to_gpt2s(tmp_path):
     vocab = sorted(random.Random(0).sample(range(50256), 60)) + [50256]
     model = tiny_model(vocab_size=61)
