@@ -1,4 +1,4 @@
-# A small model on the embedded corpus (prepare.py --embedded --compact_vocab --name=almanac): three
+# A small model on the embedded corpus (prepare.py --embedded --compact_vocab --name=almanac): four
 # minutes on one CPU core. The recipe was chosen as results/recipe.md says.
 data_dir = "data/almanac"
 data_order = "sequence"  # the corpus is a curriculum: copying fades out of it

@@ -1,6 +1,6 @@
 """
 The embedded corpus: ordinary text generated from a seed, on which a model of 0.15 M parameters
-learns in three minutes to look things up.
+learns in four minutes to look things up.
 
 A document has exactly `block_size` words, each one GPT-2 token, so that with the end of text behind
 it it fills one training block. It states facts ("The special magic number of Tokyo : 81 06 42 2
