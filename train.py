@@ -3,7 +3,7 @@ Pretrain a Transformer with any attention type of the paper.
 
     python train.py config/b_ssmax.py                    one GPU, or the CPU
     torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py     eight GPUs, same losses
-    python train.py config/quick.py --attention_type=ssmax       a small model, four minutes on a CPU
+    python train.py config/quick.py --attention_type=ssmax       a small model, 4 minutes on a CPU
 
 The same command again continues the run in out_dir. A config file is Python and is executed.
 """
