@@ -276,7 +276,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         # the first update warms caches up and says nothing of the next: the mean begins after it
         seconds = now if step <= start + 1 else 0.95 * seconds + 0.05 * now
         rate = tokens * runtime.WORLD_SIZE / now
-        lr = learning_rate(cfg, step)
+        lr = optimizer.param_groups[0]["lr"]
         record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm,
                   "tokens_per_s": round(rate), "micro_batch_size": how.micro}
         if peak:
