@@ -310,8 +310,9 @@ def update(cfg, model, optimizer, how, step, batch, stop=()):
 
     -> (loss, gradient norm, tokens of this rank, ranks that were told to `stop`)
     """
+    lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(cfg, step)
+        group["lr"] = lr
     loss, tokens = loss_of(cfg, model, how, batch)  # and the gradients
 
     # No DDP: one all-reduce an update is 0.6 % of it, one code path serves one process and many,
