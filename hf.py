@@ -175,11 +175,12 @@ def to_hf(model, vocab):
 
     from lib import modeling_nanossmax
     c, attns = model.config, [block.attn for block in model.blocks]
-    if c.rope_scaling:
-        raise UserError(f"rope_scaling={c.rope_scaling} of this checkpoint is not exported")
+    for key in ("rope_fraction", "rope_scaling", "alibi", "sink", "scale_invariant"):
+        if getattr(c, key) != getattr(GPTConfig, key):
+            raise UserError(f"{key}={getattr(c, key)} of this checkpoint has no form there")
     # up to where f may differ from what it is at its beginning
     D, n = c.n_embd // c.n_head, torch.arange(1, min(4 * c.block_size, model.max_len) + 1)
-    f = {log_n: "log_n", p_n: "p_n"}.get(ATTENTION[c.attention_type][0])
+    f = {log_n: "log_n", p_n: "p_n"}.get(ATTENTION[c.attention_type].f)
     s, b = [a.s for a in attns], [a.b for a in attns]
     if (model.f(n) == model.f(n)[0]).all():  # one factor a head
         f, s = "constant", [a.s * model.f(n)[0] + a.b for a in attns]
