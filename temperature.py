@@ -20,6 +20,7 @@ from lib import evaluate, runtime
 from lib.config import configure
 from lib.data import random_starts
 from lib.runtime import UserError, print0
+from lib.tasks import make_sample, open_haystack
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class TemperatureConfig(eval_niah.NiahConfig):
             raise ValueError("what must be loss or needles")
         if list(self.factors) != sorted(set(self.factors)) or not min(self.factors, default=0) > 0:
             raise ValueError("factors must be positive and rise")
+
+    @property
+    def longest(self):
+        return max(self.lengths)
 
 
 def best(factors, costs):
@@ -60,7 +65,7 @@ def interval(factors, costs):
 def measure(cfg, path, device):
     """[record] of one checkpoint, a length each; finished ones are kept in its file."""
     model, state = evaluate.open_model(cfg, path, device, max(cfg.lengths))
-    hay, data = eval_niah.open_haystack(cfg, state["vocab"])
+    hay, data = open_haystack(cfg, state["vocab"])
     if cfg.haystack and cfg.what == "loss":
         raise UserError("the loss is of --data_dir: leave out --haystack, or --what=needles")
     about = evaluate.about(cfg, path, device, model, state, data)
@@ -80,7 +85,7 @@ def measure(cfg, path, device):
 
     def misses(length, samples):
         jobs = [(length, None, i) for i in samples]
-        batch = [eval_niah.make_sample(cfg, state["vocab"], hay, *job) for job in jobs]
+        batch = [make_sample(cfg, state["vocab"], hay, *job) for job in jobs]
         found = eval_niah.answer(cfg, model, state["vocab"], batch, device)
         return [1.0 - record["exact"] for record in found]
 
