@@ -174,12 +174,6 @@ class Attention(nn.Module):
         else:
             self.register_buffer(name, start, persistent=False)
 
-    def scale(self, f):
-        """f(n) (T,) -> what multiplies the query, (H, T) in fp32."""
-        if isinstance(self.g, nn.Parameter):  # f^1 costs a pow, and need not be f to the last bit
-            f = f ** self.g[:, None]
-        return self.s[:, None] * f + self.b[:, None]
-
     def queries_keys_values(self, x, position, cache=None):
         """
         x (B, T, C) -> q (B, H, T, D'), k, v (B, H, S', D'): position, SSMax and the cache in them.
@@ -192,9 +186,12 @@ class Attention(nn.Module):
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
         q, k = rope.rotate(self.q_norm(q), cos, sin), rope.rotate(self.k_norm(k), cos, sin)
+        if isinstance(self.g, nn.Parameter):  # f^1 costs a pow, and need not be f to the last bit
+            f = f ** self.g[:, None]
         # SSMax: softmax((s log n + b) q k) is n^(s q k) e^(b q k) / sum, Eqs. 2 and 4.
         # In fp32 and cast once: log n in bf16 has steps of 0.06 at n = 20,000.
-        q = q * self.scale(f)[..., None]
+        scale = self.s[:, None] * f + self.b[:, None]  # (H, T)
+        q = q * scale[..., None]
         q, k = q.to(v.dtype), k.to(v.dtype)
         if self.config.alibi:
             # -m (i - j) is m j to the softmax of a row: a sum of two whole numbers, exact in bf16
