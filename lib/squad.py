@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.runtime import UserError, describe
+from lib.runtime import MALFORMED, UserError, describe
 from lib.text import encode, end_of_text
 
 # of fine-tuning and of the needle's prompt; the paper does not give its own
@@ -44,7 +44,7 @@ def read_examples(folder, split):
             # the context is cut around `start`: a wrong one would train what is not there
             if not example["context"][example["start"]:].startswith(example["answer"]):
                 raise ValueError("the answer is not where start says")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        except MALFORMED as e:
             raise UserError(f"{path}:{number}: {describe(e)}; prepare it again") from e
         examples.append(example)
     return examples, hashlib.sha256(raw).hexdigest()[:16]

@@ -68,7 +68,7 @@ def encode(text, vocab=None):
     try:
         return [compact[i] for i in ids]
     except KeyError as e:
-        raise UserError(f"this model's vocabulary has no token {decode(e.args)!r}") from None
+        raise UserError(f"the compact vocabulary has no token {decode(e.args)!r}") from None
 
 
 def decode(ids, vocab=None):
