@@ -213,7 +213,7 @@ def renumber(encoded, vocab):
 # ---- ids -> bins and JSON
 
 def find_vocab(cfg, others):
-    # -> None for GPT-2's, the text of a tokenizer.json, or a list; an empty one is to grow
+    # -> None for GPT-2's, the text of a tokenizer.json, or a list; an empty one will grow
     if cfg.tokenizer:
         path = Path(cfg.tokenizer)
         path = path / "tokenizer.json" if path.is_dir() else path
@@ -221,7 +221,7 @@ def find_vocab(cfg, others):
     if not cfg.compact_vocab:
         return None
     for other in others:
-        if other["vocab"]:  # one model must be able to read every split and slice
+        if type(other["vocab"]) is list:  # one model must be able to read every split and slice
             return other["vocab"]
     if not cfg.embedded:
         return []
@@ -261,7 +261,7 @@ def write_shards(cfg, path, manifest, taken, encoded):
             k = manifest["documents"]
             if int(k * cfg.val_fraction) > int((k - 1) * cfg.val_fraction):
                 split = "val"
-            if split in taken:
+            if split in taken:  # the bins would have the same names
                 raise UserError(f"{path.parent} already has a split {split}; choose another --name")
             zero = {"tokens": 0, "documents": 0}
             total = manifest["splits"].setdefault(split, {**zero, "shards": []})
@@ -298,12 +298,11 @@ def prepare(cfg):
         if changed or vocab not in ([], manifest["vocab"]):
             changed = ", ".join(changed) or "vocabulary"
             raise UserError(f"{path} was prepared with another {changed}; choose another --name")
-    # of the same slice: the bins would have the same names
     taken = {split for other in others if other["slice"] == manifest["slice"]
              for split in other["splits"]}
     done = manifest["documents"] + manifest["skipped"]
     encoded = encode_documents(documents(cfg, done), cfg.num_threads or os.cpu_count(),
-                               vocab, manifest["dtype"])
+                               vocab or None, manifest["dtype"])
     if vocab == []:
         encoded = renumber(encoded, manifest["vocab"])
     # `with`, so that an error gets a line of its own; a log file gets one in 30 s
@@ -369,8 +368,8 @@ def main():
     manifest = prepare(cfg)
     for split, total in manifest["splits"].items():
         print(f"{split}: {total['tokens']:,} tokens, {total['documents']:,} documents")
-    print(f"vocabulary of {vocab_size(manifest['vocab']):,}; "
-          f"empty documents left out: {manifest['skipped']:,}")
+    size = vocab_size(manifest["vocab"])
+    print(f"vocabulary of {size:,}; empty documents left out: {manifest['skipped']:,}")
 
 
 if __name__ == "__main__":

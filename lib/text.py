@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tiktoken
 
-from lib.runtime import UserError
+from lib.runtime import UserError, describe
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
 # what it is called in GPT-2 and SmolLM, in Llama 2 and Mistral, in Llama 3
@@ -48,7 +48,10 @@ def gpt2_encoding():
 def tokenizer(vocab):
     """The tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
     import tokenizers  # late: only imported models need it
-    found = tokenizers.Tokenizer.from_str(vocab)
+    try:
+        found = tokenizers.Tokenizer.from_str(vocab)
+    except Exception as e:  # tokenizers raises nothing narrower
+        raise UserError(f"this is no tokenizer.json ({describe(e)}): {vocab[:80]}") from e
     found.no_truncation()  # which fine-tuned models may carry along
     found.no_padding()
     return found
