@@ -121,17 +121,14 @@ def read_parts(folder, split):
         there = ", ".join(sorted({name for m in every for name in m["splits"]})) or "no corpus"
         raise UserError(f"{folder} has no split {split!r}, only {there}; choose --data_dir, or "
                         f"python prepare.py ... --name={folder.name} --split={split}")
-    slices = [m["slice"] for m in parts]
-    for m in parts:
-        if not m["complete"]:
-            raise UserError(f"{folder}, {split}: slice {m['slice']} is not finished; the same "
-                            "prepare.py command continues it")
-        # slices of different inputs would repeat some documents and lack others
-        if (m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]):
-            raise UserError(f"{folder}, {split}: slice {m['slice']} has another source or settings "
-                            "than the first; delete one")
-    if slices != [[i, len(parts)] for i in range(1, len(parts) + 1)]:
-        raise UserError(f"{folder}, {split}: only the slices {slices}; prepare the missing ones")
+    finished = [m["slice"] for m in parts if m["complete"]]
+    if finished != [[i, len(parts)] for i in range(1, len(parts) + 1)]:
+        raise UserError(f"{folder}, {split}: only the slices {finished} are finished; the same "
+                        "prepare.py commands continue the others")
+    # slices of different inputs would repeat some documents and lack others
+    if any((m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]) for m in parts):
+        raise UserError(f"{folder}, {split}: its slices are of different sources or settings; "
+                        "delete those that are wrong")
     return parts
 
 

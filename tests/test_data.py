@@ -86,7 +86,8 @@ def test_opening_reads_no_tokens_but_checks_their_sizes(tmp_path):
 
 
 @pytest.mark.parametrize("changes, message", [
-    (dict(complete=False), "not finished"), (dict(slice=[1, 2]), r"only the slices \[\[1, 2\]\]"),
+    (dict(complete=False), r"only the slices \[\] are finished"),
+    (dict(slice=[1, 2]), r"only the slices \[\[1, 2\]\] are finished"),
     (dict(dtype="uint32"), "has 6 bytes, not 4 for each"),
     (dict(splits={"train": {"shards": [{"file": "../secret.bin", "tokens": 3, "sha256": ""}]}}),
      "/c/secret.bin has 0 bytes")], ids=range(4))
@@ -104,7 +105,7 @@ def test_an_unusable_corpus_is_refused(tmp_path, changes, message):
 def test_slices_of_different_preparations_are_refused(tmp_path):
     folder = make(tmp_path / "c", [[1, 2, 3]], slice=[1, 2])
     make(folder, [[4, 5]], name="other", slice=[2, 2], source={"limit": 5})
-    with pytest.raises(UserError, match="another source or settings"):
+    with pytest.raises(UserError, match="different sources or settings"):
         Tokens(folder, "train")
     make(folder, [[4, 5]], name="other", slice=[2, 2])
     assert Tokens(folder, "train").read([0], 5).tolist() == [[1, 2, 3, 4, 5]]
