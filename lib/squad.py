@@ -40,6 +40,7 @@ def read_examples(folder, split):
     try:
         for line in raw.splitlines():
             example = json.loads(line)
+            example["question"].strip()  # or the error would come in the middle of a run
             # the context is cut around `start`: a wrong one would train what is not there
             if not example["context"][example["start"]:].startswith(example["answer"]):
                 raise ValueError(f"no answer where start says, {example['start']}")

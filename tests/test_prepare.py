@@ -101,7 +101,11 @@ def test_a_hugging_face_dataset_streams_and_is_sliced_by_its_files(tmp_path, wri
     go(tmp_path, f"--hf={tmp_path}/hub", name="whole")
     for i in (1, 2):
         go(tmp_path, f"--hf={tmp_path}/hub", f"--slice={i}/2")
-    assert ids(tmp_path) == ids(tmp_path, name="whole") == expected(TEXTS[5::2] + TEXTS[6::2])
+    rows = TEXTS[5::2] + TEXTS[6::2]
+    assert ids(tmp_path) == ids(tmp_path, name="whole") == expected(rows)
+    cfg = prepare.PrepareConfig(hf=f"{tmp_path}/hub", name="c")
+    later = [text for _, text in prepare.documents(cfg, skip=7)]
+    assert later == rows[7:], "a run that continues reads other documents"
 
 
 def test_a_killed_run_continues_to_the_same_bytes(tmp_path, write, monkeypatch):
@@ -198,6 +202,10 @@ def test_a_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, writ
     assert [vocab[i] for i in ids(tmp_path, "test")] == expected(TEXTS[3:9])
     with pytest.raises(UserError, match="compact vocabulary has no token"):
         go(tmp_path, write("d.jsonl", jsonl(["zebra"])), "--compact_vocab", "--split=val")
+    manifest = json.loads((tmp_path / "c/test.json").read_text())
+    write("c/test.json", json.dumps(manifest | {"vocab": vocab[::-1]}).encode())
+    with pytest.raises(UserError, match="prepared with another vocabulary"):
+        go(tmp_path, a, "--compact_vocab")  # as if both had been begun at once
 
 
 def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path):
