@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import tiny_model
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bench
@@ -75,10 +70,10 @@ def on_gpu(attention_type, **changes):
         return tiny_model(attention_type, **changes)
 
 
-@pytest.mark.parametrize("compiled, qk_norm", [(False, True), (True, False)])
-@pytest.mark.parametrize("attention_type", ATTENTION)
+@pytest.mark.parametrize("attention_type, compiled", [
+    *((attention_type, False) for attention_type in ATTENTION), ("ssmax", True)])
 def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
-        gpu, tmp_path, monkeypatch, attention_type, compiled, qk_norm):
+        gpu, tmp_path, monkeypatch, attention_type, compiled):
     plain, chunks, waits, saved = GPT.loss, [], [], []
 
     def loss(self, x, y, per_token, chunk, *where):
@@ -99,13 +94,13 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
     masked = y.copy()
     masked[:, :9] = -1  # as in fine-tuning
     cfg = TrainConfig(
-        device="cuda", out_dir=str(tmp_path), max_iters=3, eval_interval=0, micro_batch_size=2,
+        device="cuda", out_dir=str(tmp_path), max_iters=2, eval_interval=0, micro_batch_size=2,
         switch_iter=1, switch_attention_type=attention_type, compile=compiled)
     about = {"variant": "x", "base": None, "vocab": None, "data": {}}
-    model = on_gpu("softmax", qk_norm=qk_norm)
+    model = on_gpu("softmax", qk_norm=compiled)
     fit(cfg, model, about, None, lambda step, m: ([(y, y), (y, masked)], 64), None)
 
-    assert len(waits) == 3, "an update waits for the GPU more than once"
+    assert len(waits) == 2, "an update waits for the GPU more than once"
     moments = saved[0]["optimizer"]["state"]
     all_on_gpu({**saved[0]["model"], **dict(model.named_buffers())})
     all_on_gpu({f"{key} of {i}": moments[i][key] for i in moments for key in moments[i]})
@@ -133,23 +128,9 @@ def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
 
 
 def test_simulated_memory_grows_with_the_micro_batch_alone(gpu):
-    found = [bench.update_gib(on_gpu("ssmax", vocab_size=999), rows) for rows in (2, 4, 6)]
-    weights = 16 * on_gpu("ssmax", vocab_size=999).num_params() / 2**30
+    model = on_gpu("ssmax", vocab_size=999, n_layer=1)
+    found = [bench.update_gib(model, rows) for rows in (2, 4, 6)]
+    weights = 16 * model.num_params() / 2**30
     for two, four, six in zip(*found, strict=True):  # as it is, and compiled
         assert weights < two < four
         assert six - four == pytest.approx(four - two, rel=0.1)
-
-
-def test_a_planted_tensor_on_the_cpu_is_caught(gpu):
-    model, idx = on_gpu("ssmax"), torch.zeros(2, 9, dtype=torch.int64, device=CUDA)
-    model.blocks[0].attn.s = torch.nn.Parameter(torch.ones(2))
-    with pytest.raises(RuntimeError, match="(?i)device"):
-        model.loss(idx, idx)
-
-
-@pytest.mark.parametrize("wait, error", [
-    (torch.Tensor.cpu, AssertionError), (torch.Tensor.nonzero, DynamicOutputShapeException),
-    (torch.Tensor.item, DataDependentOutputException)])
-def test_a_planted_wait_is_caught(gpu, wait, error):
-    with pytest.raises(error):
-        wait(torch.ones(1, device=CUDA))
