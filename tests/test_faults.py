@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import EVALUATIONS, ROOT, TINY_RUN, call, state_of
+from conftest import EVALS, ROOT, TINY_RUN, call, state_of
 
 import eval_niah
 import eval_posloss
@@ -30,7 +30,7 @@ def command(module, corpus, folder):
     """Arguments of a short run of a program with its results in `folder`."""
     if module is train:
         return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--switch_iter=3"]
-    return [*EVALUATIONS[module.__name__], folder, f"--data_dir={corpus}"]
+    return [*EVALS[module.__name__], folder, f"--data_dir={corpus}"]
 
 
 def disturbed(name, arguments, printed, event, ending, nth, max_bytes):

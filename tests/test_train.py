@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from conftest import ROOT, TINY_RUN, call, sigterm_in_update, state_of, tiny_model, torchrun
+from conftest import ROOT, TINY_RUN, call, sigterm_in, state_of, tiny_model, two_ranks
 
 import sample
 from eval_niah import NiahConfig
@@ -141,7 +141,7 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
 def test_resume_is_bitwise_across_the_switch(run, tmp_path, update):
     arguments = ["--switch_iter=3", "--switch_attention_type=pn"]  # (f), with all that is learned
     run(tmp_path / "whole", *arguments)
-    with sigterm_in_update(update), pytest.raises(UserError, match="stopped after iter") as e:
+    with sigterm_in(update), pytest.raises(UserError, match="stopped after iter") as e:
         run(tmp_path / "parts", *arguments, "--save_interval=9")
     assert (e.value.status, checkpoint.load(tmp_path / "parts")["iter"]) == (143, update)
     run(tmp_path / "parts", *arguments)
@@ -157,17 +157,14 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update):
 def test_ranks_give_the_same_and_continue(corpus, run, tmp_path):
     arguments = ["--attention_type=ssmax", "--eval_seqs=10", "--eval_interval=2", "--decay=none"]
     run(tmp_path / "1", *arguments)
-    (tmp_path / "rank_1_is_full.py").write_text("""
-import sys
-sys.path.insert(0, "tests")
+    parts = [*TINY_RUN, *arguments, f"--data_dir={corpus}", f"--out_dir={tmp_path}/2"]
+    printed = two_ranks(tmp_path, f"""
 import pytest
-from conftest import train
+from conftest import call, train
 from test_train import full_at
-full_at(pytest.MonkeyPatch(), 1, 2 if train.runtime.RANK else 99)
-train.runtime.launch(train.main)
+full_at(pytest.MonkeyPatch(), 1, 2 if train.runtime.RANK else 99)  # on one of them
+call(train, *{parts}, "--max_iters=4")
 """)
-    printed = torchrun(2, tmp_path / "rank_1_is_full.py", *TINY_RUN, f"--data_dir={corpus}",
-                       *arguments, "--max_iters=4", f"--out_dir={tmp_path}/2")
     assert printed.count("going on in micro-batches of 2") == 1, "halved by both, said by one"
     assert "micro-batch 2" in printed
     run(tmp_path / "2", *arguments)

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from conftest import EVALUATIONS, TINY_RUN
+from conftest import EVALS, TINY_RUN
 from test_faults import disturb, outcome, server
 
 import eval_niah
@@ -29,7 +29,7 @@ server.set_forkserver_preload(["torture"])  # which has imported everything
 eval_posloss.SAVE_SECONDS = 0  # partial results all the time
 
 TRAIN = [*TINY_RUN, "--data_dir=SCENE/tiny", "--out_dir=OUT"]
-NIAH = [*EVALUATIONS["eval_niah"], "--data_dir=SCENE/tiny", "--micro_batch_size=4", "OUT"]
+NIAH = [*EVALS["eval_niah"], "--data_dir=SCENE/tiny", "--micro_batch_size=4", "OUT"]
 COMMANDS = {  # SCENE: the folder of all; OUT: SCENE/<name>/whole, in a trial SCENE/<name>/parts
     "tiny": (prepare, *"--embedded --compact_vocab --name=tiny --data_dir=SCENE --block_size=32 "
              "--n_copy=64 --n_train=256".split()),
@@ -38,7 +38,7 @@ COMMANDS = {  # SCENE: the folder of all; OUT: SCENE/<name>/whole, in a trial SC
     "train": (train, *TRAIN, "--switch_iter=21", "--max_iters=40", "--save_interval=5"),
     "prepare": (prepare, *"SCENE/text.jsonl --name=c --data_dir=OUT --shard_tokens=9000 "
                 "--val_fraction=0.1 --num_threads=1".split()),
-    "posloss": (eval_posloss, *EVALUATIONS["eval_posloss"], "--data_dir=SCENE/tiny",
+    "posloss": (eval_posloss, *EVALS["eval_posloss"], "--data_dir=SCENE/tiny",
                 "--micro_batch_size=4", "--n_seqs=200", "OUT"),
     "niah": (eval_niah, *NIAH, "--n_samples=20"),
     "needle": (eval_niah, *NIAH, "--trials=40")}
