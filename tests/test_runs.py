@@ -8,12 +8,10 @@ import socketserver
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from conftest import ROOT, squad_file
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
 CPU = "--device=cpu --dtype=float32 "
 
 
@@ -84,13 +82,14 @@ def script(tmp_path_factory):
     for path in (*ROOT.glob("*.py"), *map(ROOT.joinpath, ("lib", "config", "runs")),
                  ROOT / "results/mini_cpu/claims.py"):
         (folder / path.relative_to(ROOT)).symlink_to(path)
-    write_inputs(folder)
+    write_texts(folder / "text.jsonl")  # instead of what the scripts take from the hub
+    squad_file(folder / "squad.json")
     path = folder / "socket"
     (folder / "bin/python").write_text(CLIENT.format(python=sys.executable, path=path))
     (folder / "bin/python").chmod(0o755)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
            "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}"}
-    server = subprocess.Popen([sys.executable, __file__, str(path)], cwd=folder, env=env)
+    server = subprocess.Popen([sys.executable, __file__, str(path)], env=env)
     while not path.exists():
         assert server.poll() is None, "the server has died"
         time.sleep(0.05)
@@ -109,15 +108,9 @@ def script(tmp_path_factory):
     server.wait()
 
 
-def write_inputs(folder):
-    """Stand-ins for what the scripts take from the hub."""
+def write_texts(path):
     texts = [" ".join(f"Sentence {i * j} of {j} is here." for i in range(120)) for j in range(30)]
-    lines = [json.dumps({"text": text}) + "\n" for text in texts]
-    (folder / "text.jsonl").write_text("".join(lines))
-    asked = {"question": "Which colour?", "answers": [{"text": "red", "answer_start": 11}]}
-    paragraph = {"context": "The box is red.", "qas": [asked] * 8}
-    articles = [{"title": f"{i}", "paragraphs": [paragraph]} for i in range(4)]
-    (folder / "squad.json").write_text(json.dumps({"data": articles}))
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
 
 def names(folder, pattern):
@@ -158,7 +151,7 @@ def test_the_mini_reproductions(script, name):
 @pytest.mark.slow
 def test_benchmarks_take_turns_and_the_rest_of_the_file_stays(tmp_path, monkeypatch):
     import bench
-    write_inputs(tmp_path)
+    write_texts(tmp_path / "text.jsonl")
     model = {"block_size": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 24}
     sizes = {"model": model, "batch": 2, "posloss": (1, 40), "niah": (1, 40), "product": 64}
     for name in bench.WHATS[:-1]:  # in this process, without the compiled one
@@ -183,7 +176,8 @@ def test_benchmarks_take_turns_and_the_rest_of_the_file_stays(tmp_path, monkeypa
 
 
 if __name__ == "__main__":
-    for module in ("plot", "sft", "prepare", "eval_posloss", "eval_niah"):
+    os.chdir(os.path.dirname(sys.argv[1]))  # which conftest has left
+    for module in ("plot", "sft", "eval_posloss", "eval_niah"):
         importlib.import_module(module)
     importlib.import_module("lib.text").gpt2_encoding()
     Server(sys.argv[1], Program).serve_forever()
