@@ -81,7 +81,7 @@ def outcome(folder):
     (train, {"event": "os.rename", "ending": ".ckpt.pt.tmp", "nth": 2}),
     (train, {"event": "open", "ending": "parts", "nth": 3}),  # after the rename; 1 is of the log
     (eval_posloss, {"event": "os.rename", "ending": ".posloss.json.tmp", "nth": 1}),
-    (eval_niah, {"event": "write", "max_bytes": 3000})])
+    (eval_niah, {"event": "write", "max_bytes": 4000})])
 def test_killed_in_a_write_ends_the_same(corpus, tmp_path, module, fault):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     if module is not train:
