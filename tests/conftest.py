@@ -23,11 +23,16 @@ import train  # noqa: E402
 from lib import checkpoint  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
+CPU = ["--device=cpu", "--dtype=float32"]
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}
-TINY_RUN = [*(f"--{key}={value}" for key, value in TINY.items()), *"""
+TINY_RUN = [*CPU, *(f"--{key}={value}" for key, value in TINY.items()), *"""
     --data_order=sequence --batch_size=8 --micro_batch_size=8 --max_iters=6 --warmup_iters=2
-    --learning_rate=0.003 --eval_interval=3 --eval_seqs=16 --save_interval=2 --device=cpu
-    --dtype=float32 --compile=False --switch_warmup_iters=2""".split()]  # a second, on `corpus`
+    --learning_rate=0.003 --eval_interval=3 --eval_seqs=16 --save_interval=2 --compile=False
+    --switch_warmup_iters=2""".split()]  # a second, on `corpus`
+EVALS = {
+    "eval_niah": [*CPU, "config/quick_niah.py", "--context_sizes=[64,100]", "--depths=[10,90]",
+                  "--n_samples=5", "--trial_size=100"],
+    "eval_posloss": [*CPU, "--seq_len=90", "--n_seqs=12"]}
 
 
 def call(module, *arguments):
@@ -61,12 +66,14 @@ def program(*arguments):
     return subprocess.check_output([sys.executable, *map(str, arguments)], text=True, timeout=240)
 
 
-def torchrun(ranks, *arguments):
-    return program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}",
-                   *arguments)
+def two_ranks(folder, code):
+    """What `code`, which sees what tests see, prints on two ranks."""
+    path = folder / "two_ranks.py"
+    path.write_text(f"import sys\nsys.path[:0] = ['.', 'tests']\n{code}")
+    return program("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", path)
 
 
-def sigterm_in_update(update):
+def sigterm_in(update):
     """with this: SIGTERM comes to a run in its update number `update`."""
 
     def preempt(cfg, step):

@@ -3,68 +3,53 @@ import importlib
 import json
 import os
 import runpy
-import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from conftest import ROOT, squad_file
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-MACHINE = "--device=cpu --dtype=float32 "
-TRAIN = ("--block_size=96 --n_layer=1 --n_head=2 --n_embd=8 --n_inner=16 --batch_size=2 "
-         "--warmup_iters=1 --eval_seqs=1 --decay_iters=0 --compile=False --log_interval=1 ")
-TINY = {  # stands behind the arguments of a script: the last one counts
-    "sft.py": "--max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2 " + MACHINE,
-    "eval_posloss.py": "--n_seqs=2 --seq_len=300 " + MACHINE,
-    "eval_niah.py": "--context_sizes=[96,120] --depths=[50] --n_samples=2 " + MACHINE,
-}
+CPU = "--device=cpu --dtype=float32 "
 
 
 def tiny(program, line):
-    """What to add to the arguments in `line` so that the program takes a moment."""
-    more = TINY.get(program, "")
-    if program == "train.py":
-        more = TRAIN + MACHINE + f"--max_iters={0 if 'config/e_swap' in line else 4} "
-        more += "--switch_iter=2 --switch_warmup_iters=1" * ("config/f_swap" in line)
-    if program == "prepare.py":
-        if "--embedded" in line:
-            more = "--block_size=32 --n_copy=64 --n_train=256"
-        else:
-            file = "squad.json" if "--squad" in line else f"{'test' * ('test' in line)}text.jsonl"
-            more = f"--hf= {file} " + "--val_fraction=0.25" * ("val_fraction" in line)
+    """What to add to the arguments in `line` so that the program takes a moment: the last counts"""
+    more = {
+        "train.py": CPU + "--block_size=96 --n_layer=1 --n_head=2 --n_embd=8 --n_inner=16 "
+            "--batch_size=2 --warmup_iters=1 --eval_seqs=1 --decay_iters=0 --compile=False "
+            "--log_interval=1 --max_iters=" + ("0" if "config/e_swap" in line else "4"),
+        "sft.py": CPU + "--max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2",
+        "prepare.py": "--hf= " + ("squad.json" if "--squad" in line else "text.jsonl"),
+        "eval_posloss.py": CPU + "--n_seqs=2 --seq_len=300",
+        "eval_niah.py": CPU + "--context_sizes=[96,120] --depths=[50] --n_samples=2",
+    }.get(program, "")
+    if "--embedded" in line:
+        more = "--block_size=32 --n_copy=64 --n_train=256"
+    if "--val_fraction" in line:
+        more += " --val_fraction=0.25"
+    if "config/f_swap" in line:
+        more += " --switch_iter=2 --switch_warmup_iters=1"
     if "--trials" in line:
         more += " --trials=2" + " --trial_size=100" * ("--trial_size" not in line)
     return more.split()
 
 
-def serve(path):
+class Program(socketserver.BaseRequestHandler):
     """
-    Each program that a script calls in a fork of this process, which has imported all of them: a
-    script has 30 to 70 calls, and three seconds of imports in each would be the whole test.
+    Runs what a script calls in a fork of a process that has imported all programs: a script has 30
+    to 70 calls, and three seconds of imports in each would be the whole test.
     """
-    for name in ("plot", "sft", "prepare", "eval_posloss", "eval_niah"):
-        importlib.import_module(name)
-    importlib.import_module("lib.text").gpt2_encoding()
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen(64)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        connection, _ = listener.accept()
-        asked, fds, _, _ = socket.recv_fds(connection, 1 << 16, 2)
-        if os.fork():
-            for fd in (connection.detach(), *fds):
-                os.close(fd)
-            continue
-        os.dup2(fds[0], 1)
-        os.dup2(fds[1], 2)
+
+    def handle(self):
+        asked, descriptors, _, _ = socket.recv_fds(self.request, 1 << 16, 2)
+        os.dup2(descriptors[0], 1)
+        os.dup2(descriptors[1], 2)
         status, arguments = 1, asked.decode().split("\0")
+        sys.argv = [*arguments, *tiny(arguments[0], " ".join(arguments))]
         try:
-            sys.argv = [*arguments, *tiny(arguments[0], " ".join(arguments))]
             runpy.run_path(arguments[0], run_name="__main__")
             status = 0
         except SystemExit as e:
@@ -72,8 +57,11 @@ def serve(path):
         except Exception:
             sys.excepthook(*sys.exc_info())
         sys.stdout.flush()
-        connection.send(bytes([status]))
-        os._exit(0)
+        self.request.send(bytes([status]))
+
+
+class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
+    request_queue_size = 64
 
 
 CLIENT = """#!{python} -ISs
@@ -89,19 +77,19 @@ sys.exit(server.recv(1)[0])
 def script(tmp_path_factory):
     """script(name, *arguments, **environment): run it in a repository without data -> printed."""
     folder = tmp_path_factory.mktemp("repo")
-    for path in (*ROOT.glob("*.py"), ROOT / "lib", ROOT / "config", ROOT / "runs"):
-        (folder / path.name).symlink_to(path)
-    for path in ("bin", "results/mini_cpu"):
-        (folder / path).mkdir(parents=True)
-    claims = "results/mini_cpu/claims.py"
-    (folder / claims).symlink_to(ROOT / claims)
-    write_inputs(folder)
+    for name in ("bin", "results/mini_cpu"):
+        (folder / name).mkdir(parents=True)
+    for path in (*ROOT.glob("*.py"), *map(ROOT.joinpath, ("lib", "config", "runs")),
+                 ROOT / "results/mini_cpu/claims.py"):
+        (folder / path.relative_to(ROOT)).symlink_to(path)
+    write_texts(folder / "text.jsonl")  # instead of what the scripts take from the hub
+    squad_file(folder / "squad.json")
     path = folder / "socket"
     (folder / "bin/python").write_text(CLIENT.format(python=sys.executable, path=path))
     (folder / "bin/python").chmod(0o755)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
            "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}"}
-    server = subprocess.Popen([sys.executable, __file__, str(path)], cwd=folder, env=env)
+    server = subprocess.Popen([sys.executable, __file__, str(path)], env=env)
     while not path.exists():
         assert server.poll() is None, "the server has died"
         time.sleep(0.05)
@@ -120,17 +108,9 @@ def script(tmp_path_factory):
     server.wait()
 
 
-def write_inputs(folder):
-    """Stand-ins for what the scripts take from the hub."""
+def write_texts(path):
     texts = [" ".join(f"Sentence {i * j} of {j} is here." for i in range(120)) for j in range(30)]
-    for name, part in (("text", texts[:24]), ("testtext", texts[24:])):
-        lines = [json.dumps({"text": text}) + "\n" for text in part]
-        (folder / f"{name}.jsonl").write_text("".join(lines))
-    answer = {"text": "red", "answer_start": 11}
-    asked = [{"question": "Which colour?", "answers": [answer]}] * 8
-    articles = [{"title": f"{i}", "paragraphs": [{"context": "The box is red.", "qas": asked}]}
-                for i in range(4)]
-    (folder / "squad.json").write_text(json.dumps({"data": articles}))
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
 
 def names(folder, pattern):
@@ -161,7 +141,7 @@ def test_the_papers_recipe(script):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mini_cpu", "mini_gpu"])
 def test_the_mini_reproductions(script, name):
-    script(f"{name}.sh", SEEDS="1", CORPUS="--hf=x --val_fraction=0.1")
+    script(f"{name}.sh", JOBS="2", SEEDS="1", CORPUS="--hf=x --val_fraction=0.1")
     results = script.folder / "results" / name
     assert "claim" in (results / "tables.md").read_text()
     assert names(results, "*-1.json") >= {f"{v}-1" for v in (
@@ -171,13 +151,13 @@ def test_the_mini_reproductions(script, name):
 @pytest.mark.slow
 def test_benchmarks_take_turns(tmp_path, monkeypatch, capsys):
     import bench
-    write_inputs(tmp_path)
+    write_texts(tmp_path / "text.jsonl")
     model = {"block_size": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 24}
     sizes = {"model": model, "batch": 2, "posloss": (1, 40), "niah": (1, 40), "product": 64}
     for name in bench.WHATS[:-1]:  # in this process, without the compiled one
         _, _, candidates = bench.plan(name, sizes, [], 1)
         for candidate, settings in candidates.values():
-            settings = {**settings, **({"compile": False} if "batch" in settings else {})}
+            settings = settings | ({"compile": False} if "batch" in settings else {})
             turns = candidate("cpu", **settings)
             next(turns)
             next(turns)
@@ -190,4 +170,8 @@ def test_benchmarks_take_turns(tmp_path, monkeypatch, capsys):
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    os.chdir(os.path.dirname(sys.argv[1]))  # which conftest has left
+    for module in ("plot", "sft", "eval_posloss", "eval_niah"):
+        importlib.import_module(module)
+    importlib.import_module("lib.text").gpt2_encoding()
+    Server(sys.argv[1], Program).serve_forever()
