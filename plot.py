@@ -239,8 +239,9 @@ def curves(rows):
 
 
 # --- figures: name(curves) -> a matplotlib figure, or None where no curve has what it shows -----
-def draw(axis, found, name="y"):
-    """The mean of the seeds, and as a band their range or, of one, two standard errors."""
+def draw(found, axis=None, name="y"):
+    """The axis with the mean of the seeds and, as a band, their range or two errors of one."""
+    axis = axis or plt.figure().subplots()
     for rows, style in found:
         seeds = [getattr(row, name) for row in rows if getattr(row, name)]
         if not seeds:
@@ -255,6 +256,7 @@ def draw(axis, found, name="y"):
             error = 2 * np.array([*rows[0].error.values()] or 0) * (len(y) == 1)
             axis.fill_between(x, y.min(0) - error, y.max(0) + error, color=style["color"],
                               alpha=0.15, lw=0)
+    return axis
 
 
 def finish(axis, title="", of_one="", **labels):
@@ -291,7 +293,7 @@ def fading(found):
 
 
 def p_n(found):
-    """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to it."""
+    """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
     # No log holds p_n: it is read from the weights, which may have been left elsewhere.
     runs = [row.path.parent for rows, _ in found for row in rows if row.f is model.p_n]
     runs = [run for run in runs if (run / "ckpt.pt").exists()]
@@ -299,10 +301,12 @@ def p_n(found):
     for run, color in zip(runs, plt.cm.plasma(np.linspace(0, 0.8, len(runs))), strict=True):
         p = checkpoint.load(run)["model"]["p_n"].numpy()
         n = np.arange(1, len(p) + 1)
-        (a1, a2), r = np.polyfit(np.log(n), p, 1), np.corrcoef(np.log(n), p)[0, 1]
-        fit = f"{run.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r ** 2:.2f}"
-        axis.plot(n, p, ".", color=color)
-        axis.plot(n, a1 * np.log(n) + a2, color=color, label=fit)
+        axis.plot(n, p, ".", color=color, label=run.name)
+        for first, line in ((1, ":"), (4, "-")):
+            log, y = np.log(n[first - 1:]), p[first - 1:]
+            (a1, a2), r = np.polyfit(log, y, 1), np.corrcoef(log, y)[0, 1]
+            label = f"n ≥ {first}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r ** 2:.2f}"
+            axis.plot(n[first - 1:], a1 * log + a2, line, color=color, label=label)
     return finish(axis, xscale="log", xlabel="number of keys n", ylabel="$p_n$") if runs else None
 
 
@@ -323,24 +327,23 @@ def learning_curves(found):
     down = 1 + any(row.minus_a for rows, _ in found for row in rows)
     figure = plt.figure(figsize=(5.6, 2 + 1.7 * down))
     axes = figure.subplots(down, sharex=True, squeeze=False)[:, 0]
-    for axis, name, what in zip(axes, ("y", "minus_a"), ("loss", "minus (a)"), strict=False):
-        draw(axis, found, name)
-        # The fall at the start would flatten all that comes behind it.
-        late = [line.get_ydata()[2 * len(line.get_ydata()) // 5:] for line in axis.lines]
-        low, high = np.min(np.hstack(late)), np.max(np.hstack(late))
-        margin = 0.1 * (high - low) or 0.1
-        axis.set(ylim=(low - margin, high + margin), ylabel=f"{what} (nats per token)")
     for rows, style in found:
         for row in rows:
             axes[0].plot(row.val.keys(), row.val.values(), "o", ms=2.5, color=style["color"])
+    for axis, name, what in zip(axes, ("y", "minus_a"), ("loss", "minus (a)"), strict=False):
+        draw(found, axis, name)
+        # The fall at the start would flatten all that comes behind it.
+        lines = [line.get_ydata(orig=False) for line in axis.lines]
+        late = np.concatenate([y[2 * len(y) // 5:] for y in lines])
+        margin = 0.1 * np.ptp(late) or 0.1
+        axis.set(ylim=(late.min() - margin, late.max() + margin), ylabel=f"{what} (nats per token)")
     axes[-1].set_xlabel("update")
     return finish(axes[0], "lines: training; dots: validation")
 
 
 def posloss(found):
     """Fig. 5: test loss by position, each point the mean of the tenth of positions before it."""
-    axis = plt.figure().subplots()
-    draw(axis, found)
+    axis = draw(found)
     token_axis(axis, found)
     return finish(axis, f"{span(found, 'count')} windows a seed", ", of one 2 standard errors",
                   xlabel="position (tokens)", ylabel="test loss (nats per token)")
@@ -370,21 +373,20 @@ def niah(found):
 def retrieval(found):
     """Fig. 6 as lines: needles found by context size, mean over depths; a dot for each seed."""
     axis = plt.figure().subplots()
-    draw(axis, found)
-    for rows, style in found:
-        for row in rows:
-            axis.plot(row.y.keys(), row.y.values(), "o", ms=3, color=style["color"])
+    for i, (rows, style) in enumerate(found):
+        x, y = np.array([*rows[0].y]), np.array([[*row.y.values()] for row in rows])
+        axis.plot(x, y.mean(0), linewidth=2, **style)
+        # Lines turn where it was measured; the dots of the curves stand side by side.
+        beside = x * 2 ** (0.2 * ((i + 0.5) / len(found) - 0.5))
+        axis.plot(beside, y.T, "o", color=style["color"], markersize=3, alpha=0.7)
     token_axis(axis, found)
-    return finish(axis, f"dot: one seed, {span(found, 'samples')} samples",
-                  ", of one 2 standard errors", xlabel="context size (tokens)",
-                  ylabel="needles found (all digits)")
+    return finish(axis, f"line: mean of the seeds\ndot: one seed, {span(found, 'samples')} samples",
+                  xlabel="context size (tokens)", ylabel="needles found (all digits)")
 
 
 def needle_scores(found):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
-    axis = plt.figure().subplots()
-    draw(axis, found)
-    return finish(axis, xlabel="head, by rank", ylim=(-0.02, 1.02),
+    return finish(draw(found), xlabel="head, by rank", ylim=(-0.02, 1.02),
                   ylabel=f"needle score at {span(found, 'size')} tokens")
 
 
@@ -407,20 +409,22 @@ def top_scores(found):
 
 def learned_s(found):
     """The learned s at the end of each run, by layer, a dot a head."""
-    # else s multiplies something else, and is another quantity
-    found = [curve for curve in found if curve[0][0].scales and curve[0][0].f is model.log_n]
     axis = plt.figure().subplots()
     for (rows, style), beside in zip(found, np.linspace(-0.3, 0.3, len(found)), strict=True):
-        for row in rows:
-            s = row.scales[-1]["s"]
-            layers = np.arange(1, len(s) + 1)
-            dots = axis.plot(layers + beside, s, "o", ms=3, color=style["color"])
-        dots[0].set_label(style["label"])
-        axis.set_xticks(layers)
+        # where f(n) is another, s is another quantity; a run may still be before its switch
+        runs = [row for row in rows if row.f is model.log_n and row.scales]
+        s = np.array([row.scales[-1]["s"] for row in runs])  # (runs, layers, heads)
+        if runs:
+            layers = np.arange(1, s.shape[1] + 1)
+            x = np.broadcast_to(layers[:, None] + beside, s.shape)
+            axis.plot(x.ravel(), s.ravel(), "o", ms=3, color=style["color"], label=style["label"])
+            axis.set_xticks(layers)
+    if not axis.lines:
+        return None
     for block in sorted({rows[0].block_size for rows, _ in found}):
         label = f"1 / log {block:,}"  # as sharp as softmax at that length
         axis.axhline(1 / math.log(block), color="0.4", linestyle=":", label=label)
-    return finish(axis, xlabel="layer", ylabel="s of each head") if found else None
+    return finish(axis, xlabel="layer", ylabel="s of each head")
 
 
 # --- the table ----------------------------------------------------------------------------------

@@ -23,13 +23,14 @@ def write(path, variant, seed, measured, settings=None, base=None, **changes):
     """
     config = {**CONFIG, "attention_type": variant.split(">")[0], "seed": seed, **changes}
     keys = ("block_size", "rope_theta", "s_init")
-    model = {"attention_type": variant.split(">")[-1], **{key: config[key] for key in keys}}
+    model = {"attention_type": config["attention_type"], **{key: config[key] for key in keys}}
     corpus = {"digest": f"digest {seed}", "source": {"embedded": "almanac", "seed": seed}}
     header = {"variant": variant, "config": config, "model_config": model, "base": base,
               "torch": "2", "params": 1}
     if settings is None:
         lines = [{**header, "data": corpus}, *measured]
     else:
+        model["attention_type"] = variant.split(">")[-1]
         model["rope_theta"] = settings.get("rope_theta", config["rope_theta"])
         settings = {"seed": 7, "rope_theta": 0.0, "data": corpus, **settings}
         lines = [{**header, **measured, "settings": settings, "train_data": corpus}]
@@ -88,7 +89,9 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
     assert found == {"fading", "z_max"}, "these need no results, all others do"
     for variant, seed in itertools.product(("softmax", "ssmax", "softmax>>ssmax"), (1, 2)):
         folder = tmp_path / f"{variant.replace('>', '_')}-{seed}"
-        plant_log(folder, variant, seed, None if variant == "softmax" else 0.26)
+        s = None if variant == "softmax" or seed == 2 else 0.26  # 2: not switched as yet
+        switch = {"switch_iter": 200, "switch_attention_type": "ssmax"} if ">>" in variant else {}
+        plant_log(folder, variant, seed, s, 300 if s else 100, **switch)
         for plant in (plant_posloss, plant_niah, plant_needle):
             plant(folder, variant, seed)
     plant_log(tmp_path / "pn", "pn", 1, 1.0)
