@@ -57,14 +57,14 @@ def mean_by(values, step):
 
 def of_training(row):
     """What a record has of a finished run's log."""
-    content, losses = row.content, list(row.content["train"].values())
-    record = {key: content[key] for key in ("data", "torch", "params")}
+    losses = list(row.y.values())
+    record = {"data": row.data, "torch": row.torch, "params": row.params}
     record |= {"updates": len(losses), "loss": mean_by(losses, max(1, len(losses) // 100)),
                "last_tenth": float(np.mean(losses[-max(1, len(losses) // 10):])),
-               "val_loss": list(content["val"].values())[-1] if content["val"] else None}
+               "val_loss": list(row.val.values())[-1] if row.val else None}
     for key in ("s", "b"):
-        if content["scales"] and key in content["scales"][-1]:
-            record[key] = content["scales"][-1][key]
+        if row.scales and key in row.scales[-1]:
+            record[key] = row.scales[-1][key]
     if row.variant == "pn":
         p = checkpoint.load(row.path.parent)["model"]["p_n"].tolist()
         record["p_n"] = [round(value, 5) for value in p]
@@ -73,16 +73,15 @@ def of_training(row):
 
 def of_evaluation(row):
     """What a record has of an evaluation: {theta, as a multiple of that of training: content}."""
-    content, config = row.content, row.content["config"]
     if row.kind == "posloss":
-        step = max(1, config["block_size"] // 8)
-        small = {"step": step, "mean": mean_by(content["mean"], step), "windows": content["count"]}
+        step = max(1, row.config["block_size"] // 8)
+        small = {"step": step, "mean": mean_by(row.mean, step), "windows": row.count}
     if row.kind == "niah":
         keys = ("size", "depth", "n", "exact", "first")
-        small = [{key: cell[key] for key in keys} for cell in content["cells"]]
-    theta = f"{content['model_config']['rope_theta'] / config['rope_theta']:g}"
+        small = [{key: cell[key] for key in keys} for cell in row.cells]
+    theta = f"{row.model_config['rope_theta'] / row.config['rope_theta']:g}"
     if row.kind == "needle":
-        return {f"{theta} at {content['settings']['trial_size']}": content["trials"]}
+        return {f"{theta} at {row.size}": row.trials}
     return {theta: small}
 
 
@@ -90,11 +89,11 @@ def collect(inputs):
     """{(variant, seed): all that the claims need of the finished runs}, small enough to be kept."""
     records = {}
     for row in load(inputs):
-        config, v = row.content["config"], LETTERS.get(row.variant, row.variant)
+        config, v = row.config, LETTERS.get(row.variant, row.variant)
         if row.kind == "log":
-            if row.content["base"] or not row.content["train"]:  # fine-tuning is no pretraining
+            if row.base:  # fine-tuning is no pretraining
                 continue
-            if max(row.content["train"]) < config["max_iters"]:
+            if max(row.y) < config["max_iters"]:
                 print(f"left out, not finished: {row.path}\n")
                 continue
         keys = ("attention_type", "block_size", "s_init", "qk_norm", "rope_theta")
