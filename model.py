@@ -8,16 +8,19 @@ Letters: B batch, T new tokens (queries), S keys (cached and new), C n_embd, H n
 V vocab_size; n = the number of keys that a query sees = its absolute position + 1.
 """
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from lib import rope
 from lib.loss import chunked_cross_entropy
 
 # -----------------------------------------------------------------------------
-# The attention types. Every one multiplies the query by s * f(n) + b, after RoPE and on top of
+# The attention types. Every one multiplies the query by s * f(n)^g + b, after RoPE and on top of
 # 1/sqrt(D): Eqs. 2-4 and 10 of the paper. f takes whole numbers n (T,) and the model, and returns
 # fp32 (T,). A new variant is one more line in ATTENTION; nothing else has to know it.
 
@@ -28,6 +31,10 @@ def one(n, model):
 
 def log_n(n, model):
     return n.float().log()
+
+
+def log_n_plus_1(n, model):  # 0 to a learned power would have no gradient
+    return (n + 1).float().log()
 
 
 def mean_log_n(n, model):
@@ -54,24 +61,36 @@ def log_floor(n, model):
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
 
-# The factor is in fp32 and per head: 144 numbers for the paper's model, learned like any other.
-LEARNED = "learned"  # one fp32 number a layer and head; s starts at config.s_init, b at 0
+class Learned(NamedTuple):
+    """A number that each head of each layer learns, in fp32: 144 for the paper's model."""
+    start: float | None = None  # None: config.s_init
+
+
+class Factor(NamedTuple):
+    f: Callable
+    s: float | Learned = 1.0
+    b: float | Learned = 0.0
+    g: float | Learned = 1.0
+
 
 ATTENTION = {
-    #              f(n)        s        b
-    "softmax":    (one,        1.0,     0.0),      # (a)
-    "ssmax":      (log_n,      LEARNED, 0.0),      # (b), Eq. 2
-    "ssmax_s1":   (log_n,      1.0,     0.0),      # (c)
-    "ssmax_bias": (log_n,      LEARNED, LEARNED),  # (d), Eq. 4
-    "pn":         (p_n,        LEARNED, LEARNED),  # Eq. 3; f is learned, one for all layers
-    "head_scale": (mean_log_n, LEARNED, 0.0),      # control: starts as sharp, but is blind to n
+    "softmax": Factor(one),                                      # (a)
+    "ssmax": Factor(log_n, s=Learned()),                         # (b), Eq. 2
+    "ssmax_s1": Factor(log_n),                                   # (c)
+    "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
+    "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; p_n is one for all layers
+    "head_scale": Factor(mean_log_n, s=Learned()),   # control: starts as sharp, but is blind to n
+    # rivals that are trained (results/matrix/README.md)
+    "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
+    "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # rivals that need no training: softmax weights, swapped at load (--attention_type)
-    "logn_clip":  (clipped(1), 1.0,     0.0),
-    "sqrt_log":   (clipped(0.5), 1.0,   0.0),
-    "log_squared": (clipped(2), 1.0,    0.0),
-    "llama4":     (llama4,     1.0,     0.0),      # Llama 4's temperature
-    "log_floor":  (log_floor,  1.0,     0.0),      # Inkling's form of it
+    "logn_clip": Factor(clipped(1)),                             # Qwen, Grok-2
+    "sqrt_log": Factor(clipped(0.5)),
+    "log_squared": Factor(clipped(2)),
+    "llama4": Factor(llama4),
+    "log_floor": Factor(log_floor),                              # Inkling
 }
+SINKS = ("", "off_by_one", "learned")
 
 
 @dataclass(frozen=True)
@@ -87,8 +106,12 @@ class GPTConfig:
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # width of the SwiGLU
     rope_theta: float = 10000.0  # base of the RoPE frequencies
-    rope_scaling: str = ""  # pi, ntk, yarn: RoPE stretched by rope_factor; none: no position at all
-    rope_factor: float = 1.0  # by how much, from block_size on
+    rope_fraction: float = 1.0  # p-RoPE: only so many of the pairs turn, the fast ones; 0: NoPE
+    rope_scaling: str = ""  # RoPE stretched: theta, pi, ntk, yarn, yarn_mscale; or none
+    rope_factor: float = 1.0  # by how much rope_scaling stretches
+    alibi: bool = False  # a bias that falls with distance (arXiv 2108.12409); with rope_fraction=0
+    sink: str = ""  # one more key of value zero: off_by_one (its logit is 0) or learned
+    scale_invariant: bool = False  # of arXiv 2505.17083: no fused kernel, memory T x T
     s_init: float = 1.0  # start of a learned s; the paper says 1 for p_n, nothing for (b), (d)
     init_std: float = 0.02  # of the initial weights; output projections: / sqrt(2 n_layer)
     norm_eps: float = 1e-5  # epsilon of RMSNorm
@@ -102,8 +125,13 @@ class GPTConfig:
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} must be positive")
-        if self.rope_scaling not in ("", "pi", "ntk", "yarn", "none") or self.rope_factor < 1:
-            raise ValueError("rope_scaling must be pi, ntk, yarn, none or empty, rope_factor >= 1")
+        for key, choices in {"rope_scaling": rope.SCALINGS, "sink": SINKS}.items():
+            if getattr(self, key) not in choices:
+                raise ValueError(f"{key} must be one of {', '.join(map(repr, choices))}")
+        if self.scale_invariant and self.sink:
+            raise ValueError("scale_invariant goes by distance, and a sink has none")
+        if self.rope_factor < 1 or not 0 <= self.rope_fraction <= 1:
+            raise ValueError("rope_factor must be at least 1, rope_fraction from 0 to 1")
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
             raise ValueError("n_kv_head must divide n_head")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
@@ -111,94 +139,110 @@ class GPTConfig:
                              "number: RoPE turns pairs")
 
 
-@torch.compiler.disable  # or every layer's kernel computes the cosines anew: 87 ms, not 13
-def rope_tables(positions, config):
-    """Cosines and sines (T, D/2) in fp32, of angles in fp64: fp32 is off by 0.03 rad at 10^6."""
-    wide = torch.float32 if positions.device.type == "mps" else torch.float64  # it has no fp64
-    D, factor, theta = config.n_embd // config.n_head, config.rope_factor, config.rope_theta
-    if config.rope_scaling == "ntk":  # the slowest frequency is stretched by the factor
-        theta *= factor ** (D / (D - 2))
-    pair = torch.arange(D // 2, device=positions.device, dtype=wide)
-    frequencies = theta ** (-2 * pair / D)
-    if config.rope_scaling == "pi":  # position interpolation (arXiv 2306.15595)
-        frequencies = frequencies / factor
-    if config.rope_scaling == "yarn":
-        # what turns 32 times in a block stays, what turns less than once is stretched, between
-        # them a ramp over the pairs (arXiv 2309.00071, without its temperature)
-        low, high = (D * math.log(config.block_size / (turns * 2 * math.pi)) / 2 / math.log(theta)
-                     for turns in (32, 1))
-        low, high = max(0, math.floor(low)), min(D - 1, math.ceil(high))
-        ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
-        frequencies = frequencies * (1 - ramp + ramp / factor)
-    if config.rope_scaling == "none":
-        frequencies = 0 * frequencies
-    angles = positions.to(wide)[:, None] * frequencies
-    return angles.cos().float(), angles.sin().float()
-
-
-def rotate(x, cos, sin):
-    """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
-    x1, x2 = x.float().chunk(2, dim=-1)
-    return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
-
-
 class Attention(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
-        self.layer, self.n_head, head_size = layer, config.n_head, config.n_embd // config.n_head
-        self.n_kv_head = config.n_kv_head or config.n_head
+        self.config, self.layer, self.head_size = config, layer, config.n_embd // config.n_head
+        self.n_head, self.n_kv_head = config.n_head, config.n_kv_head or config.n_head
         heads = self.n_head + 2 * self.n_kv_head
-        self.qkv = nn.Linear(config.n_embd, heads * head_size, bias=False)
+        self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
         norm = nn.RMSNorm if config.qk_norm else nn.Identity  # which takes any arguments
-        self.q_norm = norm(head_size, config.norm_eps)
-        self.k_norm = norm(head_size, config.norm_eps)
-        self.set_type(config.attention_type, config.s_init)
+        self.q_norm = norm(self.head_size, config.norm_eps)
+        self.k_norm = norm(self.head_size, config.norm_eps)
+        self.set_type(config.attention_type)
+        if config.sink:
+            self.set("sink", Learned(0.0) if config.sink == "learned" else 0.0)
 
-    def set_type(self, attention_type, s_init):
-        """Make s and b (H,): fp32 parameters of rank 1 where learned, or else constants."""
-        device = self.qkv.weight.device
-        _, s, b = ATTENTION[attention_type]
-        for name, value, start in (("s", s, s_init), ("b", b, 0.0)):
-            if value == LEARNED:
-                start = start * torch.ones(self.n_head, device=device)
-                setattr(self, name, nn.Parameter(start))
-            else:
-                fixed = value * torch.ones(self.n_head, device=device)
-                self.register_buffer(name, fixed, persistent=False)
+    def set_type(self, attention_type, s=None):
+        """Make s, b and g as ATTENTION has them; a learned s starts at `s` if given."""
+        factor = ATTENTION[attention_type]
+        if factor.s == Learned() and s is None:
+            s = self.config.s_init
+        learned = isinstance(factor.s, Learned) and s is not None
+        self.set("s", Learned(s) if learned else factor.s)
+        self.set("b", factor.b)
+        self.set("g", factor.g)
 
-    def queries_keys_values(self, x, position):
-        """x (B, T, C) -> q, k, v (B, H, T, D), position and SSMax in them. The rest is plain."""
+    def set(self, name, value):
+        """A number a head, (H,): a parameter of rank 1 where it is Learned, or else a constant."""
+        learned = isinstance(value, Learned)
+        start = (value.start if learned else value) * torch.ones(
+            self.n_head, device=self.qkv.weight.device)
+        if learned:
+            setattr(self, name, nn.Parameter(start))
+        else:
+            self.register_buffer(name, start, persistent=False)
+
+    def queries_keys_values(self, x, position, cache=None):
+        """
+        x (B, T, C) -> q (B, H, T, D'), k, v (B, H, S', D'): position, SSMax and the cache in them.
+
+        softmax(q k / sqrt(D)) v is attention, and the rest is plain. D' is D, or more with channels
+        for what is added to the logits; S' is S, or S + 1 with a sink, in front.
+        """
         B, T, C = x.shape
-        cos, sin, f = position
-        heads = self.qkv(x).view(B, T, -1, C // self.n_head).transpose(1, 2)
+        at, cos, sin, f = position
+        heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
-        q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
+        q, k = rope.rotate(self.q_norm(q), cos, sin), rope.rotate(self.k_norm(k), cos, sin)
+        if isinstance(self.g, nn.Parameter):  # f^1 costs a pow, and need not be f to the last bit
+            f = f ** self.g[:, None]
         # SSMax: softmax((s log n + b) q k) is n^(s q k) e^(b q k) / sum, Eqs. 2 and 4.
         # In fp32 and cast once: log n in bf16 has steps of 0.06 at n = 20,000.
         scale = self.s[:, None] * f + self.b[:, None]  # (H, T)
         q = q * scale[..., None]
-        return q.to(v.dtype), k.to(v.dtype), v
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        if self.config.alibi:
+            # -m (i - j) is m j to the softmax of a row: a sum of two whole numbers, exact in bf16
+            m = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
+            q = with_channels(q, m[:, None, None] * self.head_size**0.5, 2)
+            k = with_channels(k, torch.stack((at // 128 * 128, at % 128), dim=-1), 2)
+            v = F.pad(v, (0, 2))
+        if cache is not None:  # keys are stored turned: their position does not change
+            k, v = cache.append(self.layer, k, v)
+        groups = self.n_head // self.n_kv_head  # every fused kernel knows one head for each
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+        if self.config.sink:
+            q = with_channels(q, self.sink[:, None, None] * self.head_size**0.5, 1)
+            k, v = F.pad(k, (0, 1, 1, 0)), F.pad(v, (0, 1, 1, 0))
+            k[:, :, 0, -1] = 1
+        return q, k, v
 
-    def for_each_query(self, z):
-        """Keys or values of n_kv_head heads -> of n_head; every fused kernel knows these."""
-        return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
+    def logits(self, q, k):
+        """The logits of T queries at the end of the keys, (B, H, T, S'), in fp32, all at once."""
+        with torch.autocast(q.device.type, enabled=False):  # which would make them bf16 again
+            z = q.float() @ k.float().transpose(-2, -1) / math.sqrt(self.head_size)
+        if self.config.scale_invariant:  # a z + m, both by the distance t, with tau = 10
+            T, S = z.shape[-2:]
+            i, j = (torch.arange(start, S, device=z.device) for start in (S - T, 0))
+            square = 1 + 2 * (1 + (i[:, None] - j).clamp(min=0) / 10).log()
+            z = square.sqrt() * z + 1 - square
+        return z
 
     def forward(self, x, position, cache=None):
         B, T, C = x.shape
-        q, k, v = self.queries_keys_values(x, position)
-        if cache is not None:  # keys are stored turned: their position does not change
-            k, v = cache.append(self.layer, k, v)
-        k, v = self.for_each_query(k), self.for_each_query(v)
-        S = k.size(2)
-        if S == T:  # every fused kernel knows this case
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1)
+        q, k, v = self.queries_keys_values(x, position, cache)
+        S, sink, scale = k.size(2), bool(self.config.sink), 1 / math.sqrt(self.head_size)
+        if S == T + sink and T > 1 and not self.config.scale_invariant:
+            if sink:  # a query for it, whose answer is dropped:
+                q = F.pad(q, (0, 0, 1, 0))
+            # every fused kernel knows as many queries as keys
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)[:, :, sink:]
         else:  # T queries at the end of S keys; one query sees them all
-            mask = None
-            if T > 1:
-                mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.proj(y.transpose(1, 2).reshape(B, T, C))
+            mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
+            if self.config.scale_invariant:
+                z = self.logits(q, k).masked_fill(~mask, -math.inf)
+                y = z.softmax(dim=-1).to(v.dtype) @ v
+            else:
+                y = F.scaled_dot_product_attention(q, k, v, mask if T > 1 else None, scale=scale)
+        y = y[..., :self.head_size].transpose(1, 2)
+        return self.proj(y.reshape(B, T, C))
+
+
+def with_channels(z, value, count):
+    """Queries or keys z (B, H, T, D) -> (B, H, T, D + count), `value` in the last ones."""
+    return torch.cat((z, value.to(z.dtype).expand(*z.shape[:-1], count)), dim=-1)
 
 
 class MLP(nn.Module):
@@ -265,12 +309,12 @@ class GPT(nn.Module):
 
     def f(self, n):
         """f(n) of the attention type, n = number of keys (T,) -> fp32 (T,)."""
-        return ATTENTION[self.config.attention_type][0](n, self)
+        return ATTENTION[self.config.attention_type].f(n, self)
 
     @property
     def max_len(self):
         """The longest context that the attention is defined for: p_n ends where it was trained."""
-        is_pn = ATTENTION[self.config.attention_type][0] is p_n
+        is_pn = ATTENTION[self.config.attention_type].f is p_n
         return self.config.block_size if is_pn else math.inf
 
     def add_p_n(self):
@@ -284,8 +328,7 @@ class GPT(nn.Module):
             n = start + T
             raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = {n}")
         at = torch.arange(start, start + T, device=idx.device)
-        cos, sin = rope_tables(at, self.config)
-        return self.wte(idx), (cos, sin, self.f(at + 1))
+        return self.wte(idx), (at, *rope.tables(at, self.config), self.f(at + 1))
 
     def hidden(self, idx, cache=None):
         """idx (B, T) -> the last hidden states (B, T, C)."""
@@ -332,9 +375,8 @@ class GPT(nn.Module):
         """
         Turn a softmax model into another attention type in place, weights kept: (e) and (f).
 
-        s becomes 1 / mean f(n) over the training length, 0.168 for SSMax and 1,024 (section 3.5),
-        so that the mean factor on q over a block is 1. Another `scale` is that mean factor: with
-        head_scale one constant temperature.
+        s becomes what makes the mean factor on q over a block 1: 1 / mean f(n), 0.168 for SSMax and
+        1,024 (section 3.5). Another `scale` is that mean: with head_scale one constant temperature.
         """
         was = self.config.attention_type
         if was != "softmax":
@@ -343,20 +385,21 @@ class GPT(nn.Module):
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
+        f, s, b, g = ATTENTION[attention_type]
+        b, g = (value.start if isinstance(value, Learned) else value for value in (b, g))
         with torch.no_grad():
-            s = scale / self.f(n).double().mean()
-        _, fixed, _ = ATTENTION[attention_type]
+            mean = (self.f(n) ** g).double().mean()
         for block in self.blocks:
-            block.attn.set_type(attention_type, s)
-            if fixed != LEARNED:  # (c) has no s to set: its queries shrink instead
+            block.attn.set_type(attention_type, (scale - b) / mean)
+            if not isinstance(s, Learned):  # (c) has no s to set: its queries shrink instead
                 normed = self.config.qk_norm
                 q = block.attn.q_norm.weight if normed else block.attn.qkv.weight
                 with torch.no_grad():
-                    q[:self.config.n_embd].mul_(s / fixed)  # the first rows of qkv make q
+                    q[:self.config.n_embd].mul_(scale / (s * mean + b))  # the first rows make q
 
     def scales(self):
-        """{name: parameter} of what the attention type learns: s and b by layer, p_n."""
-        names = (".attn.s", ".attn.b", "p_n")
+        """{name: parameter} of what the attention learns: s, b, g and sink by layer, p_n."""
+        names = (".attn.s", ".attn.b", ".attn.g", ".attn.sink", "p_n")
         return {name: p for name, p in self.named_parameters() if name.endswith(names)}
 
     @torch.no_grad()
@@ -370,10 +413,8 @@ class GPT(nn.Module):
         weights = []
         for block in self.blocks:
             q, k, _ = block.attn.queries_keys_values(block.norm_1(x), position)
-            k = block.attn.for_each_query(k)
-            with torch.autocast(x.device.type, enabled=False):  # which would make it bf16 again
-                z = q[:, :, -1:].float() @ k.float().transpose(-2, -1) / math.sqrt(q.size(-1))
-            weights.append(z.softmax(dim=-1)[:, :, 0])
+            z = block.attn.logits(q[:, :, -1:], k)
+            weights.append(z.softmax(dim=-1)[:, :, 0, -idx.size(1):])  # without a sink's
             x = block(x, position)
         return torch.stack(weights, dim=1)
 

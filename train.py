@@ -270,34 +270,13 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
 
         began = time.perf_counter()
-        lr = learning_rate(cfg, step)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        loss, tokens = loss_of(cfg, model, how, partial(train_batch, step))  # and the gradients
-
-        # No DDP: one all-reduce an update is 0.6 % of it, one code path serves one process and
-        # many, and the compiled graph has no breaks. Every rank ends with the same sums.
-        grads = [p.grad for p in model.parameters() if p.grad is not None]
-        stops = torch.full((), float(len(stop)), device=device)
-        runtime.all_reduce([*grads, loss, stops])
-        total_norm = torch.nn.utils.get_total_norm(grads)
-        # the one wait for a GPU in an update
-        loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
-        if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
-            good = f"{path} (iter {saved:,}) is good" if saved else "nothing is saved yet"
-            raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
-                            f"the update; {good}. Try a lower learning_rate or a longer warm-up",
-                            status=1)
-
-        if cfg.grad_clip:
-            torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
-
+        loss, norm, tokens, stops = update(
+            cfg, model, optimizer, how, step, partial(train_batch, step), stop)
         done, now = step + 1, time.perf_counter() - began
         # the first update warms caches up and says nothing of the next: the mean begins after it
         seconds = now if step <= start + 1 else 0.95 * seconds + 0.05 * now
         rate = tokens * runtime.WORLD_SIZE / now
+        lr = optimizer.param_groups[0]["lr"]
         record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm,
                   "tokens_per_s": round(rate), "micro_batch_size": how.micro}
         if peak:
@@ -323,6 +302,37 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         save(start)
     stop.append(0)  # from here on a signal ends the program at once
     print0(f"done: {path}" if saved != start else f"finished before: {path}")
+
+
+def update(cfg, model, optimizer, how, step, batch, stop=()):
+    """
+    Update `step` (from 0): all of the global batch, of which `batch(m)` is this rank's part.
+
+    -> (loss, gradient norm, tokens of this rank, ranks that were told to `stop`)
+    """
+    lr = learning_rate(cfg, step)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    loss, tokens = loss_of(cfg, model, how, batch)  # and the gradients
+
+    # No DDP: one all-reduce an update is 0.6 % of it, one code path serves one process and many,
+    # and the compiled graph has no breaks. Every rank ends with the same sums.
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    stops = torch.full((), float(len(stop)), device=loss.device)
+    runtime.all_reduce([*grads, loss, stops])
+    total_norm = torch.nn.utils.get_total_norm(grads)
+    # the one wait for a GPU in an update
+    loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
+    if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
+        raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
+                        "the update; what is saved is good. Try a lower learning_rate or a longer "
+                        "warm-up", status=1)
+
+    if cfg.grad_clip:
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
+    return loss, norm, tokens, stops
 
 
 @dataclass

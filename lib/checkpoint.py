@@ -29,7 +29,7 @@ class LoadConfig:
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
     rope_theta: float = 500_000.0  # base of RoPE, in the paper 50 x that of training; 0: unchanged
-    rope_scaling: str = ""  # pi, ntk, yarn or none instead of another rope_theta; empty: unchanged
+    rope_scaling: str = ""  # theta, pi, ntk, yarn, yarn_mscale, none; then rope_theta is unchanged
     rope_factor: float = 0.0  # by how much it stretches; 0: unchanged
     attention_type: str = ""  # swap the attention of a softmax checkpoint: (e)
     swap_scale: float = 1.0  # mean factor on q after the swap; with head_scale one temperature
@@ -90,6 +90,8 @@ def load(path):
         state = torch.load(path, map_location="cpu", weights_only=True)  # or it could run code
         if missing := KEYS.difference(state):  # somebody else's torch.save
             raise KeyError(f"it has no {', '.join(sorted(missing))}")
+        # a setting younger than the checkpoint had its default then
+        state["model_config"] = dataclasses.asdict(GPTConfig()) | state["model_config"]
     # one for each layer that can stumble over a flipped bit: zip, deflate, file, pickle, torch
     except (zipfile.BadZipFile, zlib.error, OSError, pickle.UnpicklingError, RuntimeError,
             EOFError, ValueError, KeyError, TypeError) as e:

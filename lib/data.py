@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from lib import runtime
-from lib.runtime import UserError, describe
-from lib.text import GPT2_EOT, GPT2_VOCAB, vocab_size
+from lib.runtime import MALFORMED, UserError, describe
+from lib.text import vocab_size
 
 ORDERS = ("windows", "sequence")
 
@@ -31,21 +31,29 @@ class Tokens:
     """One split of a corpus as one long stream of ids; UserError where it cannot be used."""
 
     def __init__(self, folder, split):
-        parts = read_parts(Path(folder), split)
+        folder = Path(folder)
+        parts = read_parts(folder, split)
         # source: what it was prepared from; vocab: None, or GPT-2's ids of a compact corpus
         self.split, self.vocab, self.source = split, parts[0]["vocab"], parts[0]["source"]
         self.vocab_size, self.dtype = vocab_size(self.vocab), parts[0]["dtype"]
         shards = [shard for part in parts for shard in part["splits"][split]["shards"]]
-        # sizes alone take milliseconds for any corpus; `prepare.py --check` reads every byte
-        check_sizes(folder, shards, self.dtype)
-        self.paths = [Path(folder) / shard["file"] for shard in shards]
+        # names without a folder: a corpus from elsewhere must not open files outside its own
+        self.paths = [folder / os.path.basename(shard["file"]) for shard in shards]
+        width = np.dtype(self.dtype).itemsize
+        for path, shard in zip(self.paths, shards, strict=True):
+            # sizes alone take milliseconds for any corpus; `prepare.py --check` reads every byte
+            size = path.stat().st_size if path.exists() else 0
+            if size != width * shard["tokens"]:
+                raise UserError(f"{path} has {size:,} bytes, not {width} for each of its "
+                                f"{shard['tokens']:,} tokens; delete the .json that lists it and "
+                                "run prepare.py again")
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         # 16 hex digits stand for the tokens wherever they lie: results are compared by them
         hashes = "".join(shard["sha256"] for shard in shards)
         self.digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
 
     def __len__(self):
-        return int(self.ends[-1]) if len(self.ends) else 0
+        return int(self.ends[-1])
 
     def about(self):
         """What a run or a result says of the text that it saw."""
@@ -107,49 +115,30 @@ def permutation(seed, name, epoch, n):
 
 def read_parts(folder, split):
     # the JSON of every slice of the split, in order: all finished and of one source
-    every = [read_manifest(path) for path in sorted(folder.glob("*.json"))]
-    if not every:
-        raise UserError(f"no corpus in {folder}; make it with prepare.py, or choose --data_dir")
+    every = [read_manifest(path) for path in folder.glob("*.json")]
     parts = sorted((m for m in every if split in m["splits"]), key=lambda m: m["slice"])
     if not parts:
-        there = ", ".join(sorted(set().union(*(m["splits"] for m in every))))
-        raise UserError(f"{folder} has no split {split!r}, only {there}; make it with "
+        there = ", ".join(sorted({name for m in every for name in m["splits"]})) or "no corpus"
+        raise UserError(f"{folder} has no split {split!r}, only {there}; choose --data_dir, or "
                         f"python prepare.py ... --name={folder.name} --split={split}")
-    slices, n = [m["slice"] for m in parts], parts[0]["slice"][1]
-    for m in parts:
-        part = f"{folder}, {split}, slice {m['slice'][0]} of {n}"
-        if not m["complete"]:
-            raise UserError(f"{part} is not finished; the same prepare.py command continues it")
-        # slices of different inputs would repeat some documents and lack others
-        if (m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]):
-            raise UserError(f"{part} has another source or settings than slice 1; delete one")
-    if slices != [[i, n] for i in range(1, n + 1)]:
-        raise UserError(f"{folder}, {split}: only {slices} of {n}; prepare the missing ones")
+    finished = [m["slice"] for m in parts if m["complete"]]
+    if finished != [[i, len(parts)] for i in range(1, len(parts) + 1)]:
+        raise UserError(f"{folder}, {split}: only the slices {finished} are finished; the same "
+                        "prepare.py commands continue the others")
+    # slices of different inputs would repeat some documents and lack others
+    if any((m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]) for m in parts):
+        raise UserError(f"{folder}, {split}: its slices are of different sources or settings; "
+                        "delete those that are wrong")
     return parts
 
 
 def read_manifest(path):
-    """Parse one JSON of a corpus; UserError where it is none, or names a file elsewhere."""
+    """Parse one JSON of a corpus; UserError where it is none."""
     try:
-        m = json.loads(Path(path).read_bytes())
-        files = [shard["file"] for total in m["splits"].values() for shard in total["shards"]]
-        (i, n), vocab = m["slice"], m["vocab"] or [GPT2_EOT]
-        usable = m["dtype"] in ("uint16", "uint32") and 1 <= i <= n
-        usable &= type(vocab) is str or GPT2_EOT in vocab and max(vocab) < GPT2_VOCAB
-        # a corpus from elsewhere must not make a program read files outside its folder
-        if not usable or files != list(map(os.path.basename, files)):
-            raise ValueError("dtype, slice, vocab or the name of a file")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        manifest = json.loads(Path(path).read_bytes())
+        missing = {"vocab", "dtype", "source", "slice", "complete", "splits"} - manifest.keys()
+        if missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    except MALFORMED as e:
         raise UserError(f"{path} is not a corpus of prepare.py ({describe(e)}); delete it") from e
-    return m
-
-
-def check_sizes(folder, shards, dtype):
-    """UserError for a bin that is missing or does not have the size that the JSON says."""
-    for shard in shards:
-        path = Path(folder) / shard["file"]
-        size, width = path.stat().st_size if path.exists() else 0, np.dtype(dtype).itemsize
-        if size != width * shard["tokens"]:
-            raise UserError(f"{path} has {size:,} bytes, not {width} for each of its "
-                            f"{shard['tokens']:,} tokens; delete the .json that lists it and run "
-                            "prepare.py again")
+    return manifest

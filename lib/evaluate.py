@@ -11,7 +11,7 @@ import torch
 from tqdm import tqdm
 
 import model as model_py
-from lib import checkpoint, runtime
+from lib import checkpoint, rope, runtime
 from lib.checkpoint import LoadConfig
 from lib.runtime import UserError, print0
 
@@ -65,7 +65,8 @@ def about(cfg, path, device, model, state, data):
     tag = f" [{cfg.tag}]" if cfg.tag else ""
     # rope_theta changes by default, which must not stay unseen
     print0(f"{path}: {variant}{tag}, {', '.join(changes) or 'as trained'}")
-    source = ast.dump(ast.parse(Path(model_py.__file__).read_text()))  # without its comments
+    files = (model_py.__file__, rope.__file__)
+    source = "".join(ast.dump(ast.parse(Path(f).read_text())) for f in files)  # without comments
     return {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
         "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),

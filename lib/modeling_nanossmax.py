@@ -76,3 +76,8 @@ class NanoSSMaxForCausalLM(LlamaForCausalLM):
         super().__init__(config)
         self.model = NanoSSMaxModel(config)
         self.post_init()
+
+
+# save_pretrained copies this file beside the weights
+NanoSSMaxConfig.register_for_auto_class()
+NanoSSMaxForCausalLM.register_for_auto_class("AutoModelForCausalLM")

@@ -14,6 +14,8 @@ import torch.distributed as dist
 
 # torchrun says which of how many processes this one is; without it there is one
 RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+# what parsing JSON and looking into it raise where it holds something else than was expected
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class UserError(Exception):

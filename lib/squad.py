@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.runtime import UserError, describe
+from lib.runtime import MALFORMED, UserError, describe
 from lib.text import encode, end_of_text
 
 # of fine-tuning and of the needle's prompt; the paper does not give its own
@@ -32,21 +32,21 @@ def read_official(path):
 
 def read_examples(folder, split):
     """-> (list of {context, question, answer, start}, 16 hex digits for the file), or UserError."""
-    path, examples = Path(folder) / f"{split}.squad.jsonl", []
+    path = Path(folder) / f"{split}.squad.jsonl"
     if not path.exists():
         raise UserError(f"no {path}; make it with: python prepare.py --squad FILE.json "
                         f"--name={path.parent.name} --split={split}")
-    raw = path.read_bytes()
-    for number, line in enumerate(raw.splitlines(), 1):
-        try:
+    raw, examples = path.read_bytes(), []
+    try:
+        for line in raw.splitlines():
             example = json.loads(line)
             example["question"].strip()  # or the error would come in the middle of a run
             # the context is cut around `start`: a wrong one would train what is not there
             if not example["context"][example["start"]:].startswith(example["answer"]):
-                raise ValueError("the answer is not where start says")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise UserError(f"{path}:{number}: {describe(e)}; prepare it again") from e
-        examples.append(example)
+                raise ValueError(f"no answer where start says, {example['start']}")
+            examples.append(example)
+    except MALFORMED as e:
+        raise UserError(f"{path}:{len(examples) + 1}: {describe(e)}; prepare it again") from e
     return examples, hashlib.sha256(raw).hexdigest()[:16]
 
 

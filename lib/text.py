@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tiktoken
 
-from lib.runtime import UserError
+from lib.runtime import UserError, describe
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
 # what it is called in GPT-2 and SmolLM, in Llama 2 and Mistral, in Llama 3
@@ -48,7 +48,10 @@ def gpt2_encoding():
 def tokenizer(vocab):
     """The tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
     import tokenizers  # late: only imported models need it
-    found = tokenizers.Tokenizer.from_str(vocab)
+    try:
+        found = tokenizers.Tokenizer.from_str(vocab)
+    except Exception as e:  # tokenizers raises nothing narrower
+        raise UserError(f"this is no tokenizer.json ({describe(e)}): {vocab[:80]}") from e
     found.no_truncation()  # which fine-tuned models may carry along
     found.no_padding()
     return found
@@ -68,7 +71,7 @@ def encode(text, vocab=None):
     try:
         return [compact[i] for i in ids]
     except KeyError as e:
-        raise UserError(f"this model's vocabulary has no token {decode(e.args)!r}") from None
+        raise UserError(f"the compact vocabulary has no token {decode(e.args)!r}") from None
 
 
 def decode(ids, vocab=None):

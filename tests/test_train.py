@@ -133,7 +133,7 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
         return loss + of_loss
 
     monkeypatch.setattr(GPT, "loss", poisoned)
-    with pytest.raises(UserError, match=r"iter 5: .*before the update.*ckpt.pt.*iter 4") as e:
+    with pytest.raises(UserError, match=r"iter 5: .*before the update; what is saved is good") as e:
         run(tmp_path, "--eval_interval=0", "--decay=none")
     assert (e.value.status, state_of(tmp_path)) == (1, before)
 

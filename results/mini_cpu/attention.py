@@ -16,10 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the 
 
 import matplotlib.pyplot as plt  # noqa: E402
 
-from eval_niah import NiahConfig, make_sample, open_haystack  # noqa: E402
+from eval_niah import NiahConfig  # noqa: E402
 from lib import evaluate  # noqa: E402
 from lib.config import configure, read_config_file  # noqa: E402
 from lib.runtime import launch, write_json  # noqa: E402
+from lib.tasks import make_sample, open_haystack  # noqa: E402
 from plot import label_of  # noqa: E402
 
 PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
@@ -52,7 +53,7 @@ def shares(cfg, model, vocab, hay):
         for i in range(cfg.n_samples):
             sample = make_sample(cfg, vocab, hay, size, None, i)
             w = model.last_query_attention(torch.tensor([sample["prompt"]]))[0]
-            needle, last = w[..., slice(*sample["span"])].sum(-1), w[..., -8:].sum(-1)
+            needle, last = w[..., slice(*sample["spans"][0])].sum(-1), w[..., -8:].sum(-1)
             rest = 1 - needle - last - w[..., 0]
             sums = sums + torch.stack((needle, last, w[..., 0], rest), dim=-1)
         found.append((sums / cfg.n_samples).numpy())

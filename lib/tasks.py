@@ -1,0 +1,203 @@
+"""
+The prompts of eval_niah.py, exactly as many tokens as asked for, the same on every machine.
+
+A task is a function (cfg, rng, size, depth) -> Asked, and a name in TASKS. Sources: the paper
+(needle); RULER, arXiv 2404.06654 (multikey, multivalue, multiquery, tracking); ABCDigits by the
+paper's author, github.com/ken-nakanishi/abcdigits.
+"""
+import glob
+import random
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lib.almanac import ADJECTIVES, CITIES, NOUNS, spaced
+from lib.data import Tokens
+from lib.runtime import UserError
+from lib.text import decode, encode, end_of_text
+
+# RULER's hay, over and over
+NOISE = ("The grass is green. The sky is blue. The sun is yellow. Here we go. There and back "
+         "again. ")
+# RULER's words around the context, for several numbers and for a chain of variables
+NUMBERS = (
+    "Some special magic numbers are hidden within the following text. Make sure to memorize it. I "
+    "will quiz you about the numbers afterwards.\n",
+    "\nWhat are all the special magic numbers for {keys} mentioned in the provided text? The "
+    "special magic numbers for {keys} mentioned in the provided text are")
+CHAIN = (
+    "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n",
+    "\nQuestion: Find all variables that are assigned the value {value} in the text above. Answer: "
+    "According to the chain(s) of variable assignment in the text above, {n} variables are "
+    "assigned the value {value}, they are:")
+
+
+@dataclass
+class Asked:
+    """What a task puts into the hay and asks, as text."""
+    facts: list  # (up to the answer, the answer and what ends it, depth in percent), as they go in
+    answers: list  # what must come
+    end: str  # behind the hay: what is asked, up to the answer
+    lead: str = ""  # before the hay
+    ordered: bool = False  # the facts stand in the order opposite to that in which they go in
+    lines: list | None = None  # shuffled, as many of the first as fit: instead of other hay
+
+
+# -----------------------------------------------------------------------------
+# the tasks
+
+
+def needle(cfg, rng, size, depth, others=0):
+    """One sentence with a number, as the paper has it, and `others` of other cities."""
+    digits = sum(cfg.number_format)
+    cities = rng.sample(CITIES, 1 + others)
+    low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
+    numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
+    if depth == "example":  # repeated, for formats of more digits than the paper's seven
+        cities[0], numbers[0], depth = "Tokyo", ("8106422" * 9)[:digits], 50
+    depth = rng.uniform(0, 100) if depth is None else depth
+    facts = []
+    for city, number in zip(cities, numbers, strict=True):
+        # encoded apart: GPT-2 never joins across a space, so together they are the same ids
+        head, _, tail = cfg.needle.format(city=city, number="\0").partition("\0")
+        facts.append((f" {head.rstrip()}", f" {spaced(number, cfg.number_format)}{tail}", None))
+    asked = (*facts.pop(0)[:2], depth)
+    lead, end = "", asked[0]
+    if cfg.prompt == "sft":  # without the space before the answer: it is part of its first token
+        form = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
+        question = cfg.question.format(city=cities[0])
+        lead, _, end = form.replace("{question}", question).partition("{context}")
+    return Asked([*facts, asked], numbers[:1], end, lead)
+
+
+def multikey(cfg, rng, size, depth):
+    return needle(cfg, rng, size, depth, others=cfg.n_needles or 3)
+
+
+def ruler_numbers(rng, n_keys, n_values):
+    keys = [f"{rng.choice(ADJECTIVES)}-{noun}" for noun in rng.sample(NOUNS, n_keys)]
+    numbers = [str(rng.randrange(10**6, 10**7)) for _ in range(n_keys * n_values)]
+    facts = [(f" One of the special magic numbers for {keys[i % n_keys]} is:", f" {number}.", None)
+             for i, number in enumerate(numbers)]
+    keys = ", ".join(keys[:-1]) + ", and " * (n_keys > 1) + keys[-1]
+    return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0])
+
+
+def multivalue(cfg, rng, size, depth):
+    return ruler_numbers(rng, 1, 4)
+
+
+def multiquery(cfg, rng, size, depth):
+    return ruler_numbers(rng, 4, 1)
+
+
+def tracking(cfg, rng, size, depth):
+    """A variable gets a number, four others in turn get the one before."""
+    names = []
+    while len(names) < 5:
+        name = "".join(rng.choices(string.ascii_uppercase, k=5))
+        names += [name] * (name not in names)
+    value = str(rng.randrange(10**4, 10**5))
+    given = [value, *(f"VAR {name}" for name in names[:-1])]
+    depths = sorted(rng.uniform(0, 100) for _ in names)
+    facts = [(" VAR", f" {name} = {v}.", at)
+             for name, v, at in zip(names, given, depths, strict=True)]
+    end = CHAIN[1].format(value=value, n=len(names))
+    return Asked(facts[::-1], names, end, CHAIN[0], ordered=True)
+
+
+def abcdigits(cfg, rng, size, depth):
+    """Letters with numbers, each half as frequent as the one before; what is asked comes once."""
+    letters = rng.sample(string.ascii_uppercase, 26)
+    numbers = dict(zip(letters, map(str, rng.sample(range(10**5, 10**6), 26)), strict=True))
+    weights = [2.0**-i for i in range(25)]
+    drawn = rng.choices(letters[:25], weights, k=size // 4)  # a line has more tokens
+    lines = [f"{letter}={numbers[letter]}\n" for letter in letters[:25] + drawn]
+    asked = letters[25]
+    depth = rng.uniform(0, 100) if depth is None else depth
+    return Asked([(f"{asked}=", f"{numbers[asked]}\n", depth)], [numbers[asked]], f"{asked}=",
+                 lines=lines)
+
+
+TASKS = {task.__name__: task
+         for task in (needle, multikey, multivalue, multiquery, tracking, abcdigits)}
+
+# -----------------------------------------------------------------------------
+# text -> prompt
+
+
+def open_haystack(cfg, vocab):
+    """(hay, {digest, source}): the ids of text files (an array), or the Tokens of a corpus."""
+    if not cfg.haystack:
+        tokens = Tokens(cfg.data_dir, cfg.split)
+        if tokens.vocab != vocab:  # the same ids would be other words
+            raise UserError(f"{cfg.data_dir} has another vocabulary than the checkpoint")
+        return tokens, tokens.about()
+    # glob's order is the file system's; what fits nothing is opened as it stands, and then missing
+    paths = sorted(glob.glob(cfg.haystack)) or [cfg.haystack]
+    try:
+        if cfg.haystack == "noise":
+            text = NOISE * (cfg.longest // 10)
+        else:
+            text = "\n".join(Path(path).read_text(encoding="utf-8") for path in paths)
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"--haystack={cfg.haystack}: no such file of UTF-8 text ({e})") from e
+    about = {"digest": f"{len(text)} characters", "source": {"haystack": cfg.haystack}}
+    return np.array(encode(text, vocab)), about
+
+
+def insert(cfg, vocab, hay, fact, wanted):
+    """Put the ids `fact` into the list `hay` behind the sentence before `wanted` -> its place."""
+    first = int(cfg.begin)  # behind the end of text that begins the prompt
+    wanted = max(first, wanted)
+    for at in range(wanted, first, -1):
+        before = decode([hay[at - 1]], vocab).rstrip(" \"'”’)")  # a quotation may close behind it
+        if before.endswith((".", "!", "?", "\n", "<|endoftext|>")):
+            break
+    else:  # no sentence ends before: the depth counts more than its end
+        at = wanted
+    hay[at:at] = fact
+    return at
+
+
+def make_sample(cfg, vocab, hay, size, depth, i):
+    """
+    A dict that follows from the arguments: the prompt (exactly `size` ids), the answers (texts) and
+    the spans [from, to) where they stand. depth None: a random one. i < 0: the paper's example.
+    """
+    rng = random.Random(f"{cfg.seed} {size} {depth} {i}")  # a text: other hashes differ by process
+    asked = TASKS[cfg.task](cfg, rng, size, "example" if i < 0 else depth)
+    lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
+    facts = [(encode(head, vocab), encode(tail, vocab), at) for head, tail, at in asked.facts]
+    room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, _ in facts)
+    if asked.lines:
+        lines = [encode(line, vocab) for line in asked.lines]
+        lengths = np.cumsum([len(line) for line in lines])
+        lines = lines[:1 + int(np.searchsorted(lengths, room))]
+        rng.shuffle(lines)
+        hay = np.array(sum(lines, []))
+    if room < 1:
+        raise UserError(f"too small for needle and prompt; take at least {size - room + 1} tokens")
+    if room > len(hay):
+        raise UserError(f"only {len(hay):,} tokens of hay, of {room:,}; choose a smaller context")
+    spare = len(hay) - room
+    place = spare if asked.lines else rng.randrange(spare + 1)  # the last line stays whole
+    # files are in memory; a corpus may be larger, and is read where it is needed
+    text = hay.read([place], room)[0] if isinstance(hay, Tokens) else hay[place:place + room]
+    text = text.tolist()
+    if cfg.begin:
+        text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
+    spans, before = [], room
+    for head, tail, depth_of_it in facts:
+        share = (rng.uniform(0, 100) if depth_of_it is None else depth_of_it) / 100
+        wanted = min(round(len(text) * share), before if asked.ordered else len(text))
+        # places are ends of sentences, so that no fact is split
+        before = insert(cfg, vocab, text, head + tail, wanted)
+        start, n = before + len(lead), len(head) + len(tail)
+        spans = [(a + n * (a >= start), b + n * (a >= start)) for a, b in spans]
+        spans.append((start + len(head), start + n))
+    # other facts go in first
+    return {"size": size, "depth": facts[-1][2], "i": i, "cell": depth, "answers": asked.answers,
+            "prompt": lead + text + end, "spans": spans[-len(asked.answers):]}

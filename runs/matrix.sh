@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# The reference table: attention types by positions, trained and swapped in, five seeds at the size
+# of the quick run. About five hours on two cores, into out/matrix; the same command continues.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+OUT=${OUT:-out/matrix}
+JOBS=${JOBS:-2}
+SEEDS=${SEEDS:-"1 2 3 4 5"}
+mkdir -p "$OUT"
+exec 9> "$OUT/lock"
+flock 9 2> /dev/null || true  # macOS has none
+
+in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
+    xargs -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"
+}
+train() {  # train NAME SEED [settings]
+    echo "train.py config/quick.py --seed=$2 ${*:3} --data_dir=data/almanac-$2 --variant=$1" \
+        "--out_dir=$OUT/trained/$1-$2"
+}
+measure() {  # measure NAME SEED POSITION [settings]: in a folder of its own
+    folder="$OUT/measured/$3/$1-$2"
+    mkdir -p "$folder"
+    ln -f "$OUT/trained/$1-$2/ckpt.pt" "$folder/ckpt.pt"
+    echo "eval_posloss.py config/quick_posloss.py ${*:4} $folder"
+    echo "eval_niah.py config/quick_niah.py --context_sizes=(128,512,1280,2048) ${*:4} $folder"
+}
+THETA50="--rope_theta=500000"
+AS_TRAINED="--rope_theta=0"
+
+echo "== corpora"
+{
+    echo "prepare.py --embedded --compact_vocab --name=almanac"
+    for seed in $SEEDS; do
+        echo "prepare.py --embedded --compact_vocab --name=almanac-$seed --seed=$seed"
+    done
+} | in_parallel
+
+for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seeds
+    echo "== seed $seed"
+    {
+        for position in rope:1 prope:0.5 nope:0; do
+            turned="--rope_fraction=${position#*:}"
+            for type in softmax ssmax ssmax_bias residual head_scale asentmax; do
+                train "$type-${position%:*}" "$seed" --attention_type=$type $turned
+            done
+            train "scale_invariant-${position%:*}" "$seed" --scale_invariant $turned
+        done
+        train softmax-alibi "$seed" --alibi --rope_fraction=0
+        train softmax-sink "$seed" --sink=learned
+    } | in_parallel
+    {
+        for type in softmax ssmax ssmax_bias residual head_scale asentmax scale_invariant; do
+            for position in rope prope; do
+                measure $type-$position "$seed" as_trained $AS_TRAINED
+                measure $type-$position "$seed" theta50 $THETA50
+            done
+            measure $type-nope "$seed" as_trained $AS_TRAINED
+        done
+        measure softmax-alibi "$seed" as_trained $AS_TRAINED
+        measure softmax-sink "$seed" as_trained $AS_TRAINED
+        measure softmax-sink "$seed" theta50 $THETA50
+        for position in "as_trained $AS_TRAINED" "theta50 $THETA50" \
+                "ntk --rope_scaling=ntk --rope_factor=16" "yarn --rope_scaling=yarn --rope_factor=16"; do
+            [[ $position =~ ntk|yarn ]] && measure softmax-rope "$seed" $position
+            for type in ssmax logn_clip llama4 log_floor; do
+                measure softmax-rope "$seed" $position --attention_type=$type --tag=$type
+            done
+            measure softmax-rope "$seed" $position --attention_type=head_scale \
+                --swap_scale=2.02 --tag=constant
+        done
+    } | in_parallel
+done
+
+echo "== tables"
+python results/matrix/matrix.py "$OUT" --out=results/matrix | tee results/matrix/tables.md
