@@ -128,8 +128,8 @@ class GPTConfig:
         for key, choices in {"rope_scaling": rope.SCALINGS, "sink": SINKS}.items():
             if getattr(self, key) not in choices:
                 raise ValueError(f"{key} must be one of {', '.join(map(repr, choices))}")
-        if self.scale_invariant and self.sink:
-            raise ValueError("scale_invariant goes by distance, and a sink has none")
+        if self.sink and (self.alibi or self.scale_invariant):
+            raise ValueError("alibi and scale_invariant go by distance, and a sink has none")
         if self.rope_factor < 1 or not 0 <= self.rope_fraction <= 1:
             raise ValueError("rope_factor must be at least 1, rope_fraction from 0 to 1")
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):

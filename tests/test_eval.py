@@ -14,13 +14,14 @@ import eval_niah
 import eval_posloss
 import prepare
 import sft
-from eval_niah import NiahConfig, make_sample, open_haystack, score, wilson
+from eval_niah import NiahConfig, score, wilson
 from lib import checkpoint
 from lib import evaluate as lib_evaluate
 from lib.config import configure
 from lib.data import Tokens, permutation, random_starts
 from lib.runtime import UserError
 from lib.squad import QA_FORMAT, encode_example, read_examples
+from lib.tasks import TASKS, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text
 from model import GPT
 

@@ -81,12 +81,13 @@ def full_at(monkeypatch, call, fits):
 @pytest.mark.parametrize("call, fits", [  # the micro-batches are of 4; the first are four to
     (1, 2), (5, 1), (6, 2), (15, 1)])  # validate, then two an update; four again after the third
 def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
-        run, tmp_path, monkeypatch, call, fits):
+        run, tmp_path, monkeypatch, capsys, call, fits):
     run(tmp_path / "a", "--micro_batch_size=4")
     full_at(monkeypatch, call, fits)
     run(tmp_path / "b", "--micro_batch_size=4")
     assert numbers(tmp_path / "b") == pytest.approx(numbers(tmp_path / "a"), abs=2e-6)
-    assert log(tmp_path / "b")[-2]["micro_batch_size"] == fits
+    said = capsys.readouterr().out.count("out of memory")
+    assert (log(tmp_path / "b")[-2]["micro_batch_size"], 4 >> said) == (fits, fits), "not halved"
     full_at(monkeypatch, 1, 0)
     with pytest.raises(torch.OutOfMemoryError, match="with a micro-batch of 1"):
         run(tmp_path / "c")
