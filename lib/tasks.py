@@ -1,7 +1,7 @@
 """
 The prompts of eval_niah.py, exactly as many tokens as asked for, the same on every machine.
 
-A task is a function (cfg, rng, size, depth) -> Asked, and a name in TASKS. Sources: the paper
+A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Sources: the paper
 (needle); RULER, arXiv 2404.06654 (multikey, multivalue, multiquery, tracking); ABCDigits by the
 paper's author, github.com/ken-nakanishi/abcdigits.
 """
@@ -49,14 +49,14 @@ class Asked:
 # the tasks
 
 
-def needle(cfg, rng, size, depth, others=0):
+def needle(cfg, rng, size, depth, i, others=0):
     """One sentence with a number, as the paper has it, and `others` of other cities."""
     digits = sum(cfg.number_format)
     cities = rng.sample(CITIES, 1 + others)
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
     numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
-    if depth == "example":  # repeated, for formats of more digits than the paper's seven
-        cities[0], numbers[0], depth = "Tokyo", ("8106422" * 9)[:digits], 50
+    if i < 0:  # the paper's; repeated, for formats of more digits than seven
+        cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]
     depth = rng.uniform(0, 100) if depth is None else depth
     facts = []
     for city, number in zip(cities, numbers, strict=True):
@@ -72,8 +72,8 @@ def needle(cfg, rng, size, depth, others=0):
     return Asked([*facts, asked], numbers[:1], end, lead)
 
 
-def multikey(cfg, rng, size, depth):
-    return needle(cfg, rng, size, depth, others=cfg.n_needles or 3)
+def multikey(cfg, rng, size, depth, i):
+    return needle(cfg, rng, size, depth, i, others=cfg.n_needles or 3)
 
 
 def ruler_numbers(rng, n_keys, n_values):
@@ -85,15 +85,15 @@ def ruler_numbers(rng, n_keys, n_values):
     return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0])
 
 
-def multivalue(cfg, rng, size, depth):
+def multivalue(cfg, rng, size, depth, i):
     return ruler_numbers(rng, 1, 4)
 
 
-def multiquery(cfg, rng, size, depth):
+def multiquery(cfg, rng, size, depth, i):
     return ruler_numbers(rng, 4, 1)
 
 
-def tracking(cfg, rng, size, depth):
+def tracking(cfg, rng, size, depth, i):
     """A variable gets a number, four others in turn get the one before."""
     names = []
     while len(names) < 5:
@@ -108,7 +108,7 @@ def tracking(cfg, rng, size, depth):
     return Asked(facts[::-1], names, end, CHAIN[0], ordered=True)
 
 
-def abcdigits(cfg, rng, size, depth):
+def abcdigits(cfg, rng, size, depth, i):
     """Letters with numbers, each half as frequent as the one before; what is asked comes once."""
     letters = rng.sample(string.ascii_uppercase, 26)
     numbers = dict(zip(letters, map(str, rng.sample(range(10**5, 10**6), 26)), strict=True))
@@ -148,18 +148,31 @@ def open_haystack(cfg, vocab):
     return np.array(encode(text, vocab)), about
 
 
-def insert(cfg, vocab, hay, fact, wanted):
-    """Put the ids `fact` into the list `hay` behind the sentence before `wanted` -> its place."""
+def place_for(vocab, text, first, wanted, facts):
+    """Where in the ids `text` a fact goes: behind a sentence, in none of the (start, end) facts."""
+    free = [at for at in range(wanted, first - 1, -1)
+            if not any(start < at < end for start, end in facts)]
+    for at in free:
+        before = decode(text[max(0, at - 1):at], vocab).rstrip(" \"'”’)")  # a quotation may close
+        if at > first and before.endswith((".", "!", "?", "\n", "<|endoftext|>")):
+            return at
+    return free[0]  # no sentence ends before: the depth counts more than its end
+
+
+def bury(cfg, vocab, rng, text, facts, ordered):
+    """Put the ids of the facts into the list `text` -> [(start, end) of the answer of each]."""
     first = int(cfg.begin)  # behind the end of text that begins the prompt
-    wanted = max(first, wanted)
-    for at in range(wanted, first, -1):
-        before = decode([hay[at - 1]], vocab).rstrip(" \"'”’)")  # a quotation may close behind it
-        if before.endswith((".", "!", "?", "\n", "<|endoftext|>")):
-            break
-    else:  # no sentence ends before: the depth counts more than its end
-        at = wanted
-    hay[at:at] = fact
-    return at
+    placed, at = [], len(text)  # (start, start of the answer, end)
+    for head, tail, depth in facts:
+        share = (rng.uniform(0, 100) if depth is None else depth) / 100
+        wanted = min(round(len(text) * share), at if ordered else len(text))
+        taken = [(start, end) for start, _, end in placed]
+        at = place_for(vocab, text, first, max(first, wanted), taken)
+        text[at:at] = head + tail
+        n = len(head) + len(tail)
+        placed = [tuple(place + n * (fact[0] >= at) for place in fact) for fact in placed]
+        placed.append((at, at + len(head), at + n))
+    return [(middle, end) for _, middle, end in placed]
 
 
 def make_sample(cfg, vocab, hay, size, depth, i):
@@ -168,7 +181,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     the spans [from, to) where they stand. depth None: a random one. i < 0: the paper's example.
     """
     rng = random.Random(f"{cfg.seed} {size} {depth} {i}")  # a text: other hashes differ by process
-    asked = TASKS[cfg.task](cfg, rng, size, "example" if i < 0 else depth)
+    asked = TASKS[cfg.task](cfg, rng, size, depth, i)
     lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
     facts = [(encode(head, vocab), encode(tail, vocab), at) for head, tail, at in asked.facts]
     room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, _ in facts)
@@ -189,15 +202,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     text = text.tolist()
     if cfg.begin:
         text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
-    spans, before = [], room
-    for head, tail, depth_of_it in facts:
-        share = (rng.uniform(0, 100) if depth_of_it is None else depth_of_it) / 100
-        wanted = min(round(len(text) * share), before if asked.ordered else len(text))
-        # places are ends of sentences, so that no fact is split
-        before = insert(cfg, vocab, text, head + tail, wanted)
-        start, n = before + len(lead), len(head) + len(tail)
-        spans = [(a + n * (a >= start), b + n * (a >= start)) for a, b in spans]
-        spans.append((start + len(head), start + n))
+    answers = bury(cfg, vocab, rng, text, facts, asked.ordered)[-len(asked.answers):]
     # other facts go in first
     return {"size": size, "depth": facts[-1][2], "i": i, "cell": depth, "answers": asked.answers,
-            "prompt": lead + text + end, "spans": spans[-len(asked.answers):]}
+            "prompt": lead + text + end,
+            "spans": [(len(lead) + start, len(lead) + stop) for start, stop in answers]}

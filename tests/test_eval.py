@@ -54,15 +54,34 @@ def same(one, two):
     return np.allclose(one["mean"], two["mean"], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("knows", [True, False])
-def test_planted_models_get_all_or_nothing(tmp_path, monkeypatch, knows):
-    def generate(self, idx, max_new_tokens, temperature, banned):  # reads the prompt as a text
+def what_is_asked(prompt):
+    """The answers that stand in a prompt, found by reading it."""
+    if letter := re.search(r"(\w)=$", prompt):
+        return re.findall(rf"^{letter[1]}=(\d+)$", prompt, re.MULTILINE)
+    if chain := re.search(r"assigned the value (\d+), they are:$", prompt):
+        names, value = [], chain[1]
+        while found := re.search(rf"VAR (\w+) = {value}\.", prompt):
+            names.append(found[1])
+            value = f"VAR {found[1]}"
+            prompt = prompt[found.end():]  # the order is part of the task
+        return names
+    if keys := re.search(r"numbers for ([^?]*) mentioned in the provided text are$", prompt):
+        keys = "|".join(re.split(", and |, ", keys[1]))
+        return re.findall(rf"magic numbers for (?:{keys}) is: (\d+)\.", prompt)
+    city = re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt)[1]
+    return re.findall(rf"magic {city} number is: (\d+)\.", prompt)
+
+
+@pytest.mark.parametrize("model", ["right", "wrong", "first only"])
+@pytest.mark.parametrize("task", TASKS)
+def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
+    def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
         for row in idx.tolist():
-            city = re.search(r"magic (\w+) number\?\nAnswer:$", decode(row))[1]
-            number = re.search(rf"magic {city} number is:( \d+\.)", decode(row))[1]
-            new = encode(number if knows else " garden") + [13] * max_new_tokens
+            answers = what_is_asked(decode(row)) if model != "wrong" else ["garden"]
+            text = ", ".join(answers[:1] if model == "first only" else answers)
+            new = encode(" " * (task != "abcdigits") + text + ".") + [13] * max_new_tokens
             rows.append(row + new[:max_new_tokens])
         return torch.tensor(rows)
 
@@ -72,24 +91,29 @@ def test_planted_models_get_all_or_nothing(tmp_path, monkeypatch, knows):
     monkeypatch.setattr(GPT, "generate", generate)
     monkeypatch.setattr(GPT, "last_query_attention", attend)
     save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257), None)
-    arguments = [tmp_path, "--haystack=noise", "--n_needles=2", "--trial_size=200", *CPU]
+    arguments = [tmp_path, "--haystack=noise", f"--task={task}", "--trial_size=300", *CPU]
     dump = tmp_path / "d.jsonl"
-    call(eval_niah, *arguments, "--context_sizes=[200,300]", "--n_samples=3", f"--dump={dump}")
-    cells = result(tmp_path, "niah")["cells"]
-    assert len(cells) == 2 * 5
-    assert all(cell[key] == knows for cell in cells for key in ("exact", "first", "substring"))
+    call(eval_niah, *arguments, "--context_sizes=[300,600]", "--n_samples=3", f"--dump={dump}")
     samples = [json.loads(line) for line in dump.read_text().splitlines()]
     assert len(samples) == 30
+    n = len(samples[0]["answers"])
+    expected = {"right": (1, 1), "wrong": (0, 0), "first only": (int(n == 1), 1 / n)}[model]
+    cells = result(tmp_path, "niah")["cells"]
+    assert len(cells) == 2 * 5
+    for cell in cells:
+        assert (cell["exact"], cell["substring"]) == pytest.approx(expected)
     for sample in samples:
-        assert len(encode(sample["prompt"])) == sample["size"]
-        assert "The sky is blue. The sun is yellow." in sample["prompt"]
-        assert f"number is: {sample['answer']}." in sample["prompt"]
+        # a blank line before the hay is one token at the end of a piece of text, else two
+        assert len(encode(sample["prompt"])) - sample["size"] in (0, task == "tracking")
+        assert sorted(what_is_asked(sample["prompt"])) == sorted(sample["answers"])
+        assert "The sky is blue." in sample["prompt"] or task == "abcdigits"
     call(eval_niah, *arguments, "--trials=3")
     found = result(tmp_path, "needle")
-    assert [trial["exact"] for trial in found["trials"]] == [knows] * 3
-    assert found["example"]["city"] == "Tokyo"
-    share = len(encode(" 8106422.")) / 200
-    assert np.allclose(found["example"]["scores"], np.full((3, 2), share), atol=1e-4)
+    assert [trial["exact"] for trial in found["trials"]] == [expected[0]] * 3
+    if task == "needle":
+        assert found["example"]["answers"] == ["8106422"]
+        share = len(encode(" 8106422.")) / 300
+        assert np.allclose(found["example"]["scores"], np.full((3, 2), share), atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [64, 501])
@@ -99,13 +123,13 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     cfg = configure(NiahConfig, ["config/quick_niah.py", "x", f"--data_dir={corpus}"])
     hay, _ = open_haystack(cfg, vocab)
     sample, again, other = (make_sample(cfg, vocab, hay, size, depth, i) for i in (3, 3, 4))
-    prompt, (start, end) = sample["prompt"], sample["span"]
-    head = encode(f" The special magic number of {sample['city']} :", vocab)
+    prompt, ((start, end),) = sample["prompt"], sample["spans"]
+    head = prompt[-len(encode(" The special magic number of Tokyo :", vocab)):]
     at = start - len(head)
     assert len(prompt) == size
     assert prompt[0] == end_of_text(vocab)
-    assert decode(prompt[start:end], vocab).replace(" ", "") == sample["number"] + "."
-    assert prompt[at:start] == head == prompt[-len(head):]
+    assert decode(prompt[start:end], vocab).replace(" ", "") == sample["answers"][0] + "."
+    assert prompt[at:start] == head
     assert at <= size * depth / 100 + 1
     assert at == 1 or depth == 0 or decode(prompt[at - 1:at], vocab) == " ."  # of a sentence
     assert sample == again != other
@@ -117,7 +141,9 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     (" 81 06 42 2 .", (2, 2, 2, 1), "exact first substring"),
     (" 81 06 42 22", (2, 2, 2, 1), "first substring")])
 def test_scores_of_answers_and_their_intervals(text, groups, found):
-    assert [key for key, right in score("8106422", text, groups).items() if right] == found.split()
+    right = score(["8106422"], text, groups)
+    assert [key for key in right if right[key]] == found.split()
+    assert score(["1", "2"], "3, 2", (7,)) == {"exact": False, "first": False, "substring": 0.5}
     assert wilson(0, 100) == pytest.approx([0, 0.0370], abs=1e-4)
     assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
 
