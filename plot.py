@@ -6,7 +6,8 @@ Draw the paper's figures from result files alone, beside the results or in --out
     python plot.py table out/                              the numbers, with standard errors
 
 Figures: fading (1 in the paper), p_n (2), z_max (3), learning_curves (4), posloss (5), niah and
-retrieval (6), needle_scores (7), top_scores (8), learned_s; fading and z_max need no results.
+retrieval (6), needle_scores (7), top_scores (8), learned_s, temperature (what temperature.py
+found); fading and z_max need no results.
 A row is one result file. A curve is the rows that are equal in everything but the seed of training:
 nothing else is averaged. Curves of one variant are told apart by their --tag, or by what differs.
 """
@@ -41,7 +42,7 @@ VARIANTS = {
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 KINDS = {"posloss": "posloss*.json", "niah": "niah*.json", "needle": "needle*.json",
-         "log": "log.jsonl"}
+         "temperature": "temperature*.jsonl", "log": "log.jsonl"}
 LINES = ("-", "--", "-.", ":")  # of the curves of one variant
 FEW = 4  # with more curves than this in one axis bands are mud: they are left out
 # Settings that no result depends on, or that stand elsewhere in the file
@@ -101,7 +102,8 @@ def read(path, kind):
     """
     text = path.read_text(encoding="utf-8")
     # What stands behind a log's last end of a line is being written at this moment.
-    lines = text[:text.rfind("\n") + 1].splitlines() if kind == "log" else [text]
+    logged = path.suffix == ".jsonl"
+    lines = text[:text.rfind("\n") + 1].splitlines() if logged else [text]
     content, *lines = map(json.loads, lines)
     others = {"tag": "", "settings": {"data": {"source": {}}}, "train_data": content.get("data")}
     row = SimpleNamespace(**others | content, path=path, kind=kind, y={}, error={}, numbers={})
@@ -164,6 +166,12 @@ def measure(row, lines):
         median = np.median([float(trial["top"]) for trial in row.trials])
         row.numbers["top needle score by context size, median of the trials"] = {
             f"{row.size:,}": (median, None)}
+    elif row.kind == "temperature":
+        row.y = {line["length"]: line["best"] for line in lines}
+        # half of a 95 % interval is 1.96 errors
+        row.error = {line["length"]: np.ptp(line["interval"]) / 3.92 for line in lines}
+        row.numbers[f"best factor on the query, by context size ({row.settings['what']})"] = {
+            f"{size:,}": (row.y[size], row.error[size]) for size in row.y}
     else:
         row.y = {line["iter"]: float(line["loss"]) for line in lines if "loss" in line}
         row.val = {line["iter"]: float(line["val_loss"]) for line in lines if "val_loss" in line}
@@ -427,6 +435,26 @@ def learned_s(found):
     return finish(axis, xlabel="layer", ylabel="s of each head")
 
 
+def temperature(found):
+    """The best constant factor on the query by length, and laws fitted to that of the first."""
+    axis = draw(found)
+    token_axis(axis, found)
+    rows, _ = found[0]
+    n, N = np.array(sorted(rows[0].y)), rows[0].block_size
+    best = np.mean([[row.y[length] for length in n] for row in rows], axis=0)
+    log, (slope, at_N) = np.log(n) / np.log(N), np.polyfit(np.log(n / N), best, 1)
+    c = slope / at_N
+    laws = {"log n": log, "max(1, log n / log N)": np.maximum(1, log), "√log n": log**0.5,
+            "(log n)²": log**2, f"1 + {c:.2f} log(n / N)": 1 + c * np.log(n / N)}
+    lines = ("--", (0, (1, 1)), "-.", (0, (1, 4)), "-")
+    for (label, law), line in zip(laws.items(), lines, strict=True):
+        law = law * np.exp(np.mean(np.log(best / law)))  # each with the constant that fits best
+        off = np.sqrt(np.mean(np.log(best / law) ** 2))
+        axis.plot(n, law, linestyle=line, color="0.4", label=f"{label}: off by {off:.1%}")
+    return finish(axis, "gray: laws fitted to the first curve", "; of one seed 2 errors",
+                  xlabel="context size (tokens)", ylabel="best factor on the query")
+
+
 # --- the table ----------------------------------------------------------------------------------
 def plus_minus(values, error=None):
     """Mean ± standard error over the seeds (of one seed: `error`), with two digits of the error."""
@@ -461,7 +489,8 @@ def table(found):
 
 FIGURES = {  # and the kind of results that they show
     fading: "", p_n: "log", z_max: "", learning_curves: "log", posloss: "posloss", niah: "niah",
-    retrieval: "niah", needle_scores: "needle", top_scores: "needle", learned_s: "log"}
+    retrieval: "niah", needle_scores: "needle", top_scores: "needle", learned_s: "log",
+    temperature: "temperature"}
 
 
 def main():

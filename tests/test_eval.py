@@ -14,6 +14,7 @@ import eval_niah
 import eval_posloss
 import prepare
 import sft
+import temperature
 from eval_niah import NiahConfig, score, wilson
 from lib import checkpoint
 from lib import evaluate as lib_evaluate
@@ -159,6 +160,32 @@ def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
     assert np.allclose(found["mean"], losses.mean(0), atol=1e-4)
     assert np.allclose(found["stderr"], losses.std(0, ddof=1) / 12**0.5, atol=1e-4)
     assert found["count"] == 12
+
+
+def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
+    factors = [2 ** (i / 4) for i in range(-4, 9)]
+    costs = np.square(np.log(factors) - np.log(1.3))[:, None] + np.random.rand(1, 50)
+    assert temperature.best(factors, costs) == pytest.approx(1.3)
+    low, high = temperature.interval(factors, costs + 0.1 * np.random.rand(13, 50))
+    assert low < 1.3 < high
+    arguments = [tmp_path / "b", f"--data_dir={corpus}", "--lengths=40,64", "--factors=0.5,1,2",
+                 "--n_samples=6", "--rope_theta=0", *CPU]
+    call(temperature, *arguments)
+    call(temperature, *arguments, "config/quick_niah.py", f"--data_dir={corpus}", "--tag=needles",
+         "--what=needles")
+    about, *found = (json.loads(line) for line in open(tmp_path / "b/temperature.jsonl"))
+    model, tokens = checkpoint.load_model(tmp_path / "b")[0], Tokens(corpus, "test")
+    window = tokens.read(random_starts(1337, "temperature", 40, 6, len(tokens) - 40), 41)
+    x, y = torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:])
+    for factor, cost in zip((1, 2), found[0]["cost"][1:], strict=True):
+        for block in model.blocks:
+            block.attn.s.data *= factor
+        with torch.no_grad():
+            assert model.loss(x, y, per_token=True)[:, 36:].mean().item() == pytest.approx(
+                cost, abs=1e-4)
+    capsys.readouterr()
+    call(temperature, *arguments)
+    assert "repeated, not measured" in capsys.readouterr().out
 
 
 def test_a_change_at_load_is_measured_and_named(evaluate, capsys):

@@ -27,7 +27,7 @@ def export(tmp_path, model, vocab=None):
 
 @pytest.mark.parametrize("n_kv_head", [0, 1])
 @pytest.mark.parametrize("qk_norm", [False, True])
-@pytest.mark.parametrize("attention_type", list(ATTENTION)[:6])
+@pytest.mark.parametrize("attention_type", list(ATTENTION)[:7])
 @torch.no_grad()
 def test_transformers_computes_the_same(tmp_path, attention_type, qk_norm, n_kv_head):
     model = tiny_model(attention_type, qk_norm=qk_norm, n_kv_head=n_kv_head, vocab_size=50257)
@@ -216,8 +216,11 @@ def test_arguments_and_unknown_types_are_one_line(tmp_path):
             call(hf, *arguments)
     with pytest.raises(UserError, match="no/such is no model"):
         call(hf, "import", "no/such", f"--out_dir={tmp_path}/x")
-    for attention_type in list(ATTENTION)[6:]:
+    for attention_type in list(ATTENTION)[7:]:
         save_model(tmp_path / "ckpt.pt", tiny_model(attention_type), None)
         with pytest.raises(UserError, match=f"{attention_type} has no form in transformers"):
             call(hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
+    save_model(tmp_path / "ckpt.pt", tiny_model("softmax", sink="learned"), None)
+    with pytest.raises(UserError, match="sink=learned of this checkpoint has no form there"):
+        call(hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
     assert not (tmp_path / "x").exists()
