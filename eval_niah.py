@@ -44,7 +44,7 @@ class NiahConfig(EvalConfig):
     qa_format: str = QA_FORMAT  # of prompt=sft: that of sft.py
     number_format: tuple = (7,)  # digits a group; (2, 2, 2, 1) writes 81 06 42 2
     dump: str = ""  # also write prompts and answers to this .jsonl, for other harnesses
-    task: str = "needle"  # or multikey, multivalue, multiquery, tracking, abcdigits (lib/tasks.py)
+    task: str = "needle"  # or multikey, multivalue, multiquery, tracking, ...: lib/tasks.py
     n_needles: int = 0  # of task=multikey: needles of so many other cities as well; 0: three
     begin: bool = False  # begin the prompt with an end of text, as training documents do
 
@@ -80,7 +80,8 @@ def score(answers, text, groups):
     # only a number written in groups may have spaces inside
     text = re.sub(r"\s", "", text) if len(groups) > 1 else text.strip()
     share = sum(answer in text for answer in answers) / len(answers)
-    exact = bool(re.match(answers[0] + r"(?!\d)", text)) if len(answers) == 1 else share == 1
+    no_more = r"(?!\d)" if answers[0].isdigit() else r"(?!\w)"
+    exact = bool(re.match(answers[0] + no_more, text)) if len(answers) == 1 else share == 1
     return {"exact": exact, "first": text[:1] == answers[0][0], "substring": share}
 
 

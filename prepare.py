@@ -3,7 +3,7 @@ Text -> token bins, data/<name>/<split>-*.bin, and one JSON (lib/data.py has the
 
     python prepare.py my_texts/*.txt more.jsonl.zst --name=mine --val_fraction=0.01
     python prepare.py --hf=slimpajama --split=train --name=slimpajama   streams from Hugging Face
-    python prepare.py --embedded --compact_vocab --name=almanac         generated, no download
+    python prepare.py --embedded=almanac --compact_vocab --name=almanac     generated here
     python prepare.py --squad --hf=rajpurkar/squad_v2 --name=squad      questions for sft.py
     python prepare.py --check --name=mine                               is each byte as it was?
 
@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from lib import almanac
+from lib import almanac, mqar
 from lib.config import configure
 from lib.data import read_manifest
 from lib.runtime import UserError, atomic_write, describe, launch, write_json
@@ -37,6 +37,7 @@ from lib.text import GPT2_EOT, GPT2_VOCAB, encode, end_of_text, gpt2_encoding, v
 PRESETS = {  # name@revision on the hub; the paper's cerebras/SlimPajama-627B has left it
     "slimpajama": "gmongaras/SlimPajama-627B_Reupload@c34c22dbb10ae6b264a2f357a909d1a537141b36",
     "slimpajama-6b": "DKYoon/SlimPajama-6B@b5f90f419b7489cdba26fdbc8c022fcb5562f968"}
+EMBEDDED = {"almanac": almanac, "mqar": mqar}
 BATCH = 1 << 20  # characters that a thread encodes at once: many small documents, or one large
 
 
@@ -52,7 +53,7 @@ class PrepareConfig:
     squad: bool = False  # the input is SQuAD 2.0: its answerable questions -> <split>.squad.jsonl
 
     # the embedded corpus
-    embedded: bool = False  # generate it (lib/almanac.py): splits train, val, test, haystack
+    embedded: str = ""  # generate it: almanac (lib/almanac.py) or mqar (lib/mqar.py)
     block_size: int = 128  # words a document
     n_copy: int = 24_000  # among so many first documents of train copying fades out
     n_train: int = 64_000  # documents of train
@@ -75,8 +76,10 @@ class PrepareConfig:
         # they are names of files; a split has no "-", which would look like train-03of16.json
         if not re.fullmatch(r"\w[\w.-]*", self.name) or not re.fullmatch(r"[a-z]\w*", self.split):
             raise ValueError("give the corpus a --name, and a --split in lower-case letters")
-        if not self.check and bool(self.files) + bool(self.hf) + self.embedded != 1:
-            raise ValueError("name one source: files, --hf=name or --embedded (see --help)")
+        if not self.check and bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
+            raise ValueError("name one source: files, --hf=name or --embedded=almanac (see --help)")
+        if self.embedded not in ("", *EMBEDDED):
+            raise ValueError(f"embedded must be one of {', '.join(EMBEDDED)}")
         # a slice of the embedded corpus would lose the order of its curriculum
         slices = r"1/1" if self.embedded else r"\d+/\d+"
         if not re.fullmatch(slices, self.slice) or not 1 <= self.part[0] <= self.part[1]:
@@ -160,8 +163,7 @@ def documents(cfg, skip=0):
         return cfg.split, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     if cfg.embedded:
-        generated = almanac.documents(cfg.seed, cfg.block_size, cfg.n_copy, cfg.n_train)
-        return itertools.islice(generated, skip, None)
+        return itertools.islice(EMBEDDED[cfg.embedded].documents(cfg), skip, None)
     return read_input(cfg, parse, skip)
 
 
@@ -223,12 +225,7 @@ def find_vocab(cfg, others):
     for other in others:
         if type(other["vocab"]) is list:  # one model must be able to read every split and slice
             return other["vocab"]
-    if not cfg.embedded:
-        return []
-    # the same numbers for every seed, so that a model can be measured on another one
-    words = encode(almanac.join(almanac.WORDS))
-    # WORDS lacks " in": one word more would change every random draw
-    return sorted({GPT2_EOT, *words}) + encode(" in")
+    return EMBEDDED[cfg.embedded].vocabulary() if cfg.embedded else []
 
 
 def new_manifest(cfg, vocab):
@@ -237,7 +234,7 @@ def new_manifest(cfg, vocab):
     # files without their folders: the same ones on another machine give the same bins
     source = {"files": [[os.path.basename(p), os.path.getsize(p)] for p in input_files(cfg)]}
     if cfg.embedded:
-        source = {"embedded": "almanac"}
+        source = {"embedded": cfg.embedded}
         names += ["block_size", "n_copy", "n_train", "seed"]
     elif cfg.hf:
         source = {"hf": cfg.hub[0], "hf_config": cfg.hf_config, "hf_revision": cfg.hub[1]}
@@ -306,7 +303,7 @@ def prepare(cfg):
     if vocab == []:
         encoded = renumber(encoded, manifest["vocab"])
     # `with`, so that an error gets a line of its own; a log file gets one in 30 s
-    with tqdm(encoded, path.stem, initial=done, unit=" documents", disable=cfg.embedded,
+    with tqdm(encoded, path.stem, initial=done, unit=" documents", disable=bool(cfg.embedded),
               mininterval=0.1 if sys.stderr.isatty() else 30) as bar:
         encoded = iter(bar)
         while not manifest["complete"]:

@@ -41,6 +41,7 @@ class TrainConfig(GPTConfig):
     train_split: str = "train"  # its split to train on
     val_split: str = "val"  # its split for the validation loss
     data_order: str = "windows"  # windows (random places) or sequence (as in the file)
+    loss_on: str = "all"  # targets that are trained: all, or repeats of a pair of tokens in its row
     seed: int = 1337  # of the initial weights and the order of the data
     init_from: str = ""  # begin with this checkpoint's weights; softmax can become attention_type
     variant: str = ""  # name in figures; empty: what the other settings (and init_from) say
@@ -88,7 +89,8 @@ class TrainConfig(GPTConfig):
         if max(self.beta1, self.beta2) >= 1:
             raise ValueError("beta1 and beta2 must be below 1")
         for key, choices in {"decay": ("none", "linear", "cosine"), "resume": ("auto", "overwrite"),
-                             "data_order": ORDERS, "switch_attention_type": ATTENTION}.items():
+                             "data_order": ORDERS, "loss_on": ("all", "repeats"),
+                             "switch_attention_type": ATTENTION}.items():
             if getattr(self, key) not in choices:
                 raise ValueError(f"{key} must be one of {', '.join(choices)}")
         if self.switch_iter and self.attention_type != "softmax":
@@ -138,8 +140,12 @@ def main():
 
     def micro_batches(tokens, step, n, m):
         x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
+        trained = n * block_size
+        if cfg.loss_on == "repeats":
+            y = repeats(x, y)
+            trained = sum(runtime.all_gather(int((y >= 0).sum())))
         # the denominator is the global batch's, so that ranks and micro-batches only add up
-        return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], n * block_size
+        return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], max(1, trained)
 
     an_update = cfg.batch_size * block_size
     dtype = str(runtime.get_dtype(device, cfg.dtype)).removeprefix("torch.")
@@ -151,6 +157,16 @@ def main():
     fit(cfg, model, about, resumed,
         train_batch=lambda step, m: micro_batches(corpus, step, cfg.batch_size, m),
         val_batch=lambda m: micro_batches(held_out, 0, cfg.eval_seqs, m))
+
+
+def repeats(x, y):
+    """y (rows, T), -1 but where token and target have followed one another before in their row."""
+    pairs, known = x * (y.max() + 1) + y, np.full_like(y, -1)
+    for row, pairs_of_row in enumerate(pairs):
+        _, first = np.unique(pairs_of_row, return_index=True)
+        known[row] = y[row]
+        known[row, first] = -1
+    return known
 
 
 def start_model(cfg, device, data, corpus=None):

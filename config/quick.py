@@ -1,5 +1,5 @@
-# A small model on the embedded corpus (prepare.py --embedded --compact_vocab --name=almanac): four
-# minutes on one CPU core. The recipe was chosen as results/recipe.md says.
+# A small model on the embedded corpus, four minutes on one CPU core (results/recipe.md):
+# prepare.py --embedded=almanac --compact_vocab --name=almanac
 data_dir = "data/almanac"
 data_order = "sequence"  # the corpus is a curriculum: copying fades out of it
 out_dir = "out/quick"

@@ -12,6 +12,8 @@ Copying is learned from them; looking up, at this size, comes with it (results/r
 import itertools
 import random
 
+from lib.text import GPT2_EOT, encode
+
 CITIES = """Tokyo London Paris Berlin Madrid Rome Vienna Prague Warsaw Athens Oslo Stockholm
     Helsinki Copenhagen Dublin Lisbon Brussels Amsterdam Moscow Cairo Delhi Mumbai Karachi Bangkok
     Jakarta Manila Seoul Beijing Shanghai Sydney Melbourne Auckland Toronto Montreal Vancouver
@@ -39,7 +41,6 @@ NUMBERS = [f"{i:02d}" for i in range(100)] + [str(i) for i in range(10)]  # one 
 OTHER_WORDS = "The special magic number of : . the In a near is with and , says that it".split()
 WORDS = sorted({*CITIES, *FIRST_NAMES, *FAMILY_NAMES, *VERBS, *ADJECTIVES, *NOUNS, *PLACES, *TIMES,
                 *NUMBERS, *OTHER_WORDS})
-SPLITS = ("train", "val", "test", "haystack")
 
 
 def join(words):
@@ -98,14 +99,20 @@ def almanac_words(rng, n_words, facts):
     return words
 
 
-def documents(seed, block_size, n_copy, n_train):
+def vocabulary():
+    """GPT-2's ids of the words: whatever the seed, so that a model can be measured on another."""
+    # WORDS lacks " in": one word more would change every random draw
+    return sorted({GPT2_EOT, *encode(join(WORDS))}) + encode(" in")
+
+
+def documents(cfg):
     """Yield (split, text). test and haystack have long documents, the latter without facts."""
-    sizes = {"train": (n_train, block_size), "val": (512, block_size),
-             "test": (64, 32 * block_size), "haystack": (64, 32 * block_size)}
+    sizes = {"train": (cfg.n_train, cfg.block_size), "val": (512, cfg.block_size),
+             "test": (64, 32 * cfg.block_size), "haystack": (64, 32 * cfg.block_size)}
     for split, (count, n_words) in sizes.items():
         for i in range(count):
-            rng = random.Random(f"{seed} {split} {i}")  # follows from nothing but its number
-            if split == "train" and n_copy * rng.random() > i:
+            rng = random.Random(f"{cfg.seed} {split} {i}")  # follows from nothing but its number
+            if split == "train" and cfg.n_copy * rng.random() > i:
                 period = [rng.choice(WORDS) for _ in range(rng.randint(4, 16))]
                 words = period * n_words
             else:

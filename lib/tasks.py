@@ -15,6 +15,7 @@ import numpy as np
 
 from lib.almanac import ADJECTIVES, CITIES, NOUNS, spaced
 from lib.data import Tokens
+from lib.mqar import recall
 from lib.runtime import UserError
 from lib.text import decode, encode, end_of_text
 
@@ -42,6 +43,7 @@ class Asked:
     end: str  # behind the hay: what is asked, up to the answer
     lead: str = ""  # before the hay
     ordered: bool = False  # the facts stand in the order opposite to that in which they go in
+    text: str = ""  # the whole context
     lines: list | None = None  # shuffled, as many of the first as fit: instead of other hay
 
 
@@ -121,8 +123,21 @@ def abcdigits(cfg, rng, size, depth, i):
                  lines=lines)
 
 
-TASKS = {task.__name__: task
-         for task in (needle, multikey, multivalue, multiquery, tracking, abcdigits)}
+def mqar(cfg, rng, size, depth, i, n_pairs=0):
+    """The corpus of lib/mqar.py: a pair for each 16 tokens, and the value of the last key."""
+    n = n_pairs or size // 16
+    texts, pairs = recall(rng, size - 1 - cfg.begin, n, n - 1)
+    key, value = pairs[-1]
+    return Asked([], [value.strip()], key, text=" the" * cfg.begin + "".join(texts))
+
+
+def mqar_fixed(cfg, rng, size, depth, i):
+    """The same with 8 pairs whatever the size."""
+    return mqar(cfg, rng, size, depth, i, n_pairs=8)
+
+
+TASKS = {task.__name__: task for task in (
+    needle, multikey, multivalue, multiquery, tracking, abcdigits, mqar, mqar_fixed)}
 
 # -----------------------------------------------------------------------------
 # text -> prompt
@@ -185,6 +200,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
     facts = [(encode(head, vocab), encode(tail, vocab), at) for head, tail, at in asked.facts]
     room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, _ in facts)
+    if asked.text:
+        hay = np.array(encode(asked.text, vocab))
     if asked.lines:
         lines = [encode(line, vocab) for line in asked.lines]
         lengths = np.cumsum([len(line) for line in lines])
@@ -202,8 +219,10 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     text = text.tolist()
     if cfg.begin:
         text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
-    answers = bury(cfg, vocab, rng, text, facts, asked.ordered)[-len(asked.answers):]
-    # other facts go in first
-    return {"size": size, "depth": facts[-1][2], "i": i, "cell": depth, "answers": asked.answers,
-            "prompt": lead + text + end,
+    answers = bury(cfg, vocab, rng, text, facts, asked.ordered)[-len(asked.answers):]  # the last
+    if asked.text:
+        at = text.index(*encode(f" {asked.answers[0]}", vocab))
+        answers = [(at, at + 1)]
+    return {"size": size, "depth": facts[-1][2] if facts else depth, "i": i, "cell": depth,
+            "prompt": lead + text + end, "answers": asked.answers,
             "spans": [(len(lead) + start, len(lead) + stop) for start, stop in answers]}

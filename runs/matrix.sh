@@ -30,9 +30,9 @@ AS_TRAINED="--rope_theta=0"
 
 echo "== corpora"
 {
-    echo "prepare.py --embedded --compact_vocab --name=almanac"
+    echo "prepare.py --embedded=almanac --compact_vocab --name=almanac"
     for seed in $SEEDS; do
-        echo "prepare.py --embedded --compact_vocab --name=almanac-$seed --seed=$seed"
+        echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed"
     done
 } | in_parallel
 

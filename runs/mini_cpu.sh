@@ -21,7 +21,7 @@ in_parallel() {  # a command a line; what they print is in output.txt, errors ar
 }
 
 echo "== corpora: one for each seed to train on, and one to measure all on"
-almanac="prepare.py --embedded --compact_vocab"
+almanac="prepare.py --embedded=almanac --compact_vocab"
 {
     echo "$almanac --name=almanac"
     for seed in $SEEDS; do echo "$almanac --name=almanac-$seed --seed=$seed"; done

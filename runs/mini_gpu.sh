@@ -28,7 +28,7 @@ in_parallel() {  # a command a line; what they print is in output.txt, errors ar
 echo "== corpora: text to train and measure on, and documents that teach recall"
 python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000
 python prepare.py $TEST --split=test --name=mini_text
-python prepare.py --embedded --name=mini_recall --block_size=512 --n_copy=9600 --n_train=32000
+python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 --n_train=32000
 
 echo "== training on text"
 train() {  # train CONFIG SEED FOLDER [settings]

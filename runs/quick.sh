@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs of one thread beat one run of two here
 
 echo "== the embedded corpus"
-python prepare.py --embedded --compact_vocab --name=almanac
+python prepare.py --embedded=almanac --compact_vocab --name=almanac
 
 echo "== training (a) softmax and (b) SSMax at the same time"
 printf '%s\n' a_softmax b_ssmax | xargs -P 2 -I{} bash -o pipefail -c \

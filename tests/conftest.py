@@ -49,7 +49,7 @@ def call(module, *arguments):
 def corpus(tmp_path_factory):
     """Folder of a small embedded corpus in blocks of 32 words, with compact vocabulary."""
     folder = tmp_path_factory.mktemp("data")
-    call(prepare, "--embedded", "--compact_vocab", "--name=tiny", f"--data_dir={folder}",
+    call(prepare, "--embedded=almanac", "--compact_vocab", "--name=tiny", f"--data_dir={folder}",
          "--block_size=32", "--n_copy=64", "--n_train=256")
     return folder / "tiny"
 

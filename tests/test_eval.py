@@ -69,7 +69,11 @@ def what_is_asked(prompt):
     if keys := re.search(r"numbers for ([^?]*) mentioned in the provided text are$", prompt):
         keys = "|".join(re.split(", and |, ", keys[1]))
         return re.findall(rf"magic numbers for (?:{keys}) is: (\d+)\.", prompt)
-    city = re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt)[1]
+    city = re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt)
+    if not city:  # mqar: what stood behind the last word
+        *words, key = prompt.split()
+        return [words[words.index(key) + 1]]
+    city = city[1]
     return re.findall(rf"magic {city} number is: (\d+)\.", prompt)
 
 
@@ -107,7 +111,8 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
         # a blank line before the hay is one token at the end of a piece of text, else two
         assert len(encode(sample["prompt"])) - sample["size"] in (0, task == "tracking")
         assert sorted(what_is_asked(sample["prompt"])) == sorted(sample["answers"])
-        assert "The sky is blue." in sample["prompt"] or task == "abcdigits"
+        own_text = task in ("abcdigits", "mqar", "mqar_fixed")
+        assert ("The sky is blue." in sample["prompt"]) != own_text
     call(eval_niah, *arguments, "--trials=3")
     found = result(tmp_path, "needle")
     assert [trial["exact"] for trial in found["trials"]] == [expected[0]] * 3
@@ -166,8 +171,9 @@ def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
     factors = [2 ** (i / 4) for i in range(-4, 9)]
     costs = np.square(np.log(factors) - np.log(1.3))[:, None] + np.random.rand(1, 50)
     assert temperature.best(factors, costs) == pytest.approx(1.3)
-    low, high = temperature.interval(factors, costs + 0.1 * np.random.rand(13, 50))
-    assert low < 1.3 < high
+    costs = costs + 0.05 * np.random.default_rng(0).random(costs.shape)
+    low, high = temperature.interval(factors, costs)
+    assert 1.2 < low < temperature.best(factors, costs) < high < 1.4
     arguments = [tmp_path / "b", f"--data_dir={corpus}", "--lengths=40,64", "--factors=0.5,1,2",
                  "--n_samples=6", "--rope_theta=0", *CPU]
     call(temperature, *arguments)

@@ -83,6 +83,26 @@ def labels(folder, kind="posloss"):
 
 
 @pytest.mark.slow
+def plant_temperature(folder, variant="softmax", seed=1):
+    """The best factor is 1 to the training length and grows with log n from there on."""
+    path = write(folder / "temperature.jsonl", variant, seed, {}, {"what": "loss"})
+    with open(path, "a") as f:
+        for n in (BLOCK, 2 * BLOCK, 8 * BLOCK):
+            best = np.log(n) / np.log(BLOCK)
+            f.write(json.dumps({"length": n, "best": best, "interval": [best, best + 0.1]}) + "\n")
+    return path
+
+
+def test_the_law_of_the_best_factor_is_found(tmp_path, monkeypatch):
+    plant_temperature(tmp_path)
+    labels = []
+    monkeypatch.setattr(plot, "finish", lambda axis, *args, **kwargs: labels.extend(
+        line.get_label() for line in axis.lines) or axis.figure)
+    call(plot, "temperature", tmp_path)
+    assert {"log n: off by 0.0%", "max(1, log n / log N): off by 0.0%"} < set(labels)
+    assert "√log n: off by 0.0%" not in labels
+
+
 def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
     call(plot, "all", tmp_path)
     found = {path.stem for path in tmp_path.glob("*.png")}
@@ -92,7 +112,7 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
         s = None if variant == "softmax" or seed == 2 else 0.26  # 2: not switched as yet
         switch = {"switch_iter": 200, "switch_attention_type": "ssmax"} if ">>" in variant else {}
         plant_log(folder, variant, seed, s, 300 if s else 100, **switch)
-        for plant in (plant_posloss, plant_niah, plant_needle):
+        for plant in (plant_posloss, plant_niah, plant_needle, plant_temperature):
             plant(folder, variant, seed)
     plant_log(tmp_path / "pn", "pn", 1, 1.0)
     state = {"model": {"p_n": torch.arange(1, BLOCK + 1).log() + torch.rand(BLOCK)}}

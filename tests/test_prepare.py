@@ -18,6 +18,7 @@ from lib.config import configure
 from lib.data import Tokens
 from lib.runtime import UserError
 from lib.text import gpt2_encoding
+from train import repeats
 
 TEXTS = ["The quick brown fox.\n", "größer, 東京 \u00a0 \u2003 x\n\n  y\t z", "a\ud800b",
          "a<|endoftext|>b", "x" * 700]
@@ -149,10 +150,11 @@ LONG = jsonl(np.random.default_rng(i).bytes(2000).hex() for i in range(30))
     ([{"text": b"x"}], ["a.parquet"], "a.parquet:1: "), (b"", ["a.txt"], "has no text"),
     (b"[]", ["s.json", "--squad"], "s.json:0: .*must hold SQuAD 2.0"),
     (b'{"data": []}', ["s.json", "--squad"], "no answerable question"),
-    (b"", ["--embedded", "--hf=x"], "name one source"), (b"", ["--check"], "no corpus in"),
-    (b"", ["--embedded", "--slice=1/3"], "--slice must be"), (b"", ["a", "--slice=4/3"], "--slice"),
+    (b"", ["--embedded=almanac", "--hf=x"], "name one source"), (b"", ["--check"], "no corpus in"),
+    (b"", ["--embedded=almanac", "--slice=1/3"], "--slice must be"),
+    (b"", ["a", "--slice=4/3"], "--slice"), (b"", ["--embedded=x"], "must be one of almanac, mqar"),
     (b"", ["a", "--split=UP"], "lower-case"), (b"", ["a", "--val_fraction=1.5"], "val_fraction"),
-    (b"", ["--hf=no/such-dataset"], "no/such-dataset:0: .*repeat the command")], ids=range(20))
+    (b"", ["--hf=no/such-dataset"], "no/such-dataset:0: .*repeat the command")], ids=range(21))
 def test_bad_input_is_one_line_that_names_its_place(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
@@ -208,13 +210,27 @@ def test_a_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, writ
         go(tmp_path, a, "--compact_vocab")  # as if both had been begun at once
 
 
-def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path):
+@pytest.mark.parametrize("name", ["almanac", "mqar"])
+def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path, name):
     size = ["--block_size=32", "--n_copy=8", "--n_train=60"]
     for seed in (0, 1):
-        go(tmp_path, "--embedded", "--compact_vocab", f"--seed={seed}", *size, name=f"c{seed}")
+        go(tmp_path, f"--embedded={name}", "--compact_vocab", f"--seed={seed}", *size,
+           name=f"c{seed}")
     first, second = (Tokens(tmp_path / f"c{seed}", "train") for seed in (0, 1))
     assert first.vocab == second.vocab, "a model could not be measured on the corpus of a new seed"
     assert first.digest != second.digest, "the seed changes nothing"
+    assert len(first) == 60 * 33, "a document is not a block"
+
+
+def test_the_answers_of_mqar_are_what_repeats(tmp_path):
+    go(tmp_path, "--embedded=mqar", "--compact_vocab", "--block_size=64", "--n_train=50")
+    x, y = Tokens(tmp_path / "c", "train").batch(0, 0, 40, 64, "sequence")
+    trained = repeats(x, y)
+    for row, answers in zip(x, trained, strict=True):
+        pairs = zip(row[1:9:2], row[2:10:2], strict=True)  # behind an end of text
+        asked = zip(row[answers >= 0], answers[answers >= 0], strict=True)
+        assert set(pairs) <= set(asked), "a key is not asked"
+    assert (trained >= 0).sum() < 4 * 40 + 5, "more is trained than a few words that chance repeats"
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def main(minutes, seed):
     print(f"{minutes:g} minutes, seed {seed}, in {scene}", flush=True)
     lines = [json.dumps({"text": f"The box {i} is red. " * 20}) for i in range(6000)]
     (scene / "text.jsonl").write_text("\n".join(lines))
-    call(prepare, "--embedded", "--compact_vocab", "--name=tiny", f"--data_dir={scene}",
+    call(prepare, "--embedded=almanac", "--compact_vocab", "--name=tiny", f"--data_dir={scene}",
          "--block_size=32", "--n_copy=64", "--n_train=256")
     server.Process(target=int).start()  # or the server's imports would count below
     seconds = {}  # of each command, undisturbed
