@@ -7,6 +7,8 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 OUT=${OUT:-out/matrix}
 JOBS=${JOBS:-2}
 SEEDS=${SEEDS:-"1 2 3 4 5"}
+TYPES=${TYPES:-"softmax ssmax ssmax_bias residual head_scale asentmax scale_invariant"}
+RESULTS=${RESULTS:-results/matrix}
 mkdir -p "$OUT"
 exec 9> "$OUT/lock"
 flock 9 2> /dev/null || true  # macOS has none
@@ -41,16 +43,17 @@ for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seed
     {
         for position in rope:1 prope:0.5 nope:0; do
             turned="--rope_fraction=${position#*:}"
-            for type in softmax ssmax ssmax_bias residual head_scale asentmax; do
-                train "$type-${position%:*}" "$seed" --attention_type=$type $turned
+            for type in $TYPES; do
+                how="--attention_type=$type"
+                [ $type = scale_invariant ] && how="--scale_invariant"
+                train "$type-${position%:*}" "$seed" "$how" "$turned"
             done
-            train "scale_invariant-${position%:*}" "$seed" --scale_invariant $turned
         done
         train softmax-alibi "$seed" --alibi --rope_fraction=0
         train softmax-sink "$seed" --sink=learned
     } | in_parallel
     {
-        for type in softmax ssmax ssmax_bias residual head_scale asentmax scale_invariant; do
+        for type in $TYPES; do
             for position in rope prope; do
                 measure $type-$position "$seed" as_trained $AS_TRAINED
                 measure $type-$position "$seed" theta50 $THETA50
@@ -73,4 +76,4 @@ for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seed
 done
 
 echo "== tables"
-python results/matrix/matrix.py "$OUT" --out=results/matrix | tee results/matrix/tables.md
+python results/matrix/matrix.py "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

@@ -77,10 +77,10 @@ sys.exit(server.recv(1)[0])
 def script(tmp_path_factory):
     """script(name, *arguments, **environment): run it in a repository without data -> printed."""
     folder = tmp_path_factory.mktemp("repo")
-    for name in ("bin", "results/mini_cpu"):
+    for name in ("bin", "results/mini_cpu", "results/matrix"):
         (folder / name).mkdir(parents=True)
     for path in (*ROOT.glob("*.py"), *map(ROOT.joinpath, ("lib", "config", "runs")),
-                 ROOT / "results/mini_cpu/claims.py"):
+                 ROOT / "results/mini_cpu/claims.py", ROOT / "results/matrix/matrix.py"):
         (folder / path.relative_to(ROOT)).symlink_to(path)
     write_texts(folder / "text.jsonl")  # instead of what the scripts take from the hub
     squad_file(folder / "squad.json")
@@ -146,6 +146,16 @@ def test_the_mini_reproductions(script, name):
     assert "claim" in (results / "tables.md").read_text()
     assert names(results, "*-1.json") >= {f"{v}-1" for v in (
         "a", "b", "c", "d", "e", "f", "pn", "head_scale", "constant", "b_s0.168")}
+
+
+@pytest.mark.slow
+def test_the_reference_table(script):
+    printed = script("matrix.sh", SEEDS="1", TYPES="softmax scale_invariant")
+    rows = json.loads((script.folder / "results/matrix/matrix.json").read_text())
+    assert {"softmax-prope||theta50", "softmax-alibi||as_trained",
+            "softmax-sink||theta50"} < set(rows)
+    assert "| softmax-rope | logn_clip | ntk |" in printed
+    assert len(names(script.folder / "out/matrix/measured", "*/*/niah*.json")) == 6  # with tags
 
 
 @pytest.mark.slow

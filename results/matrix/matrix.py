@@ -46,15 +46,16 @@ def collect(folder):
     for path in sorted(Path(folder).glob("measured/*/*/*.json")):
         content, (trained, seed) = json.loads(path.read_text()), path.parent.name.rsplit("-", 1)
         row = f"{trained}|{content['tag']}|{path.parent.parent.name}"
-        record, block = found.setdefault(row, {}).setdefault(seed, {}), 128
+        record = found.setdefault(row, {}).setdefault(seed, {})
+        ends = [k * content["model_config"]["block_size"] for k in MULTIPLES]
         if "cells" in content:
-            record["needles"] = [round(float(np.mean([
-                cell["exact"] for cell in content["cells"] if cell["size"] == k * block])), 4)
-                for k in MULTIPLES]
+            shares = [[cell["exact"] for cell in content["cells"] if cell["size"] == end]
+                      for end in ends]
+            record["needles"] = [round(float(np.mean(x)), 4) if x else None for x in shares]
         elif "mean" in content:
             mean = np.array(content["mean"])
-            record["loss"] = [round(float(mean[k * block * 7 // 8:k * block].mean()), 4)
-                              for k in MULTIPLES]
+            record["loss"] = [round(float(mean[end * 7 // 8:end].mean()), 4)
+                              if end <= len(mean) else None for end in ends]
     return found
 
 
@@ -65,8 +66,9 @@ class Table:
     def get(self, kind, trained, position, k, swapped=""):
         """{seed: number} of a row at k times the training length."""
         seeds = self.rows.get(f"{trained}|{swapped}|{position}", {})
-        return {seed: record[kind][MULTIPLES.index(k)]
-                for seed, record in seeds.items() if kind in record}
+        found = {seed: record[kind][MULTIPLES.index(k)]
+                 for seed, record in seeds.items() if kind in record}
+        return {seed: number for seed, number in found.items() if number is not None}
 
     def learned(self, trained):
         """"4 of 5" seeds that look up where and as they were trained."""
@@ -152,9 +154,9 @@ def draw(table, path):
     for kind, line in zip(TYPES, axes, strict=True):
         for (title, (trained, position)), axis in zip(COLUMNS.items(), line, strict=True):
             found = [table.get("needles", f"{kind}-{trained}", position, k) for k in MULTIPLES]
-            for seed in found[0]:
+            for seed in found[0] if all(found) else ():
                 axis.plot(MULTIPLES, [of[seed] for of in found], ".", color="#0072B2", alpha=0.4)
-            if found[0]:
+            if all(found):
                 means = [np.mean(list(of.values())) for of in found]
                 axis.plot(MULTIPLES, means, color="#0072B2")
             axis.set_xscale("log", base=2)
