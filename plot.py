@@ -6,8 +6,8 @@ Draw the paper's figures from result files alone, beside the results or in --out
     python plot.py table out/                              the numbers, with standard errors
 
 Figures: fading (1 in the paper), p_n (2), z_max (3), learning_curves (4), posloss (5), niah and
-retrieval (6), needle_scores (7), top_scores (8), learned_s, temperature (what temperature.py
-found); fading and z_max need no results.
+retrieval (6), needle_scores (7), top_scores (8); learned_s, temperature (what temperature.py found)
+and recall (several tasks); fading and z_max need no results.
 A row is one result file. A curve is the rows that are equal in everything but the seed of training:
 nothing else is averaged. Curves of one variant are told apart by their --tag, or by what differs.
 """
@@ -378,9 +378,7 @@ def niah(found):
     return figure
 
 
-def retrieval(found):
-    """Fig. 6 as lines: needles found by context size, mean over depths; a dot for each seed."""
-    axis = plt.figure().subplots()
+def lines_of_seeds(axis, found):
     for i, (rows, style) in enumerate(found):
         x, y = np.array([*rows[0].y]), np.array([[*row.y.values()] for row in rows])
         axis.plot(x, y.mean(0), linewidth=2, **style)
@@ -388,8 +386,33 @@ def retrieval(found):
         beside = x * 2 ** (0.2 * ((i + 0.5) / len(found) - 0.5))
         axis.plot(beside, y.T, "o", color=style["color"], markersize=3, alpha=0.7)
     token_axis(axis, found)
+
+
+def retrieval(found):
+    """Fig. 6 as lines: needles found by context size, mean over depths; a dot for each seed."""
+    axis = plt.figure().subplots()
+    lines_of_seeds(axis, found)
     return finish(axis, f"line: mean of the seeds\ndot: one seed, {span(found, 'samples')} samples",
                   xlabel="context size (tokens)", ylabel="needles found (all digits)")
+
+
+def recall(found):
+    """The tasks of lib/tasks.py, a panel each: all answers right by context size."""
+    panels = {}
+    for rows, style in found:
+        task = rows[0].settings.get("task", "needle")
+        style = style | {"label": style["label"].replace(f", task={task}", ""), "linestyle": "-"}
+        panels.setdefault(task, []).append((rows, style))
+    if len(panels) == 1:
+        return None  # retrieval says it
+    figure = plt.figure(figsize=(2.6 * len(panels) + 1.5, 2.8))
+    axes = figure.subplots(1, len(panels), sharey=True)
+    for axis, (task, curves) in zip(axes, panels.items(), strict=True):
+        lines_of_seeds(axis, curves)
+        axis.set(title=task, ylim=(-0.02, 1.02))
+        axis.tick_params(axis="x", rotation=45)
+    figure.supxlabel("context size (tokens)", y=-0.1)
+    return finish(axes[-1], f"line: mean of the seeds\ndot: {span(found, 'samples')} samples")
 
 
 def needle_scores(found):
@@ -489,8 +512,8 @@ def table(found):
 
 FIGURES = {  # and the kind of results that they show
     fading: "", p_n: "log", z_max: "", learning_curves: "log", posloss: "posloss", niah: "niah",
-    retrieval: "niah", needle_scores: "needle", top_scores: "needle", learned_s: "log",
-    temperature: "temperature"}
+    retrieval: "niah", recall: "niah", needle_scores: "needle", top_scores: "needle",
+    learned_s: "log", temperature: "temperature"}
 
 
 def main():

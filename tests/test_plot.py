@@ -114,6 +114,7 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
         plant_log(folder, variant, seed, s, 300 if s else 100, **switch)
         for plant in (plant_posloss, plant_niah, plant_needle, plant_temperature):
             plant(folder, variant, seed)
+        plant_niah(folder / "tracking", variant, seed, settings={"task": "tracking"})
     plant_log(tmp_path / "pn", "pn", 1, 1.0)
     state = {"model": {"p_n": torch.arange(1, BLOCK + 1).log() + torch.rand(BLOCK)}}
     monkeypatch.setattr(plot.checkpoint, "load", lambda path: state)
