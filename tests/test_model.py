@@ -195,6 +195,20 @@ def test_swap_has_mean_scale_one(attention_type, qk_norm):
         swapped.swap_attention("pn")
 
 
+@pytest.mark.parametrize("attention_type", list(ATTENTION)[1:])
+@torch.no_grad()
+def test_the_swap_sharpens_attention_by_the_factor(attention_type):
+    model, swapped = (tiny_model("softmax", n_layer=1) for _ in range(2))
+    swapped.swap_attention(attention_type)
+    idx = tokens(1, min(100, swapped.max_len))
+    log_weights = [m.last_query_attention(idx)[0, 0].log() for m in (model, swapped)]
+    spread, sharper = (w - w[:, :1] for w in log_weights)  # softmax leaves a constant open
+    f = swapped.f(torch.arange(1, 33)).double()
+    b = ATTENTION[attention_type].b if attention_type in ("residual", "asentmax") else 0.0
+    factor = b + (1 - b) * swapped.f(torch.tensor([idx.size(1)])).item() / f.mean().item()
+    assert farthest(sharper, factor * spread) < 1e-4
+
+
 @all_types
 @torch.no_grad()
 def test_cached_chunked_and_full_agree(attention_type):
