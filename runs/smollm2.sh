@@ -38,28 +38,37 @@ PY
 )
 echo "theta $BEST"
 
+echo "== (f) in small: an hour of training from softmax and from (e), the same batches"
+for name in softmax e; do
+    swap=; [ $name = e ] && swap="--attention_type=ssmax"
+    echo "train.py --init_from=$OUT --data_dir=data/smollm2 --out_dir=$OUT/tuned_$name $swap" \
+        "--batch_size=1 --max_iters=60 --learning_rate=5e-5 --warmup_iters=5 --decay=linear" \
+        "--eval_interval=0 --save_interval=20 --compile=False"
+done | in_parallel
+
 echo "== measuring"
-measure() {  # measure NAME THETA [swap]: folders of their own, as figures tell hay apart by these
+measure() {  # measure CHECKPOINT NAME THETA [swap]: in folders that are named after the hay
     for hay in noise novels; do
-        mkdir -p "$OUT/$hay"
-        ln -f $OUT/ckpt.pt "$OUT/$hay/ckpt.pt"
+        mkdir -p "$OUT/$hay/$2"
+        ln -f "$1/ckpt.pt" "$OUT/$hay/$2/ckpt.pt"
     done
-    how="--data_dir=data/smollm2 --prompt=completion --rope_theta=$2 ${*:3}"
+    how="--data_dir=data/smollm2 --rope_theta=$3 ${*:4}"
     for sizes in 1024:4 4096:4 8192:2 16384:1; do
-        [ "$2" != 100000 ] && [ "${sizes%:*}" -lt 8192 ] && continue
-        at="--context_sizes=${sizes%:*} --n_samples=${sizes#*:} --tag=$1-$2-${sizes%:*}"
-        echo "eval_niah.py $OUT/noise $how $at --haystack=noise"
-        echo "eval_niah.py $OUT/novels $how $at"
+        [ "$3" != 100000 ] && [ "${sizes%:*}" -lt 8192 ] && continue
+        at="--context_sizes=${sizes%:*} --n_samples=${sizes#*:} --tag=$3-${sizes%:*}"
+        echo "eval_niah.py $OUT/noise/$2 $how --prompt=completion $at --haystack=noise"
+        echo "eval_niah.py $OUT/novels/$2 $how --prompt=completion $at"
     done
-    echo "eval_posloss.py $OUT --data_dir=data/smollm2 --seq_len=16384 --n_seqs=8" \
-        "--rope_theta=$2 ${*:3} --tag=$1-$2"
-    [ "$2" != 100000 ] || echo "eval_niah.py $OUT/novels $how --trials=20 --trial_size=8192" \
-        "--tag=$1-$2"
+    echo "eval_posloss.py $OUT/novels/$2 $how --seq_len=16384 --n_seqs=8 --tag=$3"
+    [ "$3" != 100000 ] || echo "eval_niah.py $OUT/novels/$2 $how --prompt=completion" \
+        "--trials=20 --trial_size=8192 --tag=$3"
 }
 for theta in 100000 $BEST; do
-    measure softmax "$theta"
-    measure e "$theta" --attention_type=ssmax
-    measure constant "$theta" --attention_type=head_scale --swap_scale=1.21
-    measure clip "$theta" --attention_type=logn_clip
-done | in_parallel
+    measure $OUT softmax "$theta"
+    measure $OUT e "$theta" --attention_type=ssmax
+    measure $OUT constant "$theta" --attention_type=head_scale --swap_scale=1.21
+    measure $OUT clip "$theta" --attention_type=logn_clip
+    measure $OUT/tuned_softmax tuned_softmax "$theta"
+    measure $OUT/tuned_e tuned_e "$theta"
+done | sort -u | in_parallel
 python results/smollm2/smollm2.py $OUT | tee "$RESULTS/tables.md"

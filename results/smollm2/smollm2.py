@@ -5,7 +5,6 @@ Tables, verdicts and figure of runs/smollm2.sh: what swapping SSMax into SmolLM2
 
 Prompts are the same for all variants, so differences are paired by prompt; intervals are normal.
 """
-import glob
 import json
 import math
 import sys
@@ -22,7 +21,9 @@ from claims import markdown  # noqa: E402
 from eval_niah import wilson  # noqa: E402
 
 VARIANTS = {"softmax": ("softmax", "#D55E00"), "e": ("(e) SSMax swapped in", "#E69F00"),
-            "constant": ("one temperature", "#7F5539"), "clip": ("log-n clip", "#6A3D9A")}
+            "constant": ("one temperature", "#7F5539"), "clip": ("log-n clip", "#6A3D9A"),
+            "tuned_softmax": ("softmax, trained on", "#8C8C8C"),
+            "tuned_e": ("(f) in small", "#CC79A7")}
 SIZES = (1024, 4096, 8192, 16384)
 TRAINED = 100_000  # RoPE's theta
 
@@ -30,22 +31,22 @@ TRAINED = 100_000  # RoPE's theta
 def needles(folder):
     """{(variant, theta, size): {(hay, depth, i): all digits right}}"""
     found = {}
-    for path in sorted(Path(folder).glob("*/niah-*.jsonl")):
-        variant, theta, size = path.stem.removeprefix("niah-").rsplit("-", 2)
+    for path in sorted(Path(folder).glob("*/*/niah-*.jsonl")):
+        _, theta, size = path.stem.split("-")
+        hay, variant = path.parts[-3:-1]
         _, *records = map(json.loads, path.read_text().splitlines())
         cell = found.setdefault((variant, int(theta), int(size)), {})
-        cell |= {(path.parent.name, r["cell"], r["i"]): float(r["exact"]) for r in records}
+        cell |= {(hay, r["cell"], r["i"]): float(r["exact"]) for r in records}
     return found
 
 
 def losses(folder):
-    """{(variant, theta): (mean, standard error) by position}"""
+    """{(variant, theta): mean loss by position}"""
     found = {}
-    for path in glob.glob(f"{folder}/posloss-*-*.json"):
-        variant, theta = Path(path).stem.removeprefix("posloss-").rsplit("-", 1)
-        content = json.loads(Path(path).read_text())
-        if variant in VARIANTS and "mean" in content:
-            found[variant, int(theta)] = np.array(content["mean"]), np.array(content["stderr"])
+    for path in sorted(Path(folder).glob("novels/*/posloss-*.json")):
+        content = json.loads(path.read_text())
+        if "mean" in content:
+            found[path.parent.name, int(content["tag"])] = np.array(content["mean"])
     return found
 
 
@@ -81,14 +82,14 @@ def main():
     for theta in sorted({theta for _, theta in loss}):
         for variant, (name, _) in VARIANTS.items():
             if (variant, theta) in loss:
-                mean, _ = loss[variant, theta]
+                mean = loss[variant, theta]
                 rows.append([name, f"x {theta / TRAINED:g}", f"{mean[:8192].mean():.4f}",
                              *(f"{mean[end - end // 10:end].mean():.4f}" for end in SIZES)])
     markdown("Loss (nats a token): mean to 8,192, and in the tenth before a length",
              ["", "theta", "<= 8,192", *(f"{size:,}" for size in SIZES)], rows)
     rows = []
     for theta, size in sorted({(theta, size) for _, theta, size in found}):
-        for variant in ("e", "constant", "clip"):
+        for variant in [*VARIANTS][1:]:
             pair = found.get((variant, theta, size)), found.get(("softmax", theta, size))
             if all(pair):
                 mean, half, n = paired(*pair)
@@ -98,12 +99,12 @@ def main():
     markdown("Needles, paired by prompt: more than softmax?", ["", "difference", "prompts", ""],
              rows)
     tops = {}
-    for path in glob.glob(f"{folder}/*/needle-*.json"):
-        content = json.loads(Path(path).read_text())
+    for path in sorted(Path(folder).glob("novels/*/needle-*.json")):
+        content = json.loads(path.read_text())
         if "trials" in content:
-            tops[content["tag"]] = np.median([trial["top"] for trial in content["trials"]])
+            tops[path.parent.name] = np.median([trial["top"] for trial in content["trials"]])
     markdown("Top needle score at 8,192 tokens, median of 20 trials", ["", "score"],
-             [[tag, f"{top:.3f}"] for tag, top in sorted(tops.items())])
+             [[VARIANTS[variant][0], f"{top:.3f}"] for variant, top in tops.items()])
     draw(found, best, Path(__file__).parent / "needles.png")
 
 
