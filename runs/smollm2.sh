@@ -42,7 +42,7 @@ echo "== (f) in small: an hour of training from softmax and from (e), the same b
 for name in softmax e; do
     swap=; [ $name = e ] && swap="--attention_type=ssmax"
     echo "train.py --init_from=$OUT --data_dir=data/smollm2 --out_dir=$OUT/tuned_$name $swap" \
-        "--batch_size=1 --max_iters=60 --learning_rate=5e-5 --warmup_iters=5 --decay=linear" \
+        "--batch_size=1 --max_iters=30 --learning_rate=5e-5 --warmup_iters=5 --decay=linear" \
         "--eval_interval=0 --save_interval=20 --compile=False"
 done | in_parallel
 
