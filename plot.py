@@ -401,8 +401,8 @@ def recall(found):
     panels = {}
     for rows, style in found:
         task = rows[0].settings.get("task", "needle")
-        style = style | {"label": style["label"].replace(f", task={task}", ""), "linestyle": "-"}
-        panels.setdefault(task, []).append((rows, style))
+        label = style["label"].replace(f", task={task}", "").replace(f" [{task}]", "")
+        panels.setdefault(task, []).append((rows, {**style, "label": label, "linestyle": "-"}))
     if len(panels) == 1:
         return None  # retrieval says it
     figure = plt.figure(figsize=(2.6 * len(panels) + 1.5, 2.8))
