@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lib import evaluate, runtime
+from lib import evaluate, mqar, runtime, tasks
 from lib.almanac import CITIES
 from lib.config import configure
 from lib.evaluate import EvalConfig
@@ -119,7 +119,7 @@ def ask(cfg, path, what, jobs, device):
     model, state = evaluate.open_model(cfg, path, device, sizes[-1])
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
-    about = evaluate.about(cfg, path, device, model, state, data)
+    about = evaluate.about(cfg, path, device, model, state, data, (tasks, mqar))
     out = evaluate.result_path(path, what, cfg.tag, ".jsonl")
     for size in sizes:  # before anything is written: does a prompt fit, is there enough hay?
         make_sample(cfg, vocab, hay, size, 50, 0)

@@ -70,7 +70,7 @@ class Factor(NamedTuple):
     f: Callable
     s: float | Learned = 1.0
     b: float | Learned = 0.0
-    g: float | Learned = 1.0
+    g: Learned | None = None  # None: 1
 
 
 ATTENTION = {
@@ -107,7 +107,7 @@ class GPTConfig:
     n_inner: int = 2048  # width of the SwiGLU
     rope_theta: float = 10000.0  # base of the RoPE frequencies
     rope_fraction: float = 1.0  # p-RoPE: only so many of the pairs turn, the fast ones; 0: NoPE
-    rope_scaling: str = ""  # RoPE stretched: theta, pi, ntk, yarn, yarn_mscale; or none
+    rope_scaling: str = ""  # RoPE stretched: theta, pi, ntk, yarn, yarn_mscale; or nope
     rope_factor: float = 1.0  # by how much rope_scaling stretches
     alibi: bool = False  # a bias that falls with distance (arXiv 2108.12409); with rope_fraction=0
     sink: str = ""  # one more key of value zero: off_by_one (its logit is 0) or learned
@@ -128,8 +128,12 @@ class GPTConfig:
         for key, choices in {"rope_scaling": rope.SCALINGS, "sink": SINKS}.items():
             if getattr(self, key) not in choices:
                 raise ValueError(f"{key} must be one of {', '.join(map(repr, choices))}")
-        if self.sink and (self.alibi or self.scale_invariant):
-            raise ValueError("alibi and scale_invariant go by distance, and a sink has none")
+        if bool(self.sink) + self.alibi + self.scale_invariant > 1:
+            raise ValueError("choose one of alibi, scale_invariant and sink")
+        if self.alibi and self.rope_fraction:
+            raise ValueError("alibi is instead of RoPE: set --rope_fraction=0 as well")
+        if (self.rope_factor > 1) != (self.rope_scaling not in ("", "nope")):
+            raise ValueError("rope_scaling (but nope) and a rope_factor above 1 go together")
         if self.rope_factor < 1 or not 0 <= self.rope_fraction <= 1:
             raise ValueError("rope_factor must be at least 1, rope_fraction from 0 to 1")
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
@@ -162,7 +166,9 @@ class Attention(nn.Module):
         learned = isinstance(factor.s, Learned) and s is not None
         self.set("s", Learned(s) if learned else factor.s)
         self.set("b", factor.b)
-        self.set("g", factor.g)
+        self.g = None
+        if factor.g:
+            self.set("g", factor.g)
 
     def set(self, name, value):
         """A number a head, (H,): a parameter of rank 1 where it is Learned, or else a constant."""
@@ -186,7 +192,7 @@ class Attention(nn.Module):
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
         q, k = rope.rotate(self.q_norm(q), cos, sin), rope.rotate(self.k_norm(k), cos, sin)
-        if isinstance(self.g, nn.Parameter):  # f^1 costs a pow, and need not be f to the last bit
+        if self.g is not None:
             f = f ** self.g[:, None]
         # SSMax: softmax((s log n + b) q k) is n^(s q k) e^(b q k) / sum, Eqs. 2 and 4.
         # In fp32 and cast once: log n in bf16 has steps of 0.06 at n = 20,000.
@@ -194,7 +200,7 @@ class Attention(nn.Module):
         q = q * scale[..., None]
         q, k = q.to(v.dtype), k.to(v.dtype)
         if self.config.alibi:
-            # -m (i - j) is m j to the softmax of a row: a sum of two whole numbers, exact in bf16
+            # -m (i - j) is m j to the softmax of a row: two whole numbers, exact in bf16 to 32,768
             m = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
             q = with_channels(q, m[:, None, None] * self.head_size**0.5, 2)
             k = with_channels(k, torch.stack((at // 128 * 128, at % 128), dim=-1), 2)
@@ -388,7 +394,7 @@ class GPT(nn.Module):
         f, s, b, g = ATTENTION[attention_type]
         b, g = (value.start if isinstance(value, Learned) else value for value in (b, g))
         with torch.no_grad():
-            mean = (self.f(n) ** g).double().mean()
+            mean = (self.f(n) if g is None else self.f(n) ** g).double().mean()
         for block in self.blocks:
             block.attn.set_type(attention_type, (scale - b) / mean)
             if not isinstance(s, Learned):  # (c) has no s to set: its queries shrink instead

@@ -167,6 +167,7 @@ def measure(row, lines):
         row.numbers["top needle score by context size, median of the trials"] = {
             f"{row.size:,}": (median, None)}
     elif row.kind == "temperature":
+        lines = [line for line in lines if not math.isnan(line["best"])]  # all factors alike
         row.y = {line["length"]: line["best"] for line in lines}
         # half of a 95 % interval is 1.96 errors
         row.error = {line["length"]: np.ptp(line["interval"]) / 3.92 for line in lines}
@@ -412,7 +413,12 @@ def recall(found):
         axis.set(title=task, ylim=(-0.02, 1.02))
         axis.tick_params(axis="x", rotation=45)
     figure.supxlabel("context size (tokens)", y=-0.1)
-    return finish(axes[-1], f"line: mean of the seeds\ndot: {span(found, 'samples')} samples")
+    named = {}  # of all panels, each once
+    for axis in axes:
+        named |= dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
+    figure.legend(named.values(), named, loc="center left", bbox_to_anchor=(0.91, 0.5),
+                  title=f"line: mean of the seeds\ndot: {span(found, 'samples')} samples")
+    return figure
 
 
 def needle_scores(found):
@@ -463,7 +469,7 @@ def temperature(found):
     axis = draw(found)
     token_axis(axis, found)
     rows, _ = found[0]
-    n, N = np.array(sorted(rows[0].y)), rows[0].block_size
+    n, N = np.array(sorted(set.intersection(*(set(row.y) for row in rows)))), rows[0].block_size
     best = np.mean([[row.y[length] for length in n] for row in rows], axis=0)
     log, (slope, at_N) = np.log(n) / np.log(N), np.polyfit(np.log(n / N), best, 1)
     c = slope / at_N

@@ -5,18 +5,20 @@ is best there: for the loss of the last tenth of the positions before it, or for
     python temperature.py out/a_softmax out/b_ssmax --data_dir=data/slimpajama
     python temperature.py out/a_softmax config/quick_niah.py --what=needles --lengths=128,512
 
-If (b)'s log n is right its curve stays at 1, and (a)'s grows as log n does. Beside each checkpoint:
-temperature[-tag].jsonl, a line a length; `plot.py temperature` draws them.
+If (b)'s log n is right its curve stays at 1, and (a)'s grows as log n does. RoPE's theta is the
+evaluations', 500,000, which has a say in it; --rope_theta=0 keeps that of training. Beside each
+checkpoint: temperature[-tag].jsonl, a line a length; `plot.py temperature` draws them.
 """
 import itertools
 import json
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 import eval_niah
-from lib import evaluate, runtime
+from lib import evaluate, mqar, runtime, tasks
 from lib.config import configure
 from lib.data import random_starts
 from lib.runtime import UserError, print0
@@ -35,8 +37,11 @@ class TemperatureConfig(eval_niah.NiahConfig):
         super().__post_init__()
         if self.what not in ("loss", "needles"):
             raise ValueError("what must be loss or needles")
-        if list(self.factors) != sorted(set(self.factors)) or not min(self.factors, default=0) > 0:
-            raise ValueError("factors must be positive and rise")
+        if not all(type(n) is int and n > 0 for n in self.lengths) or not self.lengths:
+            raise ValueError("lengths must be positive whole numbers")
+        good = all(type(x) in (int, float) and x > 0 for x in self.factors)
+        if not good or len(self.factors) < 3 or list(self.factors) != sorted(set(self.factors)):
+            raise ValueError("factors must be three or more positive numbers that rise")
 
     @property
     def longest(self):
@@ -44,21 +49,24 @@ class TemperatureConfig(eval_niah.NiahConfig):
 
 
 def best(factors, costs):
-    """costs (factors, samples) -> the factor of the least mean cost, by a parabola in its log."""
+    """costs (factors, samples) -> the factor of the least mean cost, by a parabola in its log, NaN
+    where all factors are alike."""
     mean, x = costs.mean(1), np.log(factors)
-    least = np.flatnonzero(mean == mean.min())  # several factors may find all needles
-    least = least[len(least) // 2]
-    i = int(np.clip(least, 1, len(x) - 2))  # an end of the list has no neighbour
-    a, b, _ = np.polyfit(x[i - 1:i + 2], mean[i - 1:i + 2], 2)
-    vertex = -b / (2 * a) if a > 0 else x[least]
-    return float(np.exp(np.clip(vertex, x[i - 1], x[i + 1])))
+    least = np.flatnonzero(mean < mean.min() + 1e-9)
+    if len(least) == len(x):
+        return math.nan
+    if len(least) > 1 or least[0] in (0, len(x) - 1):  # a plateau, or no neighbour
+        return float(np.exp(x[least].mean()))
+    a, b, _ = np.polyfit(x[least[0] - 1:least[0] + 2], mean[least[0] - 1:least[0] + 2], 2)
+    return float(np.exp(-b / (2 * a)))
 
 
 def interval(factors, costs):
     """95 % of `best` over samples drawn again and again, as many as there are (bootstrap)."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(costs.shape[1], size=(400, costs.shape[1]))
-    return np.quantile([best(factors, costs[:, rows]) for rows in drawn], (0.025, 0.975)).tolist()
+    found = [best(factors, costs[:, rows]) for rows in drawn]
+    return np.nanquantile(found, (0.025, 0.975)).tolist()
 
 
 @torch.no_grad()
@@ -68,7 +76,9 @@ def measure(cfg, path, device):
     hay, data = open_haystack(cfg, state["vocab"])
     if cfg.haystack and cfg.what == "loss":
         raise UserError("the loss is of --data_dir: leave out --haystack, or --what=needles")
-    about = evaluate.about(cfg, path, device, model, state, data)
+    if cfg.what == "loss" and len(hay) <= max(cfg.lengths):
+        raise UserError(f"split {cfg.split} has {len(hay):,} tokens; choose smaller --lengths")
+    about = evaluate.about(cfg, path, device, model, state, data, (tasks, mqar))
     out = evaluate.result_path(path, "temperature", cfg.tag, ".jsonl")
     records, _ = evaluate.earlier(cfg, out, about, lambda found: len(found) > len(cfg.lengths))
     records = records or [about]
@@ -96,7 +106,8 @@ def measure(cfg, path, device):
                 block.attn.s.copy_(factor * s)
                 block.attn.b.copy_(factor * b)
             cost = losses if cfg.what == "loss" else misses
-            found += cost(length, [i for _, _, i in group])
+            samples = [i for _, _, i in group]
+            found += zip(itertools.repeat(factor), samples, cost(length, samples))
         return found
 
     for length in cfg.lengths[len(records) - 1:]:
@@ -104,7 +115,8 @@ def measure(cfg, path, device):
         jobs = list(itertools.product([length], cfg.factors, range(cfg.n_samples)))
         evaluate.work(device, f"{path}, {length:,}", jobs, costs,
                       lambda _, results, found=found: found.extend(results), cfg.micro_batch_size)
-        found = np.reshape(found, (len(cfg.factors), cfg.n_samples))
+        # ranks hand theirs in one after the other
+        found = np.array(sorted(found))[:, 2].reshape(len(cfg.factors), cfg.n_samples)
         records.append({"length": length, "best": best(cfg.factors, found),
                         "interval": interval(cfg.factors, found),
                         "cost": found.mean(1).round(5).tolist()})

@@ -476,7 +476,7 @@ def print_sample(cfg, model, batch, vocab):
 
 
 def learned_scales(model):
-    """{s: [layer][head], b: [layer][head]} where learned, for the log."""
+    """{s: [layer][head], and b, g, sink} where learned, for the log."""
     found = {}
     for name, p in model.scales().items():
         if name.startswith("blocks."):  # p_n is in the checkpoint

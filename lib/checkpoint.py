@@ -29,7 +29,7 @@ class LoadConfig:
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
     rope_theta: float = 500_000.0  # base of RoPE, in the paper 50 x that of training; 0: unchanged
-    rope_scaling: str = ""  # theta, pi, ntk, yarn, yarn_mscale, none; then rope_theta is unchanged
+    rope_scaling: str = ""  # theta, pi, ntk, yarn, yarn_mscale, nope; then rope_theta is unchanged
     rope_factor: float = 0.0  # by how much it stretches; 0: unchanged
     attention_type: str = ""  # swap the attention of a softmax checkpoint: (e)
     swap_scale: float = 1.0  # mean factor on q after the swap; with head_scale one temperature
@@ -40,6 +40,8 @@ class LoadConfig:
     def __post_init__(self):
         if self.rope_theta < 0 or self.swap_scale <= 0:
             raise ValueError("rope_theta must not be negative, swap_scale positive")
+        if self.rope_scaling and self.rope_theta not in (0, LoadConfig.rope_theta):
+            raise ValueError("rope_scaling is of the theta of training: leave rope_theta out")
 
     def overrides(self):
         """What of these settings replaces the model's own: arguments of `load_model`."""

@@ -14,6 +14,7 @@ import model as model_py
 from lib import checkpoint, rope, runtime
 from lib.checkpoint import LoadConfig
 from lib.runtime import UserError, print0
+from model import ATTENTION, Learned
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ NOT_OF_THE_RESULT = {
 
 def open_model(cfg, path, device, length):
     """(model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens."""
+    factor = ATTENTION.get(cfg.attention_type)
+    if factor and isinstance(factor.s, Learned) and factor.b == cfg.swap_scale:
+        raise UserError(f"{cfg.attention_type} swapped in is softmax: train it with --init_from")
     model, state = checkpoint.load_model(path, device, **cfg.overrides())
     block = model.config.block_size
     if length > model.max_len:
@@ -52,8 +56,11 @@ def open_model(cfg, path, device, length):
     return model, state
 
 
-def about(cfg, path, device, model, state, data):
-    """What a result says of itself, as a dict; data: digest and source of the text."""
+def about(cfg, path, device, model, state, data, modules=()):
+    """
+    What a result says of itself, as a dict; data: digest and source of the text; modules: code
+    beside the model's that it depends on.
+    """
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
     # auto is not the same everywhere, nor is a path: what they stand for is
     settings["dtype"] = str(runtime.get_dtype(device, cfg.dtype))
@@ -65,8 +72,8 @@ def about(cfg, path, device, model, state, data):
     tag = f" [{cfg.tag}]" if cfg.tag else ""
     # rope_theta changes by default, which must not stay unseen
     print0(f"{path}: {variant}{tag}, {', '.join(changes) or 'as trained'}")
-    files = (model_py.__file__, rope.__file__)
-    source = "".join(ast.dump(ast.parse(Path(f).read_text())) for f in files)  # without comments
+    texts = [Path(module.__file__).read_text() for module in (model_py, rope, *modules)]
+    source = "".join(ast.dump(ast.parse(text)) for text in texts)  # without comments
     return {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
         "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),
@@ -103,12 +110,12 @@ def earlier(cfg, path, about, finished):
         raise UserError(f"{path} is another evaluation (its {', '.join(differs)} differ); choose "
                         "another --tag, or --overwrite it")
     if stale and not done:  # half of each would be a result of neither
-        raise UserError(f"{path} was begun with another model.py; --overwrite measures all anew")
+        raise UserError(f"{path} was begun with another model.py or task; --overwrite it")
     if done:
         when = datetime.datetime.fromtimestamp(path.stat().st_mtime)
         print0(f"repeated, not measured: {path} of {when:%Y-%m-%d %H:%M}; --overwrite measures it")
     if stale:
-        print0("*** model.py has changed since then: these are numbers of the old one ***")
+        print0("*** model.py or the task has changed since: these are numbers of the old one ***")
     return records, done
 
 

@@ -12,6 +12,7 @@ import itertools
 import random
 import re
 
+from lib.runtime import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
 
 VOCAB = 512  # half keys, half values; theirs, 8,192, is not learned in minutes on a CPU
@@ -31,10 +32,14 @@ def vocabulary():
 
 def recall(rng, n_words, n_pairs, n_asked):
     """-> (texts of `n_words` words, all pairs of key and value; the first `n_asked` are in them)"""
+    if not 0 < n_pairs <= VOCAB // 2 or n_words < 5 * n_pairs:
+        raise UserError(f"mqar has 1 to {VOCAB // 2} pairs, of at least 5 words each: {n_words} "
+                        f"words and {n_pairs} pairs do not go together")
     texts = list(words().values())
     keys, values = rng.sample(texts[:VOCAB // 2], n_pairs), rng.sample(texts[VOCAB // 2:], n_pairs)
     pairs = list(zip(keys, values, strict=True))
-    rest = [rng.choice(texts) for _ in range(n_words - 2 * n_pairs)]
+    free = sorted({*texts} - {*keys})  # a key among them would have two answers
+    rest = [rng.choice(free) for _ in range(n_words - 2 * n_pairs)]
     # places drawn without replacement: the smallest of exponential times with these rates
     times = [rng.expovariate((slot + 1) ** (0.01 - 1)) for slot in range(len(rest) // 3)]
     slots = sorted(range(len(times)), key=times.__getitem__)[:n_asked]

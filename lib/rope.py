@@ -3,7 +3,7 @@ import math
 
 import torch
 
-SCALINGS = ("", "theta", "pi", "ntk", "yarn", "yarn_mscale", "none")
+SCALINGS = ("", "theta", "pi", "ntk", "yarn", "yarn_mscale", "nope")
 
 
 def frequencies(config, like):
@@ -25,7 +25,7 @@ def frequencies(config, like):
         low, high = max(0, math.floor(low)), min(D - 1, math.ceil(high))
         ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
         found = found * (1 - ramp + ramp / factor)
-    turned = 0 if config.rope_scaling == "none" else int(config.rope_fraction * D / 2)
+    turned = 0 if config.rope_scaling == "nope" else int(config.rope_fraction * D / 2)
     return torch.where(pair < turned, found, 0)  # p-RoPE: the slowest stand still (2410.06205)
 
 

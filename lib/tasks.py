@@ -58,6 +58,7 @@ def needle(cfg, rng, size, depth, i, others=0):
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
     numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
     if i < 0:  # the paper's; repeated, for formats of more digits than seven
+        cities = [cities[0] if city == "Tokyo" else city for city in cities]  # another one's
         cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]
     depth = rng.uniform(0, 100) if depth is None else depth
     facts = []
@@ -165,13 +166,15 @@ def open_haystack(cfg, vocab):
 
 def place_for(vocab, text, first, wanted, facts):
     """Where in the ids `text` a fact goes: behind a sentence, in none of the (start, end) facts."""
-    free = [at for at in range(wanted, first - 1, -1)
-            if not any(start < at < end for start, end in facts)]
-    for at in free:
+    fallback = None  # no sentence ends before: the depth counts more than its end
+    for at in range(wanted, first - 1, -1):
+        if any(start < at < end for start, end in facts):
+            continue
+        fallback = at if fallback is None else fallback
         before = decode(text[max(0, at - 1):at], vocab).rstrip(" \"'”’)")  # a quotation may close
         if at > first and before.endswith((".", "!", "?", "\n", "<|endoftext|>")):
             return at
-    return free[0]  # no sentence ends before: the depth counts more than its end
+    return fallback
 
 
 def bury(cfg, vocab, rng, text, facts, ordered):
@@ -208,6 +211,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         lines = lines[:1 + int(np.searchsorted(lengths, room))]
         rng.shuffle(lines)
         hay = np.array(sum(lines, []))
+    if asked.text and room != len(hay):
+        raise UserError(f"{cfg.task} needs a vocabulary in which its words are one token each")
     if room < 1:
         raise UserError(f"too small for needle and prompt; take at least {size - room + 1} tokens")
     if room > len(hay):

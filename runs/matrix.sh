@@ -1,21 +1,14 @@
 #!/usr/bin/env bash
 # The reference table: attention types by positions, trained and swapped in, five seeds at the size
 # of the quick run. About five hours on two cores, into out/matrix; the same command continues.
-set -euo pipefail
+# TYPES="softmax residual" does less; softmax is what is swapped.
 cd "$(dirname "$0")/.."
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 OUT=${OUT:-out/matrix}
-JOBS=${JOBS:-2}
 SEEDS=${SEEDS:-"1 2 3 4 5"}
 TYPES=${TYPES:-"softmax ssmax ssmax_bias residual head_scale asentmax scale_invariant"}
 RESULTS=${RESULTS:-results/matrix}
-mkdir -p "$OUT"
-exec 9> "$OUT/lock"
-flock 9 2> /dev/null || true  # macOS has none
+source runs/common.sh
 
-in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
-    xargs -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"
-}
 train() {  # train NAME SEED [settings]
     echo "train.py config/quick.py --seed=$2 ${*:3} --data_dir=data/almanac-$2 --variant=$1" \
         "--out_dir=$OUT/trained/$1-$2"

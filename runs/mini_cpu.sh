@@ -3,22 +3,12 @@
 # size of the quick run and on its corpus. About four hours on two cores, into out/mini and
 # results/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done, so the same
 # command continues after anything; JOBS=8 SEEDS="1 2" bash runs/mini_cpu.sh does less on more.
-set -euo pipefail
 cd "$(dirname "$0")/.."
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs of one thread beat one run of two here
 OUT=${OUT:-out/mini}
 RESULTS=${RESULTS:-results/mini_cpu}
-JOBS=${JOBS:-2}               # programs at a time
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of (a), (b), the control; the others take the first five
 FEWER=$(echo $SEEDS | cut -d" " -f1-5)
-mkdir -p "$OUT" "$RESULTS"
-# what a killed script may have left running must end first: it writes the same files
-exec 9> "$OUT/lock"
-flock 9 2> /dev/null || true  # macOS has none
-
-in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
-    xargs -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"
-}
+source runs/common.sh
 
 echo "== corpora: one for each seed to train on, and one to measure all on"
 almanac="prepare.py --embedded=almanac --compact_vocab"

@@ -7,7 +7,6 @@
 #   timeout 9m bash runs/mini_gpu.sh       until it is finished: out/mini_gpu, results/mini_gpu
 #   SEEDS=1 bash runs/mini_gpu.sh          each variant once
 #   CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" bash runs/mini_gpu.sh
-set -euo pipefail
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/mini_gpu}
 RESULTS=${RESULTS:-results/mini_gpu}
@@ -16,14 +15,7 @@ SEEDS=${SEEDS:-"1 2 3"}     # of (a), (b) and the control; the others take the f
 FIRST=${SEEDS%% *}
 CORPUS=${CORPUS:-"--hf=slimpajama-6b --limit=60000 --val_fraction=0.01"}  # to train on
 TEST=${TEST:-"--hf=slimpajama-6b"}                                        # to measure on
-mkdir -p "$OUT" "$RESULTS"
-# what a killed script may have left running must end first: it writes the same files
-exec 9> "$OUT/lock"
-flock 9
-
-in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
-    xargs -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"
-}
+source runs/common.sh
 
 echo "== corpora: text to train and measure on, and documents that teach recall"
 python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000

@@ -1,25 +1,22 @@
 #!/usr/bin/env bash
-# Recall: MQAR over ten seeds, about an hour and a half on two cores, into out/recall. With models
-# as arguments (checkpoints of a corpus of their own vocabulary) the other tasks on them as well.
-set -euo pipefail
+# Recall: MQAR over ten seeds, about an hour on two cores, into out/recall; multikey on what
+# runs/mini_cpu.sh trained; with a model as argument (out/smollm2) the other tasks on it as well.
 cd "$(dirname "$0")/.."
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 OUT=${OUT:-out/recall}
-JOBS=${JOBS:-2}
+RESULTS=${RESULTS:-results/recall}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
 TYPES=${TYPES:-"softmax ssmax head_scale"}  # and the two best of results/matrix
-mkdir -p "$OUT"
-
-in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
-    xargs -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"
-}
+MINI=${MINI:-out/mini/main}
+source runs/common.sh
 
 for seed in 0 $SEEDS; do
     echo "prepare.py --embedded=mqar --compact_vocab --name=mqar-$seed --seed=$seed"
 done | in_parallel
 for seed in $SEEDS; do
     for type in $TYPES; do
-        echo "train.py config/mqar.py --attention_type=$type --seed=$seed" \
+        how="--attention_type=$type"
+        [ $type = scale_invariant ] && how="--scale_invariant"
+        echo "train.py config/mqar.py $how --variant=$type --seed=$seed" \
             "--data_dir=data/mqar-$seed --out_dir=$OUT/mqar/$type-$seed"
     done
 done | in_parallel
@@ -32,11 +29,19 @@ for seed in $SEEDS; do
     done
 done | in_parallel
 
+beside() {  # beside TASK CHECKPOINT -> a folder of its own, as figures tell tasks apart
+    folder="$OUT/$1/$(basename "$2")"
+    mkdir -p "$folder"
+    ln -f "$2/ckpt.pt" "$folder/ckpt.pt"
+}
+for run in "$MINI"/a_softmax-* "$MINI"/b_ssmax-* "$MINI"/head_scale-*; do
+    [ -e "$run/ckpt.pt" ] || continue
+    beside small_multikey "$run"
+    echo "eval_niah.py config/quick_niah.py --task=multikey $folder"
+done | in_parallel
 for model in "$@"; do
     for task in multikey multivalue multiquery tracking abcdigits; do
-        folder="$OUT/$task/$(basename "$model")"  # of its own, as figures tell tasks apart
-        mkdir -p "$folder"
-        ln -f "$model/ckpt.pt" "$folder/ckpt.pt"
+        beside $task "$model"
         how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_theta=0"
         how+=" --context_sizes=(1024,4096,16384) --depths=50 --n_samples=10 $folder"
         echo "$how"
@@ -45,4 +50,6 @@ for model in "$@"; do
         echo "$how --attention_type=head_scale --swap_scale=1.21 --tag=constant"
     done
 done | in_parallel
-python plot.py recall "$OUT"
+python plot.py recall "$OUT/mqar" --out="$RESULTS/mqar"
+[ $# = 0 ] || python plot.py recall "$OUT"/[mta]*[^r] --out="$RESULTS/models"
+python results/recall/recall.py "$OUT" | tee "$RESULTS/tables.md"

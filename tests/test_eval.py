@@ -236,7 +236,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     path, = (tmp_path / "b").glob("*.json*")
     part = path.read_text()
     assert '"done": 6' in part or part.count("\n") == 7, "six of them were done"
-    with other_model_py(), pytest.raises(UserError, match="begun with another model.py"):
+    with other_model_py(), pytest.raises(UserError, match="begun with another model.py or task"):
         evaluate(program, "b")
     path.write_text(part + '{"size": 6' * (program is eval_niah))  # killed in the middle of a line
     assert same(evaluate(program, "b"), whole)
@@ -246,7 +246,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     assert "repeated, not measured" in printed and "***" not in printed
     with other_model_py():
         evaluate(program, "b")
-        assert "*** model.py has changed since" in capsys.readouterr().out
+        assert "*** model.py or the task has changed since" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"its seed differ\)"):
         evaluate(program, "b", "--seed=3")
     room = 0

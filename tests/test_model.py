@@ -98,7 +98,8 @@ def reference_logits(model, idx):
         if c.qk_norm:  # each head by itself
             q = norm(q, P[p + "attn.q_norm.weight"])
             k = norm(k, P[p + "attn.k_norm.weight"])
-        s, b, g = (P[f"{p}attn.{name}"] if isinstance(value, Learned) else torch.tensor(value)
+        s, b, g = (P[f"{p}attn.{name}"] if isinstance(value, Learned)
+                   else torch.tensor(1.0 if value is None else value)
                    for name, value in zip("sbg", ATTENTION[c.attention_type][1:], strict=True))
         n_s = torch.tensor([[f(n)] for n in range(1, T + 1)]).double()
         scale = (s * n_s ** g + b).expand(T, c.n_head)
@@ -158,7 +159,7 @@ def test_rope_is_exact_at_a_million():
 
 
 def test_without_position_the_order_of_keys_is_lost():
-    model, idx = tiny_model("softmax", rope_scaling="none", n_layer=1), tokens(1, 20)
+    model, idx = tiny_model("softmax", rope_scaling="nope", n_layer=1), tokens(1, 20)
     other = idx[:, [*range(18, -1, -1), 19]]
     assert farthest(model.hidden(idx)[:, -1], model.hidden(other)[:, -1]) < 1e-5
 
@@ -183,7 +184,7 @@ def test_swap_has_mean_scale_one(attention_type, qk_norm):
     swapped.swap_attention(attention_type)
     attn = swapped.blocks[1].attn
     if isinstance(attn.s, torch.nn.Parameter):  # or the queries shrink instead
-        f = swapped.f(torch.arange(1, 33)) ** attn.g[:, None]
+        f = swapped.f(torch.arange(1, 33)) ** (1 if attn.g is None else attn.g[:, None])
         scale = attn.s[:, None] * f + attn.b[:, None]
         assert farthest(scale.mean(-1), torch.ones(2)) < 1e-6
     same = {"ssmax_s1": ssmax, "ssmax_bias": ssmax, "pn": softmax, "head_scale": softmax,

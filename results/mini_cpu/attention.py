@@ -25,8 +25,7 @@ from plot import label_of  # noqa: E402
 
 PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
          "the rest": "#D9D9D9"}
-QUICK = {key: value for key, value in read_config_file(
-    str(Path(__file__).resolve().parents[2] / "config/quick_niah.py")).items()}
+QUICK = read_config_file(str(Path(__file__).resolve().parents[2] / "config/quick_niah.py"))
 
 
 @dataclass(frozen=True)
