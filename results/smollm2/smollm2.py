@@ -89,7 +89,8 @@ def predictions(found, loss, tops, best):
         asked = [*found.get((variant, theta, size), {}).values()]
         if asked:
             low, high = wilson(sum(asked), len(asked))
-            rows.append([number, f"{variant}, {size:,}, theta x {theta / TRAINED:g}: {said(bounds)}",
+            rows.append([number,
+                         f"{variant}, {size:,}, theta x {theta / TRAINED:g}: {said(bounds)}",
                          f"{np.mean(asked):.2f} ({low:.2f}–{high:.2f})",
                          holds(low, high, **bounds)])
 
@@ -102,7 +103,8 @@ def predictions(found, loss, tops, best):
                          holds(mean - half, mean + half, **bounds)])
 
     def number_of(number, text, value, **bounds):
-        rows.append([number, f"{text}: {said(bounds)}", f"{value:+.4f}", holds(value, value, **bounds)])
+        rows.append([number, f"{text}: {said(bounds)}", f"{value:+.4f}",
+                     holds(value, value, **bounds)])
 
     for size in (1024, 4096):
         share(1, "softmax", TRAINED, size, least=0.9)
