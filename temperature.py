@@ -65,8 +65,8 @@ def interval(factors, costs):
     """95 % of `best` over samples drawn again and again, as many as there are (bootstrap)."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(costs.shape[1], size=(400, costs.shape[1]))
-    found = [best(factors, costs[:, rows]) for rows in drawn]
-    return np.nanquantile(found, (0.025, 0.975)).tolist()
+    found = [x for rows in drawn if (x := best(factors, costs[:, rows])) == x]  # NaN is not
+    return np.quantile(found or [math.nan], (0.025, 0.975)).tolist()
 
 
 @torch.no_grad()
