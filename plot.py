@@ -25,7 +25,7 @@ import model
 from eval_niah import wilson
 from lib import checkpoint
 from lib.config import configure
-from lib.runtime import UserError, describe, launch
+from lib.runtime import MALFORMED, UserError, describe, launch
 from train import FREE_TO_CHANGE
 
 # One colour a variant, everywhere; colour-blind safe (Okabe and Ito). Others get one of PALETTE.
@@ -83,7 +83,7 @@ def load(inputs):
         for path in find(inputs, name):
             try:
                 row = read(path, kind)
-            except (ValueError, LookupError, TypeError, AttributeError) as e:
+            except MALFORMED as e:
                 raise UserError(f"{path} is damaged, or not a result of this program "
                                 f"({describe(e)}); move it away") from e
             rows += [row] if row.y else []  # else nothing is measured yet

@@ -504,7 +504,7 @@ class Log:
             try:
                 lines = [line for line in path.read_text().splitlines(keepends=True)
                          if line.endswith("\n") and json.loads(line).get("iter", 0) <= start]
-            except (ValueError, AttributeError) as e:
+            except runtime.MALFORMED as e:
                 raise UserError(f"{path} is damaged ({runtime.describe(e)}); move it away") from e
         with runtime.atomic_write(path, "w") as f:
             f.writelines(lines)

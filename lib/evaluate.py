@@ -13,7 +13,7 @@ from tqdm import tqdm
 import model as model_py
 from lib import checkpoint, rope, runtime
 from lib.checkpoint import LoadConfig
-from lib.runtime import UserError, print0
+from lib.runtime import MALFORMED, UserError, print0
 from model import ATTENTION, Learned
 
 
@@ -104,7 +104,7 @@ def earlier(cfg, path, about, finished):
         theirs = defaults | records[0]["settings"]
         differs = [k for k, v in about["settings"].items() if theirs.get(k) != v]
         stale, done = records[0]["model_py"] != about["model_py"], finished(records)
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except MALFORMED as e:
         raise UserError(f"{path} is not a result of this program ({e!r}); move it away") from e
     if differs:  # never replaced unasked: it may have taken days
         raise UserError(f"{path} is another evaluation (its {', '.join(differs)} differ); choose "

@@ -118,7 +118,7 @@ def read(inputs):
             content = json.loads(path.read_text())
             if "posloss" in content:  # and not a result of another program
                 records[content["variant"], content["seed"]] = content
-        except (ValueError, KeyError, TypeError) as e:
+        except runtime.MALFORMED as e:
             raise UserError(f"{path} is damaged ({runtime.describe(e)}); move it away") from e
     return records or collect(inputs)
 
