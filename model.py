@@ -149,6 +149,7 @@ class Attention(nn.Module):
         self.config, self.layer, self.head_size = config, layer, config.n_embd // config.n_head
         self.n_head, self.n_kv_head = config.n_head, config.n_kv_head or config.n_head
         heads = self.n_head + 2 * self.n_kv_head
+        # q, k and v of all heads in one product, without biases, as in Llama
         self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
         norm = nn.RMSNorm if config.qk_norm else nn.Identity  # which takes any arguments
@@ -195,6 +196,7 @@ class Attention(nn.Module):
         if self.g is not None:
             f = f ** self.g[:, None]
         # SSMax: softmax((s log n + b) q k) is n^(s q k) e^(b q k) / sum, Eqs. 2 and 4.
+        # On the query: a cached key cannot know the n of queries to come.
         # In fp32 and cast once: log n in bf16 has steps of 0.06 at n = 20,000.
         scale = self.s[:, None] * f + self.b[:, None]  # (H, T)
         q = q * scale[..., None]
@@ -209,7 +211,7 @@ class Attention(nn.Module):
             k, v = cache.append(self.layer, k, v)
         groups = self.n_head // self.n_kv_head  # every fused kernel knows one head for each
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        if self.config.sink:
+        if self.config.sink:  # not in the cache: it is one key, whatever the context
             q = with_channels(q, self.sink[:, None, None] * self.head_size**0.5, 1)
             k, v = F.pad(k, (0, 1, 1, 0)), F.pad(v, (0, 1, 1, 0))
             k[:, :, 0, -1] = 1
@@ -229,7 +231,9 @@ class Attention(nn.Module):
     def forward(self, x, position, cache=None):
         B, T, C = x.shape
         q, k, v = self.queries_keys_values(x, position, cache)
+        # of the heads' own width: channels must not change the temperature
         S, sink, scale = k.size(2), bool(self.config.sink), 1 / math.sqrt(self.head_size)
+        # without cached keys; a mask of T x T would cost 400 MB at 20,000 tokens
         if S == T + sink and T > 1 and not self.config.scale_invariant:
             if sink:  # a query for it, whose answer is dropped:
                 q = F.pad(q, (0, 0, 1, 0))
@@ -263,6 +267,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
+    # norms in front of attention and MLP and none on the stream itself: gradients pass it unchanged
     def __init__(self, config, layer):
         super().__init__()
         self.norm_1 = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
@@ -324,7 +329,7 @@ class GPT(nn.Module):
         return self.config.block_size if is_pn else math.inf
 
     def add_p_n(self):
-        if self.max_len < math.inf:
+        if self.max_len < math.inf:  # from 1 on, as the paper: softmax but for s and b
             self.p_n = nn.Parameter(torch.ones(self.max_len, device=self.wte.weight.device))
 
     def embed(self, idx, start=0):
@@ -333,6 +338,7 @@ class GPT(nn.Module):
         if start + T > self.max_len:
             n = start + T
             raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = {n}")
+        # once for all layers: cosines and f(n) are the same in each
         at = torch.arange(start, start + T, device=idx.device)
         return self.wte(idx), (at, *rope.tables(at, self.config), self.f(at + 1))
 
@@ -341,7 +347,7 @@ class GPT(nn.Module):
         x, position = self.embed(idx, cache.length if cache is not None else 0)
         for block in self.blocks:
             x = block(x, position, cache)
-        if cache is not None:
+        if cache is not None:  # only here: every layer has written to the same places
             cache.length += idx.size(1)
         return self.norm(x)
 
@@ -357,6 +363,7 @@ class GPT(nn.Module):
         if targets is None:  # all logits of a prompt of 20,000 tokens would be 4 GB
             return self.lm_head(x[:, [-1]]), None
         logits = self.lm_head(x)
+        # in fp32: of a loss near 11 bf16 keeps steps of 0.06
         flat = logits.float().flatten(0, 1)
         return logits, F.cross_entropy(flat, targets.flatten(), ignore_index=-1)
 
@@ -386,6 +393,7 @@ class GPT(nn.Module):
         """
         was = self.config.attention_type
         if was != "softmax":
+            # others have learned with their factor: 1 / mean f(n) would not keep what they do
             raise ValueError(f"only softmax weights can be swapped, these are {was}")
         # the config is the model's alone, so that a checkpoint says what these weights are now
         self.config = replace(self.config, attention_type=attention_type)
@@ -393,7 +401,7 @@ class GPT(nn.Module):
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         f, s, b, g = ATTENTION[attention_type]
         b, g = (value.start if isinstance(value, Learned) else value for value in (b, g))
-        with torch.no_grad():
+        with torch.no_grad():  # in fp64: a sum of 1,024 logarithms
             mean = (self.f(n) if g is None else self.f(n) ** g).double().mean()
         for block in self.blocks:
             block.attn.set_type(attention_type, (scale - b) / mean)
@@ -425,23 +433,21 @@ class GPT(nn.Module):
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()
-    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, banned=(),
-                 prefill_chunk=0):
+    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, banned=()):
         """
         Continue each row of idx (B, T), all of one length, -> (B, T + max_new_tokens).
 
         temperature 0 is greedy; `top_k` keeps the k likeliest tokens; `banned` ids never come (end
-        of text, in the paper's needle test). The prompt goes through the model once, in pieces of
-        `prefill_chunk` tokens if given, then one token at a time. Nothing is cropped.
+        of text, in the paper's needle test). The prompt goes through the model once, then one token
+        at a time. Nothing is cropped.
         """
         cache = KVCache(idx.size(1) + max_new_tokens)
         new = idx
         for _ in range(max_new_tokens):
-            for piece in new.split(prefill_chunk or new.size(1), dim=1):
-                logits, _ = self(piece, cache=cache)
+            logits, _ = self(new, cache=cache)
             logits = logits[:, -1].float()
             logits[:, list(banned)] = -math.inf  # before top_k, which they would use up
-            if temperature == 0:
+            if temperature == 0:  # no division by it
                 new = logits.argmax(dim=-1, keepdim=True)
             else:
                 logits /= temperature

@@ -85,6 +85,7 @@ def measure(cfg, path, device):
     learned = [(attn.s.clone(), attn.b.clone()) for attn in (block.attn for block in model.blocks)]
 
     def losses(length, samples):
+        # as many windows for every factor, and the same: only the factor differs
         starts = random_starts(cfg.seed, "temperature", length, cfg.n_samples, len(hay) - length)
         window = torch.from_numpy(hay.read(starts[samples].astype(np.int64), length + 1)).to(device)
         chunk = runtime.logits_at_once(device, model.config.vocab_size)
@@ -102,6 +103,7 @@ def measure(cfg, path, device):
     def costs(jobs):
         found = []
         for (length, factor), group in itertools.groupby(jobs, key=lambda job: job[:2]):
+            # every type multiplies by s f(n)^g + b: a factor on s and b is one on the query
             for block, (s, b) in zip(model.blocks, learned, strict=True):
                 block.attn.s.copy_(factor * s)
                 block.attn.b.copy_(factor * b)

@@ -17,7 +17,7 @@ import eval_niah
 import eval_posloss
 from lib import checkpoint, fakecuda
 from lib.runtime import UserError
-from model import ATTENTION, GPT
+from model import ATTENTION, GPT, KVCache
 from train import TrainConfig, fit
 
 HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)
@@ -111,6 +111,11 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
     assert not any("math" in name for name in gpu), "attention keeps T x T weights"
 
 
+def in_pieces(model, idx):
+    cache = KVCache(idx.size(1))
+    return torch.cat([model.hidden(piece, cache) for piece in idx.split(7, dim=1)], dim=1)
+
+
 def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
     cfg = eval_niah.NiahConfig(("x",), trials=1, device="cuda")
     monkeypatch.setattr(FakeTensor, "tolist", lambda x: np.zeros(x.shape, dtype=int).tolist())
@@ -122,7 +127,8 @@ def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
     window = torch.zeros(2, 33, dtype=torch.int64, device=CUDA)
     with torch.autocast("cuda", torch.bfloat16):
         found = {"loss": eval_posloss.loss_sums(model, window, 16),
-                 "in pieces": model.generate(window[:, :20], 3, top_k=5, prefill_chunk=7)}
+                 "answers": model.generate(window[:, :20], 3, top_k=5),
+                 "in pieces": in_pieces(model, window[:, :20])}
     all_on_gpu({**found, "weights": model.last_query_attention(window[:, :32])})
     assert not any("math" in name for name in gpu), "attention keeps T x T weights"
 
