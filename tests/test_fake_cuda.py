@@ -111,6 +111,7 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
     assert not any("math" in name for name in gpu), "attention keeps T x T weights"
 
 
+@torch.no_grad()
 def in_pieces(model, idx):
     cache = KVCache(idx.size(1))
     return torch.cat([model.hidden(piece, cache) for piece in idx.split(7, dim=1)], dim=1)
