@@ -175,7 +175,7 @@ def grid(cfg, path, records):
             cell[key] = hits / len(found)
             cell[f"{key}_interval"] = wilson(hits, len(found))
         cells.append(cell)
-    print0(f"{path}: {cfg.task}, all digits right, {cfg.n_samples} samples a cell")
+    print0(f"{path}: {cfg.task}, all right, {cfg.n_samples} samples a cell")
     print0(f"{'depth':>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
     for depth in cfg.depths:
         row = [f"{c['exact']:>9.3f}" for c in cells if c["depth"] == depth]
