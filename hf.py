@@ -87,6 +87,7 @@ def read(source):
         folder, which = Path(source).parent, {"gguf_file": Path(source).name}
     try:
         config = to_config(AutoConfig.from_pretrained(folder, **which))
+        # its own reader of shards, safetensors and GGUF, and the tying of embeddings
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
             **which)
@@ -98,9 +99,10 @@ def read(source):
     except Exception as e:  # hub, network, files and their readers have exceptions of their own
         raise UserError(f"{source} is no model of transformers that can be read, or incomplete "
                         f"({describe(e)})") from e
+    # a config.json that does not fit is found here: transformers itself only warns
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
-    if wrong:  # transformers would go on with random numbers
+    if wrong:  # it would go on with random numbers
         names = ", ".join(sorted(wrong))[:200]
         raise UserError(f"{source}: config.json and weights differ in {names}")
     return config, model.state_dict(), tokenizer
@@ -238,7 +240,7 @@ def to_hf(model, vocab):
         eos_token_id=end, max_position_embeddings=min(model.max_len, 32 * c.block_size),
         rope_theta=c.rope_theta, rope_parameters=rope, **special)
     theirs = getattr(where, f"{kind}ForCausalLM")(config)
-    theirs.load_state_dict(tensors)
+    theirs.load_state_dict(tensors)  # strict: every tensor of theirs is one of ours
     unseen = sorted(set(range(vocab_size)) - set(vocab)) if compact else None
     theirs.generation_config = transformers.GenerationConfig(
         bos_token_id=end, eos_token_id=end, suppress_tokens=unseen)
@@ -274,6 +276,7 @@ def export_model(path, out_dir):
     theirs, vocab = to_hf(model, state["vocab"]), state["vocab"]
     kind = type(theirs).__name__
     shutil.rmtree(making, ignore_errors=True)  # of a run that was killed
+    # fp32, as trained: who wants bf16 says so when loading
     theirs.save_pretrained(making)
     tokenizer = vocab if type(vocab) is str else gpt2_tokenizer()
     (making / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
@@ -300,6 +303,7 @@ def difference(model, vocab, folder):
     from transformers import AutoModelForCausalLM
     theirs = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True,
                                                   dtype=torch.float32).eval()
+    # random tokens: no prompt is sensible in every vocabulary; 300 of them show a wrong f(n)
     generator = torch.Generator().manual_seed(0)
     size = (1, min(300, model.max_len))
     idx = torch.randint(text.vocab_size(vocab), size, generator=generator)

@@ -63,6 +63,7 @@ def best(factors, costs):
 
 def interval(factors, costs):
     """95 % of `best` over samples drawn again and again, as many as there are (bootstrap)."""
+    # by samples, not by factors: windows differ by more than factors do
     rng = np.random.default_rng(0)
     drawn = rng.integers(costs.shape[1], size=(400, costs.shape[1]))
     found = [x for rows in drawn if (x := best(factors, costs[:, rows])) == x]  # NaN is not
@@ -89,6 +90,7 @@ def measure(cfg, path, device):
         starts = random_starts(cfg.seed, "temperature", length, cfg.n_samples, len(hay) - length)
         window = torch.from_numpy(hay.read(starts[samples].astype(np.int64), length + 1)).to(device)
         chunk = runtime.logits_at_once(device, model.config.vocab_size)
+        # where all see about `length` keys; the mean over all positions would blur the curve
         last = length - max(1, length // 10)
         with runtime.autocast(device, cfg.dtype, cache=False):
             found = model.loss(window[:, :-1], window[:, 1:], per_token=True, chunk=chunk)
@@ -98,7 +100,7 @@ def measure(cfg, path, device):
         jobs = [(length, None, i) for i in samples]
         batch = [make_sample(cfg, state["vocab"], hay, *job) for job in jobs]
         found = eval_niah.answer(cfg, model, state["vocab"], batch, device)
-        return [1.0 - record["exact"] for record in found]
+        return [1.0 - record["exact"] for record in found]  # costs: the least is the best
 
     def costs(jobs):
         found = []

@@ -25,7 +25,7 @@ def environment():
     root = Path(torch.__file__).parent
     name = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f"fakecuda-{os.getuid()}-{name}.so"
-    if not library.exists():
+    if not library.exists():  # once for each version of torch: 3 to 7 s
         making = f"{library}.{os.getpid()}"
         include = [f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include"]
         link = [f"-L{root}/lib", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{root}/lib"]
@@ -42,6 +42,7 @@ def enabled():
     """Whether this process was started in `environment()`; if so torch is told the rest."""
     if ENABLED in os.environ:
         import torch.cuda.amp.common
+        # what a real driver would say, and autocast and the choice of bf16 ask for
         torch.cuda.amp.common.amp_definitely_not_available = lambda: False
         torch.cuda.is_bf16_supported = lambda *args: True
         torch.cuda.get_device_capability = lambda device=None: (8, 0)

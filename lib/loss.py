@@ -40,7 +40,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         # rows of logits are aligned; softmax and losses never see the padding
         w = x.new_zeros(V + -V % 64, x.size(1))
         w[:V] = weight
-        losses = torch.empty(len(x), device=x.device)
+        losses = torch.empty(len(x), device=x.device)  # fp32 whatever x is
+        # one for all chunks: its pages are warm from the second on
         buffer = x.new_empty(min(chunk, len(x)), len(w))
         dx = dw = part = None
         if grad:
@@ -62,6 +63,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 for total, piece in zip(dw.split(n), part.split(n), strict=True):
                     total += piece
         ctx.mark_non_differentiable(losses)
+        # finished gradients: backward scales them, and the logits are gone by then
         ctx.save_for_backward(dx, dw)
         return losses.sum(), losses
 

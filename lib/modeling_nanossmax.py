@@ -34,7 +34,7 @@ class NanoSSMaxAttention(LlamaAttention):
         self.k_norm = norm(self.head_dim, config.rms_norm_eps)
 
     def f(self, position_ids):
-        n = position_ids + 1
+        n = position_ids + 1  # padding on the left has no position: generate counts behind it
         if self.config.ssmax_f == "p_n":
             return self.p_n[n - 1]  # fails beyond the length that it was trained at
         if self.config.ssmax_f == "log_n":
@@ -48,8 +48,10 @@ class NanoSSMaxAttention(LlamaAttention):
         k = self.k_norm(self.k_proj(hidden_states).view(shape)).transpose(1, 2)
         v = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+        # as in model.py: in fp32, behind RoPE, cast once
         scale = self.s.float()[:, None] * self.f(position_ids)[:, None] + self.b.float()[:, None]
         q = (q * scale[..., None]).to(v.dtype)
+        # keys are cached turned and without the factor, which is the query's alone
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(

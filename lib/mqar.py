@@ -21,6 +21,8 @@ VOCAB = 512  # half keys, half values; theirs, 8,192, is not learned in minutes 
 @functools.cache
 def words():
     """The first words of GPT-2's vocabulary as {id: text with a space in front}."""
+    # words and not bare ids: encode() gives a word its one token back, so that everything else in
+    # this project works on it as on any text
     tokens = ((i, gpt2_encoding().decode([i])) for i in range(GPT2_EOT))
     found = (token for token in tokens if re.fullmatch(" [a-z]{3,}", token[1]))
     return dict(itertools.islice(found, VOCAB))
@@ -45,7 +47,7 @@ def recall(rng, n_words, n_pairs, n_asked):
     slots = sorted(range(len(times)), key=times.__getitem__)[:n_asked]
     for slot, pair in zip(slots, pairs, strict=False):
         rest[3 * slot:3 * slot + 2] = pair  # a word between: a value and the next key repeat too
-    stated = rng.sample(pairs, n_pairs)
+    stated = rng.sample(pairs, n_pairs)  # or the order of the queries would be that of the pairs
     return [word for pair in stated for word in pair] + rest, pairs
 
 

@@ -10,7 +10,7 @@ def frequencies(config, like):
     """Radians a token of each pair (i, i + D/2), (D/2,), in the type and on the device of `like`"""
     D, factor, theta = config.n_embd // config.n_head, config.rope_factor, config.rope_theta
     pair = torch.arange(D // 2, dtype=like.dtype, device=like.device)
-    if config.rope_scaling == "theta":
+    if config.rope_scaling == "theta":  # the paper's: 50 at 20 times the length
         theta *= factor
     if config.rope_scaling == "ntk":  # the slowest frequency is stretched by the factor
         theta *= factor ** (D / (D - 2))
