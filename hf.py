@@ -99,10 +99,9 @@ def read(source):
     except Exception as e:  # hub, network, files and their readers have exceptions of their own
         raise UserError(f"{source} is no model of transformers that can be read, or incomplete "
                         f"({describe(e)})") from e
-    # a config.json that does not fit is found here: transformers itself only warns
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
-    if wrong:  # it would go on with random numbers
+    if wrong:  # transformers only warns, and goes on with random numbers
         names = ", ".join(sorted(wrong))[:200]
         raise UserError(f"{source}: config.json and weights differ in {names}")
     return config, model.state_dict(), tokenizer

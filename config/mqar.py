@@ -1,24 +1,11 @@
-# Multi-query associative recall, the corpus of lib/mqar.py:
+# Multi-query associative recall, the corpus of lib/mqar.py, with the model of config/quick.py:
 # prepare.py --embedded=mqar --compact_vocab --name=mqar
+# train.py config/quick.py config/mqar.py --attention_type=ssmax
 data_dir = "data/mqar"
-data_order = "sequence"
 loss_on = "repeats"  # the rest of its words is random
 out_dir = "out/mqar"
-block_size = 128
-n_layer = 2
-n_head = 2
-n_embd = 64
-n_inner = 168
-init_std = 0.05
-batch_size = 64
+batch_size = 64  # of 8 answers each; at 32 and with 8,192 words the plateau outlasted 2,000 updates
 max_iters = 600
-learning_rate = 3e-3
-warmup_iters = 100
-decay = "linear"
 decay_iters = 150
 eval_interval = 100
 eval_seqs = 128
-save_interval = 500
-log_interval = 100
-dtype = "float32"
-compile = False

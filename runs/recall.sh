@@ -16,7 +16,7 @@ for seed in $SEEDS; do
     for type in $TYPES; do
         how="--attention_type=$type"
         [ $type = scale_invariant ] && how="--scale_invariant"
-        echo "train.py config/mqar.py $how --variant=$type --seed=$seed" \
+        echo "train.py config/quick.py config/mqar.py $how --variant=$type --seed=$seed" \
             "--data_dir=data/mqar-$seed --out_dir=$OUT/mqar/$type-$seed"
     done
 done | in_parallel
