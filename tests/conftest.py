@@ -69,7 +69,10 @@ def program(*arguments):
 def two_ranks(folder, code):
     """What `code`, which sees what tests see, prints on two ranks."""
     path = folder / "two_ranks.py"
-    path.write_text(f"import sys\nsys.path[:0] = ['.', 'tests']\n{code}")
+    # the ranks leave each other as in runtime.launch: a thread of gloo's that still holds a tensor
+    # when Python ends aborts the process (pytorch#179291)
+    path.write_text(f"import sys, torch\nsys.path[:0] = ['.', 'tests']\n{code}\n"
+                    "torch.distributed.destroy_process_group()")
     return program("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", path)
 
 
