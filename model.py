@@ -209,8 +209,9 @@ class Attention(nn.Module):
             v = F.pad(v, (0, 2))
         if cache is not None:  # keys are stored turned: their position does not change
             k, v = cache.append(self.layer, k, v)
-        groups = self.n_head // self.n_kv_head  # every fused kernel knows one head for each
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+        if self.n_kv_head < self.n_head:  # every fused kernel knows one head for each
+            groups = self.n_head // self.n_kv_head
+            k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
         if self.config.sink:  # not in the cache: it is one key, whatever the context
             q = with_channels(q, self.sink[:, None, None] * self.head_size**0.5, 1)
             k, v = F.pad(k, (0, 1, 1, 0)), F.pad(v, (0, 1, 1, 0))

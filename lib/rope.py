@@ -31,17 +31,19 @@ def frequencies(config, like):
 
 @torch.compiler.disable  # or every layer's kernel computes the cosines anew: 87 ms, not 13
 def tables(positions, config):
-    """Cosines and sines (T, D/2) in fp32, of angles in fp64: fp32 is off by 0.03 rad at 10^6."""
+    """Cosines and signed sines (T, D) in fp32, of angles in fp64: fp32 is off by 0.03 at 10^6."""
     wide = torch.float32 if positions.device.type == "mps" else torch.float64  # it has no fp64
     at = positions.to(wide)
     angles = at[:, None] * frequencies(config, at)
     # YaRN's temperature is a constant on both q and k, so its square is a factor on the logits:
     # a rival of SSMax, and a name of its own
     size = 1 + 0.1 * math.log(config.rope_factor) * (config.rope_scaling == "yarn_mscale")
-    return size * angles.cos().float(), size * angles.sin().float()
+    cos, sin = size * angles.cos().float(), size * angles.sin().float()
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def rotate(x, cos, sin):
     """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
-    x1, x2 = x.float().chunk(2, dim=-1)
-    return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
+    x = x.float()
+    # whole rows at once and the sign in the table: two products, where the halves need four
+    return x * cos + x.roll(x.size(-1) // 2, dims=-1) * sin

@@ -154,8 +154,8 @@ def test_rope_is_exact_at_a_million():
     config = GPTConfig(n_embd=64, n_head=1, rope_theta=500_000.0)
     cos, sin = rope.tables(torch.tensor([1_000_000]), config)
     angles = [1_000_000 * 500_000.0 ** (-2 * i / 64) for i in range(32)]
-    assert cos[0].tolist() == pytest.approx([math.cos(a) for a in angles], abs=1e-6)
-    assert sin[0].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
+    assert cos[0, 32:].tolist() == pytest.approx([math.cos(a) for a in angles], abs=1e-6)
+    assert sin[0, 32:].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
 
 
 def test_without_position_the_order_of_keys_is_lost():

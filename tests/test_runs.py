@@ -120,7 +120,7 @@ def names(folder, pattern):
 @pytest.mark.slow
 def test_the_quick_run_and_again(script):
     printed = script("quick.sh")
-    assert "a_softmax: iter 4/4" in printed and "(e) swapped after" in printed
+    assert "a_softmax: iter 4/4" in printed and "(b) SSMax" in printed
     assert "posloss" in names(script.folder / "out/quick", "*.png")
     again = script("quick.sh")
     assert "finished before" in again and "iter 4/4" not in again, "not everything was skipped"
