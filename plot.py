@@ -1,9 +1,9 @@
 """
 Draw the paper's figures from result files alone, beside the results or in --out.
 
-    python plot.py all out/                                every figure that these results allow
-    python plot.py learning_curves out/a_softmax out/b     one figure of some runs
-    python plot.py table out/                              the numbers, with standard errors
+    python plot.py all out/                             the table, and each figure there is data for
+    python plot.py learning_curves out/a_softmax out/b  one figure of some runs
+    python plot.py table out/                           the numbers, with standard errors
 
 Figures: fading (1 in the paper), p_n (2), z_max (3), learning_curves (4), posloss (5), niah and
 retrieval (6), needle_scores (7), top_scores (8); learned_s, temperature (what temperature.py found)
@@ -529,8 +529,6 @@ def main():
     if what not in ("all", "table", *names.split(", ")):
         raise UserError(f"name all, table or a figure ({names}), then folders of results")
     found = curves(load(inputs))
-    if what == "table" and any(found.values()):
-        return table(found)
     folder, drawn = Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out")), []
     for make, kind in FIGURES.items():
         wanted = what in ("all", make.__name__) and (not kind or found[kind])
@@ -540,7 +538,9 @@ def main():
             figure.savefig(drawn[-1])
             plt.close(figure)  # pyplot would keep it in memory
             print(drawn[-1])
-    if not drawn:
+    if what in ("all", "table") and any(found.values()):
+        table(found)
+    elif not drawn:
         places = " ".join(inputs) or "no folder named"
         raise UserError(f"{places}: no result there that {what} could show")
 

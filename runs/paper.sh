@@ -44,4 +44,3 @@ done
 
 echo "== figures"
 run python plot.py all "$OUT"
-run python plot.py table "$OUT"

@@ -20,4 +20,3 @@ printf '%s out/quick/a_softmax out/quick/b_ssmax\n' "eval_niah.py config/quick_n
 
 echo "== figures, and what came out"
 python plot.py all out/quick
-python plot.py table out/quick

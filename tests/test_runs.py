@@ -129,7 +129,7 @@ def test_the_quick_run_and_again(script):
 @pytest.mark.slow
 def test_the_papers_recipe(script):
     commands = script("paper.sh", "--dry_run").count("+ python")
-    assert commands == 36 and not (script.folder / "out/paper").exists()
+    assert commands == 35 and not (script.folder / "out/paper").exists()
     assert script("paper.sh").count("+ python") == commands
     out = script.folder / "out/paper"
     assert {"posloss", "niah", "needle_scores", "p_n", "learned_s"} <= names(out, "*.png")
