@@ -40,28 +40,33 @@ for name in softmax e; do
 done | in_parallel
 
 echo "== measuring"
-measure() {  # measure CHECKPOINT NAME THETA [swap]: in folders that are named after the hay
-    for hay in noise novels; do
+measure() {  # measure CHECKPOINT NAME THETA HAYS [swap]: in folders that are named after the hay
+    how="--data_dir=data/smollm2 --rope_theta=$3 ${*:5}"
+    for hay in $4; do
         mkdir -p "$OUT/$hay/$2"
         ln -f "$1/ckpt.pt" "$OUT/$hay/$2/ckpt.pt"
+        [ $hay = noise ] && text=--haystack=noise || text=
+        for sizes in 1024:4 4096:4 8192:2 16384:1; do
+            [ "$3" != 100000 ] && [ "${sizes%:*}" -lt 8192 ] && continue
+            echo "eval_niah.py $OUT/$hay/$2 $how --prompt=completion $text" \
+                "--context_sizes=${sizes%:*} --n_samples=${sizes#*:} --tag=$3-${sizes%:*}"
+        done
     done
-    how="--data_dir=data/smollm2 --rope_theta=$3 ${*:4}"
-    for sizes in 1024:4 4096:4 8192:2 16384:1; do
-        [ "$3" != 100000 ] && [ "${sizes%:*}" -lt 8192 ] && continue
-        at="--context_sizes=${sizes%:*} --n_samples=${sizes#*:} --tag=$3-${sizes%:*}"
-        echo "eval_niah.py $OUT/noise/$2 $how --prompt=completion $at --haystack=noise"
-        echo "eval_niah.py $OUT/novels/$2 $how --prompt=completion $at"
-    done
-    echo "eval_posloss.py $OUT/novels/$2 $how --seq_len=16384 --n_seqs=8 --tag=$3"
-    [ "$3" != 100000 ] || echo "eval_niah.py $OUT/novels/$2 $how --prompt=completion" \
-        "--trials=20 --trial_size=8192 --tag=$3"
+    mkdir -p "$OUT/loss/$2"
+    ln -f "$1/ckpt.pt" "$OUT/loss/$2/ckpt.pt"
+    echo "eval_posloss.py $OUT/loss/$2 $how --seq_len=16384 --n_seqs=8 --tag=$3"
 }
 for theta in 100000 $BEST; do
-    measure $OUT softmax "$theta"
-    measure $OUT e "$theta" --attention_type=ssmax
-    measure $OUT constant "$theta" --attention_type=head_scale --swap_scale=1.21
-    measure $OUT clip "$theta" --attention_type=logn_clip
-    measure $OUT/tuned_softmax tuned_softmax "$theta"
-    measure $OUT/tuned_e tuned_e "$theta"
+    measure $OUT softmax "$theta" "noise novels"
+    measure $OUT e "$theta" "noise novels" --attention_type=ssmax
+    measure $OUT constant "$theta" "noise novels" --attention_type=head_scale --swap_scale=1.21
+    measure $OUT clip "$theta" "noise novels" --attention_type=logn_clip
 done | sort -u | in_parallel
+for swap in softmax "e --attention_type=ssmax"; do  # the heads' scores, as Fig. 7
+    echo "eval_niah.py $OUT/novels/$swap --data_dir=data/smollm2 --rope_theta=100000" \
+        "--prompt=completion --trials=20 --trial_size=8192 --tag=100000"
+done | in_parallel
+for name in softmax e; do
+    measure $OUT/tuned_$name tuned_$name 100000 noise
+done | in_parallel
 python results/smollm2/smollm2.py $OUT --out="$RESULTS" | tee "$RESULTS/tables.md"

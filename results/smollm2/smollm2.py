@@ -46,7 +46,7 @@ def needles(folder):
 def losses(folder):
     """{(variant, theta): mean loss by position}"""
     found = {}
-    for path in sorted(Path(folder).glob("novels/*/posloss-*.json")):
+    for path in sorted(Path(folder).glob("loss/*/posloss-*.json")):
         content = json.loads(path.read_text())
         if "mean" in content:
             found[path.parent.name, int(content["tag"])] = np.array(content["mean"])
