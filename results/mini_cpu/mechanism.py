@@ -41,28 +41,22 @@ class MechanismConfig(AttentionConfig):
 
 
 def within(attn, head, reach, x, position, cache=None):
-    """Attention.forward, but `head` sees the last `reach` keys alone, and log n as before."""
+    """Attention.forward, but `head` sees the last `reach` keys alone; its log n is as before."""
     B, T, C = x.shape
-    if cache is not None:  # the answer's tokens one by one: the whole text again is simpler
-        raise ValueError("no cache here")
-    q, k, v = attn.queries_keys_values(x, position)
-    mask = torch.ones(attn.n_head, T, T, dtype=torch.bool).tril()
-    mask[head] = mask[head].triu(1 - reach)
+    q, k, v = attn.queries_keys_values(x, position, cache)
+    S = k.size(2)
+    mask = torch.ones(attn.n_head, T, S, dtype=torch.bool).tril(S - T)
+    mask[head] = mask[head].triu(S - T - reach + 1)
     y = attn.logits(q, k).masked_fill(~mask, -torch.inf).softmax(-1) @ v
     return attn.proj(y.transpose(1, 2).reshape(B, T, C))
 
 
 def answers(cfg, model, vocab, hay, size):
-    """Share of needles found: greedy, with the whole text again for each token."""
+    """Share of needles found."""
     batch = [make_sample(cfg, vocab, hay, size, None, i) for i in range(cfg.n_samples)]
-    right = 0
-    for sample in batch:
-        idx = torch.tensor([sample["prompt"]])
-        for _ in cfg.number_format:
-            idx = torch.cat((idx, model(idx)[0].argmax(-1)), dim=1)
-        text = eval_niah.decode(idx[0, size:].tolist(), vocab)
-        right += eval_niah.score(sample["answers"], text, cfg.number_format)["exact"]
-    return right / cfg.n_samples
+    found = [eval_niah.answer(cfg, model, vocab, [sample], torch.device("cpu"))[0]["exact"]
+             for sample in batch]
+    return sum(found) / cfg.n_samples
 
 
 def losses(cfg, model, tokens, sizes):
@@ -90,13 +84,13 @@ def measure(cfg, path):
     for how in (*ROPES, *BROKEN):
         model, state = checkpoint.load_model(path, **ROPES.get(how, AS_PAPER))
         hay, _ = open_haystack(cfg, state["vocab"])
-        looked = dataclasses.replace(cfg, n_samples=16)
-        if head is None:
-            at_1x = dataclasses.replace(looked, context_sizes=(cfg.context_sizes[0],))
-            head = int(shares(at_1x, model, state["vocab"], hay)[0, 0, :, 1].argmax())
-        share = shares(looked, model, state["vocab"], hay)[:, 0, head, 1]
         if how in BROKEN:
             breaks(model.blocks[0].attn, head, how)
+        else:
+            looked = dataclasses.replace(cfg, n_samples=16)
+            share = shares(looked, model, state["vocab"], hay)[:, 0, :, 1]  # (sizes, heads)
+            head = int(share[0].argmax()) if head is None else head
+            share = share[:, head]
         found = [answers(cfg, model, state["vocab"], hay, size) for size in cfg.context_sizes]
         loss = losses(cfg, model, tokens, cfg.context_sizes)
         rows.append((how, share, found, loss))
