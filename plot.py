@@ -310,13 +310,16 @@ def p_n(found):
     for run, color in zip(runs, plt.cm.plasma(np.linspace(0, 0.8, len(runs))), strict=True):
         p = checkpoint.load(run)["model"]["p_n"].numpy()
         n = np.arange(1, len(p) + 1)
-        axis.plot(n, p, ".", color=color, label=run.name)
+        axis.plot(n, p, ".", color=color)
         for first, line in ((1, ":"), (4, "-")):
             log, y = np.log(n[first - 1:]), p[first - 1:]
             (a1, a2), r = np.polyfit(log, y, 1), np.corrcoef(log, y)[0, 1]
-            label = f"n ≥ {first}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r ** 2:.2f}"
-            axis.plot(n[first - 1:], a1 * log + a2, line, color=color, label=label)
-    return finish(axis, xscale="log", xlabel="number of keys n", ylabel="$p_n$") if runs else None
+            label = f"{run.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r ** 2:.2f}"
+            axis.plot(n[first - 1:], a1 * log + a2, line, color=color,
+                      label=label if first == 4 else None)
+    title = "line: fit to n ≥ 4; dotted: to all n"
+    return (finish(axis, title, xscale="log", xlabel="number of keys n", ylabel="$p_n$")
+            if runs else None)
 
 
 def z_max(found):
@@ -423,7 +426,9 @@ def recall(found):
 
 def needle_scores(found):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
-    return finish(draw(found), xlabel="head, by rank", ylim=(-0.02, 1.02),
+    axis = draw(found)
+    axis.locator_params(axis="x", integer=True)
+    return finish(axis, xlabel="head, by rank", ylim=(-0.02, 1.02),
                   ylabel=f"needle score at {span(found, 'size')} tokens")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The mini-reproduction on a CPU: every variant of the paper and a control over ten seeds, at the
-# size of the quick run and on its corpus. About four hours on two cores, into out/mini and
+# size of the quick run and on its corpus. About three hours on two cores, into out/mini and
 # results/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done, so the same
 # command continues after anything; JOBS=8 SEEDS="1 2" bash runs/mini_cpu.sh does less on more.
 cd "$(dirname "$0")/.."
