@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The mini-reproduction on a CPU: every variant of the paper and a control over ten seeds, at the
-# size of the quick run and on its corpus. About three hours on two cores, into out/mini and
-# results/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done, so the same
-# command continues after anything; JOBS=8 SEEDS="1 2" bash runs/mini_cpu.sh does less on more.
+# The mini-reproduction on a CPU, at the size of the quick run and on its corpus: (a), (b) and a
+# control over ten seeds, the paper's other variants over five. About three hours on two cores, into
+# out/mini and results/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done, so
+# the same command continues after anything; JOBS=8 SEEDS="1 2" bash runs/mini_cpu.sh does less on
+# more.
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/mini}
 RESULTS=${RESULTS:-results/mini_cpu}
