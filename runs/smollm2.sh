@@ -54,7 +54,7 @@ measure() {  # measure CHECKPOINT NAME THETA HAYS [swap]: in folders that are na
     done
     mkdir -p "$OUT/loss/$2"
     ln -f "$1/ckpt.pt" "$OUT/loss/$2/ckpt.pt"
-    echo "eval_posloss.py $OUT/loss/$2 $how --seq_len=16384 --n_seqs=8 --tag=$3"
+    echo "eval_posloss.py $OUT/loss/$2 $how --seq_len=16384 --n_seqs=4 --tag=$3"
 }
 for theta in 100000 $BEST; do
     measure $OUT softmax "$theta" "noise novels"
