@@ -18,12 +18,16 @@ trained() {  # trained NAME SEED RUN: what runs/mini_cpu.sh has trained with the
     from="$MINI/$3-$2/ckpt.pt" to="$OUT/trained/$1-$2"
     [ ! -e "$from" ] || [ -e "$to" ] || { mkdir -p "$to" && cp "$from" "$to"; }
 }
-measure() {  # measure NAME SEED POSITION [settings]: in a folder of its own
-    folder="$OUT/measured/$3/$1-$2"
-    mkdir -p "$folder"
-    ln -f "$OUT/trained/$1-$2/ckpt.pt" "$folder/ckpt.pt"
-    echo "eval_posloss.py config/quick_posloss.py ${*:4} $folder"
-    echo "eval_niah.py config/quick_niah.py --context_sizes=(128,512,1280,2048) ${*:4} $folder"
+measure() {  # measure POSITION SEED "NAMES" [settings]: each in a folder of its own
+    folders=
+    for name in $3; do
+        folder="$OUT/measured/$1/$name-$2"
+        mkdir -p "$folder"
+        ln -f "$OUT/trained/$name-$2/ckpt.pt" "$folder/ckpt.pt"
+        folders+=" $folder"
+    done  # in one process: half of a small model's time is Python's start
+    echo "eval_posloss.py config/quick_posloss.py ${*:4} $folders"
+    echo "eval_niah.py config/quick_niah.py --context_sizes=(128,512,1280,2048) ${*:4} $folders"
 }
 THETA50="--rope_theta=500000"
 AS_TRAINED="--rope_theta=0"
@@ -54,24 +58,22 @@ for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seed
         train softmax-alibi "$seed" --alibi --rope_fraction=0
         train softmax-sink "$seed" --sink=learned
     } | in_parallel
+    turned= others=
+    for type in $TYPES; do
+        turned+=" $type-rope $type-prope"
+        others+=" $type-nope"
+    done
     {
-        for type in $TYPES; do
-            for position in rope prope; do
-                measure $type-$position "$seed" as_trained $AS_TRAINED
-                measure $type-$position "$seed" theta50 $THETA50
-            done
-            measure $type-nope "$seed" as_trained $AS_TRAINED
-        done
-        measure softmax-alibi "$seed" as_trained $AS_TRAINED
-        measure softmax-sink "$seed" as_trained $AS_TRAINED
-        measure softmax-sink "$seed" theta50 $THETA50
+        measure as_trained "$seed" "$turned $others softmax-alibi softmax-sink" $AS_TRAINED
+        measure theta50 "$seed" "$turned softmax-sink" $THETA50
         for position in "as_trained $AS_TRAINED" "theta50 $THETA50" \
                 "ntk --rope_scaling=ntk --rope_factor=16" "yarn --rope_scaling=yarn --rope_factor=16"; do
-            [[ $position =~ ntk|yarn ]] && measure softmax-rope "$seed" $position
+            how=${position#* } position=${position%% *}
+            [[ $position =~ ntk|yarn ]] && measure $position "$seed" softmax-rope $how
             for type in ssmax logn_clip llama4 log_floor; do
-                measure softmax-rope "$seed" $position --attention_type=$type --tag=$type
+                measure $position "$seed" softmax-rope $how --attention_type=$type --tag=$type
             done
-            measure softmax-rope "$seed" $position --attention_type=head_scale \
+            measure $position "$seed" softmax-rope $how --attention_type=head_scale \
                 --swap_scale=2.02 --tag=constant
         done
     } | in_parallel

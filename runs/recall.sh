@@ -20,13 +20,9 @@ for seed in $SEEDS; do
             "--data_dir=data/mqar-$seed --out_dir=$OUT/mqar/$type-$seed"
     done
 done | in_parallel
-for seed in $SEEDS; do
-    for type in $TYPES; do
-        for task in mqar mqar_fixed; do
-            echo "eval_niah.py config/quick_mqar.py --data_dir=data/mqar-0 --task=$task" \
-                "--tag=$task $OUT/mqar/$type-$seed"
-        done
-    done
+for task in mqar mqar_fixed; do  # one process for all: half of the time is Python's start
+    echo eval_niah.py config/quick_mqar.py --data_dir=data/mqar-0 --task=$task --tag=$task \
+        "$OUT"/mqar/*
 done | in_parallel
 
 beside() {  # beside TASK CHECKPOINT -> a folder of its own, as figures tell tasks apart
