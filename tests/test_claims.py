@@ -8,6 +8,7 @@ from conftest import ROOT, call
 from test_plot import plant_log, plant_needle, plant_niah, plant_posloss
 
 from lib.runtime import UserError
+from results import verdicts
 
 sys.path.append(str(ROOT / "results/mini_cpu"))
 
@@ -15,10 +16,10 @@ import claims  # noqa: E402
 
 
 def test_interval_is_students_and_ranks_share_ties():
-    mean, half = claims.interval([1.0, 2.0, 3.0])  # standard deviation 1; two degrees of freedom
+    mean, half = verdicts.interval({1: 1.0, 2: 2.0, 3: 3.0})  # standard deviation 1
     assert mean == 2 and half == pytest.approx(4.303 / np.sqrt(3), rel=1e-4)
-    assert claims.interval([1.0]) == (1, np.inf)
-    assert claims.ranks([10, 30, 20, 20]).tolist() == [1, 4, 2.5, 2.5]
+    assert verdicts.interval({1: 1.0}) == (1, np.inf)
+    assert verdicts.ranks([10, 30, 20, 20]).tolist() == [1, 4, 2.5, 2.5]
 
 
 @pytest.mark.parametrize("values, margin, says", [
@@ -27,8 +28,8 @@ def test_interval_is_students_and_ranks_share_ties():
     ([0.5, 0.501], 0.1, "does not"), ([0.5, -0.5], 0.1, "undecided"),
     ([0.0, 0.0], None, "undecided"), ([2.0, 2.0], None, "holds")])
 def test_verdict(values, margin, says):
-    assert claims.verdict(claims.p_value(dict(enumerate(values)), margin)) == says
-    assert claims.verdict(None) == "too few seeds"
+    assert verdicts.verdict(verdicts.p_value(dict(enumerate(values)), margin)) == says
+    assert verdicts.verdict(None) == "too few seeds"
 
 
 def test_p_is_students_and_holm_steps_down():
@@ -36,9 +37,9 @@ def test_p_is_students_and_holm_steps_down():
     values = dict(enumerate(2.776 / np.sqrt(5) + np.array([-1, -1, 0, 1, 1]) / np.sqrt(1)))
     sd = np.std(list(values.values()), ddof=1)
     values = {i: (x - 2.776 / np.sqrt(5)) / sd + 2.776 / np.sqrt(5) for i, x in values.items()}
-    assert claims.p_value(values) == pytest.approx(0.05, abs=1e-4)
-    assert claims.p_value({i: -x for i, x in values.items()}) == pytest.approx(-0.05, abs=1e-4)
-    assert claims.holm([0.01, 0.04, -0.03, None]) == pytest.approx([0.03, 0.06, -0.06, None])
+    assert verdicts.p_value(values) == pytest.approx(0.05, abs=1e-4)
+    assert verdicts.p_value({i: -x for i, x in values.items()}) == pytest.approx(-0.05, abs=1e-4)
+    assert verdicts.holm([0.01, 0.04, -0.03, None]) == pytest.approx([0.03, 0.06, -0.06, None])
 
 
 def planted(ranking, sign=1):
@@ -77,7 +78,7 @@ def test_the_papers_order_agrees_with_it_and_its_reverse_does_not(sign):
         if margin or claim == 1 or prediction.startswith(("theta x 50", "a higher top score")):
             continue  # no matter of the order
         right = (sign > 0) != (prediction in ELSEWHERE)
-        found = claims.verdict(claims.p_value(values))
+        found = verdicts.verdict(verdicts.p_value(values))
         assert found == ("holds" if right else "does not"), prediction
         agree += right
     assert agree > 30 or sign < 0
