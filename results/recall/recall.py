@@ -4,96 +4,87 @@ The predictions on MQAR (README.md here), from the runs of runs/recall.sh.
     python results/recall/recall.py out/recall
 """
 import json
+import math
 import sys
 from pathlib import Path
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "results/mini_cpu")]
+from lib.runtime import UserError, launch
+from results.verdicts import Prediction, markdown, minus, print_verdicts, rank_correlation, spread
 
-from claims import (  # noqa: E402
-    holm,
-    interval,
-    markdown,
-    minus,
-    p_value,
-    ranks,
-    spread,
-    verdict,
-)
-
-from lib.runtime import UserError, launch  # noqa: E402
-
-MULTIPLES = (1, 2, 4, 8, 16)
+TASKS = ("mqar", "mqar_fixed")  # pairs in proportion, and 8 whatever the size
+MULTIPLES = (1, 2, 4, 8, 16)  # of the training length
 LEFT = 3.0  # nats: below this the plateau is over
 
 
-def escape(log):
-    """The update after which the training loss stays below LEFT, or None."""
-    losses = {line["iter"]: line["loss"] for line in log if "loss" in line}
-    above = [i for i, loss in losses.items() if loss >= LEFT]
-    return max(above, default=0) if max(above, default=0) < max(losses) else None
-
-
 def collect(folder):
-    """({(type, task, k): {seed: share}}, {type: {seed: update}})"""
-    found, left = {}, {}
+    """{(type, task, k): {seed: share}, (type, "left"): {seed: update}}"""
+    found = {}
     for run in sorted(Path(folder).glob("mqar/*-*")):
         kind, seed = run.name.rsplit("-", 1)
-        log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        left.setdefault(kind, {})[seed] = escape(log[1:])
-        for task in ("mqar", "mqar_fixed"):
-            path = run / f"niah-{task}.json"
-            for cell in json.loads(path.read_text())["cells"] if path.exists() else ():
-                k = cell["size"] // log[0]["model_config"]["block_size"]
+        header, *log = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+        losses = {line["iter"]: line["loss"] for line in log if "loss" in line}
+        # the last update on the plateau; a run that never left it comes behind all others
+        last = max((update for update, loss in losses.items() if loss >= LEFT), default=0)
+        left = last if last < max(losses) else math.inf
+        found.setdefault((kind, "left"), {})[seed] = left
+        for task in TASKS:
+            for cell in json.loads((run / f"niah-{task}.json").read_text())["cells"]:
+                k = cell["size"] // header["model_config"]["block_size"]
                 found.setdefault((kind, task, k), {})[seed] = cell["exact"]
-    return found, left
+    return found
 
 
-def predictions(found, left):
-    def of(kind, task, k):
-        return found.get((kind, task, k), {})
+def predictions(found, kinds):
+    """[Prediction], as README.md has them; 6 is about all runs together."""
+    said = []
 
-    rows = [(1, f"{kind} finds .95 at 1x", {s: x - 0.95 for s, x in of(kind, "mqar", 1).items()})
-            for kind in left]
-    for number, task in ((2, "mqar"), (3, "mqar_fixed")):
-        rows += [(number, f"{task}, {k}x: ssmax finds more than softmax",
-                  minus(of("ssmax", task, k), of("softmax", task, k))) for k in (4, 16)]
-    rows.append((4, "mqar, 16x: ssmax finds more than head_scale",
-                 minus(of("ssmax", "mqar", 16), of("head_scale", "mqar", 16))))
-    rows += [(5, f"16x, {kind}: fewer with pairs in proportion",
-              minus(of(kind, "mqar_fixed", 16), of(kind, "mqar", 16))) for kind in left]
-    return rows
+    def say(claim, text, values):
+        said.append(Prediction(claim, text, "share", values))
+
+    def more(claim, text, one, other):
+        say(claim, text, minus(found.get(one, {}), found.get(other, {})))
+
+    for kind in kinds:
+        shares = found[kind, "mqar", 1]
+        say(1, f"{kind} finds .95 at 1x", {seed: x - 0.95 for seed, x in shares.items()})
+    for claim, task in enumerate(TASKS, 2):
+        for k in (4, 16):
+            more(claim, f"{task}, {k}x: ssmax finds more than softmax", ("ssmax", task, k),
+                 ("softmax", task, k))
+    more(4, "mqar, 16x: ssmax finds more than head_scale", ("ssmax", "mqar", 16),
+         ("head_scale", "mqar", 16))
+    for kind in kinds:
+        more(5, f"16x, {kind}: fewer with pairs in proportion", (kind, "mqar_fixed", 16),
+             (kind, "mqar", 16))
+    return said
 
 
 def main():
     if len(sys.argv) != 2:
         raise UserError("name out/recall")
-    found, left = collect(sys.argv[1])
+    found = collect(sys.argv[1])
     if not found:
         raise UserError(f"no results in {sys.argv[1]}; bash runs/recall.sh makes them")
-    said = predictions(found, left)
-    ps = [p_value(values) if len(values) > 1 else None for _, _, values in said]
-    rows = []
-    for (number, text, values), p, corrected in zip(said, ps, holm(ps), strict=True):
-        mean, half = interval(values.values()) if values else (np.nan, np.nan)
-        rows.append([number, text, f"{mean:+.3f} ± {half:.3f}", len(values), f"**{verdict(p)}**",
-                     verdict(corrected)])
-    markdown("The predictions: positive where right, mean ± half of the 95 % interval over seeds",
-             ["", "prediction", "measured", "seeds", "", "by Holm"], rows)
-    pairs = [(update, found[kind, "mqar", 16][seed]) for kind, seeds in left.items()
-             for seed, update in seeds.items() if update is not None]
-    if len(pairs) > 2:
-        x, y = (ranks(values) for values in zip(*pairs, strict=True))
-        print(f"6: rank correlation of the update and the share at 16x over {len(pairs)} runs: "
-              f"{np.corrcoef(x, y)[0, 1]:+.2f} (95 % of chance: within "
-              f"{1.96 / (len(pairs) - 1) ** 0.5:.2f})\n")
-    for task in ("mqar", "mqar_fixed"):
-        rows = [[kind, spread({s: u for s, u in left[kind].items() if u is not None}, 0),
-                 *(spread(found.get((kind, task, k), {})) for k in MULTIPLES)] for kind in left]
+    kinds = sorted({kind for kind, *_ in found})
+    print_verdicts(predictions(found, kinds))
+    updates, shares = [], []
+    for kind in kinds:
+        updates += found[kind, "left"].values()
+        shares += found[kind, "mqar", 16].values()
+    if correlation := rank_correlation(updates, shares):
+        chance = 1.96 / (len(updates) - 1) ** 0.5
+        print(f"6: rank correlation of the update and the share at 16x over {len(updates)} runs: "
+              f"{correlation:+.2f} (95 % of chance: within {chance:.2f})\n")
+    for task in TASKS:
+        rows = []
+        for kind in kinds:
+            left = {s: update for s, update in found[kind, "left"].items() if update < math.inf}
+            rows.append([kind, f"{spread(left, 0)}, {len(left)} of {len(found[kind, 'left'])}",
+                         *(spread(found[kind, task, k]) for k in MULTIPLES)])
         markdown(f"{task}: share found, mean over the seeds (least–largest)",
-                 ["", "end of the plateau (update)", *(f"{k}x" for k in MULTIPLES)], rows)
+                 ["", "end of the plateau (update), runs", *(f"{k}x" for k in MULTIPLES)], rows)
 
 
 if __name__ == "__main__":

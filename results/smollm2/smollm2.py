@@ -5,23 +5,22 @@ Tables, verdicts and figure of runs/smollm2.sh: what swapping SSMax into SmolLM2
 
 Prompts are the same for all variants, so differences are paired by prompt; intervals are normal.
 """
+import contextlib
 import dataclasses
 import json
 import math
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "results/mini_cpu")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
 
-from claims import markdown  # noqa: E402
-
-from eval_niah import wilson  # noqa: E402
-from lib.config import configure  # noqa: E402
-from lib.runtime import UserError, launch  # noqa: E402
+from eval_niah import wilson
+from lib.config import configure
+from lib.runtime import UserError, launch
+from plot import plt  # with the style of all figures
+from results.verdicts import markdown
 
 VARIANTS = {"softmax": ("softmax", "#D55E00"), "e": ("(e) SSMax swapped in", "#E69F00"),
             "constant": ("one temperature", "#7F5539"), "clip": ("log-n clip", "#6A3D9A"),
@@ -29,28 +28,7 @@ VARIANTS = {"softmax": ("softmax", "#D55E00"), "e": ("(e) SSMax swapped in", "#E
             "tuned_e": ("(f) in small", "#CC79A7")}
 SIZES = (1024, 4096, 8192, 16384)
 TRAINED = 100_000  # RoPE's theta
-
-
-def needles(folder):
-    """{(variant, theta, size): {(hay, depth, i): all digits right}}"""
-    found = {}
-    for path in sorted(Path(folder).glob("*/*/niah-*.jsonl")):
-        _, theta, size = path.stem.split("-")
-        hay, variant = path.parts[-3:-1]
-        _, *records = map(json.loads, path.read_text().splitlines())
-        cell = found.setdefault((variant, int(theta), int(size)), {})
-        cell |= {(hay, r["cell"], r["i"]): float(r["exact"]) for r in records}
-    return found
-
-
-def losses(folder):
-    """{(variant, theta): mean loss by position}"""
-    found = {}
-    for path in sorted(Path(folder).glob("loss/*/posloss-*.json")):
-        content = json.loads(path.read_text())
-        if "mean" in content:
-            found[path.parent.name, int(content["tag"])] = np.array(content["mean"])
-    return found
+EQUAL = 1e-9  # "no more" and "equal" hold where all prompts are answered alike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,136 +37,147 @@ class SmolConfig:
     out: str = ""  # folder for needles.png; empty: none
 
 
-def paired(one, other):
-    """[differences] of two {prompt: number}."""
-    return [one[key] - other[key] for key in sorted(one.keys() & other.keys())]
+def needles(folder):
+    """{(variant, theta, size): {(hay, depth, i): all digits right}}"""
+    found = {}
+    for summary in sorted(Path(folder).glob("*/*/niah-*.json")):  # written last: it is finished
+        _, theta, size = summary.stem.split("-")
+        hay, variant = summary.parts[-3:-1]
+        _, *lines = summary.with_suffix(".jsonl").read_text().splitlines()
+        cell = found.setdefault((variant, int(theta), int(size)), {})
+        cell |= {(hay, r["cell"], r["i"]): float(r["exact"]) for r in map(json.loads, lines)}
+    return found
 
 
-def interval(values):
-    """(mean, half of its 95 % interval)"""
-    return np.mean(values), 1.96 * np.std(values, ddof=1) / math.sqrt(len(values))
+def results(folder, pattern, key):
+    """{(variant, theta): what finished results have under `key`}"""
+    found = {}
+    for path in sorted(Path(folder).glob(pattern)):
+        content = json.loads(path.read_text())
+        if key in content:
+            found[path.parent.name, int(content["tag"])] = content[key]
+    return found
 
 
-def holds(low, high, least=-math.inf, most=math.inf):
-    """Whether an interval lies between two numbers, outside of them, or neither."""
-    if least < low and high < most:
-        return "holds"
-    return "does not" if high < least or low > most else "undecided"
+def times(theta):
+    return f"theta x {theta / TRAINED:g}"
 
 
-def said(bounds):
-    words = {"least": "above", "most": "below"}
-    return " and ".join(f"{words[key]} {value:.2g}" for key, value in bounds.items())
+def share(asked):
+    """The mean of {prompt: right}, its interval and the number of prompts, as text."""
+    if not asked:
+        return "–"
+    low, high = wilson(sum(asked.values()), len(asked))
+    return f"{np.mean([*asked.values()]):.2f} ({low:.2f}–{high:.2f}), {len(asked)}"
 
 
 def predictions(found, loss, tops, best):
-    """[(number in README.md, text, measured, verdict)]"""
+    """[(number in README.md, text, measured, verdict)] of what is measured already."""
     rows = []
 
-    def share(number, variant, theta, size, **bounds):
-        asked = [*found.get((variant, theta, size), {}).values()]
-        if asked:
-            low, high = wilson(sum(asked), len(asked))
-            rows.append([number,
-                         f"{variant}, {size:,}, theta x {theta / TRAINED:g}: {said(bounds)}",
-                         f"{np.mean(asked):.2f} ({low:.2f}–{high:.2f})",
-                         holds(low, high, **bounds)])
+    def say(number, text, measured, low, high, least=-math.inf, most=math.inf):
+        """It holds where the interval from low to high lies between least and most."""
+        verdict = "does not" if high < least or low > most else "undecided"
+        rows.append([number, text, measured,
+                     "holds" if least < low and high < most else verdict])
 
-    def more(number, one, other, theta, size, **bounds):
-        pair = found.get((one, theta, size)), found.get((other, theta, size))
-        if all(pair):
-            mean, half = interval(paired(*pair))
-            rows.append([number, f"{one} minus {other}, {size:,}, theta x {theta / TRAINED:g}: "
-                         f"{said(bounds)}", f"{mean:+.3f} ± {half:.3f}",
-                         holds(mean - half, mean + half, **bounds)])
+    def finds(number, text, variant, theta, size, **bounds):
+        if asked := found.get((variant, theta, size)):
+            say(number, f"{size:,}, {times(theta)}: {variant} finds {text}", share(asked),
+                *wilson(sum(asked.values()), len(asked)), **bounds)
 
-    def number_of(number, text, value, **bounds):
-        rows.append([number, f"{text}: {said(bounds)}", f"{value:+.4f}",
-                     holds(value, value, **bounds)])
+    def finds_more(number, text, one, other, theta, size, **bounds):
+        x, y = (found.get((variant, theta, size), {}) for variant in (one, other))
+        pairs = [x[prompt] - y[prompt] for prompt in sorted(x.keys() & y.keys())]
+        if len(pairs) > 1:
+            mean, half = np.mean(pairs), 1.96 * np.std(pairs, ddof=1) / math.sqrt(len(pairs))
+            say(number, f"{size:,}, {times(theta)}: {one} finds {text} {other}",
+                f"{mean:+.3f} ± {half:.3f}, {len(pairs)}", mean - half, mean + half, **bounds)
+
+    def differs(number, text, measure, one, other, theta, **bounds):
+        with contextlib.suppress(KeyError):  # not measured yet
+            value = measure(one, theta) - measure(other, theta)
+            say(number, f"{one} minus {other}, {times(theta)}: {text}", f"{value:+.4f}", value,
+                value, **bounds)
+
+    def early(variant, theta):
+        return np.mean(loss[variant, theta][:8192])
+
+    def late(variant, theta):
+        return np.mean(loss[variant, theta][-1638:])
+
+    def top(variant, theta):
+        return np.median([trial["top"] for trial in tops[variant, theta]])
 
     for size in (1024, 4096):
-        share(1, "softmax", TRAINED, size, least=0.9)
+        finds(1, "more than .9", "softmax", TRAINED, size, least=0.9)
     for size in SIZES[:3]:
-        more(2, "e", "softmax", TRAINED, size, most=1e-9)
-        more(5, "clip", "softmax", TRAINED, size, least=-1e-9, most=1e-9)
-    for variant in [*VARIANTS][:4]:
-        share(3, variant, TRAINED, 16384, most=0.1)
-    more(4, "e", "softmax", best, 16384, least=0)
-    more(4, "e", "constant", best, 16384, most=1e-9)
-    more(5, "clip", "softmax", best, 16384, least=-1e-9)
-    more(5, "clip", "e", best, 16384, most=1e-9)
-    if {("e", TRAINED), ("softmax", best), ("e", best)} <= loss.keys():
-        before = loss["e", TRAINED][:8192].mean() - loss["softmax", TRAINED][:8192].mean()
-        number_of(6, "loss of (e) minus softmax before 8,192", before, least=0)
-        late = loss["e", best][-1638:].mean() - loss["softmax", best][-1638:].mean()
-        number_of(6, "the same in the last tenth before 16,384, best theta", late, most=0)
-    if {"e", "softmax"} <= tops.keys():
-        number_of(7, "top score, (e) minus softmax", tops["e"] - tops["softmax"], least=-0.05,
-                  most=0.05)
-    if {("tuned_e", TRAINED), ("tuned_softmax", TRAINED)} <= loss.keys():
-        far = loss["tuned_e", TRAINED] - loss["tuned_softmax", TRAINED]
-        number_of(8, "loss before 8,192, (f) minus softmax trained on", far[:8192].mean(),
-                  least=-0.02, most=0.02)
+        finds_more(2, "no more than", "e", "softmax", TRAINED, size, most=EQUAL)
+    for variant in ("softmax", "e", "constant", "clip"):
+        finds(3, "less than .1", variant, TRAINED, 16384, most=0.1)
+    finds_more(4, "more than", "e", "softmax", best, 16384, least=0)
+    finds_more(4, "no more than", "e", "constant", best, 16384, most=EQUAL)
+    for size in SIZES[:3]:
+        finds_more(5, "the same as", "clip", "softmax", TRAINED, size, least=-EQUAL, most=EQUAL)
+    finds_more(5, "no less than", "clip", "softmax", best, 16384, least=-EQUAL)
+    finds_more(5, "no more than", "clip", "e", best, 16384, most=EQUAL)
+    differs(6, "loss before 8,192 is higher", early, "e", "softmax", TRAINED, least=0)
+    differs(6, "loss in the last tenth before 16,384 is lower", late, "e", "softmax", best, most=0)
+    differs(7, "top score within .05", top, "e", "softmax", TRAINED, least=-0.05, most=0.05)
+    differs(8, "loss before 8,192 within .02", early, "tuned_e", "tuned_softmax", TRAINED,
+            least=-0.02, most=0.02)
     return rows
+
+
+def draw(found, best, path):
+    thetas = sorted({TRAINED, best})
+    figure = plt.figure(figsize=(7, 2.8), layout="constrained")
+    for axis, theta in zip(figure.subplots(1, len(thetas), sharey=True, squeeze=False)[0], thetas,
+                           strict=True):
+        for variant, (name, color) in VARIANTS.items():
+            shares = {size: np.mean([*found[variant, theta, size].values()])
+                      for size in SIZES if (variant, theta, size) in found}
+            axis.plot(shares.keys(), shares.values(), "o-", color=color, label=name)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+        axis.minorticks_off()
+        axis.axvline(8192, color="0.4", linestyle=":", label="training length 8,192")
+        axis.set(title=f"RoPE's {times(theta)}", ylim=(-0.03, 1.03))
+    figure.supxlabel("context size (tokens)")
+    figure.supylabel("needles found (all digits)")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right")
+    figure.savefig(path)
 
 
 def main():
     cfg = configure(SmolConfig)
     if len(cfg.files) != 1 or not (found := needles(cfg.files[0])):
         raise UserError("name out/smollm2 with results; bash runs/smollm2.sh makes them")
-    loss, tops = losses(cfg.files[0]), {}
-    for path in sorted(Path(cfg.files[0]).glob("novels/*/needle-*.json")):
-        content = json.loads(path.read_text())
-        if "trials" in content:
-            tops[path.parent.name] = np.median([trial["top"] for trial in content["trials"]])
+    loss = results(cfg.files[0], "loss/*/posloss-*.json", "mean")
+    tops = results(cfg.files[0], "novels/*/needle-*.json", "trials")
     best = max(theta for _, theta, _ in found)
-    markdown("The predictions (the losses of 6 and 8 have no interval)",
+    markdown("The predictions: shares and their paired differences with 95 % intervals, prompts; "
+             "6, 7 and 8 have no interval",
              ["", "prediction", "measured", ""], predictions(found, loss, tops, best))
-    rows = []
-    for theta in sorted({theta for _, theta, _ in found}):
+    shares, losses = [], []
+    for theta in sorted({TRAINED, best}):
         for variant, (name, _) in VARIANTS.items():
-            cells = []
-            for size in SIZES:
-                asked = [*found.get((variant, theta, size), {}).values()]
-                low, high = wilson(sum(asked), len(asked)) if asked else (0, 0)
-                cells.append(f"{np.mean(asked):.2f} ({low:.2f}–{high:.2f}), {len(asked)}"
-                             if asked else "–")
-            rows.append([name, f"x {theta / TRAINED:g}", *cells])
-    markdown("Needles found, all digits right, both kinds of hay: share (95 %), prompts",
-             ["", "theta", *(f"{size:,}" for size in SIZES)], rows)
-    rows = []
-    for theta in sorted({theta for _, theta in loss}):
-        for variant, (name, _) in VARIANTS.items():
-            if (variant, theta) in loss:
-                mean = loss[variant, theta]
-                rows.append([name, f"x {theta / TRAINED:g}", f"{mean[:8192].mean():.4f}",
-                             *(f"{mean[end - end // 10:end].mean():.4f}" for end in SIZES)])
+            cells = [share(found.get((variant, theta, size))) for size in SIZES]
+            shares.append([name, f"x {theta / TRAINED:g}", *cells])
+            if mean := loss.get((variant, theta)):
+                before = [mean[:8192], *(mean[end - end // 10:end] for end in SIZES)]
+                losses.append([name, f"x {theta / TRAINED:g}",
+                               *(f"{np.mean(part):.4f}" for part in before)])
+    markdown("Needles found, all digits right: share (95 %), prompts; both kinds of hay, those "
+             "that were trained on only noise",
+             ["", "theta", *(f"{size:,}" for size in SIZES)], shares)
     markdown("Loss (nats a token): mean to 8,192, and in the tenth before a length",
-             ["", "theta", "<= 8,192", *(f"{size:,}" for size in SIZES)], rows)
+             ["", "theta", "<= 8,192", *(f"{size:,}" for size in SIZES)], losses)
     markdown("Top needle score at 8,192 tokens, median of 20 trials", ["", "score"],
-             [[VARIANTS[variant][0], f"{top:.3f}"] for variant, top in tops.items()])
+             [[VARIANTS[variant][0], f"{np.median([trial['top'] for trial in trials]):.3f}"]
+              for (variant, _), trials in tops.items()])
     if cfg.out:
         draw(found, best, Path(cfg.out) / "needles.png")
-
-
-def draw(found, best, path):
-    figure = plt.figure(figsize=(7, 2.8), layout="constrained")
-    thetas = sorted({TRAINED, best})
-    for axis, theta in zip(figure.subplots(1, len(thetas), sharey=True, squeeze=False)[0], thetas,
-                           strict=True):
-        for variant, (name, color) in VARIANTS.items():
-            sizes = [size for size in SIZES if (variant, theta, size) in found]
-            asked = [[*found[variant, theta, size].values()] for size in sizes]
-            axis.plot(sizes, [np.mean(x) for x in asked], "o-", color=color, label=name)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
-        axis.minorticks_off()
-        axis.axvline(8192, color="0.4", linestyle=":", label="training length 8,192")
-        axis.set(title=f"RoPE's theta x {theta / TRAINED:g}", ylim=(-0.03, 1.03))
-    figure.supxlabel("context size (tokens)")
-    figure.supylabel("needles found (all digits)")
-    axis.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":
