@@ -14,14 +14,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
 
-import matplotlib.pyplot as plt  # noqa: E402
-
-from eval_niah import NiahConfig  # noqa: E402
-from lib import evaluate  # noqa: E402
-from lib.config import configure, read_config_file  # noqa: E402
-from lib.runtime import launch, write_json  # noqa: E402
-from lib.tasks import make_sample, open_haystack  # noqa: E402
-from plot import label_of  # noqa: E402
+from eval_niah import NiahConfig
+from lib import evaluate
+from lib.config import configure, read_config_file
+from lib.runtime import launch, write_json
+from lib.tasks import make_sample, open_haystack
+from plot import label_of, plt  # with the style of all figures
 
 PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
          "the rest": "#D9D9D9"}
@@ -48,15 +46,14 @@ def shares(cfg, model, vocab, hay):
     """(sizes, layers, heads, PARTS): mean share of the last query's attention."""
     found = []
     for size in cfg.context_sizes:
-        sums = 0
         for i in range(cfg.n_samples):
             sample = make_sample(cfg, vocab, hay, size, None, i)
             w = model.last_query_attention(torch.tensor([sample["prompt"]]))[0]
             needle, last = w[..., slice(*sample["spans"][0])].sum(-1), w[..., -8:].sum(-1)
             rest = 1 - needle - last - w[..., 0]
-            sums = sums + torch.stack((needle, last, w[..., 0], rest), dim=-1)
-        found.append((sums / cfg.n_samples).numpy())
-    return np.array(found)
+            found.append(torch.stack((needle, last, w[..., 0], rest), dim=-1))
+    found = torch.stack(found).unflatten(0, (-1, cfg.n_samples))
+    return found.mean(1).numpy()
 
 
 def main():
@@ -76,7 +73,7 @@ def main():
             layer, head = divmod(i, heads)
             axis.stackplot(cfg.context_sizes, found[:, layer, head].T, colors=PARTS.values(),
                            labels=PARTS)
-            axis.set(xscale="log", ylim=(0, 1), xlim=(cfg.context_sizes[0], cfg.context_sizes[-1]))
+            axis.set(ylim=(0, 1), xlim=(cfg.context_sizes[0], cfg.context_sizes[-1]))
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:,.0f}")
             axis.set_title(f"layer {layer + 1}, head {head + 1}")
@@ -86,10 +83,10 @@ def main():
     figure.supylabel("share of the last query's attention")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper")
-    figure.savefig(Path(cfg.out) / "attention.png")
     content = {name: found.round(4).tolist() for name, found in rows.items()}
     write_json(Path(cfg.out) / "attention.json", {"sizes": cfg.context_sizes, "parts": [*PARTS],
                                                   "shares of (size, layer, head, part)": content})
+    figure.savefig(Path(cfg.out) / "attention.png")
     print(json.dumps({name: np.round(found[[0, -1], :, :, 1], 2).tolist()
                       for name, found in rows.items()}))
 

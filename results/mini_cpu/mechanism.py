@@ -15,15 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from attention import AttentionConfig, shares
+from attention import AttentionConfig, shares  # which finds the root of the repository
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
-
-import eval_niah  # noqa: E402
-from lib import checkpoint, runtime  # noqa: E402
-from lib.config import configure  # noqa: E402
-from lib.data import Tokens, random_starts  # noqa: E402
-from lib.tasks import make_sample, open_haystack  # noqa: E402
+import eval_niah
+from lib import checkpoint, runtime
+from lib.config import configure
+from lib.data import Tokens, random_starts
+from lib.tasks import make_sample, open_haystack
+from results.verdicts import markdown, spread
 
 AS_PAPER = {"rope_theta": 500_000.0}
 ROPES = {"theta x 1": {}, "theta x 10": {"rope_theta": 1e5}, "theta x 50": AS_PAPER,
@@ -53,14 +52,16 @@ def within(attn, head, reach, x, position, cache=None):
 
 def answers(cfg, model, vocab, hay, size):
     """Share of needles found."""
-    batch = [make_sample(cfg, vocab, hay, size, None, i) for i in range(cfg.n_samples)]
-    found = [eval_niah.answer(cfg, model, vocab, [sample], torch.device("cpu"))[0]["exact"]
-             for sample in batch]
-    return sum(found) / cfg.n_samples
+    found = []
+    for i in range(cfg.n_samples):  # one at a time: `within` has logits of size x size
+        sample = make_sample(cfg, vocab, hay, size, None, i)
+        found += eval_niah.answer(cfg, model, vocab, [sample], torch.device("cpu"))
+    return np.mean([record["exact"] for record in found])
 
 
-def losses(cfg, model, tokens, sizes):
+def losses(cfg, model, tokens):
     """Loss in the last tenth before each size, of windows as long as the longest."""
+    sizes = cfg.context_sizes
     starts = random_starts(cfg.seed, "mechanism", 0, cfg.n_seqs, len(tokens) - sizes[-1])
     window = torch.from_numpy(tokens.read(starts.astype(np.int64), sizes[-1] + 1))
     rows = [model.loss(row[None, :-1], row[None, 1:], per_token=True)[0] for row in window]
@@ -71,30 +72,30 @@ def losses(cfg, model, tokens, sizes):
 def breaks(attn, head, how):
     if how == "held within 128 tokens":
         attn.forward = functools.partial(within, attn, head, 128)
-        return
-    gone = head if how == "positional head broken" else 1 - head
-    for factor in (attn.s, attn.b):
-        factor[gone] = 0
+    else:
+        gone = head if how == "positional head broken" else 1 - head
+        attn.s[gone] = attn.b[gone] = 0
 
 
 @torch.no_grad()
 def measure(cfg, path):
-    """[(how, share of the head on the last 8, needles, loss), each by size]"""
-    tokens, rows, head = Tokens(cfg.data_dir, "test"), [], None
+    """{(how, what): [a number for each size]}"""
+    tokens, found, head = Tokens(cfg.data_dir, "test"), {}, None
     for how in (*ROPES, *BROKEN):
         model, state = checkpoint.load_model(path, **ROPES.get(how, AS_PAPER))
-        hay, _ = open_haystack(cfg, state["vocab"])
-        if how in BROKEN:
+        vocab = state["vocab"]
+        hay, _ = open_haystack(cfg, vocab)
+        if how in BROKEN:  # its share is that of theta x 50
             breaks(model.blocks[0].attn, head, how)
         else:
             looked = dataclasses.replace(cfg, n_samples=16)
-            share = shares(looked, model, state["vocab"], hay)[:, 0, :, 1]  # (sizes, heads)
+            share = shares(looked, model, vocab, hay)[:, 0, :, 1]  # (sizes, heads)
             head = int(share[0].argmax()) if head is None else head
-            share = share[:, head]
-        found = [answers(cfg, model, state["vocab"], hay, size) for size in cfg.context_sizes]
-        loss = losses(cfg, model, tokens, cfg.context_sizes)
-        rows.append((how, share, found, loss))
-    return rows
+            found[how, "last 8"] = share[:, head]
+        found[how, "needles"] = [answers(cfg, model, vocab, hay, size)
+                                 for size in cfg.context_sizes]
+        found[how, "loss"] = losses(cfg, model, tokens)
+    return found
 
 
 def main():
@@ -106,16 +107,12 @@ def main():
         groups.setdefault(name, []).append(measure(cfg, path))
         print(f"{path} measured", file=sys.stderr, flush=True)
     for name, runs in groups.items():
-        sizes = " | ".join(f"{size:,}" for size in cfg.context_sizes)
-        print(f"\n{name}, {len(runs)} seeds: mean (least to most)\n")
-        print(f"| | | {sizes} |\n|---|---|{'---|' * len(cfg.context_sizes)}")
-        for i, (how, *_) in enumerate(runs[0]):
-            for j, what in enumerate(("last 8", "needles", "loss"), 1):
-                numbers = np.array([run[i][j] for run in runs])
-                if how in BROKEN and what == "last 8":
-                    continue  # measured before it was broken: that of theta x 50
-                cells = [f"{x.mean():.2f} ({x.min():.2f}-{x.max():.2f})" for x in numbers.T]
-                print(f"| {how} | {what} | {' | '.join(cells)} |")
+        rows = []
+        for key in runs[0]:
+            by_size = np.array([run[key] for run in runs]).T
+            rows.append([*key, *(spread(dict(enumerate(numbers))) for numbers in by_size)])
+        markdown(f"{name}, {len(runs)} seeds: mean (least to most)",
+                 ["", "", *(f"{size:,}" for size in cfg.context_sizes)], rows)
 
 
 if __name__ == "__main__":
