@@ -169,6 +169,19 @@ def import_model(source, out_dir):
 BETA = 2.0**20  # Ministral3's factor on q is 1 + BETA log n: what is not log n weighs 1e-6
 
 
+def to_tensors(model):
+    """The parameters that transformers has too, copied, under its names."""
+    tensors, ours = {}, model.state_dict()
+    kv = (len(ours["blocks.0.attn.qkv.weight"]) - model.config.n_embd) // 2
+    for name, theirs in names(model.config).items():
+        rows = ours[name].clone()
+        sizes = [len(rows) // len(theirs)] * len(theirs)
+        if ".qkv." in name:  # several heads of queries may share one of keys and values
+            sizes = [model.config.n_embd, kv, kv]
+        tensors |= dict(zip(theirs, rows.split(sizes), strict=True))
+    return tensors
+
+
 @torch.no_grad()
 def to_hf(model, vocab):
     """A model of transformers with the weights of ours; UserError where none computes the same."""
@@ -179,68 +192,60 @@ def to_hf(model, vocab):
     for key in ("rope_fraction", "rope_scaling", "alibi", "sink", "scale_invariant"):
         if getattr(c, key) != getattr(GPTConfig, key):
             raise UserError(f"{key}={getattr(c, key)} of this checkpoint has no form there")
-    # up to where f may differ from what it is at its beginning
-    D, n = c.n_embd // c.n_head, torch.arange(1, min(4 * c.block_size, model.max_len) + 1)
-    f = {log_n: "log_n", p_n: "p_n"}.get(ATTENTION[c.attention_type].f)
-    s, b = [a.s for a in attns], [a.b for a in attns]
-    if (model.f(n) == model.f(n)[0]).all():  # one factor a head
-        f, s = "constant", [a.s * model.f(n)[0] + a.b for a in attns]
-        b = [torch.zeros(c.n_head) for _ in attns]
-    ours, tensors = model.state_dict(), {}
-    for name, theirs in names(c).items():
-        rows = ours[name].clone()  # the factors below are not for our model
-        kv = (len(rows) - c.n_embd) // 2
-        sizes = [c.n_embd, kv, kv] if "qkv" in name else [len(rows) // len(theirs)] * len(theirs)
-        tensors |= dict(zip(theirs, rows.split(sizes), strict=True))
-    rope, special = {"rope_type": "default", "rope_theta": c.rope_theta}, {}
-    attn = [f"model.layers.{i}.self_attn." for i in range(c.n_layer)]
-    if f == "constant" and not c.qk_norm:
-        kind = "Llama"
-        for name, factor in zip(attn, s, strict=True):
-            tensors[name + "q_proj.weight"] *= factor.repeat_interleave(D)[:, None]
-    elif f == "constant" and all((factor == factor[0]).all() for factor in s):
-        kind = "Qwen3"  # its norm has one weight for all heads
-        for name, factor in zip(attn, s, strict=True):
-            tensors[name + "q_norm.weight"] *= factor[0]
-    elif f == "log_n" and not c.qk_norm and not any(each.any() for each in b):
-        kind, special["sliding_window"] = "Ministral3", None
-        rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
-        # vLLM 0.25 reads it here (its source was read, it was not run)
-        special["llama_4_scaling"] = {"beta": BETA, "original_max_position_embeddings": 1}
-        for name, factor in zip(attn, s, strict=True):
-            # 1 / BETA shared between q and k, so that neither gets tiny
-            factor = factor.repeat_interleave(D)[:, None]
-            tensors[name + "q_proj.weight"] *= factor / BETA**0.5
-            tensors[name + "k_proj.weight"] *= BETA**-0.5
-    elif f:
-        kind, special = "NanoSSMax", {"ssmax_f": f, "qk_norm": c.qk_norm}
-        for i, name in enumerate(attn):
-            tensors |= {name + "s": s[i], name + "b": b[i]}
-            if f == "p_n":
-                special["ssmax_length"] = c.block_size
-                tensors[name + "p_n"] = model.p_n
-    else:
+    # q is multiplied by s f(n) + b, both (layers, heads)
+    s, b = torch.stack([a.s for a in attns]), torch.stack([a.b for a in attns])
+    f = ATTENTION[c.attention_type].f
+    # up to where f(n) may differ from what it is at its beginning
+    values = model.f(torch.arange(1, min(4 * c.block_size, model.max_len) + 1))
+    if blind := bool((values == values[0]).all()):  # to n: one factor a head
+        s, b = 0 * s, s * values[0] + b
+    elif f not in (log_n, p_n):
         raise UserError(f"{c.attention_type} has no form in transformers; its f(n) would have "
                         "to be added to lib/modeling_nanossmax.py")
-    compact, vocab_size = type(vocab) is list, c.vocab_size
-    if compact:  # to GPT-2's ids: transformers knows no other tokenizer for them
-        vocab_size = text.GPT2_VOCAB
+    D, tensors, special = c.n_embd // c.n_head, to_tensors(model), {}
+    rope = {"rope_type": "default", "rope_theta": c.rope_theta}
+    attn = [f"model.layers.{i}.self_attn." for i in range(c.n_layer)]
+    if blind and not c.qk_norm:
+        kind = "Llama"
+        for name, factor in zip(attn, b, strict=True):
+            tensors[name + "q_proj.weight"] *= factor.repeat_interleave(D)[:, None]
+    elif blind and (b == b[:, :1]).all():
+        kind = "Qwen3"  # its norm has one weight for all heads
+        for name, factor in zip(attn, b, strict=True):
+            tensors[name + "q_norm.weight"] *= factor[0]
+    elif f is log_n and not c.qk_norm and not b.any():
+        kind = "Ministral3"
+        rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
+        special = {  # vLLM 0.25 reads it here (its source was read, it was not run)
+            "llama_4_scaling": {"beta": BETA, "original_max_position_embeddings": 1},
+            "sliding_window": None}
+        for name, factor in zip(attn, s, strict=True):
+            # 1 / BETA shared between q and k, so that neither gets tiny
+            tensors[name + "q_proj.weight"] *= factor.repeat_interleave(D)[:, None] / BETA**0.5
+            tensors[name + "k_proj.weight"] *= BETA**-0.5
+    else:
+        kind, special = "NanoSSMax", {"qk_norm": c.qk_norm}
+        for i, name in enumerate(attn):
+            tensors |= {name + "s": s[i], name + "b": b[i]}
+            if f is p_n:
+                special["ssmax_length"], tensors[name + "p_n"] = c.block_size, model.p_n
+    unseen, end = None, text.end_of_text(vocab)
+    if type(vocab) is list:  # to GPT-2's ids: transformers knows no other tokenizer for them
+        end, unseen = text.GPT2_EOT, sorted({*range(text.GPT2_VOCAB)} - {*vocab})
         for name in ("model.embed_tokens.weight", "lm_head.weight"):
-            tensors[name] = torch.zeros(vocab_size, c.n_embd).index_copy(
+            tensors[name] = torch.zeros(text.GPT2_VOCAB, c.n_embd).index_copy(
                 0, torch.tensor(vocab), tensors[name])
-    end = text.end_of_text(None if compact else vocab)
     where = modeling_nanossmax if kind == "NanoSSMax" else transformers
     config = getattr(where, f"{kind}Config")(
-        vocab_size=vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,
-        num_hidden_layers=c.n_layer, num_attention_heads=c.n_head, head_dim=D,
-        num_key_value_heads=c.n_kv_head or c.n_head, rms_norm_eps=c.norm_eps,
+        vocab_size=len(tensors["lm_head.weight"]), hidden_size=c.n_embd,
+        intermediate_size=c.n_inner, num_hidden_layers=c.n_layer, num_attention_heads=c.n_head,
+        head_dim=D, num_key_value_heads=c.n_kv_head or c.n_head, rms_norm_eps=c.norm_eps,
         initializer_range=c.init_std, tie_word_embeddings=False, bos_token_id=end,
         # not cropped where it was trained: longer contexts are what this is about
         eos_token_id=end, max_position_embeddings=min(model.max_len, 32 * c.block_size),
         rope_theta=c.rope_theta, rope_parameters=rope, **special)
     theirs = getattr(where, f"{kind}ForCausalLM")(config)
     theirs.load_state_dict(tensors)  # strict: every tensor of theirs is one of ours
-    unseen = sorted(set(range(vocab_size)) - set(vocab)) if compact else None
     theirs.generation_config = transformers.GenerationConfig(
         bos_token_id=end, eos_token_id=end, suppress_tokens=unseen)
     return theirs
@@ -302,13 +307,11 @@ def difference(model, vocab, folder):
     from transformers import AutoModelForCausalLM
     theirs = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True,
                                                   dtype=torch.float32).eval()
+    ids = torch.tensor(vocab if type(vocab) is list else range(model.config.vocab_size))
     # random tokens: no prompt is sensible in every vocabulary; 300 of them show a wrong f(n)
     generator = torch.Generator().manual_seed(0)
-    size = (1, min(300, model.max_len))
-    idx = torch.randint(text.vocab_size(vocab), size, generator=generator)
-    ids = torch.tensor(vocab)[idx] if type(vocab) is list else idx
-    logits = theirs(ids).logits
-    logits = logits[..., vocab] if type(vocab) is list else logits
+    idx = torch.randint(len(ids), (1, min(300, model.max_len)), generator=generator)
+    logits = theirs(ids[idx]).logits[..., ids]
     return (model(idx, idx)[0] - logits).abs().max().item()
 
 

@@ -1,5 +1,6 @@
 """
-nanoSSMax for transformers: q is multiplied by s f(n) + b, n being the number of keys that it sees.
+nanoSSMax for transformers: q is multiplied by s f(n) + b, n being the number of keys that it sees,
+and f(n) log n or learned for each n. A factor that is blind to n is b, with s = 0.
 Written into an exported folder by hf.py where transformers has no class of its own for it; load it
 with AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).
 """
@@ -9,7 +10,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import (
     LlamaAttention,
-    LlamaModel,
     LlamaRMSNorm,
     apply_rotary_pos_emb,
     eager_attention_forward,
@@ -18,8 +18,7 @@ from transformers.models.llama.modeling_llama import (
 
 class NanoSSMaxConfig(LlamaConfig):
     model_type = "nanossmax"
-    ssmax_f = "log_n"  # log_n, constant (its value is in s and b) or p_n
-    ssmax_length = 0  # of p_n
+    ssmax_length = 0  # how many n f is learned for; 0: it is log n
     qk_norm = False
 
 
@@ -28,18 +27,11 @@ class NanoSSMaxAttention(LlamaAttention):
         super().__init__(config, layer_idx)
         self.s = nn.Parameter(torch.ones(config.num_attention_heads))
         self.b = nn.Parameter(torch.zeros(config.num_attention_heads))
-        self.p_n = nn.Parameter(torch.ones(config.ssmax_length)) if config.ssmax_length else None
+        if config.ssmax_length:
+            self.p_n = nn.Parameter(torch.ones(config.ssmax_length))
         norm = LlamaRMSNorm if config.qk_norm else lambda *args: nn.Identity()
         self.q_norm = norm(self.head_dim, config.rms_norm_eps)
         self.k_norm = norm(self.head_dim, config.rms_norm_eps)
-
-    def f(self, position_ids):
-        n = position_ids + 1  # padding on the left has no position: generate counts behind it
-        if self.config.ssmax_f == "p_n":
-            return self.p_n[n - 1]  # fails beyond the length that it was trained at
-        if self.config.ssmax_f == "log_n":
-            return n.float().log()
-        return torch.ones_like(n, dtype=torch.float32)
 
     def forward(self, hidden_states, position_embeddings=None, attention_mask=None,
                 past_key_values=None, position_ids=None, **kwargs):
@@ -48,8 +40,11 @@ class NanoSSMaxAttention(LlamaAttention):
         k = self.k_norm(self.k_proj(hidden_states).view(shape)).transpose(1, 2)
         v = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+        # padding on the left has no position, generate counts behind it: n is position + 1.
+        # p_n fails beyond the length that it was learned at
+        f = self.p_n[position_ids] if self.config.ssmax_length else (position_ids + 1).float().log()
         # as in model.py: in fp32, behind RoPE, cast once
-        scale = self.s.float()[:, None] * self.f(position_ids)[:, None] + self.b.float()[:, None]
+        scale = self.s.float()[:, None] * f[:, None] + self.b.float()[:, None]
         q = (q * scale[..., None]).to(v.dtype)
         # keys are cached turned and without the factor, which is the query's alone
         if past_key_values is not None:
@@ -61,22 +56,13 @@ class NanoSSMaxAttention(LlamaAttention):
         return self.o_proj(y.reshape(*hidden_states.shape[:-1], -1)), weights
 
 
-class NanoSSMaxModel(LlamaModel):
-    config_class = NanoSSMaxConfig
-
-    def __init__(self, config):
-        super().__init__(config)
-        for layer_idx, layer in enumerate(self.layers):
-            layer.self_attn = NanoSSMaxAttention(config, layer_idx)
-        self.post_init()
-
-
 class NanoSSMaxForCausalLM(LlamaForCausalLM):
     config_class = NanoSSMaxConfig
 
     def __init__(self, config):
         super().__init__(config)
-        self.model = NanoSSMaxModel(config)
+        for layer_idx, layer in enumerate(self.model.layers):
+            layer.self_attn = NanoSSMaxAttention(config, layer_idx)
         self.post_init()
 
 
