@@ -102,8 +102,8 @@ def read(source):
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
     if wrong:  # transformers only warns, and goes on with random numbers
-        names = ", ".join(sorted(wrong))[:200]
-        raise UserError(f"{source}: config.json and weights differ in {names}")
+        raise UserError(f"{source}: config.json and weights differ in "
+                        f"{', '.join(sorted(wrong))[:200]}")
     return config, model.state_dict(), tokenizer
 
 
@@ -171,14 +171,12 @@ BETA = 2.0**20  # Ministral3's factor on q is 1 + BETA log n: what is not log n 
 
 def to_tensors(model):
     """The parameters that transformers has too, copied, under its names."""
-    tensors, ours = {}, model.state_dict()
-    kv = (len(ours["blocks.0.attn.qkv.weight"]) - model.config.n_embd) // 2
-    for name, theirs in names(model.config).items():
+    c, ours, tensors = model.config, model.state_dict(), {}
+    kv = c.n_embd // c.n_head * (c.n_kv_head or c.n_head)
+    for name, theirs in names(c).items():
         rows = ours[name].clone()
-        sizes = [len(rows) // len(theirs)] * len(theirs)
-        if ".qkv." in name:  # several heads of queries may share one of keys and values
-            sizes = [model.config.n_embd, kv, kv]
-        tensors |= dict(zip(theirs, rows.split(sizes), strict=True))
+        parts = rows.split((c.n_embd, kv, kv)) if "qkv" in name else rows.chunk(len(theirs))
+        tensors |= dict(zip(theirs, parts, strict=True))
     return tensors
 
 

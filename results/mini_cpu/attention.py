@@ -16,28 +16,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the 
 
 from eval_niah import NiahConfig
 from lib import evaluate
-from lib.config import configure, read_config_file
+from lib.config import configure
 from lib.runtime import launch, write_json
 from lib.tasks import make_sample, open_haystack
 from plot import label_of, plt  # with the style of all figures
 
 PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
          "the rest": "#D9D9D9"}
-QUICK = read_config_file(str(Path(__file__).resolve().parents[2] / "config/quick_niah.py"))
+QUICK = str(Path(__file__).resolve().parents[2] / "config/quick_niah.py")  # its needle and hay
 
 
 @dataclass(frozen=True)
 class AttentionConfig(NiahConfig):
-    # data
-    data_dir: str = QUICK["data_dir"]  # its haystack
-    split: str = QUICK["split"]  # of the haystack
-    # evaluation
-    needle: str = QUICK["needle"]  # the quick run's
-    prompt: str = QUICK["prompt"]  # the needle up to the number
-    number_format: tuple = QUICK["number_format"]  # digits a group
-    begin: bool = QUICK["begin"]  # begin with an end of text
-    context_sizes: tuple = (128, 256, 512, 768, 1024, 1280, 1536, 2048)  # tokens of a prompt
-    n_samples: int = 24  # prompts a size
     # output
     out: str = "results/mini_cpu"  # folder of attention.png and attention.json
 
@@ -57,7 +47,9 @@ def shares(cfg, model, vocab, hay):
 
 
 def main():
-    cfg = configure(AttentionConfig)
+    cfg = configure(AttentionConfig, [
+        QUICK, "--context_sizes=(128, 256, 512, 768, 1024, 1280, 1536, 2048)", "--n_samples=24",
+        *sys.argv[1:]])
     rows = {}
     for path in cfg.files:
         model, state = evaluate.open_model(cfg, path, "cpu", max(cfg.context_sizes))

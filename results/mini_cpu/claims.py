@@ -85,9 +85,10 @@ def collect(inputs):
     records = {}
     for row in load(inputs):
         config, v = row.config, LETTERS.get(row.variant, row.variant)
-        if row.kind == "temperature" or row.kind == "log" and row.base:
+        is_log = row.kind == "log"
+        if row.kind == "temperature" or is_log and row.base:
             continue  # no claim is about it, and fine-tuning is no pretraining
-        if row.kind == "log" and max(row.y) < config["max_iters"]:
+        if is_log and max(row.y) < config["max_iters"]:
             print(f"left out, not finished: {row.path}\n")
             continue
         keys = ("attention_type", "block_size", "s_init", "qk_norm", "rope_theta")
@@ -95,8 +96,8 @@ def collect(inputs):
         record = records.setdefault((v, config["seed"]), {
             "variant": v, "seed": config["seed"], "config": small, "posloss": {}, "niah": {},
             "needle": {}})
-        place = record if row.kind == "log" else record[row.kind]
-        content = of_training(row) if row.kind == "log" else of_evaluation(row)
+        place = record if is_log else record[row.kind]
+        content = of_training(row) if is_log else of_evaluation(row)
         if place.keys() & content.keys():
             raise UserError(f"{row.path}: ({v}) with seed {config['seed']} is there twice; name "
                             "the folders of one experiment")
@@ -134,9 +135,8 @@ class Measures:
     def block(self):
         blocks = {r["config"]["block_size"] for r in self.records.values()}
         if len(blocks) > 1:
-            said = ", ".join(map(str, sorted(blocks)))
-            raise UserError(f"runs of block_size {said} do not compare; name the folders of one "
-                            "experiment")
+            raise UserError(f"runs of block_size {', '.join(map(str, sorted(blocks)))} do not "
+                            "compare; name the folders of one experiment")
         return blocks.pop()
 
     def of(self, v, get):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from attention import AttentionConfig, shares  # which finds the root of the repository
+from attention import QUICK, shares  # which finds the root of the repository
 
 import eval_niah
 from lib import checkpoint, runtime
@@ -32,10 +32,8 @@ BROKEN = ("positional head broken", "other head broken", "held within 128 tokens
 
 
 @dataclasses.dataclass(frozen=True)
-class MechanismConfig(AttentionConfig):
+class MechanismConfig(eval_niah.NiahConfig):
     # evaluation
-    context_sizes: tuple = (128, 512, 1024, 1536, 2048)  # tokens
-    n_samples: int = 40  # needles a size
     n_seqs: int = 12  # windows for the loss
 
 
@@ -99,7 +97,8 @@ def measure(cfg, path):
 
 
 def main():
-    cfg = configure(MechanismConfig)
+    cfg = configure(MechanismConfig, [
+        QUICK, "--context_sizes=(128, 512, 1024, 1536, 2048)", "--n_samples=40", *sys.argv[1:]])
     torch.set_num_threads(1)
     groups = {}
     for path in cfg.files:
