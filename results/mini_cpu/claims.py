@@ -333,8 +333,7 @@ def print_tables(m):
             thetas = m.thetas(v, kind)
             if len(thetas) > 1:
                 rows += [[name(v), f"x {theta}", *cells(v, theta)] for theta in thetas]
-        if rows:
-            markdown(title, ["", "theta", *head], rows)
+        markdown(title, ["", "theta", *head], rows)
     print_parameters(m)
 
 
@@ -361,9 +360,8 @@ def print_parameters(m):
         for first in (1, 4):
             r2 = fit_p_n(p, first)
             rows.append([seed, f">= {first}", *(f"{r2[law]:.3f}" for law in r2)])
-    if rows:
-        head = ["seed", "n", "log", "line", "square root", "constant"]
-        markdown("R2 of the fits to learned p_n", head, rows)
+    markdown("R2 of the fits to learned p_n",
+             ["seed", "n", "log", "line", "square root", "constant"], rows)
     rows = []
     for v in m.variants:
         s = list(m.of(v, lambda r: r["s"]).values())
