@@ -9,7 +9,7 @@ The rule is that of results/verdicts.py. All differences are paired: two runs of
 the same weights and saw the same batches. Everything is said twice: over all seeds, and over the
 runs that have learned to look up (.95 of the needles at 1x, theta as trained).
 """
-import contextlib
+import functools
 import json
 import math
 import sys
@@ -122,9 +122,49 @@ def read(inputs):
 # measures: {seed: number} of a variant
 
 
+def measure(record):
+    """
+    {(what, multiple of the training length, of theta): number} of a run: training loss in the last
+    tenth of the updates; test loss in the last eighth before a position, and over the training
+    length (short); share of needles found; median of the top needle scores of the trials.
+    """
+    block, found = record["config"]["block_size"], {}
+    if "last_tenth" in record:
+        found["training", 1, THETA] = record["last_tenth"]
+    for theta, losses in record["posloss"].items():
+        mean, step = losses["mean"], losses["step"]
+        found["short", 1, theta] = np.mean(mean[:block // step])
+        for k in MULTIPLES:
+            end = round(k * block / step)
+            if end <= len(mean):
+                found["loss", k, theta] = np.mean(mean[end - max(1, end // 8):end])
+    for k in MULTIPLES:
+        for theta, cells in record["niah"].items():
+            if shares := [cell["exact"] for cell in cells if cell["size"] == k * block]:
+                found["needles", k, theta] = np.mean(shares)  # over the depths
+        if trials := record["needle"].get(f"{THETA} at {k * block}"):
+            found["top", k, THETA] = np.median([trial["top"] for trial in trials])
+    return found
+
+
 @dataclass(frozen=True)
 class Measures:
     records: dict
+
+    @functools.cached_property
+    def numbers(self):
+        found = {}
+        for (v, seed), record in sorted(self.records.items()):
+            for (what, k, theta), x in measure(record).items():
+                found.setdefault((what, v, k, theta), {})[seed] = x
+        return found
+
+    def get(self, what, v, k=1, theta=THETA):
+        return self.numbers.get((what, v, k, theta), {})
+
+    def of(self, v, key):
+        return {seed: record[key] for (variant, seed), record in sorted(self.records.items())
+                if variant == v and record.get(key) is not None}
 
     @property
     def variants(self):
@@ -139,74 +179,22 @@ class Measures:
                             "compare; name the folders of one experiment")
         return blocks.pop()
 
-    def of(self, v, get):
-        """{seed: get(record)} where the record has what `get` looks for, and it is not None."""
-        found = {}
-        for (variant, seed), record in sorted(self.records.items()):
-            with contextlib.suppress(KeyError):
-                if variant == v and (value := get(record)) is not None:
-                    found[seed] = value
-        return found
-
-    def final(self, v):
-        """Training loss, mean of the last tenth of the updates."""
-        return self.of(v, lambda r: r["last_tenth"])
-
-    def loss(self, v, multiple, theta=THETA):
-        """Test loss in the last eighth before `multiple` times the training length."""
-        def get(r):
-            p = r["posloss"][theta]
-            end = round(multiple * self.block / p["step"])
-            if end <= len(p["mean"]):
-                return float(np.mean(p["mean"][end - max(1, end // 8):end]))
-        return self.of(v, get)
-
-    def short(self, v, theta=THETA):
-        """Test loss, mean over the training length."""
-        def get(r):
-            p = r["posloss"][theta]
-            return float(np.mean(p["mean"][:self.block // p["step"]]))
-        return self.of(v, get)
-
-    def found(self, v, multiple, theta=THETA):
-        """Share of needles found at `multiple` times the training length, mean over the depths."""
-        def get(r):
-            size = multiple * self.block
-            cells = [cell["exact"] for cell in r["niah"][theta] if cell["size"] == size]
-            return float(np.mean(cells)) if cells else None
-        return self.of(v, get)
-
     def those_that_learned(self):
         # p_n is not defined for an answer behind 1x: a run that cannot be asked stays
         return Measures({(v, seed): record for (v, seed), record in self.records.items()
-                         if self.found(v, 1, theta="1").get(seed, 1) >= LEARNED})
-
-    def trials(self, v, multiple=8):
-        """(top needle scores, all digits right) of trials at `multiple` x the training length."""
-        def get(r):
-            trials = r["needle"][f"{THETA} at {multiple * self.block}"]
-            return [t["top"] for t in trials], [t["exact"] for t in trials]
-        return self.of(v, get)
-
-    def top(self, v, multiple=8):
-        """Median of the top needle scores of the trials."""
-        trials = self.trials(v, multiple)
-        return {seed: float(np.median(tops)) for seed, (tops, _) in trials.items()}
+                         if self.get("needles", v, 1, "1").get(seed, 1) >= LEARNED})
 
     def rank_correlation(self, variants):
-        """Of the top needle score and all digits right, over the trials of all `variants`."""
+        """Of top needle score and all digits right, over all trials of these variants at 8x."""
         pooled = {}
         for v in variants:
-            for seed, (tops, exact) in self.trials(v).items():
-                x, y = pooled.setdefault(seed, ([], []))
-                x += tops
-                y += exact
-        return {seed: x for seed, trials in sorted(pooled.items())
-                if (x := verdicts.rank_correlation(*trials)) is not None}
-
-    def thetas(self, v, kind):
-        """The multiples of theta at which it was measured."""
-        return sorted(set().union(*self.of(v, lambda r: r[kind]).values()), key=float)
+            for seed, trials in self.of(v, "needle").items():
+                pooled.setdefault(seed, []).extend(trials.get(f"{THETA} at {8 * self.block}", ()))
+        found = {}
+        for seed, trials in sorted(pooled.items()):
+            tops, exact = ([trial[key] for trial in trials] for key in ("top", "exact"))
+            found[seed] = verdicts.rank_correlation(tops, exact)
+        return {seed: x for seed, x in found.items() if x is not None}
 
 
 def fit_p_n(p, first=1):
@@ -230,60 +218,60 @@ def predictions(m):
     def say(*prediction):
         rows.append(Prediction(*prediction))
 
-    def more(claim, text, measure, v, w, *at, margin=None):
+    def more(claim, text, what, v, w, k=1, margin=None):
         """That v has more of it than w."""
-        unit = {"found": "share", "top": "score"}.get(measure.__name__, "nats")
-        say(claim, text, unit, minus(measure(v, *at), measure(w, *at)), margin)
+        unit = {"needles": "share", "top": "score"}.get(what, "nats")
+        say(claim, text, unit, minus(m.get(what, v, k), m.get(what, w, k)), margin)
 
     for law, called in (("line", "a line"), ("root", "a square root"), ("constant", "a constant")):
         for first, where in ((1, ""), (4, " for n >= 4")):
-            fits = m.of("pn", lambda r, first=first: fit_p_n(r["p_n"], first))
+            fits = {seed: fit_p_n(p, first) for seed, p in m.of("pn", "p_n").items()}
             say(1, f"p_n follows a1 log n + a2 better than {called}{where}", "R2 difference",
                 {seed: r2["log"] - r2[law] for seed, r2 in fits.items()})
 
     a, b, c, d, e, f, constant, control = "a", "b", "c", "d", "e", "f", "constant", "head_scale"
     for v, w in ((b, a), (c, a), (d, a), (d, b), (d, c)):
-        more(2, f"({v}) trains to lower loss than ({w})", m.final, w, v)
-    more(2, "(c) about (b), within 0.01", m.final, c, b, margin=0.01)
+        more(2, f"({v}) trains to lower loss than ({w})", "training", w, v)
+    more(2, "(c) about (b), within 0.01", "training", c, b, margin=0.01)
 
     for k in FAR:
         for v in (b, c, d):
-            more(3, f"({v}) has lower loss than (a) at {k}x", m.loss, a, v, k)
-    rise = {v: minus(m.loss(v, 10), m.loss(v, 1)) for v in (a, b)}
+            more(3, f"({v}) has lower loss than (a) at {k}x", "loss", a, v, k)
+    rise = {v: minus(m.get("loss", v, 10), m.get("loss", v, 1)) for v in (a, b)}
     say(3, "(b) rises less than (a) from 1x to 10x", "nats", minus(rise[a], rise[b]))
     say(3, "(b) keeps at 10x its loss at 1x, within 0.1", "nats", rise[b], 0.1)
     for v in (b, c):
-        more(3, f"(d) has higher loss than ({v}) at 10x", m.loss, d, v, 10)
+        more(3, f"(d) has higher loss than ({v}) at 10x", "loss", d, v, 10)
 
-    harm = {v: minus(m.short(v), m.short(v, "1")) for v in (a, b)}
+    harm = {v: minus(m.get("short", v), m.get("short", v, 1, "1")) for v in (a, b)}
     say(4, "theta x 50 raises the loss of (a) at <= 1x", "nats", harm[a])
     say(4, "it raises that of (b) less", "nats", minus(harm[a], harm[b]))
 
     for v in (a, b):
-        more(5, f"(e) has higher loss than ({v}) at <= 1x", m.short, e, v)
-    more(5, "(f) has lower loss than (e) at <= 1x", m.short, e, f)
-    more(5, "(f) has lower loss than (a) at 10x", m.loss, a, f, 10)
-    more(5, "(f) about (b) at 10x, within 0.1", m.loss, f, b, 10, margin=0.1)
-    more(5, "(e) has lower loss at 10x than (a) at one constant temperature", m.loss, constant, e,
+        more(5, f"(e) has higher loss than ({v}) at <= 1x", "short", e, v)
+    more(5, "(f) has lower loss than (e) at <= 1x", "short", e, f)
+    more(5, "(f) has lower loss than (a) at 10x", "loss", a, f, 10)
+    more(5, "(f) about (b) at 10x, within 0.1", "loss", f, b, 10, margin=0.1)
+    more(5, "(e) has lower loss at 10x than (a) at one constant temperature", "loss", constant, e,
          10)
 
     for k in FAR:
         for v, w in ((b, a), (b, f), (f, e), (e, a), (b, c), (b, d), (d, a)):
-            more(6, f"({v}) finds more needles than ({w}) at {k}x", m.found, v, w, k)
-        more(6, f"(e) finds more at {k}x than (a) at one constant temperature", m.found, e,
+            more(6, f"({v}) finds more needles than ({w}) at {k}x", "needles", v, w, k)
+        more(6, f"(e) finds more at {k}x than (a) at one constant temperature", "needles", e,
              constant, k)
 
     for k in FAR:
         for v in (a, c, d, e, f):
-            more(7, f"(b) has a higher top needle score than ({v}) at {k}x", m.top, b, v, k)
+            more(7, f"(b) has a higher top needle score than ({v}) at {k}x", "top", b, v, k)
     say(7, "a higher top score goes with retrieval: rank correlation over all variants' trials",
         "Spearman", m.rank_correlation(KNOWN))
 
-    more(8, "(b) trains to lower loss than the control", m.final, control, b)
+    more(8, "(b) trains to lower loss than the control", "training", control, b)
     for k in FAR:
-        more(8, f"(b) has lower loss than the control at {k}x", m.loss, control, b, k)
-        more(8, f"(b) finds more needles than the control at {k}x", m.found, b, control, k)
-        more(8, f"(b) has a higher top needle score than the control at {k}x", m.top, b, control,
+        more(8, f"(b) has lower loss than the control at {k}x", "loss", control, b, k)
+        more(8, f"(b) finds more needles than the control at {k}x", "needles", b, control, k)
+        more(8, f"(b) has a higher top needle score than the control at {k}x", "top", b, control,
              k)
     return rows
 
@@ -300,26 +288,27 @@ def name(v):
 
 
 def print_tables(m):
-    sizes = [k for k in MULTIPLES if any(m.found(v, k) for v in m.variants)]
-    ends = [k for k in MULTIPLES if any(m.loss(v, k) for v in m.variants)]
+    sizes = [k for k in MULTIPLES if any(m.get("needles", v, k) for v in m.variants)]
+    ends = [k for k in MULTIPLES if any(m.get("loss", v, k) for v in m.variants)]
 
     def needles(v, theta=THETA):
-        return [spread(m.found(v, k, theta)) for k in sizes]
+        return [spread(m.get("needles", v, k, theta)) for k in sizes]
 
     def losses(v, theta=THETA):
-        return [spread(m.short(v, theta)), *(spread(m.loss(v, k, theta)) for k in ends)]
+        short = spread(m.get("short", v, 1, theta))
+        return [short, *(spread(m.get("loss", v, k, theta)) for k in ends)]
 
     of_needles, of_losses = ([f"{k}x" for k in multiples] for multiples in (sizes, ends))
     rows = []
     for v in m.variants:
-        if m.found(v, 1):
-            learned = [share >= LEARNED for share in m.found(v, 1, theta="1").values()]
-            rows.append([name(v), len(m.found(v, 1)),
+        if m.get("needles", v, 1):
+            learned = [share >= LEARNED for share in m.get("needles", v, 1, "1").values()]
+            rows.append([name(v), len(m.get("needles", v, 1)),
                          f"{sum(learned)} of {len(learned)}" if learned else "–", *needles(v)])
     markdown("Needle, all digits right, theta x 50: mean over the seeds (worst to best seed)",
              ["", "seeds", "learned", *of_needles], rows)
-    rows = [[name(v), len(m.loss(v, 1)), spread(m.short(v, "1")), *losses(v)]
-            for v in m.variants if m.loss(v, 1)]
+    rows = [[name(v), len(m.get("loss", v, 1)), spread(m.get("short", v, 1, "1")), *losses(v)]
+            for v in m.variants if m.get("loss", v, 1)]
     markdown("Test loss (nats) in the last eighth before a position, theta x 50, and over the "
              "first 1x of positions at the theta of training",
              ["", "seeds", "<= 1x, theta x 1", "<= 1x", *of_losses], rows)
@@ -330,9 +319,10 @@ def print_tables(m):
             ("posloss", losses, "Test loss by theta", ["<= 1x", *of_losses])):
         rows = []
         for v in m.variants:
-            thetas = m.thetas(v, kind)
+            thetas = set().union(*m.of(v, kind).values())
             if len(thetas) > 1:
-                rows += [[name(v), f"x {theta}", *cells(v, theta)] for theta in thetas]
+                rows += [[name(v), f"x {theta}", *cells(v, theta)]
+                         for theta in sorted(thetas, key=float)]
         markdown(title, ["", "theta", *head], rows)
     print_parameters(m)
 
@@ -340,13 +330,13 @@ def print_tables(m):
 def print_training(m):
     rows = []
     for v in m.variants:
-        if m.final(v) or m.top(v):
-            s = list(m.of(v, lambda r: r["s"]).values())
+        training, top = m.get("training", v), m.get("top", v, 8)
+        if training or top:
+            s = list(m.of(v, "s").values())
             ends = f"{np.min(s):.2f}, {np.mean(s):.2f}, {np.max(s):.2f}" if s else ""
-            difference = number(minus(m.final(v), m.final("a"))) if v != "a" else ""
-            validation = spread(m.of(v, lambda r: r["val_loss"]), 3)
-            rows.append([name(v), spread(m.final(v), 3), difference, validation, spread(m.top(v)),
-                         spread(m.rank_correlation([v])), ends])
+            difference = number(minus(training, m.get("training", "a"))) if v != "a" else ""
+            rows.append([name(v), spread(training, 3), difference, spread(m.of(v, "val_loss"), 3),
+                         spread(top), spread(m.rank_correlation([v])), ends])
     markdown("Training loss (last tenth of the updates), validation loss, top needle score (median "
              "of the trials), its rank correlation with success, learned s",
              ["", "training", "minus (a)", "validation", "top score", "rank correlation",
@@ -356,7 +346,7 @@ def print_training(m):
 def print_parameters(m):
     """The fits to p_n, and the learned s."""
     rows = []
-    for seed, p in m.of("pn", lambda r: r["p_n"]).items():
+    for seed, p in m.of("pn", "p_n").items():
         for first in (1, 4):
             r2 = fit_p_n(p, first)
             rows.append([seed, f">= {first}", *(f"{r2[law]:.3f}" for law in r2)])
@@ -364,7 +354,7 @@ def print_parameters(m):
              ["seed", "n", "log", "line", "square root", "constant"], rows)
     rows = []
     for v in m.variants:
-        s = list(m.of(v, lambda r: r["s"]).values())
+        s = list(m.of(v, "s").values())
         for layer, mean in enumerate(np.mean(s, axis=0) if s else (), 1):
             rows.append([name(v), layer, *(f"{x:.3f}" for x in mean)])
     heads = max(map(len, rows), default=2) - 2
