@@ -21,18 +21,18 @@ LEFT = 3.0  # nats: below this the plateau is over
 def collect(folder):
     """{(type, task, k): {seed: share}, (type, "left"): {seed: update}}"""
     found = {}
-    for run in sorted(Path(folder).glob("mqar/*-*")):
-        kind, seed = run.name.rsplit("-", 1)
-        header, *log = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    for path in sorted(Path(folder).glob("mqar/*-*/niah-*.json")):
+        kind, seed = path.parent.name.rsplit("-", 1)
+        header, *log = map(json.loads, (path.parent / "log.jsonl").read_text().splitlines())
         losses = {line["iter"]: line["loss"] for line in log if "loss" in line}
         # the last update on the plateau; a run that never left it comes behind all others
         last = max((update for update, loss in losses.items() if loss >= LEFT), default=0)
         left = last if last < max(losses) else math.inf
         found.setdefault((kind, "left"), {})[seed] = left
-        for task in TASKS:
-            for cell in json.loads((run / f"niah-{task}.json").read_text())["cells"]:
-                k = cell["size"] // header["model_config"]["block_size"]
-                found.setdefault((kind, task, k), {})[seed] = cell["exact"]
+        for cell in json.loads(path.read_text())["cells"]:
+            k = cell["size"] // header["model_config"]["block_size"]
+            task = path.stem.removeprefix("niah-")
+            found.setdefault((kind, task, k), {})[seed] = cell["exact"]
     return found
 
 
@@ -47,7 +47,7 @@ def predictions(found, kinds):
         say(claim, text, minus(found.get(one, {}), found.get(other, {})))
 
     for kind in kinds:
-        shares = found[kind, "mqar", 1]
+        shares = found.get((kind, "mqar", 1), {})
         say(1, f"{kind} finds .95 at 1x", {seed: x - 0.95 for seed, x in shares.items()})
     for claim, task in enumerate(TASKS, 2):
         for k in (4, 16):
@@ -71,8 +71,9 @@ def main():
     print_verdicts(predictions(found, kinds))
     updates, shares = [], []
     for kind in kinds:
-        updates += found[kind, "left"].values()
-        shares += found[kind, "mqar", 16].values()
+        for seed, share in found.get((kind, "mqar", 16), {}).items():
+            updates.append(found[kind, "left"][seed])
+            shares.append(share)
     if correlation := rank_correlation(updates, shares):
         chance = 1.96 / (len(updates) - 1) ** 0.5
         print(f"6: rank correlation of the update and the share at 16x over {len(updates)} runs: "
@@ -82,7 +83,7 @@ def main():
         for kind in kinds:
             left = {s: update for s, update in found[kind, "left"].items() if update < math.inf}
             rows.append([kind, f"{spread(left, 0)}, {len(left)} of {len(found[kind, 'left'])}",
-                         *(spread(found[kind, task, k]) for k in MULTIPLES)])
+                         *(spread(found.get((kind, task, k), {})) for k in MULTIPLES)])
         markdown(f"{task}: share found, mean over the seeds (least–largest)",
                  ["", "end of the plateau (update), runs", *(f"{k}x" for k in MULTIPLES)], rows)
 

@@ -91,8 +91,11 @@ def predictions(found, loss, tops, best):
         pairs = [x[prompt] - y[prompt] for prompt in sorted(x.keys() & y.keys())]
         if len(pairs) > 1:
             mean, half = np.mean(pairs), 1.96 * np.std(pairs, ddof=1) / math.sqrt(len(pairs))
+            # the rule calls that certain, however few prompts there are: the table says it
+            alike = "" if any(pairs) else " all alike"
             say(number, f"{size:,}, {times(theta)}: {one} finds {text} {other}",
-                f"{mean:+.3f} ± {half:.3f}, {len(pairs)}", mean - half, mean + half, **bounds)
+                f"{mean:+.3f} ± {half:.3f}, {len(pairs)}{alike}", mean - half, mean + half,
+                **bounds)
 
     def differs(number, text, measure, one, other, theta, **bounds):
         with contextlib.suppress(KeyError):  # not measured yet
