@@ -71,8 +71,10 @@ def to_config(theirs):
         "heads that are not hidden_size / heads wide": theirs.head_dim not in (None, C // heads)}
     if found := [what for what, there in refused.items() if there]:
         raise UserError(f"{kind}: model.py has no counterpart for {' and '.join(found)}")
+    # of an export of ours: max_position_embeddings is more than it was trained at
+    block_size = getattr(theirs, "training_length", theirs.max_position_embeddings)
     return GPTConfig(
-        block_size=theirs.max_position_embeddings, vocab_size=theirs.vocab_size,
+        block_size=block_size, vocab_size=theirs.vocab_size,
         n_layer=theirs.num_hidden_layers, n_head=heads, n_kv_head=theirs.num_key_value_heads,
         n_embd=C, n_inner=theirs.intermediate_size, norm_eps=theirs.rms_norm_eps,
         rope_theta=float(rope["rope_theta"]), qk_norm=kind == "qwen3")
@@ -241,7 +243,7 @@ def to_hf(model, vocab):
         initializer_range=c.init_std, tie_word_embeddings=False, bos_token_id=end,
         # not cropped where it was trained: longer contexts are what this is about
         eos_token_id=end, max_position_embeddings=min(model.max_len, 32 * c.block_size),
-        rope_theta=c.rope_theta, rope_parameters=rope, **special)
+        training_length=c.block_size, rope_theta=c.rope_theta, rope_parameters=rope, **special)
     theirs = getattr(where, f"{kind}ForCausalLM")(config)
     theirs.load_state_dict(tensors)  # strict: every tensor of theirs is one of ours
     theirs.generation_config = transformers.GenerationConfig(
