@@ -12,21 +12,24 @@ memory a GPU needs, simulated.
 
 The candidates take turns, so that only ratios of turns side by side count. The plain recipe is what
 nanoGPT runs, around a block of our shapes: on a CPU fp32, eager, all logits at once, AdamW unfused;
-on a GPU micro-batches of 12, compiled, under autocast.
+on a GPU micro-batches of 12, under autocast. "Products" is what train.py would reach if an update
+were matrix products alone.
 """
 import contextlib
 import dataclasses
+import io
 import itertools
 import multiprocessing
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from functorch.compile import aot_function, min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
@@ -35,12 +38,27 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from eval_posloss import loss_sums
 from lib import fakecuda, runtime
-from lib.config import configure, read_config_file
+from lib.config import configure
 from lib.runtime import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
 from model import GPT, GPTConfig
 from prepare import PrepareConfig, documents, prepare
 from train import Compute, TrainConfig, first_micro_batch, make_optimizer, update
+
+# What is compared, and turns of each candidate
+ROUNDS = {"train": 20, "ssmax": 40, "posloss": 5, "niah": 5, "prepare": 5}
+WARM_UP = 3  # turns that do not count: compilation, caches, the clock
+NEW_TOKENS = 8  # of an answer
+PRODUCTS = 8  # a turn
+# On a CPU the model of nanoGPT's recipe for one, on a GPU the paper's. Sequences an update, rows
+# and length of the evaluations' inputs, width of the products that show the machine's own speed.
+SIZES = {
+    "cpu": dict(model=dict(n_layer=6, n_head=6, n_embd=384, n_inner=1024, block_size=256),
+                batch=16, product=2048,
+                posloss=dict(rows=1, length=4096), niah=dict(rows=1, length=4096)),
+    "cuda": dict(model={}, batch=384, product=8192,
+                 posloss=dict(rows=6, length=20_000), niah=dict(rows=16, length=8000)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,51 +68,23 @@ class BenchConfig:
     num_threads: int = 0  # of prepare and tiktoken; 0: one a core
     device: str = "auto"  # auto, cuda, cpu
 
-    def __post_init__(self):
-        if min(self.rounds, self.num_threads) < 0:
-            raise ValueError("rounds and num_threads must not be negative")
-
-
-# On a CPU the model of nanoGPT's recipe for one, on a GPU the paper's. Sequences an update, rows
-# and length of the evaluations' inputs, width of the products that show the machine's own speed.
-SIZES = {
-    "cpu": dict(model=dict(n_layer=6, n_head=6, n_embd=384, n_inner=1024, block_size=256),
-                batch=16, posloss=(1, 4096), niah=(1, 4096), product=2048),
-    "cuda": dict(model={}, batch=384, posloss=(6, 20_000), niah=(16, 8000), product=8192),
-}
-WHATS = ("train", "ssmax", "posloss", "niah", "prepare")
-NEW_TOKENS = 8  # of an answer
-PRODUCTS = 8  # a turn
-WARM_UP = 3  # turns that do not count: compilation, caches, the clock
 
 # -----------------------------------------------------------------------------
-# Candidates: generators, which compute one turn between two yields. Those of the plain recipe leave
-# our runtime's settings alone.
+# Candidates: generators, which compute one turn between two yields, of the tokens it was. Those of
+# the plain recipe leave our runtime's settings alone.
 
 
-def new_model(device, settings):
-    torch.manual_seed(1337)
-    return GPT(GPTConfig(**settings)).to(device)
-
-
-def new_batch(rows, length):
-    """Random tokens x and y (rows, length), y one ahead of x."""
-    generator = torch.Generator().manual_seed(1337)
-    tokens = torch.randint(GPTConfig.vocab_size, (rows, length + 1), generator=generator)
-    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-
-
-def plain_training(device, model, batch, compile):
-    device = torch.device(device)
-    gpu, model = device.type == "cuda", new_model(device, model)
+def plain_training(device, settings, batch, compile):
+    device, gpu = torch.device(device), device.startswith("cuda")
+    model = GPT(GPTConfig(**settings)).to(device)
     # nanoGPT fuses it on a GPU only
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95),
                                   weight_decay=0.1, fused=gpu)
     forward = torch.compile(model) if compile else model
-    micro = 12 if gpu else batch
-    x, y = (z.to(device) for z in new_batch(micro, model.config.block_size))
+    shape = 12 if gpu else batch, model.config.block_size
+    x, y = torch.randint(model.config.vocab_size, (2, *shape), device=device)
     while True:
-        for _ in range(batch // micro):
+        for _ in range(batch // len(x)):
             # nanoGPT has no autocast on a CPU
             with runtime.autocast(device, "auto" if gpu else "float32"):
                 loss = forward(x, y)[1]
@@ -103,14 +93,14 @@ def plain_training(device, model, batch, compile):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss.item()
-        yield
+        yield batch * model.config.block_size
 
 
-def our_training(device, model, batch, compile=True):
+def our_training(device, settings, batch, compile=True):
     device = runtime.setup(device)
-    model = new_model(device, model)
-    x, y = (z.numpy() for z in new_batch(batch, model.config.block_size))
-    cfg = TrainConfig(**vars(model.config), batch_size=batch, compile=compile)
+    cfg = TrainConfig(**settings, batch_size=batch, compile=compile)
+    model = GPT(cfg).to(device)
+    x, y = torch.randint(cfg.vocab_size, (2, batch, cfg.block_size)).numpy()
     optimizer, how = make_optimizer(cfg, model), Compute(first_micro_batch(cfg, model, device))
 
     def micro_batches(m):
@@ -118,68 +108,91 @@ def our_training(device, model, batch, compile=True):
 
     for step in itertools.count():
         update(cfg, model, optimizer, how, step, micro_batches)
-        yield
+        yield x.size
 
 
-def products(device, size):
-    """The machine's own speed: matrix products in the precision that training would take."""
+def products(device, settings, size):
+    """Matrix products in the precision of training; tokens that train with as many FLOP."""
     device = runtime.setup(device)
+    with torch.device("meta"):
+        model = GPT(GPTConfig(**settings))
     a = torch.randn(size, size, device=device, dtype=runtime.get_dtype(device, "auto"))
     while True:
         for _ in range(PRODUCTS):
             torch.mm(a, a)
-        yield
+        yield PRODUCTS * 2 * size**3 / model.flops_per_token(model.config.block_size)
 
 
 @torch.no_grad()
-def losses(device, model, rows, length, plain):
+def evaluation(device, settings, measure, rows, length, plain):
     device = torch.device(device) if plain else runtime.setup(device)
-    model = new_model(device, model).eval()
-    x, y = new_batch(rows, length)
-    window = torch.cat((x[:, :1], y), dim=1).to(device)
-    chunk = 0 if plain else runtime.logits_at_once(device, model.config.vocab_size)
+    model = GPT(GPTConfig(**settings)).to(device).eval()
+    window = torch.randint(model.config.vocab_size, (rows, length + 1), device=device)
     while True:
-        with runtime.autocast(device, "float32" if plain else "auto", cache=False):
-            loss_sums(model, window, chunk).cpu()
-        yield
+        # for losses each weight is needed once: a cache would be for nothing
+        with runtime.autocast(device, "float32" if plain else "auto", cache=measure == answers):
+            measure(model, window, plain)
+        yield rows * length
 
 
-@torch.no_grad()
-def answers(device, model, rows, length, plain):
-    device = torch.device(device) if plain else runtime.setup(device)
-    model = new_model(device, model).eval()
-    prompt = new_batch(rows, length)[0].to(device)
-    while True:
-        idx = prompt
-        with runtime.autocast(device, "float32" if plain else "auto"):
-            if plain:  # the whole prompt and all its logits anew for each token
-                for _ in range(NEW_TOKENS):
-                    logits = model.lm_head(model.hidden(idx))
-                    idx = torch.cat((idx, logits[:, -1:].argmax(dim=-1)), dim=1)
-            else:
-                idx = model.generate(idx, NEW_TOKENS, temperature=0, banned=(GPT2_EOT,))
-        idx.tolist()
-        yield
+def losses(model, window, plain):
+    chunk = 0 if plain else runtime.logits_at_once(window.device, model.config.vocab_size)
+    loss_sums(model, window, chunk).cpu()
 
 
-def texts_of(files):
-    return [text for _, text in documents(PrepareConfig(files=tuple(files), name="bench"))]
+def answers(model, window, plain):
+    idx = window[:, :-1]  # the last target of losses
+    if plain:  # the whole prompt and all its logits anew for each token
+        for _ in range(NEW_TOKENS):
+            logits = model.lm_head(model.hidden(idx))
+            idx = torch.cat((idx, logits[:, -1:].argmax(dim=-1)), dim=1)
+    else:
+        idx = model.generate(idx, NEW_TOKENS, temperature=0, banned=(GPT2_EOT,))
+    idx.tolist()
 
 
 def tiktoken_alone(device, files, num_threads):
-    texts = texts_of(files)
+    cfg = PrepareConfig(files=tuple(files), name="bench")
+    texts = [text for _, text in documents(cfg)]
     while True:
-        gpt2_encoding().encode_ordinary_batch(texts, num_threads=num_threads)
-        yield
+        yield sum(map(len, gpt2_encoding().encode_ordinary_batch(texts, num_threads=num_threads)))
 
 
 def our_preparation(device, files, num_threads):
     cfg = PrepareConfig(files=tuple(files), name="bench", num_threads=num_threads)
     while True:
-        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as quiet:
-            with contextlib.redirect_stderr(quiet):
-                prepare(dataclasses.replace(cfg, data_dir=folder))
-        yield
+        with tempfile.TemporaryDirectory() as folder:
+            with contextlib.redirect_stderr(io.StringIO()):  # its progress
+                manifest = prepare(dataclasses.replace(cfg, data_dir=folder))
+        yield sum(split["tokens"] for split in manifest["splits"].values())
+
+
+def comparisons(sizes, files, threads):
+    """{what: {name: candidate}}; the last one is ours."""
+    training = dict(settings=sizes["model"], batch=sizes["batch"])
+    ssmax = dict(sizes["model"], attention_type="ssmax")
+    posloss = partial(evaluation, settings=ssmax, measure=losses, **sizes["posloss"])
+    niah = partial(evaluation, settings=ssmax, measure=answers, **sizes["niah"])
+    corpus = dict(files=files, num_threads=threads)
+    return {
+        "train": {
+            "plain recipe": partial(plain_training, **training, compile=False),
+            "plain recipe, compiled": partial(plain_training, **training, compile=True),
+            "products": partial(products, settings=sizes["model"], size=sizes["product"]),
+            "train.py": partial(our_training, **training)},
+        "ssmax": {
+            "softmax": partial(our_training, **training),
+            "ssmax": partial(our_training, settings=ssmax, batch=sizes["batch"])},
+        "posloss": {
+            "fp32, all logits at once": partial(posloss, plain=True),
+            "eval_posloss.py": partial(posloss, plain=False)},
+        "niah": {
+            "no cache, all logits, fp32": partial(niah, plain=True),
+            "eval_niah.py": partial(niah, plain=False)},
+        "prepare": {
+            "tiktoken alone": partial(tiktoken_alone, **corpus),
+            "prepare.py": partial(our_preparation, **corpus)},
+    }
 
 
 # -----------------------------------------------------------------------------
@@ -195,107 +208,53 @@ def peak_mib():
     return int(found[1]) / 2**10 if found else 0
 
 
-def work(pipe, candidate, device, settings):
-    """In a candidate's process: each of its turns waits for the word and reports its seconds."""
+def work(pipe, candidate, device):
+    """In a candidate's process: each turn waits for the word -> seconds, tokens, peak MiB."""
     base = 0 if device.startswith("cuda") else peak_mib()  # the libraries' and the interpreter's
-    turns = candidate(device, **settings)
+    turns = candidate(device)
     while pipe.recv():
         began = time.perf_counter()
-        next(turns)
+        tokens = next(turns)
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
-        pipe.send(time.perf_counter() - began)
-    pipe.send(peak_mib() - base)
+        pipe.send((time.perf_counter() - began, tokens, peak_mib() - base))
 
 
-def compare(device, candidates, rounds):
-    """Let {name: (function, settings)} take turns -> {name: ([seconds of a turn], peak MiB)}."""
+def take_turns(device, candidates, rounds):
+    """Let {name: candidate} take turns -> {name: array (3, rounds): seconds, tokens, peak MiB}."""
     spawn = multiprocessing.get_context("spawn")  # a forked one would share threads and caches
-    pipes, seconds = {}, {name: [] for name in candidates}
-    for name, (candidate, settings) in candidates.items():
+    pipes, found = {}, {name: [] for name in candidates}
+    for name, candidate in candidates.items():
         pipes[name], theirs = spawn.Pipe()
-        spawn.Process(target=work, args=(theirs, candidate, str(device), settings)).start()
+        spawn.Process(target=work, args=(theirs, candidate, str(device))).start()
         theirs.close()  # or a dead process would look like a slow one
     for turn in range(WARM_UP + rounds):
         # who comes first is a percent slower: that takes turns too, A B B A
         for name in list(pipes)[::-1 if turn % 2 else 1]:
             try:
                 pipes[name].send(True)
-                seconds[name].append(pipes[name].recv())
+                found[name].append(pipes[name].recv())
             except (EOFError, ConnectionError) as e:
                 raise UserError(f"{name} does not run here; its message is above", status=1) from e
-        times = " | ".join(f"{name} {taken[-1]:.2f} s" for name, taken in seconds.items())
+        times = " | ".join(f"{name} {turns[-1][0]:.2f} s" for name, turns in found.items())
         print(f"\rturn {turn + 1} of {WARM_UP + rounds} | {times}", end="   ", flush=True)
     print()
     for pipe in pipes.values():
-        pipe.send(False)  # the end of its turns; then it says how much memory it took
-    return {name: (seconds[name][WARM_UP:], pipes[name].recv()) for name in pipes}
+        pipe.send(False)
+    return {name: np.array(turns[WARM_UP:]).T for name, turns in found.items()}
 
 
-def ratio(theirs, mine):
-    """Quartiles of the ratios of two lists of seconds, turn by turn."""
-    ratios = [a / b for a, b in zip(theirs, mine, strict=True)]
-    return statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-
-
-# -----------------------------------------------------------------------------
-# what is measured
-
-
-def plan(what, sizes, files, threads):
-    """(tokens a turn, rounds, {name: (candidate, settings)}); the last candidate is ours."""
-    model, batch = sizes["model"], sizes["batch"]
-    ssmax = dict(model, attention_type="ssmax")
-    update = batch * GPTConfig(**model).block_size
-    if what == "train":
-        settings = dict(model=model, batch=batch)
-        return update, 20, {
-            "plain recipe": (plain_training, dict(settings, compile=False)),
-            "plain recipe, compiled": (plain_training, dict(settings, compile=True)),
-            "products": (products, dict(size=sizes["product"])),
-            "train.py": (our_training, settings)}
-    if what == "ssmax":
-        return update, 40, {
-            "softmax": (our_training, dict(model=model, batch=batch)),
-            "ssmax": (our_training, dict(model=ssmax, batch=batch))}
-    if what == "prepare":
-        settings = dict(files=files, num_threads=threads)
-        tokens = gpt2_encoding().encode_ordinary_batch(texts_of(files), num_threads=threads)
-        return sum(map(len, tokens)), 5, {
-            "tiktoken alone": (tiktoken_alone, settings),
-            "prepare.py": (our_preparation, settings)}
-    candidate = losses if what == "posloss" else answers
-    rows, length = sizes[what]
-    settings = dict(model=ssmax, rows=rows, length=length)
-    plain = "fp32, all logits at once" if what == "posloss" else "no cache, all logits, fp32"
-    return rows * length, 5, {
-        plain: (candidate, dict(settings, plain=True)),
-        f"eval_{what}.py": (candidate, dict(settings, plain=False))}
-
-
-def bench(cfg, what, files, device):
+def bench(what, candidates, device, rounds):
     """Measure and print one comparison."""
-    sizes, threads = SIZES[device.type], cfg.num_threads or os.cpu_count()
-    tokens, rounds, candidates = plan(what, sizes, files, threads)
-    if device.type == "cuda":
-        candidates.pop("plain recipe", None)  # nobody trains so there
-    found = compare(device, candidates, cfg.rounds or rounds)
-    ours, mine = list(candidates)[-1], list(found.values())[-1][0]
-    if what == "train":
-        model = new_model("cpu", sizes["model"])
-        flops = model.flops_per_token(model.config.block_size) * tokens
-        # a product of n x n matrices is 2 n^3 FLOP
-        done = PRODUCTS * 2 * sizes["product"]**3
-        seconds, _ = found.pop("products")
-        low, middle, high = (r * flops / done for r in ratio(seconds, mine))
-        print(f"{ours} computes at {middle:.0%} ({low:.0%} to {high:.0%}) of the rate of plain "
-              f"products here, {done / statistics.median(seconds) / 1e12:.3g} TFLOP/s")
-    for name, (seconds, mib) in found.items():
-        rate = tokens / statistics.median(seconds)
-        low, middle, high = ratio(seconds, mine)
+    found = take_turns(device, candidates, rounds)
+    *_, ours = candidates
+    rates = {name: tokens / seconds for name, (seconds, tokens, _) in found.items()}
+    for name, rate in rates.items():
+        # quartiles of the ratios turn by turn
+        low, middle, high = np.quantile(rates[ours] / rate, (0.25, 0.5, 0.75))
         faster = f" | {ours} is {middle:.3g}x as fast ({low:.3g} to {high:.3g})"
-        print(f"{what:>8} | {name:<26} | {rate:>11,.0f} tokens/s | {mib:>6,.0f} MiB"
-              f"{'' if name == ours else faster}", flush=True)
+        print(f"{what:>8} | {name:<26} | {np.median(rate):>11,.0f} tokens/s | "
+              f"{found[name][2, -1]:>6,.0f} MiB{'' if name == ours else faster}", flush=True)
 
 
 # -----------------------------------------------------------------------------
@@ -338,10 +297,9 @@ def saved_for_backward(model, x):
     """Bytes that a compiled forward pass keeps: torch.compile's own min-cut of the graph."""
     state, kept = dict(model.named_parameters()) | dict(model.named_buffers()), {}
 
-    def loss(x, *tensors):
+    def loss(state, x):
         with torch.autocast("cuda", torch.bfloat16):
-            tensors = dict(zip(state, tensors, strict=True))
-            return torch.func.functional_call(model, tensors, (x, x))[1]
+            return torch.func.functional_call(model, state, (x, x))[1]
 
     def look(graph, _):
         *_, output = graph.graph.nodes
@@ -353,53 +311,51 @@ def saved_for_backward(model, x):
 
     aot_function(loss, fw_compiler=look, bw_compiler=lambda graph, _: graph,
                  partition_fn=min_cut_rematerialization_partition,
-                 decompositions=select_decomp_table())(x, *state.values())
+                 decompositions=select_decomp_table())(state, x)
     return sum(kept.values())
 
 
 @torch.no_grad()
 def evaluation_gib(model, rows, length=20_000):
     window = torch.zeros(rows, length + 1, dtype=torch.int64, device="cuda")
-    chunk = runtime.logits_at_once(window.device, model.config.vocab_size)
     with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-        return peak_gib(lambda: loss_sums(model, window, chunk), model)
+        return peak_gib(lambda: losses(model, window, plain=False), model)
 
 
 def memory():
     """Print the table; allow 10 % for CUDA itself, its libraries and fragmentation."""
     if not fakecuda.enabled():  # torch looks for devices once: a process of its own
         sys.exit(subprocess.call([sys.executable, *sys.argv], env=fakecuda.environment()))
-    mini = read_config_file("config/mini_gpu.py")
-    mini = {f: mini[f] for f in ("block_size", "n_layer", "n_head", "n_embd", "n_inner")}
-    for name, settings in (("the paper's model", {}), ("config/mini_gpu.py", mini)):
+    for files in ([], ["config/mini_gpu.py"]):
+        cfg = configure(TrainConfig, [*files, "--attention_type=ssmax"])
+        name = "".join(files) or "the paper's model"
         print(f"{name}, GiB, simulated\n{'micro-batch':>12} | as it is | compiled")
         with FakeTensorMode(), torch.device("cuda"):
             for rows in (4, 8, 16, 32, 64):
-                as_it_is, compiled = update_gib(GPT(GPTConfig("ssmax", **settings)), rows)
+                as_it_is, compiled = update_gib(GPT(cfg), rows)
                 print(f"{rows:>12} | {as_it_is:>8.1f} | {compiled:>8.1f}", flush=True)
             for rows in (1, 6):
-                gib = evaluation_gib(GPT(GPTConfig("ssmax", **settings)), rows)
+                gib = evaluation_gib(GPT(cfg), rows)
                 print(f"loss of {rows} x 20,000 tokens: {gib:.1f}", flush=True)
 
 
 def main():
     cfg = configure(BenchConfig)
     what, *files = cfg.files or [""]
-    if what not in (*WHATS, "memory", "all"):
-        raise UserError(f"say what to measure: {', '.join(WHATS)}, memory or all; see --help")
     if what == "memory":
         return memory()
-    if what == "prepare" and not files:
-        raise UserError("prepare needs input: python bench.py prepare corpus/*.jsonl.zst")
+    whats = [w for w in ROUNDS if what in (w, "all") and (files or w != "prepare")]
+    if not whats:
+        raise UserError(f"say what to measure: {', '.join(ROUNDS)} with files, memory or all")
     device = runtime.setup(cfg.device)
     if device.type not in SIZES:
         raise UserError(f"no sizes are chosen for {device.type}; --device=cpu")
     gpu = device.type == "cuda"
     print(torch.cuda.get_device_name(device) if gpu else f"{torch.get_num_threads()} CPU threads",
           f"torch {torch.__version__}", sep=", ")
-    everything = WHATS if files else WHATS[:-1]
-    for part in everything if what == "all" else [what]:
-        bench(cfg, part, files, device)
+    candidates = comparisons(SIZES[device.type], files, cfg.num_threads or os.cpu_count())
+    for what in whats:
+        bench(what, candidates[what], device, cfg.rounds or ROUNDS[what])
 
 
 if __name__ == "__main__":
