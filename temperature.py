@@ -1,15 +1,14 @@
 """
-Which f(n) does a trained model want? For each context length, the constant factor on the query that
-is best there: for the loss of the last tenth of the positions before it, or for needles found.
+Which f(n) does a trained model want? For each context size, the constant factor on the query that
+is best there: for the loss of the last tenth of its positions, or for needles found, at any depth.
 
     python temperature.py out/a_softmax out/b_ssmax --data_dir=data/slimpajama
-    python temperature.py out/a_softmax config/quick_niah.py --what=needles --lengths=128,512
+    python temperature.py out/a_softmax config/quick_niah.py --what=needles
 
 If (b)'s log n is right its curve stays at 1, and (a)'s grows as log n does. RoPE's theta is the
 evaluations', 500,000, which has a say in it; --rope_theta=0 keeps that of training. Beside each
-checkpoint: temperature[-tag].jsonl, a line a length; `plot.py temperature` draws them.
+checkpoint: temperature[-tag].jsonl, a line a size; `plot.py temperature` draws them.
 """
-import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -28,24 +27,20 @@ from lib.tasks import make_sample, open_haystack
 @dataclass(frozen=True)
 class TemperatureConfig(eval_niah.NiahConfig):
     # evaluation
-    what: str = "loss"  # of the last tenth before a length; or needles
-    lengths: tuple = (1024, 2048, 4096, 8192, 16384)  # tokens
+    what: str = "loss"  # of the last tenth of a context; or needles
+    context_sizes: tuple = (1024, 2048, 4096, 8192, 16384)  # tokens
     factors: tuple = tuple(round(2 ** (i / 4), 3) for i in range(-4, 9))  # 0.5 to 4
-    n_samples: int = 20  # windows or needles a length, the same for each factor
+    n_samples: int = 20  # windows or needles a size, the same for each factor
 
     def __post_init__(self):
         super().__post_init__()
         if self.what not in ("loss", "needles"):
             raise ValueError("what must be loss or needles")
-        if not all(type(n) is int and n > 0 for n in self.lengths) or not self.lengths:
-            raise ValueError("lengths must be positive whole numbers")
+        if self.what == "loss" and self.haystack:
+            raise ValueError("the loss is of --data_dir: no --haystack, or --what=needles")
         good = all(type(x) in (int, float) and x > 0 for x in self.factors)
         if not good or len(self.factors) < 3 or list(self.factors) != sorted(set(self.factors)):
             raise ValueError("factors must be three or more positive numbers that rise")
-
-    @property
-    def longest(self):
-        return max(self.lengths)
 
 
 def best(factors, costs):
@@ -57,7 +52,8 @@ def best(factors, costs):
         return math.nan
     if len(least) > 1 or least[0] in (0, len(x) - 1):  # a plateau, or no neighbour
         return float(np.exp(x[least].mean()))
-    a, b, _ = np.polyfit(x[least[0] - 1:least[0] + 2], mean[least[0] - 1:least[0] + 2], 2)
+    near = slice(least[0] - 1, least[0] + 2)
+    a, b, _ = np.polyfit(x[near], mean[near], 2)
     return float(np.exp(-b / (2 * a)))
 
 
@@ -72,56 +68,53 @@ def interval(factors, costs):
 
 @torch.no_grad()
 def measure(cfg, path, device):
-    """[record] of one checkpoint, a length each; finished ones are kept in its file."""
-    model, state = evaluate.open_model(cfg, path, device, max(cfg.lengths))
-    hay, data = open_haystack(cfg, state["vocab"])
-    if cfg.haystack and cfg.what == "loss":
-        raise UserError("the loss is of --data_dir: leave out --haystack, or --what=needles")
-    if cfg.what == "loss" and len(hay) <= max(cfg.lengths):
-        raise UserError(f"split {cfg.split} has {len(hay):,} tokens; choose smaller --lengths")
+    """[record] of one checkpoint, a size each; finished ones are kept in its file."""
+    sizes = cfg.context_sizes
+    model, state = evaluate.open_model(cfg, path, device, max(sizes))
+    vocab = state["vocab"]
+    hay, data = open_haystack(cfg, vocab)
+    if cfg.what == "loss" and len(hay) <= max(sizes):
+        raise UserError(f"split {cfg.split} has {len(hay):,} tokens; smaller --context_sizes")
     about = evaluate.about(cfg, path, device, model, state, data, (tasks, mqar))
     out = evaluate.result_path(path, "temperature", cfg.tag, ".jsonl")
-    records, _ = evaluate.earlier(cfg, out, about, lambda found: len(found) > len(cfg.lengths))
-    records = records or [about]
+    begun, _ = evaluate.earlier(cfg, out, about, lambda records: len(records) > len(sizes))
+    records = begun or [about]
     learned = [(attn.s.clone(), attn.b.clone()) for attn in (block.attn for block in model.blocks)]
 
-    def losses(length, samples):
+    def losses(jobs):
+        size, _ = jobs[0]
         # as many windows for every factor, and the same: only the factor differs
-        starts = random_starts(cfg.seed, "temperature", length, cfg.n_samples, len(hay) - length)
-        window = torch.from_numpy(hay.read(starts[samples].astype(np.int64), length + 1)).to(device)
+        starts = random_starts(cfg.seed, "temperature", size, cfg.n_samples, len(hay) - size)
+        starts = starts.tolist()
+        window = torch.from_numpy(hay.read([starts[i] for _, i in jobs], size + 1)).to(device)
         chunk = runtime.logits_at_once(device, model.config.vocab_size)
-        # where all see about `length` keys; the mean over all positions would blur the curve
-        last = length - max(1, length // 10)
         with runtime.autocast(device, cfg.dtype, cache=False):
             found = model.loss(window[:, :-1], window[:, 1:], per_token=True, chunk=chunk)
-        return found[:, last:].mean(1).tolist()
+        # where all see about `size` keys; the mean over all positions would blur the curve
+        return found[:, size - max(1, size // 10):].mean(1).tolist()
 
-    def misses(length, samples):
-        jobs = [(length, None, i) for i in samples]
-        batch = [make_sample(cfg, state["vocab"], hay, *job) for job in jobs]
-        found = eval_niah.answer(cfg, model, state["vocab"], batch, device)
+    def misses(jobs):
+        batch = [make_sample(cfg, vocab, hay, size, None, i) for size, i in jobs]
+        found = eval_niah.answer(cfg, model, vocab, batch, device)
         return [1.0 - record["exact"] for record in found]  # costs: the least is the best
 
-    def costs(jobs):
-        found = []
-        for (length, factor), group in itertools.groupby(jobs, key=lambda job: job[:2]):
-            # every type multiplies by s f(n)^g + b: a factor on s and b is one on the query
-            for block, (s, b) in zip(model.blocks, learned, strict=True):
-                block.attn.s.copy_(factor * s)
-                block.attn.b.copy_(factor * b)
-            cost = losses if cfg.what == "loss" else misses
-            samples = [i for _, _, i in group]
-            found += zip(itertools.repeat(factor), samples, cost(length, samples))
-        return found
-
-    for length in cfg.lengths[len(records) - 1:]:
-        found = []
-        jobs = list(itertools.product([length], cfg.factors, range(cfg.n_samples)))
-        evaluate.work(device, f"{path}, {length:,}", jobs, costs,
-                      lambda _, results, found=found: found.extend(results), cfg.micro_batch_size)
+    def costs(size, factor):
+        """Those of all samples, in their order."""
+        # every type multiplies by s f(n)^g + b: a factor on s and b is one on the query
+        for block, (s, b) in zip(model.blocks, learned, strict=True):
+            block.attn.s.copy_(factor * s)
+            block.attn.b.copy_(factor * b)
+        cost, found = losses if cfg.what == "loss" else misses, []
+        evaluate.work(device, f"{path}, {size:,}, factor {factor}",
+                      [(size, i) for i in range(cfg.n_samples)],
+                      lambda jobs: [*zip(jobs, cost(jobs), strict=True)],
+                      lambda _, results: found.extend(results), cfg.micro_batch_size)
         # ranks hand theirs in one after the other
-        found = np.array(sorted(found))[:, 2].reshape(len(cfg.factors), cfg.n_samples)
-        records.append({"length": length, "best": best(cfg.factors, found),
+        return [cost for _, cost in sorted(found)]
+
+    for size in sizes[len(records) - 1:]:
+        found = np.array([costs(size, factor) for factor in cfg.factors])
+        records.append({"length": size, "best": best(cfg.factors, found),
                         "interval": interval(cfg.factors, found),
                         "cost": found.mean(1).round(5).tolist()})
         if runtime.RANK == 0:

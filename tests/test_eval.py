@@ -174,11 +174,10 @@ def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
     costs = costs + 0.05 * np.random.default_rng(0).random(costs.shape)
     low, high = temperature.interval(factors, costs)
     assert 1.2 < low < temperature.best(factors, costs) < high < 1.4
-    arguments = [tmp_path / "b", f"--data_dir={corpus}", "--lengths=40,64", "--factors=0.5,1,2",
-                 "--n_samples=6", "--rope_theta=0", *CPU]
+    arguments = [tmp_path / "b", f"--data_dir={corpus}", "--context_sizes=40,64", "--n_samples=6",
+                 "--factors=0.5,1,2", "--rope_theta=0", *CPU]
     call(temperature, *arguments)
-    call(temperature, *arguments, "config/quick_niah.py", f"--data_dir={corpus}", "--tag=needles",
-         "--what=needles")
+    call(temperature, "config/quick_niah.py", *arguments, "--tag=needles", "--what=needles")
     about, *found = (json.loads(line) for line in open(tmp_path / "b/temperature.jsonl"))
     model, tokens = checkpoint.load_model(tmp_path / "b")[0], Tokens(corpus, "test")
     window = tokens.read(random_starts(1337, "temperature", 40, 6, len(tokens) - 40), 41)
