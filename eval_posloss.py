@@ -89,6 +89,12 @@ def measure(cfg, path, tokens, device):
     return result
 
 
+def loss_before(n, result):
+    """Mean loss of the tenth of positions before n, and its error: they count as independent."""
+    losses, errors = (result[key][n - max(1, n // 10):n] for key in ("mean", "stderr"))
+    return np.mean(losses), np.linalg.norm(errors) / len(errors)
+
+
 def print_table(results):
     """Mean loss at multiples of the training length, each over the tenth of positions before."""
     first = next(iter(results.values()))
@@ -100,9 +106,8 @@ def print_table(results):
     for path, result in results.items():
         line = f"{path:<{width}}"
         for n in ends:
-            mean, errors = (result[key][n - max(1, n // 10):n] for key in ("mean", "stderr"))
-            error = np.linalg.norm(errors) / len(errors)  # positions taken as independent
-            line += f"{np.mean(mean):.4f} ±{error:.4f}".rjust(16)
+            loss, error = loss_before(n, result)
+            line += f"{loss:.4f} ±{error:.4f}".rjust(16)
         print0(f"{line}   {result['tokens_per_s']:,} tokens/s")
 
 

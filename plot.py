@@ -18,11 +18,13 @@ import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 import model
 from eval_niah import wilson
+from eval_posloss import loss_before
 from lib import checkpoint
 from lib.config import configure
 from lib.runtime import MALFORMED, UserError, describe, launch
@@ -48,8 +50,7 @@ FEW = 4  # with more curves than this in one axis bands are mud: they are left o
 # Settings that no result depends on, or that stand elsewhere in the file
 NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "tag"}
 OF_ATTENTION = ("attention_type", "s_init", "switch_")  # what may differ from the (a) compared
-plt.switch_backend("Agg")  # no screen needed
-plt.rcParams.update({
+matplotlib.rcParams.update({
     "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight", "font.size": 8,
     "figure.labelsize": 8, "axes.titlesize": 8, "axes.grid": True, "grid.alpha": 0.25,
     "axes.spines.top": False, "axes.spines.right": False, "legend.edgecolor": "none"})
@@ -98,7 +99,7 @@ def read(path, kind):
     """
     The row of a file, with path and kind; seed, (of training[, of the run that it went on from]);
     facts; y, {x: y} as a line of a figure shows it (empty where nothing is measured yet), and its
-    standard error within the file; numbers, {title of a table: {column: (number, error or None)}}.
+    standard error within the file; tables, {title: ({column: number}, {column: error})}.
     """
     text = path.read_text(encoding="utf-8")
     # What stands behind a log's last end of a line is being written at this moment.
@@ -106,7 +107,7 @@ def read(path, kind):
     lines = text[:text.rfind("\n") + 1].splitlines() if logged else [text]
     content, *lines = map(json.loads, lines)
     others = {"tag": "", "settings": {"data": {"source": {}}}, "train_data": content.get("data")}
-    row = SimpleNamespace(**others | content, path=path, kind=kind, y={}, error={}, numbers={})
+    row = SimpleNamespace(**others | content, path=path, kind=kind, y={}, error={}, tables={})
     if "done" not in content:  # else an evaluation that was cut off, or still runs
         row.block_size = row.model_config["block_size"]
         row.seed = tuple(config["seed"] for config in (row.config, row.base) if config)
@@ -135,17 +136,15 @@ def facts(row):
 
 
 def measure(row, lines):
-    """Set y, error, numbers and what else figures show of the row's kind."""
+    """Set y, error, tables and what else figures show of the row's kind."""
     if row.kind == "posloss":
         length, multiples = len(row.mean), [row.block_size * m for m in (1, 2, 4, 8, 10, 16)]
         # not from 1: the fall over the first tokens would flatten the rest of a figure
         ends = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist() + multiples
         for end in sorted(end for end in ends if end <= length):
-            tenth = slice(end - max(1, end // 10), end)  # its positions taken as independent
-            row.y[end] = np.mean(row.mean[tenth])
-            row.error[end] = np.linalg.norm(row.stderr[tenth]) / len(row.stderr[tenth])
-        row.numbers["test loss (nats), mean of the tenth before a position"] = {
-            f"{end:,}": (row.y[end], row.error[end]) for end in multiples if end in row.y}
+            row.y[end], row.error[end] = loss_before(end, vars(row))
+        there = {end: row.y[end] for end in multiples if end <= length}
+        row.tables["test loss (nats), mean of the tenth before a position"] = there, row.error
     elif row.kind == "niah":
         cells = sorted(row.cells, key=lambda cell: (cell["depth"], cell["size"]))
         row.depths, sizes = (sorted({cell[key] for cell in cells}) for key in ("depth", "size"))
@@ -154,25 +153,22 @@ def measure(row, lines):
             shares = np.array([cell[key] for cell in cells], float)
             row.grid = shares.reshape(len(row.depths), len(sizes))  # fails if there is a hole
             row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
-            for size, share in row.y.items():
-                low, high = wilson(share * row.samples, row.samples)
-                row.error[size] = (high - low) / 3.92  # 2 * 1.96 errors, at 0 and 1 as well
-            row.numbers[f"needles found, {digits} right, by context size"] = {
-                f"{size:,}": (row.y[size], row.error[size]) for size in sizes}
+            # a 95 % interval is 2 * 1.96 errors wide, at 0 and 1 as well
+            row.error = {size: np.ptp(wilson(share * row.samples, row.samples)) / 3.92
+                         for size, share in row.y.items()}
+            row.tables[f"needles found, {digits} right, by context size"] = row.y, row.error
     elif row.kind == "needle":
         row.n, row.size = len(row.trials), row.settings["trial_size"]
         # by rank, not by head: which heads of a seed learn to retrieve is chance
         row.y = dict(enumerate(sorted(np.ravel(row.example["scores"]), reverse=True)[:25], 1))
-        median = np.median([float(trial["top"]) for trial in row.trials])
-        row.numbers["top needle score by context size, median of the trials"] = {
-            f"{row.size:,}": (median, None)}
+        median = {row.size: np.median([float(trial["top"]) for trial in row.trials])}
+        row.tables["top needle score by context size, median of the trials"] = median, {}
     elif row.kind == "temperature":
         lines = [line for line in lines if not math.isnan(line["best"])]  # all factors alike
         row.y = {line["length"]: line["best"] for line in lines}
-        # half of a 95 % interval is 1.96 errors
         row.error = {line["length"]: np.ptp(line["interval"]) / 3.92 for line in lines}
-        row.numbers[f"best factor on the query, by context size ({row.settings['what']})"] = {
-            f"{size:,}": (row.y[size], row.error[size]) for size in row.y}
+        title = f"best factor on the query, by context size ({row.settings['what']})"
+        row.tables[title] = row.y, row.error
     else:
         row.y = {line["iter"]: float(line["loss"]) for line in lines if "loss" in line}
         row.val = {line["iter"]: float(line["val_loss"]) for line in lines if "val_loss" in line}
@@ -184,21 +180,21 @@ def measure(row, lines):
 
 
 def compare(logs):
-    """Set minus_a, y minus that of the (a) with the same batches and recipe, or {}; and numbers."""
+    """Set minus_a, y minus that of the (a) with the same batches and recipe, or {}; and a table."""
+
+    def recipe(row):  # batches differ by more than variants do: only equal ones are compared
+        same = [fact for fact in row.facts if not fact[1].startswith(OF_ATTENTION)]
+        return row.seed, row.data["digest"], *same
+
+    softmax = {recipe(row): row.y for row in logs if row.variant == "softmax"}
     for row in logs:
-        row.minus_a, numbers = {}, {"last": (max(row.y), None)}
-        for a in logs:  # batches differ by more than variants do: only equal ones are compared
-            same = (a.seed, a.data["digest"]) == (row.seed, row.data["digest"])
-            recipe = [fact for _, fact in set(a.facts) ^ set(row.facts)
-                      if not fact.startswith(OF_ATTENTION)]
-            if a.variant == "softmax" and same and not recipe:
-                row.minus_a = {i: row.y[i] - a.y[i] for i in row.y if i in a.y}
+        a, numbers = softmax.get(recipe(row), {}), {"last": max(row.y)}
+        row.minus_a = {i: row.y[i] - a[i] for i in row.y if i in a}
         for column, losses in (("train", row.y), ("minus (a)", row.minus_a)):
-            last = list(losses.values())[-max(1, len(losses) // 10):]  # one batch alone is noise
-            numbers |= {column: (np.mean(last), None)} if last else {}
-        if row.val:
-            numbers["validation"] = list(row.val.values())[-1], None
-        row.numbers["last update; losses in nats, training: mean of the last tenth"] = numbers
+            last = [*losses.values()][-max(1, len(losses) // 10):]  # one batch alone is noise
+            numbers |= {column: np.mean(last)} if last else {}
+        numbers |= {"validation": [*row.val.values()][-1]} if row.val else {}
+        row.tables["last update; losses in nats, training: mean of the last tenth"] = numbers, {}
 
 
 # --- rows -> curves -----------------------------------------------------------------------------
@@ -225,32 +221,32 @@ def curves(rows):
     # of all kinds at once, so that the figures of one call agree on the colours
     names = [*VARIANTS, *sorted({row.variant for row in rows} - VARIANTS.keys())]
     colors = [color for _, color in VARIANTS.values()] + [*PALETTE]
+    rows = sorted(rows, key=lambda row: (names.index(row.variant), row.tag, row.facts, row.seed))
     groups = {}  # of rows that are equal but for their seeds
-    for row in sorted(rows, key=lambda row: row.seed):
-        identity = row.kind, names.index(row.variant), row.tag, row.facts
-        group = groups.setdefault(identity, [])
+    for row in rows:
+        group = groups.setdefault((row.kind, row.variant, row.tag, row.facts), [])
         if group and group[-1].seed == row.seed:  # averaged, one run would pass for two
             give = "one run a --variant" if row.kind == "log" else "one evaluation a --tag"
             raise UserError(f"{group[-1].path} and {row.path} have the same settings and the same "
                             f"seed, {row.seed[0]}; leave one of them out, or give {give}")
         group.append(row)
     found = {kind: [] for kind in KINDS}
-    for (kind, place, *_), group in sorted(groups.items()):
-        others = [other[0] for other in groups.values()
-                  if (other[0].kind, other[0].variant) == (kind, names[place])]
-        before = [rows for rows, _ in found[kind] if rows[0].variant == names[place]]
-        label = label_of(names[place]) + difference(group[0], others)
+    for (kind, variant, *_), group in groups.items():
+        color = colors[names.index(variant) % len(colors)]
+        others = [other for other, *_ in groups.values()
+                  if (other.kind, other.variant) == (kind, variant)]
+        line = LINES[sum(style["color"] == color for _, style in found[kind]) % len(LINES)]
+        label = label_of(variant) + difference(group[0], others)
         if len(rows) > len(groups):
             label += f", {len(group)} seed{'s' * (len(group) > 1)}"
-        found[kind].append((group, {"color": colors[place % len(colors)], "label": label,
-                                    "linestyle": LINES[len(before) % len(LINES)]}))
+        found[kind].append((group, {"color": color, "linestyle": line, "label": label}))
     return found
 
 
 # --- figures: name(curves) -> a matplotlib figure, or None where no curve has what it shows -----
 def draw(found, axis=None, name="y"):
     """The axis with the mean of the seeds and, as a band, their range or two errors of one."""
-    axis = axis or plt.figure().subplots()
+    axis = axis or Figure().subplots()
     for rows, style in found:
         seeds = [getattr(row, name) for row in rows if getattr(row, name)]
         if not seeds:
@@ -293,7 +289,7 @@ def token_axis(axis, found):
 
 def fading(found):
     """Fig. 1: -2 everywhere and +3 at the end; the largest weight under softmax and under SSMax."""
-    axis, n = plt.figure().subplots(), np.logspace(0.5, 5, 200)
+    axis, n = Figure().subplots(), np.logspace(0.5, 5, 200)
     for variant, factor in (("softmax", 1.0), ("ssmax", 0.43 * np.log(n))):
         weight = 1 / (1 + (n - 1) * np.exp(-5 * factor))  # of the one that stands 5 above n - 1
         axis.plot(n, weight, color=VARIANTS[variant][1], label=VARIANTS[variant][0])
@@ -306,8 +302,11 @@ def p_n(found):
     # No log holds p_n: it is read from the weights, which may have been left elsewhere.
     runs = [row.path.parent for rows, _ in found for row in rows if row.f is model.p_n]
     runs = [run for run in runs if (run / "ckpt.pt").exists()]
-    axis = plt.figure().subplots()
-    for run, color in zip(runs, plt.cm.plasma(np.linspace(0, 0.8, len(runs))), strict=True):
+    if not runs:
+        return None
+    axis = Figure().subplots()
+    colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
+    for run, color in zip(runs, colors, strict=True):
         p = checkpoint.load(run)["model"]["p_n"].numpy()
         n = np.arange(1, len(p) + 1)
         axis.plot(n, p, ".", color=color)
@@ -317,14 +316,13 @@ def p_n(found):
             label = f"{run.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r ** 2:.2f}"
             axis.plot(n[first - 1:], a1 * log + a2, line, color=color,
                       label=label if first == 4 else None)
-    title = "line: fit to n ≥ 4; dotted: to all n"
-    return (finish(axis, title, xscale="log", xlabel="number of keys n", ylabel="$p_n$")
-            if runs else None)
+    return finish(axis, "line: fit to n ≥ 4; dotted: to all n", xscale="log",
+                  xlabel="number of keys n", ylabel="$p_n$")
 
 
 def z_max(found):
     """Fig. 3: 0, 1/(n-2), ..., 1 and z_max: its weight. SSMax needs 1/s more at any n."""
-    axis, z = plt.figure().subplots(), np.linspace(0, 12, 400)
+    axis, z = Figure().subplots(), np.linspace(0, 12, 400)
     for n, line in ((100, ":"), (1_000, "--"), (10_000, "-")):
         for variant, s in (("softmax", 1 / np.log(n)), ("ssmax", 0.43), ("ssmax_s1", 1)):
             rest = s * np.log(n) * (np.linspace(0, 1, n - 1)[:, None] - z)
@@ -337,7 +335,7 @@ def z_max(found):
 def learning_curves(found):
     """Fig. 4: training and validation loss, and below the difference to (a) on the same batches."""
     down = 1 + any(row.minus_a for rows, _ in found for row in rows)
-    figure = plt.figure(figsize=(5.6, 2 + 1.7 * down))
+    figure = Figure(figsize=(5.6, 2 + 1.7 * down))
     axes = figure.subplots(down, sharex=True, squeeze=False)[:, 0]
     for rows, style in found:
         for row in rows:
@@ -364,7 +362,7 @@ def posloss(found):
 def niah(found):
     """Fig. 6: needles found by depth and context size, mean of the seeds; a panel a curve."""
     across, down = min(len(found), 4), math.ceil(len(found) / 4)  # wider is too small to read
-    figure = plt.figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
+    figure = Figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
     for i, (rows, style) in enumerate(found, 1):
         axis, sizes = figure.add_subplot(down, across, i), [f"{n:,}" for n in rows[0].y]
         shares = np.mean([row.grid for row in rows], axis=0)
@@ -394,7 +392,7 @@ def lines_of_seeds(axis, found):
 
 def retrieval(found):
     """Fig. 6 as lines: needles found by context size, mean over depths; a dot for each seed."""
-    axis = plt.figure().subplots()
+    axis = Figure().subplots()
     lines_of_seeds(axis, found)
     return finish(axis, f"line: mean of the seeds\ndot: one seed, {span(found, 'samples')} samples",
                   xlabel="context size (tokens)", ylabel="needles found (all digits)")
@@ -409,16 +407,15 @@ def recall(found):
         panels.setdefault(task, []).append((rows, {**style, "label": label, "linestyle": "-"}))
     if len(panels) == 1:
         return None  # retrieval says it
-    figure = plt.figure(figsize=(2.6 * len(panels) + 1.5, 2.8))
+    figure, named = Figure(figsize=(2.6 * len(panels) + 1.5, 2.8)), {}
     axes = figure.subplots(1, len(panels), sharey=True)
     for axis, (task, curves) in zip(axes, panels.items(), strict=True):
         lines_of_seeds(axis, curves)
         axis.set(title=task, ylim=(-0.02, 1.02))
         axis.tick_params(axis="x", rotation=45)
+        lines, labels = axis.get_legend_handles_labels()
+        named |= dict(zip(labels, lines, strict=True))  # of all panels, each once
     figure.supxlabel("context size (tokens)", y=-0.1)
-    named = {}  # of all panels, each once
-    for axis in axes:
-        named |= dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
     figure.legend(named.values(), named, loc="center left", bbox_to_anchor=(0.91, 0.5),
                   title=f"line: mean of the seeds\ndot: {span(found, 'samples')} samples")
     return figure
@@ -434,7 +431,7 @@ def needle_scores(found):
 
 def top_scores(found):
     """Fig. 8: the top needle scores of all trials, of all seeds, in falling order; the answers."""
-    axis = plt.figure().subplots()
+    axis = Figure().subplots()
     for rows, style in found:
         trials = [trial for row in rows for trial in row.trials]
         trials = sorted(trials, key=lambda trial: -trial["top"])
@@ -451,15 +448,14 @@ def top_scores(found):
 
 def learned_s(found):
     """The learned s at the end of each run, by layer, a dot a head."""
-    axis = plt.figure().subplots()
+    axis = Figure().subplots()
     for (rows, style), beside in zip(found, np.linspace(-0.3, 0.3, len(found)), strict=True):
         # where f(n) is another, s is another quantity; a run may still be before its switch
-        runs = [row for row in rows if row.f is model.log_n and row.scales]
-        s = np.array([row.scales[-1]["s"] for row in runs])  # (runs, layers, heads)
-        if runs:
-            layers = np.arange(1, s.shape[1] + 1)
-            x = np.broadcast_to(layers[:, None] + beside, s.shape)
-            axis.plot(x.ravel(), s.ravel(), "o", ms=3, color=style["color"], label=style["label"])
+        s = [row.scales[-1]["s"] for row in rows if row.scales and row.f is model.log_n]
+        if s:  # (runs, layers, heads)
+            layers = np.arange(1, len(s[0]) + 1)
+            x = np.broadcast_to(layers[:, None] + beside, np.shape(s))
+            axis.plot(x.ravel(), np.ravel(s), "o", ms=3, color=style["color"], label=style["label"])
             axis.set_xticks(layers)
     if not axis.lines:
         return None
@@ -473,9 +469,7 @@ def temperature(found):
     """The best constant factor on the query by length, and laws fitted to that of the first."""
     axis = draw(found)
     token_axis(axis, found)
-    rows, _ = found[0]
-    n, N = np.array(sorted(set.intersection(*(set(row.y) for row in rows)))), rows[0].block_size
-    best = np.mean([[row.y[length] for length in n] for row in rows], axis=0)
+    (n, best), N = axis.lines[0].get_data(), found[0][0][0].block_size
     log, (slope, at_N) = np.log(n) / np.log(N), np.polyfit(np.log(n / N), best, 1)
     c = slope / at_N
     laws = {"log n": log, "max(1, log n / log N)": np.maximum(1, log), "√log n": log**0.5,
@@ -505,18 +499,20 @@ def table(found):
     """Print what was measured, a line a curve: mean ± standard error, and its folders."""
     print("mean ± standard error: over the seeds; of one seed, over its windows or samples")
     for curves in found.values():
-        for title in sorted({title for rows, _ in curves for title in rows[0].numbers}):
-            measured = [row.numbers[title] for rows, _ in curves for row in rows]
-            columns = sorted(set().union(*measured), key=lambda name: (len(name), name))
-            labels = [style["label"].replace("$", "") for _, style in curves]
-            width = max(map(len, labels))
-            print(f"\n{title}\n{'':{width}}" + "".join(f"{column:>16}" for column in columns))
-            for label, (rows, _) in zip(labels, curves, strict=True):
+        for title in sorted({title for rows, _ in curves for title in rows[0].tables}):
+            shown = [(style["label"].replace("$", ""), rows) for rows, style in curves
+                     if title in rows[0].tables]
+            measured = [row.tables[title][0] for _, rows in shown for row in rows]
+            columns = sorted(set().union(*measured), key=lambda name: (len(str(name)), name))
+            heads = [name if isinstance(name, str) else f"{name:,}" for name in columns]
+            width = max(len(label) for label, _ in shown)
+            print(f"\n{title}\n{'':{width}}" + "".join(f"{head:>16}" for head in heads))
+            for label, rows in shown:
                 line = f"{label:{width}}"
-                for column in columns:
-                    there = [row.numbers[title].get(column) for row in rows]
-                    there = [number for number in there if number]  # sizes may be a curve's own
-                    cell = plus_minus([x for x, _ in there], there[0][1]) if there else "-"
+                for name in columns:  # sizes may be a curve's own
+                    there = [row.tables[title] for row in rows if name in row.tables[title][0]]
+                    values = [numbers[name] for numbers, _ in there]
+                    cell = plus_minus(values, there[0][1].get(name)) if there else "-"
                     line += f"{cell:>16}"
                 print(line, " ", *dict.fromkeys(str(row.path.parent) for row in rows))
 
@@ -541,7 +537,6 @@ def main():
             drawn.append(folder / f"{make.__name__}.png")
             folder.mkdir(parents=True, exist_ok=True)
             figure.savefig(drawn[-1])
-            plt.close(figure)  # pyplot would keep it in memory
             print(drawn[-1])
     if what in ("all", "table") and any(found.values()):
         table(found)
