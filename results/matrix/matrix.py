@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the 
 from lib import runtime
 from lib.config import configure
 from lib.runtime import UserError
-from plot import plt  # with the style of all figures
+from plot import Figure  # with the style of all figures
 from results.verdicts import LEARNED, Prediction, markdown, minus, print_verdicts, spread
 
 MULTIPLES = (1, 4, 10, 16)  # of the training length
@@ -127,7 +127,7 @@ def print_tables(rows):
 
 def draw(rows, path):
     """A grid of small curves: needles by length, a line a type, a column a position."""
-    figure = plt.figure(figsize=(9, 9), layout="constrained")
+    figure = Figure(figsize=(9, 9), layout="constrained")
     axes = figure.subplots(len(TYPES), len(COLUMNS), sharex=True, sharey=True)
     axes[0, 0].set_xscale("log", base=2)  # of all: they are shared
     axes[0, 0].set_xticks(MULTIPLES, [f"{k}x" for k in MULTIPLES])

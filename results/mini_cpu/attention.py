@@ -19,7 +19,7 @@ from lib import evaluate
 from lib.config import configure
 from lib.runtime import launch, write_json
 from lib.tasks import make_sample, open_haystack
-from plot import label_of, plt  # with the style of all figures
+from plot import Figure, label_of  # with the style of all figures
 
 PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
          "the rest": "#D9D9D9"}
@@ -57,8 +57,8 @@ def main():
         rows[f"{label_of(state['variant'])}\n{Path(path).name}"] = shares(
             cfg, model, state["vocab"], hay)
     layers, heads = next(iter(rows.values())).shape[1:3]
-    figure = plt.figure(figsize=(2.1 * layers * heads + 1.5, 1.7 * len(rows) + 0.8),
-                        layout="constrained")
+    figure = Figure(figsize=(2.1 * layers * heads + 1.5, 1.7 * len(rows) + 0.8),
+                    layout="constrained")
     axes = figure.subplots(len(rows), layers * heads, sharex=True, sharey=True, squeeze=False)
     for (name, found), line in zip(rows.items(), axes, strict=True):
         for i, axis in enumerate(line):

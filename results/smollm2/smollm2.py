@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the 
 from eval_niah import wilson
 from lib.config import configure
 from lib.runtime import UserError, launch
-from plot import plt  # with the style of all figures
+from plot import Figure  # with the style of all figures
 from results.verdicts import markdown
 
 VARIANTS = {"softmax": ("softmax", "#D55E00"), "e": ("(e) SSMax swapped in", "#E69F00"),
@@ -134,7 +134,7 @@ def predictions(found, loss, tops, best):
 
 def draw(found, best, path):
     thetas = sorted({TRAINED, best})
-    figure = plt.figure(figsize=(7, 2.8), layout="constrained")
+    figure = Figure(figsize=(7, 2.8), layout="constrained")
     for axis, theta in zip(figure.subplots(1, len(thetas), sharey=True, squeeze=False)[0], thetas,
                            strict=True):
         for variant, (name, color) in VARIANTS.items():
