@@ -50,10 +50,10 @@ def read_examples(folder, split):
     return examples, hashlib.sha256(raw).hexdigest()[:16]
 
 
-def encode_example(example, form, block_size, vocab=None, train_eot=True):
+def encode_example(example, form, block_size, vocab=None):
     """One question -> (ids, targets), int64, at most block_size; None if it cannot be made to fit.
 
-    Targets are -1 but for the answer and, with `train_eot`, the end of text behind it.
+    Targets are -1 but for the answer and the end of text behind it.
     """
     before, _, after = form.partition("{answer}")
     head, _, tail = before.partition("{context}")
@@ -74,8 +74,7 @@ def encode_example(example, form, block_size, vocab=None, train_eot=True):
         ids = ids[low:low + room]
     whole = np.array(head + ids + tail + answer, dtype=np.int64)
     targets = np.full(len(whole) - 1, -1, dtype=np.int64)
-    first, end = len(whole) - len(answer), len(whole) - (not train_eot)
-    targets[first - 1:end - 1] = whole[first:end]  # position i predicts token i + 1
+    targets[-len(answer):] = answer  # position i predicts token i + 1
     return whole[:-1], targets
 
 

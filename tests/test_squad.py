@@ -9,20 +9,19 @@ EXAMPLE = {"context": "  The tower is in Paris. " + "It is tall. " * 20,
 
 
 def test_only_the_answer_is_trained_and_padding_is_not():
-    rows = [encode_example(EXAMPLE, QA_FORMAT, 500, train_eot=train) for train in (True, False)]
-    for (ids, targets), end in zip(rows, ("<|endoftext|>", ""), strict=True):
-        assert decode(ids).startswith("The tower is in Paris. It is tall.")
-        assert decode(ids).endswith("\n\nQuestion: Where is the tower?\nAnswer: Paris")
-        trained = np.flatnonzero(targets >= 0)
-        assert decode(targets[trained]) == " Paris" + end
-        inside = trained[trained + 1 < len(ids)]
-        assert (targets[inside] == ids[inside + 1]).all(), "a target is not the next token"
+    ids, targets = encode_example(EXAMPLE, QA_FORMAT, 500)
+    assert decode(ids).startswith("The tower is in Paris. It is tall.")
+    assert decode(ids).endswith("\n\nQuestion: Where is the tower?\nAnswer: Paris")
+    trained = np.flatnonzero(targets >= 0)
+    assert decode(targets[trained]) == " Paris<|endoftext|>"
+    inside = trained[trained + 1 < len(ids)]
+    assert (targets[inside] == ids[inside + 1]).all(), "a target is not the next token"
     short = encode_example({**EXAMPLE, "context": "In Paris.", "start": 3}, QA_FORMAT, 500)
-    x, y = pad([*rows, short], 50256)
+    x, y = pad([(ids, targets), short], 50256)
     n = len(short[0])
     assert x.shape == y.shape and x.shape[1] % 64 == 0
-    assert (x[2, :n] == short[0]).all() and (x[2, n:] == 50256).all()
-    assert (y[2, :n] == short[1]).all() and (y[2, n:] == -1).all(), "padding is trained"
+    assert (x[1, :n] == short[0]).all() and (x[1, n:] == 50256).all()
+    assert (y[1, :n] == short[1]).all() and (y[1, n:] == -1).all(), "padding is trained"
 
 
 def test_a_long_context_is_cut_around_the_answer():
