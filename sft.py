@@ -19,7 +19,7 @@ from lib.data import permutation
 from lib.runtime import UserError, print0
 from lib.squad import QA_FORMAT, encode_example, exact_and_f1, pad, read_examples
 from lib.text import decode, end_of_text, until_end
-from train import TrainConfig, fit, start_model
+from train import Decay, TrainConfig, fit, start_model
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ class SFTConfig(TrainConfig):
     # data
     out_dir: str = "out/sft"  # ckpt.pt, log.jsonl and squad.json go here
     data_dir: str = "data/squad"  # questions made by prepare.py --squad
-    qa_format: str = QA_FORMAT  # of an example; the needle's prompt has the same
     # optimization
     batch_size: int = 128  # examples an update, over all ranks
     epochs: float = 10.0  # passes over the examples
@@ -36,7 +35,7 @@ class SFTConfig(TrainConfig):
     max_iters: int = 0  # updates; 0: what `epochs` says
     warmup_iters: int = 0  # updates of warm-up; 0: what `warmup_epochs` says
     learning_rate: float = 2e-5  # after the warm-up
-    decay: str = "cosine"  # to min_lr at the end
+    decay: Decay = "cosine"  # to min_lr at the end
     beta2: float = 0.999  # AdamW
     weight_decay: float = 0.0  # the paper decays nothing here
     # evaluation
@@ -52,8 +51,6 @@ class SFTConfig(TrainConfig):
         super().__post_init__()  # refuses what is negative
         if not self.init_from or not self.epochs:
             raise ValueError("give --init_from=CHECKPOINT to fine-tune, and more than 0 epochs")
-        if not all(part in self.qa_format for part in ("{context}", "{question}", "{answer}")):
-            raise ValueError("qa_format needs {context}, {question} and {answer}")
 
 
 def main():
@@ -71,7 +68,7 @@ def main():
     vocab, block_size = about["vocab"], model.config.block_size
 
     def encoded(examples):
-        rows = (encode_example(e, cfg.qa_format, block_size, vocab) for e in examples)
+        rows = (encode_example(e, QA_FORMAT, block_size, vocab) for e in examples)
         return [row for row in rows if row is not None]  # None: longer than a block
 
     rows, val_rows = encoded(examples), encoded(held_out)  # once: tokenizing is slow

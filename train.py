@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ from model import ATTENTION, GPT, GPTConfig
 # -----------------------------------------------------------------------------
 # settings
 
+Decay = Literal["none", "linear", "cosine"]
+
 
 @dataclass(frozen=True)
 class TrainConfig(GPTConfig):
@@ -40,19 +43,19 @@ class TrainConfig(GPTConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     train_split: str = "train"  # its split to train on
     val_split: str = "val"  # its split for the validation loss
-    data_order: str = "windows"  # windows (random places) or sequence (as in the file)
-    loss_on: str = "all"  # targets that are trained: all, or repeats of a pair of tokens in its row
+    data_order: Literal[ORDERS] = "windows"  # windows at random places, or sequence as in the file
+    loss_on: Literal["all", "repeats"] = "all"  # all targets, or repeats of a pair in its row
     seed: int = 1337  # of the initial weights and the order of the data
     init_from: str = ""  # begin with this checkpoint's weights; softmax can become attention_type
     variant: str = ""  # name in figures; empty: what the other settings (and init_from) say
-    resume: str = "auto"  # auto: continue the run in out_dir; overwrite: start anew, replace it
+    resume: Literal["auto", "overwrite"] = "auto"  # continue the run in out_dir, or overwrite it
     # optimization
     max_iters: int = 200_000  # updates
     batch_size: int = 2048  # sequences an update, over all ranks
     micro_batch_size: int = 0  # sequences that a rank computes at once; 0: as many as fit
     learning_rate: float = 6e-4  # after the warm-up
     warmup_iters: int = 1000  # updates of linear warm-up
-    decay: str = "none"  # none (constant), linear or cosine
+    decay: Decay = "none"  # none (constant), linear or cosine
     decay_iters: int = 0  # updates of decay before the end; 0: all after the warm-up
     min_lr: float = 0.0  # where the decay ends
     beta1: float = 0.9  # AdamW
@@ -60,7 +63,7 @@ class TrainConfig(GPTConfig):
     weight_decay: float = 0.1  # on parameters of rank >= 2 only: not on s, b, p_n and norms
     grad_clip: float = 1.0  # norm of the gradient; 0: no clipping
     switch_iter: int = 0  # (f): attention changes before this update (counted from 0); 0: never
-    switch_attention_type: str = "ssmax"  # what softmax becomes then, with s = 1/mean(log n)
+    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # then, with s = 1/mean(log n)
     switch_warmup_iters: int = 1000  # the learning rate warms up again over so many updates
     # evaluation
     eval_interval: int = 1000  # updates between validation losses (and at both ends); 0: never
@@ -74,7 +77,7 @@ class TrainConfig(GPTConfig):
     wandb_run_name: str = ""  # its run; empty: the name of out_dir
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu, mps
-    dtype: str = "auto"  # auto: bfloat16 autocast where the hardware has it, else float32
+    dtype: runtime.DType = "auto"  # bfloat16 autocast where the hardware has it, else float32
     compile: bool = True  # torch.compile; goes on without, in one line, where that fails
     loss_chunk: int = 0  # rows of logits that exist at once (less memory); 0: what is fastest
 
@@ -83,16 +86,8 @@ class TrainConfig(GPTConfig):
         for key in ("batch_size", "eval_seqs", "save_interval", "log_interval"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} must be positive")
-        for key, value in dataclasses.asdict(self).items():
-            if type(value) in (int, float) and not value >= 0:  # NaN is not either
-                raise ValueError(f"{key} must not be negative")
         if max(self.beta1, self.beta2) >= 1:
             raise ValueError("beta1 and beta2 must be below 1")
-        for key, choices in {"decay": ("none", "linear", "cosine"), "resume": ("auto", "overwrite"),
-                             "data_order": ORDERS, "loss_on": ("all", "repeats"),
-                             "switch_attention_type": ATTENTION}.items():
-            if getattr(self, key) not in choices:
-                raise ValueError(f"{key} must be one of {', '.join(choices)}")
         if self.switch_iter and self.attention_type != "softmax":
             raise ValueError("switch_iter needs attention_type=softmax to switch from")
         if self.switch_iter >= self.max_iters > 0:
@@ -100,8 +95,6 @@ class TrainConfig(GPTConfig):
         if self.batch_size < runtime.WORLD_SIZE:
             raise ValueError(f"batch_size {self.batch_size} is the global batch and must have a "
                              f"sequence for each of {runtime.WORLD_SIZE} ranks")
-        if not self.out_dir:
-            raise ValueError("out_dir must name a folder")
 
 
 # What a continued run may change: it alters neither the data nor the mathematics.
@@ -242,9 +235,6 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     list of (x, y), int64 arrays (at most m rows, T), -1 in y = not trained; and what the loss
     summed over the *global* batch is divided by. val_batch(m) -> the same for validation.
     """
-    if 0 < cfg.max_iters <= cfg.warmup_iters:
-        print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
-               f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
     device = next(model.parameters()).device
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
@@ -267,8 +257,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
             print_sample(cfg, model, val_batch(1), about["vocab"])
 
     def save(done):
-        log.sync()  # the log must not be behind the checkpoint
         if runtime.RANK == 0:
+            os.fsync(log.file.fileno())  # the log must not be behind the checkpoint
             checkpoint.save(path, {
                 "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
@@ -276,13 +266,11 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
 
     if cfg.eval_interval and start == 0:  # a wrong initialization shows here: log V, or a bug
         validate(0)
-    saved = start if resumed else None  # the update of the last checkpoint
     seconds = 0.0  # what an update takes of late
     for step in range(start, cfg.max_iters):
         if step == cfg.switch_iter > 0:  # (f): the moments of what was there stay, s is new
             model.swap_attention(cfg.switch_attention_type)
             add_scales(optimizer, model)
-            how.loss_fn = None
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
 
         began = time.perf_counter()
@@ -310,14 +298,13 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
             validate(done)
         if stops or last or done % cfg.save_interval == 0:
             save(done)
-            saved = done
         if stops:  # where another rank was told: as after SIGTERM, 15
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "with --resume=auto continues", status=128 + (stop or [15])[0])
-    if saved is None:  # a swap without training: (e)
-        save(start)
+    if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
+        save(0)
     stop.append(0)  # from here on a signal ends the program at once
-    print0(f"done: {path}" if saved != start else f"finished before: {path}")
+    print0(f"{'finished before' if resumed and start >= cfg.max_iters else 'done'}: {path}")
 
 
 def update(cfg, model, optimizer, how, step, batch, stop=()):
@@ -355,7 +342,7 @@ def update(cfg, model, optimizer, how, step, batch, stop=()):
 class Compute:
     """What the machine allows, found out as it goes; the result does not depend on it."""
     micro: int  # sequences that a rank computes at once
-    loss_fn: Callable | None = None  # model.loss, compiled where that works; None: not known yet
+    loss_fn: Callable | None = None  # model.loss, compiled where that works
 
 
 def loss_of(cfg, model, how, batch):
@@ -363,12 +350,11 @@ def loss_of(cfg, model, how, batch):
     (loss, tokens) of this rank's part of batch(m), a list of micro-batches and its denominator;
     where gradients are on they are added up. Changes `how` where memory or the compiler fails.
     """
+    how.loss_fn = how.loss_fn or (
+        torch.compile(model.loss, dynamic=False) if cfg.compile else model.loss)
     while True:
-        loss_fn = model.loss  # of validation, which has other shapes: each would be compiled
-        if torch.is_grad_enabled():
-            if how.loss_fn is None and cfg.compile:
-                how.loss_fn = torch.compile(model.loss, dynamic=False)
-            loss_fn = how.loss_fn = how.loss_fn or model.loss
+        # validation has other shapes: each would be compiled
+        loss_fn = how.loss_fn if torch.is_grad_enabled() else model.loss
         try:
             found, failed = runtime.attempt(batch_loss, cfg, model, loss_fn, batch, how.micro)
             if not failed:
@@ -496,24 +482,18 @@ class Log:
         if runtime.RANK != 0:
             return
         path = Path(cfg.out_dir) / "log.jsonl"
-        header = {"config": dataclasses.asdict(cfg), "params": model.num_params(),
-                  "model_config": dataclasses.asdict(model.config), "torch": torch.__version__,
-                  **{key: about[key] for key in ("variant", "base", "data")}}
-        lines = [json.dumps(header) + "\n"]
+        records = [{"config": dataclasses.asdict(cfg), "params": model.num_params(),
+                    "model_config": dataclasses.asdict(model.config), "torch": torch.__version__,
+                    **{key: about[key] for key in ("variant", "base", "data")}}]
         if start and path.exists():
-            try:
-                lines = [line for line in path.read_text().splitlines(keepends=True)
-                         if line.endswith("\n") and json.loads(line).get("iter", 0) <= start]
-            except runtime.MALFORMED as e:
-                raise UserError(f"{path} is damaged ({runtime.describe(e)}); move it away") from e
-        with runtime.atomic_write(path, "w") as f:
-            f.writelines(lines)
-        self.file = open(path, "a")
+            records = [r for r in runtime.read_lines(path) if r.get("iter", 0) <= start]
+        runtime.write_lines(path, records)
+        self.file = open(path, "a", buffering=1)  # a line at a time
         if cfg.wandb_log:
             try:
                 import wandb
                 self.wandb = wandb.init(
-                    project=cfg.wandb_project, dir=cfg.out_dir, config=header["config"],
+                    project=cfg.wandb_project, dir=cfg.out_dir, config=dataclasses.asdict(cfg),
                     name=cfg.wandb_run_name or Path(cfg.out_dir).name)
             except Exception as e:  # no key, no network, no package: none is worth a run
                 print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
@@ -522,15 +502,9 @@ class Log:
         if self.file:
             with runtime.writing(self.file.name):
                 self.file.write(json.dumps(record) + "\n")
-                self.file.flush()
         if self.wandb:
             numbers = {k: v for k, v in record.items() if not isinstance(v, list)}
             self.wandb.log(numbers, step=record["iter"])
-
-    def sync(self):
-        if self.file:
-            with runtime.writing(self.file.name):
-                os.fsync(self.file.fileno())
 
 
 if __name__ == "__main__":

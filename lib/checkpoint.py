@@ -7,7 +7,6 @@ or None), `iter` (updates done), `vocab` (None, or GPT-2 ids of a compact corpus
 and source of what it was trained on).
 """
 import dataclasses
-import os
 import pickle
 import zipfile
 import zlib
@@ -59,20 +58,11 @@ def find(path):
 
 def save(path, state):
     """Write `state` to the Path `path`, all or nothing. What was there stays as ckpt_prev.pt."""
-    previous = path.with_stem(path.stem + "_prev")
-    with atomic_write(path) as f:
+    with atomic_write(path, previous=path.with_stem(path.stem + "_prev")) as f:
         try:
             torch.save(state, f)
         except RuntimeError as e:  # torch hides what went wrong with the file behind one of these
             raise (e.__context__ if isinstance(e.__context__, OSError) else e) from None
-        f.flush()
-        os.fsync(f.fileno())  # all that takes time is done before the names change
-        if path.exists():  # a second name, so that there is a checkpoint at `path` at any moment
-            link = path.with_name(f".{path.name}.link")
-            link.unlink(missing_ok=True)  # os.link replaces nothing
-            os.link(path, link)
-            os.replace(link, previous)
-            link.unlink(missing_ok=True)  # still there if both were one file, after a kill here
 
 
 def load(path):

@@ -14,6 +14,7 @@ import inspect
 import sys
 import textwrap
 import types
+import typing
 from pathlib import Path
 
 from lib.runtime import UserError, describe
@@ -30,24 +31,22 @@ def configure(cls, argv=None):
     if {"-h", "--help"} & set(argv):  # first: it helps where other arguments are wrong
         print(help_text(cls))
         sys.exit(0)
-    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
-    values, files = {}, []
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    values = {}
     for arg in argv:  # in order: what comes later wins
         if arg.startswith("--"):
             key, equals, text = arg[2:].partition("=")
-            if not equals and type(defaults.get(key, True)) is not bool:
+            if not equals and key in fields and fields[key].type is not bool:
                 raise UserError(f"{arg} needs a value: write {arg}=value")
             text = text if equals else "True"  # --wandb_log alone
-            values[key] = checked(defaults, key, text, arg, is_text=True)
+            values[key] = checked(fields, key, text, arg, is_text=True)
         elif arg.endswith(".py"):
             for key, value in read_config_file(arg).items():
-                values[key] = checked(defaults, key, value, arg)
-        elif "files" in defaults:
-            files.append(arg)
+                values[key] = checked(fields, key, value, arg)
+        elif "files" in fields:
+            values["files"] = (*values.get("files", ()), arg)
         else:
             raise UserError(f"{arg}: arguments are config files (*.py) or --key=value")
-    if files:
-        values["files"] = tuple(files)
     try:
         return cls(**values)
     except ValueError as e:  # the dataclass's own check of its values
@@ -65,13 +64,14 @@ def read_config_file(path):
         name.startswith("_") or isinstance(value, types.ModuleType) or callable(value))}
 
 
-def checked(defaults, key, value, where, is_text=False):
+def checked(fields, key, value, where, is_text=False):
     """`value` in the type of the default of `key`, or a UserError that names `where` it stands."""
-    if key not in defaults:
-        near = difflib.get_close_matches(key, defaults, n=1)
+    if key not in fields:
+        near = difflib.get_close_matches(key, fields, n=1)
         hint = f"did you mean {near[0]}?" if near else "see --help (_ begins a helper's name)"
         raise UserError(f"{where}: unknown setting {key!r}; {hint}")
-    want = type(defaults[key])  # not the annotation: a default has a type that can be checked
+    want = type(fields[key].default)
+    choices = typing.get_args(fields[key].type)  # of a Literal
     if is_text and want is not str:
         try:
             value = ast.literal_eval(value)
@@ -83,6 +83,10 @@ def checked(defaults, key, value, where, is_text=False):
         value = tuple(value) if type(value) is list else (value,)  # one value is a tuple of one
     if type(value) is not want:
         raise UserError(f"{where}: {key} must be of type {want.__name__}, not {value!r}")
+    if choices and value not in choices:
+        raise UserError(f"{where}: {key} must be one of {', '.join(filter(None, choices))}")
+    if want in (int, float) and not value >= 0:  # no setting has a use for it; NaN is not either
+        raise UserError(f"{where}: {key} must not be negative")
     if any("\0" in str(part) for part in (value if want is tuple else (value,))):
         raise UserError(f"{where}: {key} holds a null character, which no file's name may")
     return value
@@ -104,13 +108,11 @@ def help_text(cls):
     for field in dataclasses.fields(cls):
         group, comment = notes.get(field.name, ("settings", ""))
         default = "" if field.default == () else str(field.default).replace("\n", "\\n")
-        groups.setdefault(group, []).append((f"  --{field.name}={default}", comment))
+        head = f"  --{field.name}={default}"
+        entry = textwrap.wrap(f"{head:<33}  {comment}", 100, subsequent_indent=" " * 35)
+        groups.setdefault(group, []).extend(entry)
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings: --key=value, or assignments in a config file."]
     for group, entries in groups.items():
-        lines += ["", f"{group}:"]
-        for head, comment in entries:
-            first, *rest = textwrap.wrap(comment, 64) or [""]
-            lines += [f"{head:<34} {first}"] if len(head) < 35 else [head, " " * 35 + first]
-            lines += [" " * 35 + line for line in rest]
+        lines += ["", f"{group}:", *entries]
     return "\n".join(lines)

@@ -31,8 +31,8 @@ class EvalConfig(LoadConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if {"/", "\\"} & set(self.tag) or min(self.seed, self.micro_batch_size) < 0:
-            raise ValueError("tag must have no slashes, seed and micro_batch_size no minus")
+        if {"/", "\\"} & set(self.tag):
+            raise ValueError("tag is a part of files' names and must have no slashes")
         if not self.files:
             raise ValueError("name one or more checkpoints; see --help")
 
@@ -96,11 +96,8 @@ def earlier(cfg, path, about, finished):
         return [], False
     # a setting younger than the file had its default then
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))
+    records = runtime.read_lines(path) or [about]  # killed before the first
     try:
-        lines = path.read_text().splitlines(keepends=True)
-        if path.suffix == ".jsonl":  # a kill may have torn the last line
-            lines = [line for line in lines if line.endswith("\n")]
-        records = [json.loads(line) for line in lines] or [about]  # killed before the first
         theirs = defaults | records[0]["settings"]
         differs = [k for k, v in about["settings"].items() if theirs.get(k) != v]
         stale, done = records[0]["model_py"] != about["model_py"], finished(records)

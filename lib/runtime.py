@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,9 @@ import torch.distributed as dist
 RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 # what parsing JSON and looking into it raise where it holds something else than was expected
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+DType = Literal["auto", "bfloat16", "float32"]
 
 
 class UserError(Exception):
@@ -117,13 +121,11 @@ def setup(device):
 
 def get_dtype(device, dtype):
     """What products are computed in, for `dtype` auto, bfloat16 or float32."""
-    if dtype not in ("auto", "bfloat16", "float32"):
-        raise UserError(f"dtype must be auto, bfloat16 or float32, not {dtype!r}")
     # auto: bf16 where the hardware multiplies it; elsewhere it is slower than fp32
     fast = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
-    if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
-        flags = Path("/proc/cpuinfo").read_text()
-        fast = "avx512_bf16" in flags or "amx_bf16" in flags
+    if device.type == "cpu":
+        able = torch.cpu.get_capabilities()
+        fast = able.get("avx512_bf16") or able.get("amx_bf16")
     bf16 = dtype == "bfloat16" or dtype == "auto" and fast
     return torch.bfloat16 if bf16 else torch.float32
 
@@ -226,29 +228,48 @@ def writing(path):
 
 
 @contextlib.contextmanager
-def atomic_write(path, mode="wb"):
-    """Open a temporary file beside `path` that takes its name when the block ends well."""
+def atomic_write(path, mode="wb", previous=None):
+    """
+    Open a temporary file beside `path` that takes its name when the block ends well. What was there
+    is lost, or stays as `previous`.
+    """
     path = Path(path)
     # one name, so that what a kill leaves behind is overwritten and does not pile up
     temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
             with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as f:
                 yield f
                 f.flush()
                 os.fsync(f.fileno())  # or after a power cut the new name may hold nothing
+            if previous and path.exists():  # not renamed: at any moment there is one at `path`
+                previous.unlink(missing_ok=True)
+                os.link(path, previous)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)
             os.fsync(folder)  # or the new name itself may be lost
             os.close(folder)
-    finally:
-        with contextlib.suppress(OSError):
+        finally:
             temporary.unlink(missing_ok=True)
 
 
 def write_json(path, content):
     """Write a result file, all or nothing; rank 0 does it for all."""
+    write_lines(path, [content])
+
+
+def write_lines(path, records):
+    """The same of a .jsonl, a record a line."""
     if RANK == 0:
         with atomic_write(path, "w") as f:
-            json.dump(content, f)
+            f.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def read_lines(path):
+    """The records of a result file. What a kill has torn off at its end is none."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
+    try:
+        return [json.loads(line) for line in lines if line.endswith("\n") or path.suffix == ".json"]
+    except ValueError as e:
+        raise UserError(f"{path} is damaged ({describe(e)}); move it away") from e
