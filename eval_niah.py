@@ -15,6 +15,7 @@ import math
 import re
 import statistics
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -40,32 +41,29 @@ class NiahConfig(EvalConfig):
     trial_size: int = 8000  # tokens of their prompts
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
     question: str = "What is the special magic {city} number?"  # what is asked, prompt=sft
-    prompt: str = "sft"  # sft: the question as in sft.py; completion: the needle up to the number
+    prompt: Literal["sft", "completion"] = "sft"  # as in sft.py; or the needle up to the number
     qa_format: str = QA_FORMAT  # of prompt=sft: that of sft.py
     number_format: tuple = (7,)  # digits a group; (2, 2, 2, 1) writes 81 06 42 2
     dump: str = ""  # also write prompts and answers to this .jsonl, for other harnesses
-    task: str = "needle"  # or multikey, multivalue, multiquery, tracking, ...: lib/tasks.py
+    task: Literal[tuple(TASKS)] = "needle"  # or multikey, tracking, mqar, ...: lib/tasks.py
     n_needles: int = 0  # of task=multikey: needles of so many other cities as well; 0: three
     begin: bool = False  # begin the prompt with an end of text, as training documents do
 
     def __post_init__(self):
         super().__post_init__()
-        for key, choices in {"prompt": ("sft", "completion"), "task": TASKS}.items():
-            if getattr(self, key) not in choices:
-                raise ValueError(f"{key} must be one of {', '.join(choices)}")
         for key, parts in {"needle": "{city} {number}", "question": "{city}",
                            "qa_format": "{context} {question} {answer}"}.items():
             if not all(part in getattr(self, key) for part in parts.split()):
                 raise ValueError(f"{key} must contain {parts}")
-        if not self.context_sizes or not self.depths:
-            raise ValueError("context_sizes and depths must not be empty")
         whole = (*self.context_sizes, *self.number_format, self.trial_size, self.n_samples)
-        if not all(type(n) is int and n > 0 for n in whole):  # not isinstance: True is no size
+        good = all(type(n) is int and n > 0 for n in whole)  # not isinstance: True is no size
+        if not good or not self.context_sizes:
             raise ValueError("sizes, number_format and n_samples must be positive whole numbers")
-        if not all(type(d) in (int, float) and 0 <= d <= 100 for d in self.depths):
+        good = all(type(d) in (int, float) and 0 <= d <= 100 for d in self.depths)
+        if not good or not self.depths:
             raise ValueError("depths are percentages, 0 to 100")
-        if self.trials < 0 or not 0 <= self.n_needles < len(CITIES):
-            raise ValueError(f"trials must not be negative, n_needles 0 to {len(CITIES) - 1}")
+        if self.n_needles >= len(CITIES):
+            raise ValueError(f"n_needles must be below {len(CITIES)}")
 
     @property
     def longest(self):
@@ -123,24 +121,18 @@ def ask(cfg, path, what, jobs, device):
     out = evaluate.result_path(path, what, cfg.tag, ".jsonl")
     for size in sizes:  # before anything is written: does a prompt fit, is there enough hay?
         make_sample(cfg, vocab, hay, size, 50, 0)
-    if cfg.dump and runtime.RANK == 0:
-        with runtime.atomic_write(cfg.dump, "w") as f:
-            for sample in (make_sample(cfg, vocab, hay, *job) for job in jobs):
-                said = {"prompt": decode(sample["prompt"], vocab), "answers": sample["answers"],
-                        "size": sample["size"], "depth": sample["depth"]}
-                f.write(json.dumps(said) + "\n")
-    done = set()
-
-    def finished(records):  # reads each line's keys where `earlier` refuses what lacks them
-        done.update((r["size"], r["cell"], r["i"]) for r in records[1:])
-        return len(records) > len(jobs)  # the first line is no sample
-
-    found, _ = evaluate.earlier(cfg, out, about, finished)  # a finished one is summed up again
+    if cfg.dump:
+        samples = (make_sample(cfg, vocab, hay, *job) for job in jobs)
+        runtime.write_lines(cfg.dump, (
+            {"prompt": decode(sample["prompt"], vocab), "answers": sample["answers"],
+             "size": sample["size"], "depth": sample["depth"]} for sample in samples))
+    # a finished one is summed up again
+    found, _ = evaluate.earlier(cfg, out, about, lambda records: len(records) > len(jobs))
     header, *records = found or [about]
+    done = {(r["size"], r["cell"], r["i"]) for r in records}
     left = [job for job in jobs if job not in done]
-    if left and runtime.RANK == 0:  # whole lines only, to go on behind them
-        with runtime.atomic_write(out, "w") as f:
-            f.writelines(json.dumps(r) + "\n" for r in [header, *records])
+    if left:  # whole lines only, to go on behind them
+        runtime.write_lines(out, [header, *records])
 
     def answers(jobs):
         batch = [make_sample(cfg, vocab, hay, *job) for job in jobs]

@@ -23,6 +23,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tqdm import tqdm
@@ -53,7 +54,7 @@ class PrepareConfig:
     squad: bool = False  # the input is SQuAD 2.0: its answerable questions -> <split>.squad.jsonl
 
     # the embedded corpus
-    embedded: str = ""  # generate it: almanac (lib/almanac.py) or mqar (lib/mqar.py)
+    embedded: Literal[("", *EMBEDDED)] = ""  # generate it: almanac or mqar (in lib/)
     block_size: int = 128  # words a document
     n_copy: int = 24_000  # among so many first documents of train copying fades out
     n_train: int = 64_000  # documents of train
@@ -78,14 +79,12 @@ class PrepareConfig:
             raise ValueError("give the corpus a --name, and a --split in lower-case letters")
         if not self.check and bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
             raise ValueError("name one source: files, --hf=name or --embedded=almanac (see --help)")
-        if self.embedded not in ("", *EMBEDDED):
-            raise ValueError(f"embedded must be one of {', '.join(EMBEDDED)}")
         # a slice of the embedded corpus would lose the order of its curriculum
         slices = r"1/1" if self.embedded else r"\d+/\d+"
         if not re.fullmatch(slices, self.slice) or not 1 <= self.part[0] <= self.part[1]:
             raise ValueError(f"--slice must be like 3/16 (1/1 with --embedded), not {self.slice}")
-        if not 0 <= self.val_fraction < 1 or min(self.shard_tokens - 1, self.limit) < 0:
-            raise ValueError("val_fraction must be in [0, 1), shard_tokens and limit not negative")
+        if self.val_fraction >= 1 or self.shard_tokens < 1:
+            raise ValueError("val_fraction must be below 1, shard_tokens at least 1")
         if self.compact_vocab and self.tokenizer:
             raise ValueError("--compact_vocab is for GPT-2's ids: leave it or --tokenizer out")
 

@@ -48,6 +48,7 @@ class Tokens:
                                 f"{shard['tokens']:,} tokens; delete the .json that lists it and "
                                 "run prepare.py again")
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
+        self.begins = [0, *self.ends]
         # 16 hex digits stand for the tokens wherever they lie: results are compared by them
         hashes = "".join(shard["sha256"] for shard in shards)
         self.digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
@@ -63,16 +64,14 @@ class Tokens:
         """The `length` tokens from each of `starts` on -> (len(starts), length) int64."""
         out = np.empty((len(starts), length), dtype=np.int64)
         maps = {}  # for this call only: resident memory would grow by every page that was ever read
-        for row, start in zip(out, starts, strict=True):
-            done = 0
-            while done < length:  # a window may cross shards
-                i = int(np.searchsorted(self.ends, start + done, side="right"))
+        for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
+            first, last = np.searchsorted(self.ends, (start, start + length - 1), side="right")
+            for i in range(first, last + 1):  # a window may cross shards
                 if i not in maps:
                     maps[i] = np.memmap(self.paths[i], dtype=self.dtype, mode="r")
-                at = start + done - (self.ends[i - 1] if i else 0)
-                piece = maps[i][at:at + length - done]  # to the end of its shard at most
-                row[done:done + len(piece)] = piece
-                done += len(piece)
+                at = start - self.begins[i]
+                piece = maps[i][max(0, at):at + length]
+                row[max(0, -at):][:len(piece)] = piece
         return out
 
     def batch(self, seed, step, batch_size, block_size, order="windows"):
@@ -91,7 +90,7 @@ class Tokens:
             # embedded corpus, an end of text and then exactly one document
             blocks = below // (block_size + 1)
             starts = (step * batch_size + rows) % blocks * (block_size + 1) + block_size
-        window = self.read(starts.astype(np.int64), block_size + 1)
+        window = self.read(starts, block_size + 1)
         return window[:, :-1], window[:, 1:]
 
 
