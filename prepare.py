@@ -31,7 +31,7 @@ from tqdm import tqdm
 from lib import almanac, mqar
 from lib.config import configure
 from lib.data import read_manifest
-from lib.runtime import UserError, atomic_write, describe, launch, write_json
+from lib.runtime import UserError, atomic_write, describe, launch, write_json, write_lines
 from lib.squad import read_official
 from lib.text import GPT2_EOT, GPT2_VOCAB, encode, end_of_text, gpt2_encoding, vocab_size
 
@@ -334,14 +334,18 @@ def prepare_squad(cfg):
 
     def parse(row):
         answers = row["answers"]  # of several people; an unanswerable question has none
-        return row["title"], {"context": row["context"], "question": row["question"],
-                              "answer": (answers["text"] or [""])[0],
-                              "start": (answers["answer_start"] or [0])[0]}
+        answer, start = (answers["text"] or [""])[0], (answers["answer_start"] or [0])[0]
+        # the context is cut around `start`: a wrong one would train what is not there
+        if not row["context"][start:].startswith(answer):
+            raise ValueError(f"no answer where answer_start says, {start}")
+        example = {"context": row["context"], "question": row["question"], "answer": answer}
+        whole = all(text.strip() for text in example.values())
+        return row["title"], example | {"start": start} if whole else None
 
     articles = {}  # the paper kept 86,820 questions of the split train
     for title, example in read_input(cfg, parse):
-        if all(example[part].strip() for part in ("context", "question", "answer")):
-            articles.setdefault(title, []).append(json.dumps(example) + "\n")
+        if example:
+            articles.setdefault(title, []).append(example)
     # by article: questions of one context in both splits would let a model remember the answer
     articles = list(articles.values())
     n_train = len(articles) - round(len(articles) * cfg.val_fraction)
@@ -350,8 +354,7 @@ def prepare_squad(cfg):
     for split, part in ((cfg.split, articles[:n_train]), ("val", articles[n_train:])):
         path = Path(cfg.data_dir) / cfg.name / f"{split}.squad.jsonl"
         if part:
-            with atomic_write(path, "w") as f:
-                f.writelines(itertools.chain.from_iterable(part))
+            write_lines(path, itertools.chain.from_iterable(part))
             print(f"{path}: {sum(map(len, part)):,} questions of {len(part)} articles")
 
 

@@ -11,11 +11,11 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import runpy
 import sys
 import textwrap
 import types
 import typing
-from pathlib import Path
 
 from lib.runtime import UserError, describe
 
@@ -55,9 +55,8 @@ def configure(cls, argv=None):
 
 def read_config_file(path):
     """Execute the file -> its names, but for helpers (_name), modules, functions and classes."""
-    names = {"__file__": path, "__name__": "config"}
     try:
-        exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), names)
+        names = runpy.run_path(path)
     except Exception as e:  # whatever the user's code raises is an error of that file
         raise UserError(f"config file {path}: {describe(e)}") from e
     return {name: value for name, value in names.items() if not (
