@@ -245,7 +245,8 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     stop = runtime.install_stop_flag()
     micro = cfg.micro_batch_size or first_micro_batch(cfg, model, device)
     how = Compute(min(runtime.all_gather(micro)))  # GPUs may have less memory free than others
-    peak = peak_flops(device)
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "none"
+    peak = next((flops for name, flops in PEAK_FLOPS.items() if name in gpu), None)
 
     def validate(done):
         with torch.no_grad():
@@ -350,17 +351,16 @@ def loss_of(cfg, model, how, batch):
     (loss, tokens) of this rank's part of batch(m), a list of micro-batches and its denominator;
     where gradients are on they are added up. Changes `how` where memory or the compiler fails.
     """
-    how.loss_fn = how.loss_fn or (
-        torch.compile(model.loss, dynamic=False) if cfg.compile else model.loss)
+    if how.loss_fn is None:
+        how.loss_fn = torch.compile(model.loss, dynamic=False) if cfg.compile else model.loss
     while True:
         # validation has other shapes: each would be compiled
         loss_fn = how.loss_fn if torch.is_grad_enabled() else model.loss
         try:
-            found, failed = runtime.attempt(batch_loss, cfg, model, loss_fn, batch, how.micro)
-            if not failed:
-                return found
+            return runtime.attempt(batch_loss, cfg, model, loss_fn, batch, how.micro)
+        except torch.OutOfMemoryError:
             if how.micro == 1:
-                raise torch.OutOfMemoryError("with a micro-batch of 1")
+                raise torch.OutOfMemoryError("with a micro-batch of 1") from None
             how.micro //= 2
             print0(f"out of memory: going on in micro-batches of {how.micro}, with the same result")
         except Exception as e:
@@ -444,11 +444,6 @@ def add_scales(optimizer, model):
     """A group of its own for s, b, p_n: after (f)'s switch the others keep places and moments."""
     if model.scales():
         optimizer.add_param_group({"params": list(model.scales().values()), "weight_decay": 0.0})
-
-
-def peak_flops(device):
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "unknown"
-    return next((peak for key, peak in PEAK_FLOPS.items() if key in name), None)
 
 
 def print_sample(cfg, model, batch, vocab):

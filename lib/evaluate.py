@@ -131,11 +131,13 @@ def work(device, name, jobs, measure, keep, micro_batch_size=0):
             n = max(1, (micro_batch_size or tokens // length) >> halved)
             turn = [job for job in jobs[:n * runtime.WORLD_SIZE] if job[0] == length]
             mine = turn[runtime.RANK::runtime.WORLD_SIZE]
-            results, failed = runtime.attempt(lambda mine: measure(mine) if mine else [], mine)
-            if failed and n == 1:
-                raise torch.OutOfMemoryError(f"with one prompt of {length} tokens")
-            halved += failed
-            if not failed:
-                keep(turn, sum(runtime.all_gather(results), []))
-                jobs = jobs[len(turn):]
-                bar.update(len(turn))
+            try:
+                results = runtime.attempt(lambda mine: measure(mine) if mine else [], mine)
+            except torch.OutOfMemoryError:
+                if n == 1:
+                    raise torch.OutOfMemoryError(f"with one prompt of {length} tokens") from None
+                halved += 1
+                continue
+            keep(turn, sum(runtime.all_gather(results), []))
+            jobs = jobs[len(turn):]
+            bar.update(len(turn))

@@ -192,19 +192,19 @@ def all_gather(item):
 
 
 def attempt(work, *args):
-    """(work(*args), False), or (None, True) on all ranks where memory ran out on any of them."""
+    """work(*args), or an OutOfMemoryError on all ranks where memory ran out on any of them."""
     try:
         result, failed = work(*args), False
     except Exception as e:
         if not out_of_memory(e):
             raise
-        # the tensors of the failed attempt live as long as this block: try again outside of it
+        # the tensors of the failed attempt live as long as `e` does: go on outside of this block
         result, failed = None, True
     if any(all_gather(failed)):
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # pieces of the sizes before are of no use
-        return None, True
-    return result, False
+        raise torch.OutOfMemoryError
+    return result
 
 
 def print0(*args):
