@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from lib.runtime import DType, UserError, atomic_write, describe
+from lib.runtime import DType, UserError, atomic_write, explain
 from model import GPT, GPTConfig
 
 KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter", "vocab", "data"}
@@ -71,7 +71,7 @@ def load(path):
     hint = f"; the one before is {previous}" if previous.exists() else ""  # not taken unasked
     if not path.is_file():
         raise UserError(f"no checkpoint {path}; train one first, or name another{hint}")
-    try:
+    with explain(f"{path} is damaged, cut off or no checkpoint of this program{hint}"):
         with zipfile.ZipFile(path) as records:  # torch.save wrote CRCs that torch.load ignores
             if broken := records.testzip():
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
@@ -83,9 +83,6 @@ def load(path):
             raise KeyError(f"it has no {', '.join(sorted(missing))}")
         # a setting younger than the checkpoint had its default then
         state["model_config"] = dataclasses.asdict(GPTConfig()) | state["model_config"]
-    except Exception as e:  # zip, deflate, pickle and torch stumble in ways of their own
-        raise UserError(f"{path} is damaged, cut off or no checkpoint of this program "
-                        f"({describe(e)}){hint}") from e
     return state
 
 

@@ -17,7 +17,7 @@ import textwrap
 import types
 import typing
 
-from lib.runtime import UserError, describe
+from lib.runtime import UserError, explain
 
 
 def configure(cls, argv=None):
@@ -55,10 +55,8 @@ def configure(cls, argv=None):
 
 def read_config_file(path):
     """Execute the file -> its names, but for helpers (_name), modules, functions and classes."""
-    try:
+    with explain(f"the config file {path} fails"):  # whatever the user's code raises
         names = runpy.run_path(path)
-    except Exception as e:  # whatever the user's code raises is an error of that file
-        raise UserError(f"config file {path}: {describe(e)}") from e
     return {name: value for name, value in names.items() if not (
         name.startswith("_") or isinstance(value, types.ModuleType) or callable(value))}
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from lib import runtime
-from lib.runtime import MALFORMED, UserError, describe
+from lib.runtime import MALFORMED, UserError, explain
 from lib.text import vocab_size
 
 ORDERS = ("windows", "sequence")
@@ -133,11 +133,9 @@ def read_parts(folder, split):
 
 def read_manifest(path):
     """Parse one JSON of a corpus; UserError where it is none."""
-    try:
+    with explain(f"{path} is not a corpus of prepare.py; delete it", MALFORMED):
         manifest = json.loads(Path(path).read_bytes())
         missing = {"vocab", "dtype", "source", "slice", "complete", "splits"} - manifest.keys()
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    except MALFORMED as e:
-        raise UserError(f"{path} is not a corpus of prepare.py ({describe(e)}); delete it") from e
     return manifest

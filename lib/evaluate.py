@@ -13,7 +13,7 @@ from tqdm import tqdm
 import model as model_py
 from lib import checkpoint, rope, runtime
 from lib.checkpoint import LoadConfig
-from lib.runtime import MALFORMED, UserError, print0
+from lib.runtime import MALFORMED, UserError, explain, print0
 from model import ATTENTION, Learned
 
 
@@ -97,12 +97,10 @@ def earlier(cfg, path, about, finished):
     # a setting younger than the file had its default then
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))
     records = runtime.read_lines(path) or [about]  # killed before the first
-    try:
+    with explain(f"{path} is not a result of this program; move it away", MALFORMED):
         theirs = defaults | records[0]["settings"]
         differs = [k for k, v in about["settings"].items() if theirs.get(k) != v]
         stale, done = records[0]["model_py"] != about["model_py"], finished(records)
-    except MALFORMED as e:
-        raise UserError(f"{path} is not a result of this program ({e!r}); move it away") from e
     if differs:  # never replaced unasked: it may have taken days
         raise UserError(f"{path} is another evaluation (its {', '.join(differs)} differ); choose "
                         "another --tag, or --overwrite it")

@@ -72,6 +72,15 @@ def describe(error):
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
 
 
+@contextlib.contextmanager
+def explain(message, errors=Exception):
+    """Where one of `errors` comes, what it means to the user, in one line."""
+    try:
+        yield
+    except errors as e:
+        raise UserError(f"{message} ({describe(e)})") from e
+
+
 def install_stop_flag():
     """A list that is empty until SIGTERM or Ctrl-C puts its number in; a second one ends it all."""
     received = []  # only noted here: a save in the middle of an update would tear it
@@ -93,15 +102,12 @@ def install_stop_flag():
 def setup(device):
     """The torch.device to compute on (auto: the fastest here), proved to work; joins the ranks."""
     if device == "auto":
-        mps = torch.backends.mps.is_available()
-        device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
-    try:
+        device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
+    with explain(f"device {device} does not work here; take --device=cpu"):
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:  # a GPU for each rank of a machine
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.ones(1, device=device).item()  # a device that is listed need not work
-    except (RuntimeError, AssertionError, ValueError) as e:
-        raise UserError(f"device {device} does not work here ({describe(e)}); --device=cpu") from e
     if device.type == "cuda":
         torch.cuda.set_device(device)
     elif device.type == "cpu":
@@ -201,8 +207,7 @@ def attempt(work, *args):
         # the tensors of the failed attempt live as long as `e` does: go on outside of this block
         result, failed = None, True
     if any(all_gather(failed)):
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # pieces of the sizes before are of no use
+        torch.cuda.empty_cache()  # pieces of the sizes before are of no use
         raise torch.OutOfMemoryError
     return result
 
@@ -268,8 +273,6 @@ def write_lines(path, records):
 
 def read_lines(path):
     """The records of a result file. What a kill has torn off at its end is none."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-    try:
+    with explain(f"{path} is damaged; move it away", ValueError):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n") or path.suffix == ".json"]
-    except ValueError as e:
-        raise UserError(f"{path} is damaged ({describe(e)}); move it away") from e

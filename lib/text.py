@@ -14,7 +14,7 @@ import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 from tiktoken_ext.openai_public import r50k_pat_str
 
-from lib.runtime import UserError, describe
+from lib.runtime import UserError, explain
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
 # what it is called in GPT-2 and SmolLM, in Llama 2 and Mistral, in Llama 3
@@ -35,10 +35,8 @@ def gpt2_encoding():
 def tokenizer(vocab):
     """The tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
     import tokenizers  # late: only imported models need it
-    try:
+    with explain(f"this is no tokenizer.json: {vocab[:80]!r}"):
         found = tokenizers.Tokenizer.from_str(vocab)
-    except Exception as e:  # tokenizers raises nothing narrower
-        raise UserError(f"this is no tokenizer.json ({describe(e)}): {vocab[:80]}") from e
     found.no_truncation()  # which fine-tuned models may carry along
     found.no_padding()
     return found
