@@ -222,7 +222,7 @@ def find_vocab(cfg, others):
     if not cfg.compact_vocab:
         return None
     for other in others:
-        if type(other["vocab"]) is list:  # one model must be able to read every split and slice
+        if type(other["vocab"]) is list:
             return other["vocab"]
     return EMBEDDED[cfg.embedded].vocabulary() if cfg.embedded else []
 
@@ -286,14 +286,16 @@ def prepare(cfg):
     path = Path(cfg.data_dir) / cfg.name / f"{cfg.split}{part}.json"
     others = [read_manifest(p) for p in sorted(path.parent.glob("*.json")) if p != path]
     vocab = find_vocab(cfg, others)
-    manifest = new_manifest(cfg, vocab)
+    manifest, changed = new_manifest(cfg, vocab), []
     if path.exists():
         source, manifest = manifest["source"], read_manifest(path)
-        old = manifest["source"]
-        changed = [key for key in source if source[key] != old.get(key)]
-        if changed or vocab not in ([], manifest["vocab"]):
-            changed = ", ".join(changed) or "vocabulary"
-            raise UserError(f"{path} was prepared with another {changed}; choose another --name")
+        changed = [key for key in source if source[key] != manifest["source"].get(key)]
+    # one model must be able to read every split and slice
+    if any(other["vocab"] != manifest["vocab"] for other in others):
+        changed.append("vocabulary")
+    if changed:
+        raise UserError(f"{path.parent} was prepared with another {', '.join(changed)}; choose "
+                        "another --name")
     taken = {split for other in others if other["slice"] == manifest["slice"]
              for split in other["splits"]}
     done = manifest["documents"] + manifest["skipped"]

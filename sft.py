@@ -48,7 +48,7 @@ class SFTConfig(TrainConfig):
     compile: bool = False  # the lengths of batches differ, each would be compiled
 
     def __post_init__(self):
-        super().__post_init__()  # refuses what is negative
+        super().__post_init__()
         if not self.init_from or not self.epochs:
             raise ValueError("give --init_from=CHECKPOINT to fine-tune, and more than 0 epochs")
 

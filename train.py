@@ -121,9 +121,6 @@ def main():
 
     corpus = Tokens(cfg.data_dir, cfg.train_split)
     held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
-    if held_out and held_out.vocab != corpus.vocab:
-        raise UserError(f"{cfg.data_dir}: {cfg.val_split} and {cfg.train_split} have different "
-                        "vocabularies; prepare both with --compact_vocab")
     # the corpus says what the vocabulary is; a number that agrees does no harm
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not vocab_size")

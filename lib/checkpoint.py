@@ -36,8 +36,6 @@ class LoadConfig:
     dtype: DType = "auto"  # auto, bfloat16, float32
 
     def __post_init__(self):
-        if self.swap_scale == 0:
-            raise ValueError("swap_scale must be positive")
         if self.rope_scaling and self.rope_theta not in (0, LoadConfig.rope_theta):
             raise ValueError("rope_scaling is of the theta of training: leave rope_theta out")
 
@@ -109,12 +107,10 @@ def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides
     """The model of a checkpoint dict, in eval mode; see `load_model`."""
     overrides = {k: v for k, v in overrides.items() if v}
     attention_type = overrides.pop("attention_type", None)
-    try:
+    with explain(f"{where} does not go with the settings", (TypeError, ValueError, RuntimeError)):
         model = GPT(GPTConfig(**{**state["model_config"], **overrides}))
         model.load_state_dict(state["model"])
         # after loading: the weights are of the old type
         if attention_type and attention_type != model.config.attention_type:
             model.swap_attention(attention_type, swap_scale)
-    except (TypeError, ValueError, RuntimeError) as e:
-        raise UserError(f"{where}: {' '.join(str(e).split())[:300]}") from e
     return model.to(device).eval()

@@ -17,8 +17,6 @@ import torch.distributed as dist
 RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 # what parsing JSON and looking into it raise where it holds something else than was expected
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-
-
 DType = Literal["auto", "bfloat16", "float32"]
 
 
@@ -69,16 +67,18 @@ def out_of_memory(error):
 
 def describe(error):
     """An exception of somebody else's in a few words."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 @contextlib.contextmanager
-def explain(message, errors=Exception):
+def explain(message, errors=Exception, status=2):
     """Where one of `errors` comes, what it means to the user, in one line."""
     try:
         yield
     except errors as e:
-        raise UserError(f"{message} ({describe(e)})") from e
+        if out_of_memory(e):  # which `launch` explains
+            raise
+        raise UserError(f"{message} ({describe(e)})", status) from e
 
 
 def install_stop_flag():
@@ -167,16 +167,10 @@ def join_ranks(backend):
             world_size=world_size, timeout=datetime.timedelta(minutes=5))
 
 
-@contextlib.contextmanager
 def together():
     """What the ranks do together fails on all of them, in one line, when one is lost."""
-    try:
-        yield
-    except RuntimeError as e:
-        if out_of_memory(e):
-            raise
-        raise UserError(f"rank {RANK} cannot reach the others ({describe(e)}); where one failed "
-                        "its message says why; the same command continues", status=1) from e
+    return explain(f"rank {RANK} cannot reach the others; where one failed its message says why; "
+                   "the same command continues", RuntimeError, status=1)
 
 
 def all_reduce(tensors):
