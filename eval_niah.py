@@ -45,7 +45,7 @@ class NiahConfig(EvalConfig):
     qa_format: str = QA_FORMAT  # of prompt=sft: that of sft.py
     number_format: tuple = (7,)  # digits a group; (2, 2, 2, 1) writes 81 06 42 2
     dump: str = ""  # also write prompts and answers to this .jsonl, for other harnesses
-    task: Literal[tuple(TASKS)] = "needle"  # or multikey, tracking, mqar, ...: lib/tasks.py
+    task: Literal[tuple(TASKS)] = "needle"  # what is asked: lib/tasks.py
     n_needles: int = 0  # of task=multikey: needles of so many other cities as well; 0: three
     begin: bool = False  # begin the prompt with an end of text, as training documents do
 

@@ -54,7 +54,7 @@ class PrepareConfig:
     squad: bool = False  # the input is SQuAD 2.0: its answerable questions -> <split>.squad.jsonl
 
     # the embedded corpus
-    embedded: Literal[("", *EMBEDDED)] = ""  # generate it: almanac or mqar (in lib/)
+    embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
     block_size: int = 128  # words a document
     n_copy: int = 24_000  # among so many first documents of train copying fades out
     n_train: int = 64_000  # documents of train

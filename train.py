@@ -55,7 +55,7 @@ class TrainConfig(GPTConfig):
     micro_batch_size: int = 0  # sequences that a rank computes at once; 0: as many as fit
     learning_rate: float = 6e-4  # after the warm-up
     warmup_iters: int = 1000  # updates of linear warm-up
-    decay: Decay = "none"  # none (constant), linear or cosine
+    decay: Decay = "none"  # to min_lr; none: constant
     decay_iters: int = 0  # updates of decay before the end; 0: all after the warm-up
     min_lr: float = 0.0  # where the decay ends
     beta1: float = 0.9  # AdamW
@@ -77,7 +77,7 @@ class TrainConfig(GPTConfig):
     wandb_run_name: str = ""  # its run; empty: the name of out_dir
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu, mps
-    dtype: runtime.DType = "auto"  # bfloat16 autocast where the hardware has it, else float32
+    dtype: runtime.DType = "auto"  # auto: bfloat16 autocast where the hardware has it
     compile: bool = True  # torch.compile; goes on without, in one line, where that fails
     loss_chunk: int = 0  # rows of logits that exist at once (less memory); 0: what is fastest
 

@@ -33,7 +33,7 @@ class LoadConfig:
     swap_scale: float = 1.0  # mean factor on q after the swap; with head_scale one temperature
     # machine
     device: str = "auto"  # auto, cuda, cpu, mps
-    dtype: DType = "auto"  # auto, bfloat16, float32
+    dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
 
     def __post_init__(self):
         if self.rope_scaling and self.rope_theta not in (0, LoadConfig.rope_theta):

@@ -104,6 +104,8 @@ def help_text(cls):
     groups = {}
     for field in dataclasses.fields(cls):
         group, comment = notes.get(field.name, ("settings", ""))
+        if choices := typing.get_args(field.type):
+            comment += f" ({', '.join(filter(None, choices))})"
         default = "" if field.default == () else str(field.default).replace("\n", "\\n")
         head = f"  --{field.name}={default}"
         entry = textwrap.wrap(f"{head:<33}  {comment}", 100, subsequent_indent=" " * 35)
