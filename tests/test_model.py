@@ -8,10 +8,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib import rope
 from model import ATTENTION, GPT, Factor, GPTConfig, KVCache, Learned
+from train import TrainConfig, make_optimizer
 
 # what is no factor on the query
 SETTINGS = [{"rope_fraction": 0.5}, {"rope_fraction": 0.0, "alibi": True}, {"sink": "off_by_one"},
-            {"sink": "learned"}, {"rope_fraction": 0.5, "scale_invariant": True}]
+            {"sink": "learned"}, {"rope_fraction": 0.5, "scale_invariant": True},
+            {"rope_scaling": "nope"}]
 all_types = pytest.mark.parametrize("attention_type", ATTENTION)
 
 
@@ -85,7 +87,7 @@ def reference_logits(model, idx):
 
     def turn(z):  # RoPE: the pair (i, i + D/2) turns by t theta^(-2i/D), or not where it is slow
         speeds = c.rope_theta ** -torch.arange(0, 1, 2 / D).double()
-        speeds[round(c.rope_fraction * D / 2):] = 0
+        speeds[round((c.rope_scaling != "nope") * c.rope_fraction * D / 2):] = 0
         angles = torch.arange(T).view(T, 1, 1) * speeds
         turned = torch.complex(*z.chunk(2, dim=-1)) * torch.exp(1j * angles)
         return torch.cat((turned.real, turned.imag), dim=-1)
@@ -145,9 +147,9 @@ def test_a_new_variant_is_one_line(monkeypatch):
     sqrt = Factor(lambda n, model: n.float().sqrt(), s=Learned(), b=0.5)
     monkeypatch.setitem(ATTENTION, "sqrt", sqrt)
     test_logits_are_the_papers_formula("sqrt", False)
-    test_swap_has_mean_scale_one("sqrt", False)
+    test_the_swap_scales_logits_by_a_factor_of_mean_one("sqrt", False)
     test_cached_chunked_and_full_agree("sqrt")
-    test_scales_are_fp32_of_rank_one("sqrt")
+    test_scales_are_fp32_of_rank_one_and_not_decayed("sqrt")
 
 
 def test_rope_is_exact_at_a_million():
@@ -158,15 +160,13 @@ def test_rope_is_exact_at_a_million():
     assert sin[0, 32:].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
 
 
-def test_without_position_the_order_of_keys_is_lost():
-    model, idx = tiny_model("softmax", rope_scaling="nope", n_layer=1), tokens(1, 20)
-    other = idx[:, [*range(18, -1, -1), 19]]
-    assert farthest(model.hidden(idx)[:, -1], model.hidden(other)[:, -1]) < 1e-5
-
-
 @all_types
-def test_scales_are_fp32_of_rank_one(attention_type):
+def test_scales_are_fp32_of_rank_one_and_not_decayed(attention_type):
     model = tiny_model(attention_type)
+    groups = make_optimizer(TrainConfig(weight_decay=0.1), model).param_groups
+    decay = {p: group["weight_decay"] for group in groups for p in group["params"]}
+    for name, p in model.named_parameters():
+        assert decay.pop(p) == (0.1 if p.dim() >= 2 else 0.0), f"weight decay of {name}"
     with torch.autocast("cpu", torch.bfloat16):
         model.loss(tokens(1, 9), tokens(1, 9)).backward()
     scales = {name: p for name, p in model.named_parameters() if not name.endswith("weight")}
@@ -178,36 +178,19 @@ def test_scales_are_fp32_of_rank_one(attention_type):
 
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("attention_type", list(ATTENTION)[1:])
-def test_swap_has_mean_scale_one(attention_type, qk_norm):
-    softmax, ssmax, swapped = (tiny_model("softmax", qk_norm=qk_norm) for _ in range(3))
-    ssmax.swap_attention("ssmax")
-    swapped.swap_attention(attention_type)
-    attn = swapped.blocks[1].attn
-    if isinstance(attn.s, torch.nn.Parameter):  # or the queries shrink instead
-        f = swapped.f(torch.arange(1, 33)) ** (1 if attn.g is None else attn.g[:, None])
-        scale = attn.s[:, None] * f + attn.b[:, None]
-        assert farthest(scale.mean(-1), torch.ones(2)) < 1e-6
-    same = {"ssmax_s1": ssmax, "ssmax_bias": ssmax, "pn": softmax, "head_scale": softmax,
-            "residual": softmax, "asentmax": softmax}
-    idx = tokens(2, 32)
-    start = same.get(attention_type, swapped)  # all weights are kept
-    assert farthest(swapped(idx, idx)[0], start(idx, idx)[0]) < 1e-4
-    with pytest.raises(ValueError, match="only softmax"):
-        swapped.swap_attention("pn")
-
-
-@pytest.mark.parametrize("attention_type", list(ATTENTION)[1:])
 @torch.no_grad()
-def test_the_swap_sharpens_attention_by_the_factor(attention_type):
-    model, swapped = (tiny_model("softmax", n_layer=1) for _ in range(2))
+def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, qk_norm):
+    model, swapped = (tiny_model("softmax", n_layer=1, qk_norm=qk_norm) for _ in range(2))
     swapped.swap_attention(attention_type)
     idx = tokens(1, min(100, swapped.max_len))
     log_weights = [m.last_query_attention(idx)[0, 0].log() for m in (model, swapped)]
     spread, sharper = (w - w[:, :1] for w in log_weights)  # softmax leaves a constant open
-    f = swapped.f(torch.arange(1, 33)).double()
-    b = ATTENTION[attention_type].b if attention_type in ("residual", "asentmax") else 0.0
+    f, b = swapped.f(torch.arange(1, 33)).double(), ATTENTION[attention_type].b
+    b = b.start if isinstance(b, Learned) else b
     factor = b + (1 - b) * swapped.f(torch.tensor([idx.size(1)])).item() / f.mean().item()
-    assert farthest(sharper, factor * spread) < 1e-4
+    assert farthest(sharper, factor * spread) < 1e-4, f"the logits are not {factor} times as large"
+    with pytest.raises(ValueError, match="only softmax"):
+        swapped.swap_attention("pn")
 
 
 @all_types
