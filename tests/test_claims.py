@@ -15,10 +15,15 @@ sys.path.append(str(ROOT / "results/mini_cpu"))
 import claims  # noqa: E402
 
 
-def test_interval_is_students_and_ranks_share_ties():
+def test_interval_and_p_are_students_holm_steps_down_and_ranks_share_ties():
     mean, half = verdicts.interval({1: 1.0, 2: 2.0, 3: 3.0})  # standard deviation 1
     assert mean == 2 and half == pytest.approx(4.303 / np.sqrt(3), rel=1e-4)
     assert verdicts.interval({1: 1.0}) == (1, np.inf)
+    # of two degrees of freedom p is 1 - t / sqrt(2 + t^2), here t = sqrt(12); of one, t = 1: 1/2
+    for values, p in (([1, 2, 3], 1 - np.sqrt(12 / 14)), ([0, 1], 0.5)):
+        assert verdicts.p_value(dict(enumerate(values))) == pytest.approx(p, abs=1e-4)
+        assert verdicts.p_value({-x: -x for x in values}) == pytest.approx(-p, abs=1e-4)
+    assert verdicts.holm([0.01, 0.04, -0.03, None]) == pytest.approx([0.03, 0.06, -0.06, None])
     assert verdicts.ranks([10, 30, 20, 20]).tolist() == [1, 4, 2.5, 2.5]
 
 
@@ -30,16 +35,6 @@ def test_interval_is_students_and_ranks_share_ties():
 def test_verdict(values, margin, says):
     assert verdicts.verdict(verdicts.p_value(dict(enumerate(values)), margin)) == says
     assert verdicts.verdict(None) == "too few seeds"
-
-
-def test_p_is_students_and_holm_steps_down():
-    # t = 2.776, the 97.5 % point of four degrees of freedom
-    values = dict(enumerate(2.776 / np.sqrt(5) + np.array([-1, -1, 0, 1, 1]) / np.sqrt(1)))
-    sd = np.std(list(values.values()), ddof=1)
-    values = {i: (x - 2.776 / np.sqrt(5)) / sd + 2.776 / np.sqrt(5) for i, x in values.items()}
-    assert verdicts.p_value(values) == pytest.approx(0.05, abs=1e-4)
-    assert verdicts.p_value({i: -x for i, x in values.items()}) == pytest.approx(-0.05, abs=1e-4)
-    assert verdicts.holm([0.01, 0.04, -0.03, None]) == pytest.approx([0.03, 0.06, -0.06, None])
 
 
 def planted(ranking, sign=1):
