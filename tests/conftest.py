@@ -21,6 +21,7 @@ torch.set_num_threads(1)
 import prepare  # noqa: E402
 import train  # noqa: E402
 from lib import checkpoint  # noqa: E402
+from lib.runtime import UserError  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
@@ -43,6 +44,14 @@ def call(module, *arguments):
     finally:  # train.py's own handlers would swallow the Ctrl-C that is meant for pytest
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def refused(message, work, /, *arguments, **options):
+    """work(...) has to end in one line that has `message` in it -> the status that it ends with."""
+    with pytest.raises(UserError, match=message) as error:
+        work(*arguments, **options)
+    assert "\n" not in str(error.value), "that is more than a line"
+    return error.value.status
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,9 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, call
+from conftest import ROOT, call, refused
 from test_plot import plant_log, plant_needle, plant_niah, plant_posloss
 
-from lib.runtime import UserError
 from results import verdicts
 
 sys.path.append(str(ROOT / "results/mini_cpu"))
@@ -113,9 +112,7 @@ def test_runs_give_the_same_tables_as_the_small_files_made_of_them(tmp_path, cap
 
 
 def test_bad_input_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="no runs"):
-        call(claims, tmp_path)
+    refused("no runs", call, claims, tmp_path)
     plant_posloss(tmp_path / "one")
     plant_posloss(tmp_path / "two")
-    with pytest.raises(UserError, match="is there twice"):
-        call(claims, tmp_path)
+    refused("is there twice", call, claims, tmp_path)

@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 import requests
+from conftest import refused
 
 from lib import data, runtime, text
 from lib.data import Tokens, permutation, random_starts
-from lib.runtime import UserError
 
 
 def make(folder, shards, name="train", **changes):
@@ -76,8 +76,7 @@ def test_opening_reads_no_tokens_but_checks_their_sizes(tmp_path):
     folder = make(tmp_path / "c", [[1]])
     with open(folder / "train-0.bin", "wb") as f:
         f.truncate(2 * 10**12)  # 2 TB, all of them holes
-    with pytest.raises(UserError, match="train-0.bin has 2,000,000,000,000 bytes, .*delete the"):
-        Tokens(folder, "train")
+    refused("train-0.bin has 2,000,000,000,000 bytes, .*delete the", Tokens, folder, "train")
     path = folder / "train.json"
     path.write_text(path.read_text().replace('"tokens": 1,', '"tokens": 1000000000000,'))
     before = time.perf_counter()
@@ -94,26 +93,22 @@ def test_opening_reads_no_tokens_but_checks_their_sizes(tmp_path):
 def test_an_unusable_corpus_is_refused(tmp_path, changes, message):
     (tmp_path / "secret.bin").write_bytes(b"secret")
     folder = make(tmp_path / "c", [[1, 2, 3]], **changes)
-    with pytest.raises(UserError, match=message):
-        Tokens(folder, "train")
+    refused(message, Tokens, folder, "train")
     for damaged in (b'{"splits"', b"[]", b'{"splits": {}}'):
         (folder / "train.json").write_bytes(damaged)
-        with pytest.raises(UserError, match="train.json is not a corpus"):
-            Tokens(folder, "train")
+        refused("train.json is not a corpus", Tokens, folder, "train")
 
 
 def test_slices_of_different_preparations_are_refused(tmp_path):
     folder = make(tmp_path / "c", [[1, 2, 3]], slice=[1, 2])
     make(folder, [[4, 5]], name="other", slice=[2, 2], source={"limit": 5})
-    with pytest.raises(UserError, match="different sources or settings"):
-        Tokens(folder, "train")
+    refused("different sources or settings", Tokens, folder, "train")
     make(folder, [[4, 5]], name="other", slice=[2, 2])
     assert Tokens(folder, "train").read([0], 5).tolist() == [[1, 2, 3, 4, 5]]
-    with pytest.raises(UserError, match="no split 'val', only train; choose .*python prepare"):
-        Tokens(folder, "val")
+    refused("no split 'val', only train; choose .*python prepare", Tokens, folder, "val")
     for order in data.ORDERS:
-        with pytest.raises(UserError, match="has 5 tokens, .* need .*; prepare more text"):
-            Tokens(folder, "train").batch(0, 0, 1, 5, order)
+        refused("has 5 tokens, .* need .*; prepare more text",
+                Tokens(folder, "train").batch, 0, 0, 1, 5, order)
 
 
 def test_gpt2_vocabulary_comes_without_network(monkeypatch):

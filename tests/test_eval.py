@@ -8,20 +8,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import CPU, EVALS, call, save_model, sigterm_in, squad_file, tiny_model, two_ranks
+from conftest import CPU, EVALS, call, refused, save_model, tiny_model, two_ranks
 
 import eval_niah
 import eval_posloss
-import prepare
-import sft
 import temperature
 from eval_niah import NiahConfig, score, wilson
 from lib import checkpoint
 from lib import evaluate as lib_evaluate
 from lib.config import configure
-from lib.data import Tokens, permutation, random_starts
-from lib.runtime import UserError
-from lib.squad import QA_FORMAT, encode_example, read_examples
+from lib.data import Tokens, random_starts
 from lib.tasks import TASKS, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text
 from model import GPT
@@ -235,8 +231,8 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     path, = (tmp_path / "b").glob("*.json*")
     part = path.read_text()
     assert '"done": 6' in part or part.count("\n") == 7, "six of them were done"
-    with other_model_py(), pytest.raises(UserError, match="begun with another model.py or task"):
-        evaluate(program, "b")
+    with other_model_py():
+        refused("begun with another model.py or task", evaluate, program, "b")
     path.write_text(part + '{"size": 6' * (program is eval_niah))  # killed in the middle of a line
     assert same(evaluate(program, "b"), whole)
     assert "repeated" not in capsys.readouterr().out
@@ -246,14 +242,12 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     with other_model_py():
         evaluate(program, "b")
         assert "*** model.py or the task has changed since" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"its seed differ\)"):
-        evaluate(program, "b", "--seed=3")
+    refused(r"its seed differ\)", evaluate, program, "b", "--seed=3")
     room = 0
     with pytest.raises(torch.OutOfMemoryError):
         evaluate(program, "b", "--overwrite")
     path.write_text('{"a": 1}\n')
-    with pytest.raises(UserError, match="is not a result of this program"):
-        evaluate(program, "b")
+    refused("is not a result of this program", evaluate, program, "b")
 
 
 @pytest.mark.parametrize("program, name, argument, message", [
@@ -271,8 +265,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     (eval_posloss, "reversed", "--seed=1", "another vocabulary")])
 def test_what_cannot_be_measured_is_one_line(
         evaluate, tmp_path, program, name, argument, message):
-    with pytest.raises(UserError, match=message):
-        evaluate(program, name, argument)
+    refused(message, evaluate, program, name, argument)
     assert not list(tmp_path.glob("*/*.json"))
 
 
@@ -289,53 +282,3 @@ call(eval_posloss, *EVALS["eval_posloss"], *more, "--n_seqs=3")
 """)
     assert same(result(tmp_path / "b", "niah-two"), niah)
     assert same(result(tmp_path / "b", "posloss-two"), posloss)
-
-
-@pytest.fixture
-def tune(tmp_path):
-    """tune(name, *arguments) -> losses of six updates of sft.py on 30 of 80 questions."""
-    call(prepare, "--squad", squad_file(tmp_path / "squad.json"), "--name=q",
-         f"--data_dir={tmp_path}", "--val_fraction=0.25")
-    model = tiny_model("softmax", vocab_size=50257, block_size=96)
-    save_model(tmp_path / "base/ckpt.pt", model, None)
-
-    def tune(name, *arguments):
-        call(sft, f"--init_from={tmp_path}/base", f"--data_dir={tmp_path}/q", "--batch_size=8",
-             f"--out_dir={tmp_path}/{name}", "--max_iters=6", "--warmup_iters=2",
-             "--learning_rate=0.002", "--eval_interval=3", "--n_generate=5", *CPU, *arguments)
-        lines = (tmp_path / name / "log.jsonl").read_text().splitlines()[1:]
-        return [r["loss"] for r in map(json.loads, lines) if "loss" in r]
-
-    return tune
-
-
-def test_sft_loss_is_per_answer_token(tune, tmp_path):
-    losses = tune("whole")
-    model, _ = checkpoint.load_model(tmp_path / "base")
-    examples, _ = read_examples(tmp_path / "q", "train")
-    total = count = 0
-    for i in permutation(1337, "sft", 0, 30)[:8]:  # the first update's, one by one
-        example = encode_example(examples[i], QA_FORMAT, 96)
-        ids, targets = map(torch.from_numpy, example)
-        total += model.loss(ids[None], targets[None]).item()
-        count += (targets >= 0).sum().item()
-    assert losses[0] == pytest.approx(total / count, abs=1e-4)
-    assert losses[-1] < losses[0] - 0.2
-    for change in ("--micro_batch_size=1", "--loss_chunk=100000"):
-        assert tune(change[2:7], change) == pytest.approx(losses, abs=2e-4), change
-
-
-def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
-    more = ["--attention_type=ssmax", "--max_iters=0", "--warmup_iters=0", "--epochs=2"]
-    whole = tune("whole", *more)
-    counted = "30 examples (0 do not fit 96 tokens), 8 updates of 8, 4 of them warm-up"
-    assert counted in capsys.readouterr().out
-    with sigterm_in(2), pytest.raises(UserError, match="stopped after iter 2"):
-        tune("parts", *more)
-    assert tune("parts", *more) == whole
-    found = result(tmp_path / "parts", "squad")
-    assert found == result(tmp_path / "whole", "squad")
-    assert found.keys() == {"questions", "exact_match", "f1"}
-    assert checkpoint.load(tmp_path / "parts")["variant"] == "softmax>ssmax"
-    with pytest.raises(UserError, match="no .*squad.jsonl"):
-        tune("x", f"--data_dir={tmp_path}")

@@ -5,11 +5,10 @@ import random
 
 import pytest
 import torch
-from conftest import call, save_model, tiny_model
+from conftest import call, refused, save_model, tiny_model
 
 import hf
 from lib import checkpoint, text
-from lib.runtime import UserError
 from model import ATTENTION
 
 transformers = pytest.importorskip("transformers")
@@ -77,18 +76,17 @@ def test_a_tied_model_has_two_matrices_here_and_a_tokenizer_cuts_nothing(tmp_pat
     tokenizer["truncation"] = {"max_length": 3, "strategy": "LongestFirst", "stride": 0,
                                "direction": "Right"}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(UserError, match="differ in lm_head.weight"):
-        call(hf, "import", folder, f"--out_dir={tmp_path}/x")
+    refused("differ in lm_head.weight", call, hf, "import", folder, f"--out_dir={tmp_path}/x")
     config = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": True}
     (folder / "config.json").write_text(json.dumps(config))
     vocab = import_(tmp_path, "theirs", model)["vocab"]
     assert len(text.encode("a b c d e f g", vocab)) == 7
-    with pytest.raises(UserError, match="the tokenizer has no end of text"):
-        text.end_of_text(vocab.replace("<|endoftext|>", "<end>"))
+    refused("the tokenizer has no end of text",
+            text.end_of_text, vocab.replace("<|endoftext|>", "<end>"))
     tokenizer["added_tokens"][0] |= {"content": "<one more>", "id": 50257}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(UserError, match="its tokenizer.json has more tokens than the model"):
-        call(hf, "import", folder, f"--out_dir={tmp_path}/x")
+    refused("its tokenizer.json has more tokens than the model",
+            call, hf, "import", folder, f"--out_dir={tmp_path}/x")
 
 
 def test_a_piece_of_text_gets_one_space_from_sentencepiece():
@@ -172,8 +170,8 @@ def test_a_gguf_is_the_same_model(tmp_path):
     vocab = import_(tmp_path, "m.gguf", model)["vocab"]
     assert text.encode("ab 12<|endoftext|>", vocab) == [3, 6, 4, 5, 0]
     os.truncate(tmp_path / "m.gguf", os.path.getsize(tmp_path / "m.gguf") // 2)
-    with pytest.raises(UserError, match="m.gguf is no model .* or incomplete"):
-        call(hf, "import", f"{tmp_path}/m.gguf", f"--out_dir={tmp_path}/x")
+    refused("m.gguf is no model .* or incomplete",
+            call, hf, "import", f"{tmp_path}/m.gguf", f"--out_dir={tmp_path}/x")
 
 
 @pytest.mark.parametrize("change, says", [
@@ -197,22 +195,19 @@ def test_what_the_model_cannot_represent_or_lacks_is_refused_by_name(tmp_path, c
         os.truncate(tmp_path / "theirs/model.safetensors", 5000)
     else:
         (tmp_path / "theirs" / change).unlink()
-    with pytest.raises(UserError, match=says):
-        call(hf, "import", f"{tmp_path}/theirs", f"--out_dir={tmp_path}/x")
+    refused(says, call, hf, "import", f"{tmp_path}/theirs", f"--out_dir={tmp_path}/x")
     assert not (tmp_path / "x").exists()
 
 
 def test_arguments_and_unknown_types_are_one_line(tmp_path):
     for arguments in (["import"], ["import", "x"], ["copy", "x", "--out_dir=y"]):
-        with pytest.raises(UserError, match="say import SOURCE or export CHECKPOINT"):
-            call(hf, *arguments)
-    with pytest.raises(UserError, match="no/such is no model"):
-        call(hf, "import", "no/such", f"--out_dir={tmp_path}/x")
+        refused("say import SOURCE or export CHECKPOINT", call, hf, *arguments)
+    refused("no/such is no model", call, hf, "import", "no/such", f"--out_dir={tmp_path}/x")
     for attention_type in list(ATTENTION)[7:]:
         save_model(tmp_path / "ckpt.pt", tiny_model(attention_type), None)
-        with pytest.raises(UserError, match=f"{attention_type} has no form in transformers"):
-            call(hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
+        refused(f"{attention_type} has no form in transformers",
+                call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
     save_model(tmp_path / "ckpt.pt", tiny_model("softmax", sink="learned"), None)
-    with pytest.raises(UserError, match="sink=learned of this checkpoint has no form there"):
-        call(hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
+    refused("sink=learned of this checkpoint has no form there",
+            call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
     assert not (tmp_path / "x").exists()

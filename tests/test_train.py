@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from conftest import ROOT, TINY_RUN, call, sigterm_in, state_of, two_ranks
+from conftest import ROOT, TINY_RUN, call, refused, sigterm_in, state_of, two_ranks
 
 import sample
 from eval_niah import NiahConfig
@@ -118,18 +118,19 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
         return loss + of_loss
 
     monkeypatch.setattr(GPT, "loss", poisoned)
-    with pytest.raises(UserError, match=r"iter 5: .*before the update; what is saved is good") as e:
-        run(tmp_path, "--eval_interval=0", "--decay=none")
-    assert (e.value.status, state_of(tmp_path)) == (1, before)
+    assert refused("iter 5: .*before the update; what is saved is good", run, tmp_path,
+                   "--eval_interval=0", "--decay=none") == 1
+    assert state_of(tmp_path) == before, "the weights are spoilt"
 
 
 @pytest.mark.parametrize("update", [2, 3, 4])
 def test_resume_is_bitwise_across_the_switch(run, tmp_path, update):
     arguments = ["--switch_iter=3", "--switch_attention_type=pn"]  # (f), with all that is learned
     run(tmp_path / "whole", *arguments)
-    with sigterm_in(update), pytest.raises(UserError, match="stopped after iter") as e:
-        run(tmp_path / "parts", *arguments, "--save_interval=9")
-    assert (e.value.status, checkpoint.load(tmp_path / "parts")["iter"]) == (143, update)
+    with sigterm_in(update):
+        parts = [tmp_path / "parts", *arguments, "--save_interval=9"]
+        assert refused("stopped after iter", run, *parts) == 143
+    assert checkpoint.load(tmp_path / "parts")["iter"] == update
     run(tmp_path / "parts", *arguments)
     assert state_of(tmp_path / "parts") == state_of(tmp_path / "whole")
     assert numbers(tmp_path / "parts") == numbers(tmp_path / "whole")
@@ -160,8 +161,8 @@ call(train, *{parts}, "--max_iters=4")
 def test_another_run_is_not_overwritten(run, tmp_path):
     run(tmp_path)
     before = (tmp_path / "ckpt.pt").read_bytes()
-    with pytest.raises(UserError, match=r"run: it has learning_rate=0.003 \(now 0.001\); choose"):
-        run(tmp_path, "--learning_rate=0.001")
+    refused(r"run: it has learning_rate=0.003 \(now 0.001\); choose",
+            run, tmp_path, "--learning_rate=0.001")
     run(tmp_path)  # finished: nothing left to do
     assert (tmp_path / "ckpt.pt").read_bytes() == before
     run(tmp_path, "--seed=2", "--resume=overwrite")
@@ -175,26 +176,25 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
     model, state = checkpoint.load_model(tmp_path / "e")
     assert (state["variant"], state["base"]["seed"]) == ("softmax>ssmax", 1337)
     assert torch.allclose(model.blocks[1].attn.s, torch.tensor(32 / 81.557959))  # of log 32!
-    with pytest.raises(UserError, match="a has n_head=2; leave that out"):
-        run(tmp_path / "x", init, "--n_head=4")  # which would fit the weights
+    refused("a has n_head=2; leave that out",
+            run, tmp_path / "x", init, "--n_head=4")  # which would fit the weights
 
 
 def test_a_damaged_checkpoint_is_refused(run, tmp_path):
     run(tmp_path, "--n_layer=1", "--n_embd=8", "--n_inner=8")
-    path, refused = tmp_path / "ckpt.pt", 0
+    path, caught = tmp_path / "ckpt.pt", 0
     raw, good = path.read_bytes(), state_of(path)
     for at in range(0, len(raw), len(raw) // 300):
         path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1:])
         try:  # it may be a byte of the zip's padding or dates
             assert state_of(path) == good, f"byte {at} changes what is loaded"
         except UserError as e:
-            refused += 1
+            caught += 1
             assert re.search("the one before is .*ckpt_prev.pt", str(e)), f"byte {at}"
-    assert refused > 180
+    assert caught > 180
     for cut in (0, 10, len(raw) // 2, len(raw) - 1):
         path.write_bytes(raw[:cut])
-        with pytest.raises(UserError, match="damaged, cut off"):
-            checkpoint.load(path)
+        refused("damaged, cut off", checkpoint.load, path)
     assert checkpoint.load(tmp_path / "ckpt_prev.pt")["iter"] == 4
 
 
@@ -204,8 +204,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
             return os.mkdir, (str(tmp_path / "owned"),)
 
     checkpoint.save(tmp_path / "ckpt.pt", dict.fromkeys(checkpoint.KEYS, Evil()))
-    with pytest.raises(UserError, match="no checkpoint of this program"):
-        checkpoint.load(tmp_path)
+    refused("no checkpoint of this program", checkpoint.load, tmp_path)
     assert not (tmp_path / "owned").exists()
 
 
@@ -214,8 +213,7 @@ def test_sample_continues_a_prompt(run, tmp_path, capsys):
     prompt = " The special magic number of Tokyo :"
     call(sample, tmp_path, f"--prompt={prompt}", "--max_new_tokens=5", "--num_samples=2")
     assert capsys.readouterr().out.count(prompt) == 2
-    with pytest.raises(UserError, match="has no token 'z"):
-        call(sample, tmp_path, "--prompt=zebra")
+    refused("has no token 'z", call, sample, tmp_path, "--prompt=zebra")
 
 
 def test_every_shipped_config_is_valid():
@@ -238,8 +236,7 @@ def test_every_shipped_config_is_valid():
     ("--vocab_size=99", "vocabulary"), ("--switch_iter=99", "below max_iters=6"),
     ("--data_dir=a\0b", "null character"), ("--grad_clip=-1", "must not be negative")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
-    with pytest.raises(UserError, match=message):
-        run(tmp_path, argument)
+    refused(message, run, tmp_path, argument)
     assert not list(tmp_path.iterdir()), "something was written before the settings were checked"
 
 
@@ -251,8 +248,7 @@ def test_config_files_compose_or_are_refused(tmp_path):
     for text, message in (("learning_rat = 1", "did you mean"), ("max_iters = 'x'", "of type int"),
                           ("x ==", "SyntaxError"), ("1 / 0", "ZeroDivisionError")):
         (tmp_path / "c.py").write_text(text)
-        with pytest.raises(UserError, match=rf"c\.py.*{message}"):
-            configure(TrainConfig, [f"{tmp_path}/c.py"])
+        refused(rf"c\.py.*{message}", configure, TrainConfig, [f"{tmp_path}/c.py"])
 
 
 @pytest.mark.parametrize("cls", [TrainConfig, SFTConfig, PrepareConfig, NiahConfig, PosLossConfig])
