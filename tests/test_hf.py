@@ -128,7 +128,7 @@ def test_the_tokenizer_has_tiktokens_ids(tmp_path):
 
 
 def write_gguf(path, model, tokens):
-    """What llama.cpp would make of a model: neighbouring pairs in q and k, 8 bits."""
+    """What llama.cpp would make of a model: neighbouring pairs in q and k."""
     c, D = model.config, model.config.n_embd // model.config.n_head
     writer = gguf.GGUFWriter(path, "llama")
     for name, value in {
@@ -143,20 +143,11 @@ def write_gguf(path, model, tokens):
     writer.add_token_list(tokens)
     writer.add_token_types([3] + [1] * (len(tokens) - 1))
     writer.add_token_merges(["a b"])
-    tensors = hf.to_hf(model, None).state_dict()
-    inside = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output",
-              "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
-              "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
-    for name, w in tensors.items():
-        parts = name.split(".")
-        if parts[1] == "layers":
-            if parts[-2] in ("q_proj", "k_proj"):
-                w = w.view(-1, 2, D // 2, w.size(1)).transpose(1, 2).reshape(w.shape)
-            name = f"blk.{parts[2]}.{inside[parts[-2]]}.weight"
-        else:
-            name = {"embed_tokens": "token_embd", "norm": "output_norm",
-                    "lm_head": "output"}[parts[-2]] + ".weight"
-        writer.add_tensor(name, w.contiguous().numpy())
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, c.n_layer)
+    for name, w in hf.to_hf(model, None).state_dict().items():
+        if "q_proj" in name or "k_proj" in name:
+            w = w.view(-1, 2, D // 2, w.size(1)).transpose(1, 2).reshape(w.shape)
+        writer.add_tensor(names.get_name(name, [".weight"]), w.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
