@@ -54,13 +54,16 @@ def refused(message, work, /, *arguments, **options):
     return error.value.status
 
 
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory):
-    """Folder of a small embedded corpus in blocks of 32 words, with compact vocabulary."""
-    folder = tmp_path_factory.mktemp("data")
+def make_corpus(folder):
+    """A small embedded corpus in blocks of 32 words, with compact vocabulary -> its folder."""
     call(prepare, "--embedded=almanac", "--compact_vocab", "--name=tiny", f"--data_dir={folder}",
          "--block_size=32", "--n_copy=64", "--n_train=256")
     return folder / "tiny"
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    return make_corpus(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from conftest import call
+from conftest import make_corpus
 from test_faults import command, disturb, outcome, server
 
 import eval_niah
@@ -29,6 +29,7 @@ server.set_forkserver_preload(["torture"])  # which has imported everything
 eval_posloss.SAVE_SECONDS = 0  # partial results all the time
 
 PREPARE = "--name=c --shard_tokens=9000 --val_fraction=0.1 --num_threads=1".split()
+FAULTS = ["kill", "kill before a write", "kill inside a write", "full disk", "spoil"]
 LONGER = {
     train: ["--switch_iter=21", "--max_iters=100", "--save_interval=5"],
     eval_posloss: ["--micro_batch_size=4", "--n_seqs=200"],
@@ -57,25 +58,18 @@ def run(scene, module, which="parts", **fault):
     return status != 0
 
 
-def kill(rng, scene, module, seconds):
-    number = rng.choice((signal.SIGKILL, signal.SIGTERM))
-    return run(scene, module, after=rng.uniform(0, seconds), number=number)
+def random_fault(rng, name, seconds):
+    """Arguments of `disturb` for a command that takes so many seconds."""
+    return {
+        "kill": {"after": rng.uniform(0, seconds),
+                 "number": rng.choice((signal.SIGKILL, signal.SIGTERM))},
+        "kill before a write": {"event": rng.choice(("os.rename", "os.link", "open")),
+                                "nth": rng.randint(1, 12)},
+        "kill inside a write": {"event": "write", "max_bytes": int(10 ** rng.uniform(4, 6))},
+        "full disk": {"max_bytes": int(10 ** rng.uniform(4, 6))}}[name]
 
 
-def kill_before_a_write(rng, scene, module, seconds):
-    event = rng.choice(("os.rename", "os.link", "open"))
-    return run(scene, module, event=event, nth=rng.randint(1, 12))
-
-
-def kill_inside_a_write(rng, scene, module, seconds):
-    return run(scene, module, event="write", max_bytes=int(10 ** rng.uniform(4, 6)))
-
-
-def full_disk(rng, scene, module, seconds):
-    return run(scene, module, max_bytes=int(10 ** rng.uniform(4, 6)))
-
-
-def spoil(rng, scene, module, seconds):
+def spoil(rng, scene, module):
     """One bit of the checkpoint changes, or its end is lost: refused, until another is there."""
     path = scene / module.__name__ / "parts/ckpt.pt"
     kept = path.with_stem("ckpt_prev") if module is train else scene / "train/whole/ckpt.pt"
@@ -90,16 +84,12 @@ def spoil(rng, scene, module, seconds):
     return True
 
 
-FAULTS = [kill, kill_before_a_write, kill_inside_a_write, full_disk, spoil]
-
-
 def main(minutes, seed):
     scene, rng = Path(tempfile.mkdtemp(prefix="torture")), random.Random(seed)
     print(f"{minutes:g} minutes, seed {seed}, in {scene}", flush=True)
     lines = [json.dumps({"text": f"The box {i} is red. " * 20}) for i in range(6000)]
     (scene / "text.jsonl").write_text("\n".join(lines))
-    call(prepare, "--embedded=almanac", "--compact_vocab", "--name=tiny", f"--data_dir={scene}",
-         "--block_size=32", "--n_copy=64", "--n_train=256")
+    make_corpus(scene)
     server.Process(target=int).start()  # or the server's imports would count below
     seconds = {}  # of each command, undisturbed
     for module in (train, prepare, eval_posloss, eval_niah):
@@ -114,7 +104,8 @@ def main(minutes, seed):
         table["trials"] += 1
         try:
             for fault in faults:
-                table[fault.__name__] += fault(rng, scene, module, seconds[module])
+                table[fault] += spoil(rng, scene, module) if fault == "spoil" else run(
+                    scene, module, **random_fault(rng, fault, seconds[module]))
             assert not run(scene, module), "it does not continue"
             whole, mine = outcome(folder / "whole"), outcome(folder / "parts")
             differs = {key for key in {**whole, **mine} if whole.get(key) != mine.get(key)}
@@ -123,12 +114,11 @@ def main(minutes, seed):
             shutil.rmtree(folder / "parts")
         except AssertionError as e:
             table["lost"] += 1
-            names = [fault.__name__ for fault in faults]
-            print(f"LOST {module.__name__}: {names}: {e}", flush=True)
+            print(f"LOST {module.__name__}: {faults}: {e}", flush=True)
             (folder / "parts").rename(scene / f"lost-{module.__name__}-{table['lost']}")
     print("\n| what | how often |\n|---|---|")
     for what, number in table.items():
-        print(f"| {what.replace('_', ' ')} | {number} |")
+        print(f"| {what} | {number} |")
     if not table["lost"]:
         shutil.rmtree(scene)
     return table["lost"]
