@@ -72,11 +72,10 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     assert (x[:, 0] == end).all() and (y != end).all(), "a block is not exactly one document"
 
 
-def test_opening_reads_no_tokens_but_checks_their_sizes(tmp_path):
+def test_opening_reads_no_tokens(tmp_path):
     folder = make(tmp_path / "c", [[1]])
     with open(folder / "train-0.bin", "wb") as f:
         f.truncate(2 * 10**12)  # 2 TB, all of them holes
-    refused("train-0.bin has 2,000,000,000,000 bytes, .*delete the", Tokens, folder, "train")
     path = folder / "train.json"
     path.write_text(path.read_text().replace('"tokens": 1,', '"tokens": 1000000000000,'))
     before = time.perf_counter()
@@ -87,7 +86,7 @@ def test_opening_reads_no_tokens_but_checks_their_sizes(tmp_path):
 @pytest.mark.parametrize("changes, message", [
     (dict(complete=False), r"only the slices \[\] are finished"),
     (dict(slice=[1, 2]), r"only the slices \[\[1, 2\]\] are finished"),
-    (dict(dtype="uint32"), "has 6 bytes, not 4 for each"),
+    (dict(dtype="uint32"), "train-0.bin has 6 bytes, not 4 for each .*delete the .json"),
     (dict(splits={"train": {"shards": [{"file": "../secret.bin", "tokens": 3, "sha256": ""}]}}),
      "/c/secret.bin has 0 bytes")], ids=range(4))
 def test_an_unusable_corpus_is_refused(tmp_path, changes, message):

@@ -112,11 +112,6 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
 
 
 @torch.no_grad()
-def in_pieces(model, idx):
-    cache = KVCache(idx.size(1))
-    return torch.cat([model.hidden(piece, cache) for piece in idx.split(7, dim=1)], dim=1)
-
-
 def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
     cfg = eval_niah.NiahConfig(("x",), trials=1, device="cuda")
     monkeypatch.setattr(FakeTensor, "tolist", lambda x: np.zeros(x.shape, dtype=int).tolist())
@@ -125,11 +120,12 @@ def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
               "answers": ["1234567"]}
     record, = eval_niah.answer(cfg, model, None, [sample], CUDA)
     assert record["exact"] is False
-    window = torch.zeros(2, 33, dtype=torch.int64, device=CUDA)
+    window, cache = torch.zeros(2, 33, dtype=torch.int64, device=CUDA), KVCache(20)
     with torch.autocast("cuda", torch.bfloat16):
         found = {"loss": eval_posloss.loss_sums(model, window, 16),
                  "answers": model.generate(window[:, :20], 3, top_k=5),
-                 "in pieces": in_pieces(model, window[:, :20])}
+                 "in pieces": torch.cat([model.hidden(piece, cache)
+                                         for piece in window[:, :20].split(7, dim=1)], dim=1)}
     all_on_gpu({**found, "weights": model.last_query_attention(window[:, :32])})
     assert not any("math" in name for name in gpu), "attention keeps T x T weights"
 
