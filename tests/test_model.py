@@ -6,6 +6,7 @@ import torch
 from conftest import tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import hf
 from lib import rope
 from model import ATTENTION, GPT, Factor, GPTConfig, KVCache, Learned
 from train import TrainConfig, make_optimizer
@@ -45,25 +46,14 @@ def test_parameter_count_is_the_papers(attention_type, learned):
     ({"rope_type": "dynamic"}, {"rope_scaling": "ntk", "rope_factor": 2.0})])
 def test_softmax_equals_transformers_llama(theirs, ours):
     transformers = pytest.importorskip("transformers")
-    model = tiny_model("softmax", n_embd=64, block_size=512, init_std=0.1, **ours)
-    c = model.config
-    scaling = {"rope_type": "default", "rope_theta": 10_000.0, "factor": 4.0, **theirs}
-    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=c.vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,
-        num_hidden_layers=c.n_layer, num_attention_heads=c.n_head, rms_norm_eps=c.norm_eps,
-        rope_parameters=scaling, max_position_embeddings=512, tie_word_embeddings=False)).eval()
-    pairs = [(model.wte, [llama.model.embed_tokens]), (model.norm, [llama.model.norm]),
-             (model.lm_head, [llama.lm_head])]
-    for block, layer in zip(model.blocks, llama.model.layers, strict=True):
-        attn, mlp = layer.self_attn, layer.mlp
-        pairs += [(block.attn.qkv, [attn.q_proj, attn.k_proj, attn.v_proj]),
-                  (block.attn.proj, [attn.o_proj]), (block.mlp.down, [mlp.down_proj]),
-                  (block.mlp.gate_up, [mlp.gate_proj, mlp.up_proj]),
-                  (block.norm_1, [layer.input_layernorm]),
-                  (block.norm_2, [layer.post_attention_layernorm])]
-    for mine, parts in pairs:
-        for part, weight in zip(parts, mine.weight.chunk(len(parts)), strict=True):
-            part.weight.data = weight
+    sizes = {"n_embd": 64, "block_size": 512, "init_std": 0.1}
+    plain = hf.to_hf(tiny_model("softmax", **sizes), None)  # the weights under Llama's names
+    config = transformers.LlamaConfig(**plain.config.to_dict() | {
+        "max_position_embeddings": 512, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10_000.0, "factor": 4.0, **theirs}})
+    llama = transformers.LlamaForCausalLM(config).eval()
+    llama.load_state_dict(plain.state_dict())
+    model = tiny_model("softmax", **sizes, **ours)
     idx = tokens(2, 640)
     assert farthest(model(idx, idx)[0], llama(idx).logits) < 2e-4
 
