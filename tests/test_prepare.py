@@ -81,27 +81,22 @@ def test_a_tokenizer_of_another_model_gives_its_ids(tmp_path, write):
     refused("no tokenizer.json", go, tmp_path, path, f"--tokenizer={tmp_path}", name="d")
 
 
-def test_slices_of_several_machines_are_the_whole(tmp_path, write):
-    paths = [write(f"{i}.jsonl", jsonl(TEXTS[i::2])) for i in range(2)]
-    go(tmp_path, *paths, "--slice=1/2")
-    refused("continue the others", Tokens, tmp_path / "c", "train")
-    go(tmp_path, *paths, "--slice=2/2")
-    rows = TEXTS[::2] + TEXTS[1::2]
-    assert ids(tmp_path) == expected(rows[::2] + rows[1::2])
-
-
-def test_a_hugging_face_dataset_streams_and_is_sliced_by_its_files(tmp_path, write):
+@pytest.mark.parametrize("hub", [False, True])
+def test_slices_of_several_machines_are_the_whole_and_a_skip_its_rest(tmp_path, write, hub):
     (tmp_path / "hub").mkdir()
-    for i in (0, 1):
-        write(f"hub/train-{i}.parquet", [{"text": text} for text in TEXTS[5 + i::2]])
-    go(tmp_path, f"--hf={tmp_path}/hub", name="whole")
-    for i in (1, 2):
-        go(tmp_path, f"--hf={tmp_path}/hub", f"--slice={i}/2")
-    rows = TEXTS[5::2] + TEXTS[6::2]
-    assert ids(tmp_path) == ids(tmp_path, name="whole") == expected(rows)
-    cfg = prepare.PrepareConfig(hf=f"{tmp_path}/hub", name="c")
-    later = [text for _, text in prepare.documents(cfg, skip=7)]
-    assert later == rows[7:], "a run that continues reads other documents"
+    files = [TEXTS[5::2], TEXTS[6::2]]
+    paths = [write(f"hub/train-{i}.parquet", [{"text": text} for text in texts])
+             for i, texts in enumerate(files)]
+    source = [f"--hf={tmp_path}/hub"] if hub else paths
+    go(tmp_path, *source, "--slice=1/2")
+    refused("continue the others", Tokens, tmp_path / "c", "train")
+    go(tmp_path, *source, "--slice=2/2")
+    rows = sum(files, [])
+    # every second document, or of the hub every second file
+    assert ids(tmp_path) == expected(rows if hub else rows[::2] + rows[1::2])
+    cfg = configure(prepare.PrepareConfig, ["--name=c", *map(str, source)])
+    for skip in (0, 7):
+        assert [text for _, text in prepare.documents(cfg, skip)] == rows[skip:]
 
 
 GOOD = b'{"text": "good"}\n'

@@ -6,7 +6,6 @@ time the command was done, was killed by us, or said in one line what is wrong, 
 bitwise that of an undisturbed run. What is lost is printed, and its folder kept.
 """
 import collections
-import json
 import os
 import random
 import shutil
@@ -28,9 +27,9 @@ os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"  # a killed process lea
 server.set_forkserver_preload(["torture"])  # which has imported everything
 eval_posloss.SAVE_SECONDS = 0  # partial results all the time
 
-PREPARE = "--name=c --shard_tokens=9000 --val_fraction=0.1 --num_threads=1".split()
 FAULTS = ["kill", "kill before a write", "kill inside a write", "full disk", "spoil"]
 LONGER = {
+    prepare: ["--shard_tokens=20"],
     train: ["--switch_iter=21", "--max_iters=100", "--save_interval=5"],
     eval_posloss: ["--micro_batch_size=4", "--n_seqs=200"],
     eval_niah: ["--micro_batch_size=4", "--n_samples=20"]}
@@ -43,9 +42,7 @@ def run(scene, module, which="parts", **fault):
     """
     folder, printed = scene / module.__name__ / which, scene / f"{module.__name__}.txt"
     folder.mkdir(parents=True, exist_ok=True)
-    arguments = [*PREPARE, f"--data_dir={folder}", f"{scene}/text.jsonl"]
-    if module is not prepare:
-        arguments = [*command(module, scene / "tiny", folder), *LONGER[module]]
+    arguments = [*command(module, scene / "tiny", folder), *LONGER[module]]
     if module in (eval_niah, eval_posloss) and not (folder / "ckpt.pt").exists():
         shutil.copy(scene / "train/whole/ckpt.pt", folder)
     printed.write_text("")  # for one that is killed before it opens it
@@ -87,8 +84,6 @@ def spoil(rng, scene, module):
 def main(minutes, seed):
     scene, rng = Path(tempfile.mkdtemp(prefix="torture")), random.Random(seed)
     print(f"{minutes:g} minutes, seed {seed}, in {scene}", flush=True)
-    lines = [json.dumps({"text": f"The box {i} is red. " * 20}) for i in range(6000)]
-    (scene / "text.jsonl").write_text("\n".join(lines))
     make_corpus(scene)
     server.Process(target=int).start()  # or the server's imports would count below
     seconds = {}  # of each command, undisturbed
