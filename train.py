@@ -232,6 +232,9 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     list of (x, y), int64 arrays (at most m rows, T), -1 in y = not trained; and what the loss
     summed over the *global* batch is divided by. val_batch(m) -> the same for validation.
     """
+    if 0 < cfg.max_iters <= cfg.warmup_iters:
+        print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
+               f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
     device = next(model.parameters()).device
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
@@ -269,6 +272,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         if step == cfg.switch_iter > 0:  # (f): the moments of what was there stay, s is new
             model.swap_attention(cfg.switch_attention_type)
             add_scales(optimizer, model)
+            how.loss_fn = None  # what was compiled is softmax
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
 
         began = time.perf_counter()

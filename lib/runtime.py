@@ -129,9 +129,9 @@ def get_dtype(device, dtype):
     """What products are computed in, for `dtype` auto, bfloat16 or float32."""
     # auto: bf16 where the hardware multiplies it; elsewhere it is slower than fp32
     fast = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
-    if device.type == "cpu":
-        able = torch.cpu.get_capabilities()
-        fast = able.get("avx512_bf16") or able.get("amx_bf16")
+    if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
+        flags = Path("/proc/cpuinfo").read_text()
+        fast = "avx512_bf16" in flags or "amx_bf16" in flags
     bf16 = dtype == "bfloat16" or dtype == "auto" and fast
     return torch.bfloat16 if bf16 else torch.float32
 
