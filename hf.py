@@ -21,7 +21,7 @@ import torch
 
 from lib import checkpoint, text
 from lib.config import configure
-from lib.runtime import UserError, atomic_write, describe, launch, write_json
+from lib.runtime import UserError, atomic_write, explain, launch, write_json
 from model import ATTENTION, GPT, GPTConfig, log_n, p_n
 
 
@@ -87,7 +87,7 @@ def read(source):
     folder, which = source, {}
     if source.endswith(".gguf"):
         folder, which = Path(source).parent, {"gguf_file": Path(source).name}
-    try:
+    with explain(f"{source} is no model of transformers that can be read, or incomplete"):
         config = to_config(AutoConfig.from_pretrained(folder, **which))
         # its own reader of shards, safetensors and GGUF, and the tying of embeddings
         model, info = AutoModelForCausalLM.from_pretrained(
@@ -96,11 +96,6 @@ def read(source):
         # as it lies there: classes of transformers make a tokenizer of their own out of it
         tokenizer = gguf_tokenizer(source) if which else Path(
             cached_file(folder, "tokenizer.json")).read_text(encoding="utf-8")
-    except UserError:
-        raise
-    except Exception as e:  # hub, network, files and their readers have exceptions of their own
-        raise UserError(f"{source} is no model of transformers that can be read, or incomplete "
-                        f"({describe(e)})") from e
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
     if wrong:  # transformers only warns, and goes on with random numbers

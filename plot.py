@@ -27,7 +27,7 @@ from eval_niah import wilson
 from eval_posloss import loss_before
 from lib import checkpoint
 from lib.config import configure
-from lib.runtime import MALFORMED, UserError, describe, launch
+from lib.runtime import MALFORMED, UserError, explain, launch
 from train import FREE_TO_CHANGE
 
 # One colour a variant, everywhere; colour-blind safe (Okabe and Ito). Others get one of PALETTE.
@@ -82,11 +82,9 @@ def load(inputs):
     rows = []
     for kind, name in KINDS.items():
         for path in find(inputs, name):
-            try:
+            with explain(f"{path} is damaged, or not a result of this program; move it away",
+                         MALFORMED):
                 row = read(path, kind)
-            except MALFORMED as e:
-                raise UserError(f"{path} is damaged, or not a result of this program "
-                                f"({describe(e)}); move it away") from e
             rows += [row] if row.y else []  # else nothing is measured yet
     logs = [row for row in rows if row.kind == "log"]
     if not all(row.base for row in logs):  # the losses of fine-tuning are of other data

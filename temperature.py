@@ -9,7 +9,6 @@ If (b)'s log n is right its curve stays at 1, and (a)'s grows as log n does. RoP
 evaluations', 500,000, which has a say in it; --rope_theta=0 keeps that of training. Beside each
 checkpoint: temperature[-tag].jsonl, a line a size; `plot.py temperature` draws them.
 """
-import json
 import math
 from dataclasses import dataclass
 
@@ -117,9 +116,7 @@ def measure(cfg, path, device):
         records.append({"length": size, "best": best(cfg.factors, found),
                         "interval": interval(cfg.factors, found),
                         "cost": found.mean(1).round(5).tolist()})
-        if runtime.RANK == 0:
-            with runtime.atomic_write(out, "w") as f:
-                f.writelines(json.dumps(record) + "\n" for record in records)
+        runtime.write_lines(out, records)
     return records[1:]
 
 

@@ -36,6 +36,8 @@ class LoadConfig:
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
 
     def __post_init__(self):
+        if self.swap_scale == 0:
+            raise ValueError("swap_scale must be positive: 0 is uniform attention")
         if self.rope_scaling and self.rope_theta not in (0, LoadConfig.rope_theta):
             raise ValueError("rope_scaling is of the theta of training: leave rope_theta out")
 

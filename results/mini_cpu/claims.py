@@ -109,12 +109,10 @@ def read(inputs):
     """The records that `collect` made and `main` wrote, or those of runs."""
     records = {}
     for path in find(inputs, "*.json"):
-        try:
+        with runtime.explain(f"{path} is damaged; move it away", runtime.MALFORMED):
             content = json.loads(path.read_text())
             if "posloss" in content:  # and not a result of another program
                 records[content["variant"], content["seed"]] = content
-        except runtime.MALFORMED as e:
-            raise UserError(f"{path} is damaged ({runtime.describe(e)}); move it away") from e
     return records or collect(inputs)
 
 
