@@ -321,7 +321,7 @@ def update(cfg, model, optimizer, how, step, batch, stop=()):
     loss, tokens = loss_of(cfg, model, how, batch)  # and the gradients
 
     # No DDP: one all-reduce an update is 0.6 % of it, one code path serves one process and many,
-    # and the compiled graph has no breaks. Every rank ends with the same sums.
+    # and nothing cuts the compiled layers in pieces. Every rank ends with the same sums.
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     stops = torch.full((), float(len(stop)), device=loss.device)
     runtime.all_reduce([*grads, loss, stops])
