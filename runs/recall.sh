@@ -38,7 +38,7 @@ done | in_parallel
 for model in "$@"; do
     for task in multikey multivalue multiquery tracking abcdigits; do
         beside $task "$model"
-        how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_theta=0"
+        how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_theta=200000"
         how+=" --context_sizes=(1024,4096,16384) --depths=50 --n_samples=10 $folder"
         echo "$how"
         echo "$how --attention_type=ssmax --tag=e"
