@@ -129,7 +129,8 @@ def ask(cfg, path, what, jobs, device):
     # a finished one is summed up again
     found, _ = evaluate.earlier(cfg, out, about, lambda records: len(records) > len(jobs))
     header, *records = found or [about]
-    done = {(r["size"], r["cell"], r["i"]) for r in records}
+    with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
+        done = {(r["size"], r["cell"], r["i"]) for r in records}
     left = [job for job in jobs if job not in done]
     if left:  # whole lines only, to go on behind them
         runtime.write_lines(out, [header, *records])

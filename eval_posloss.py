@@ -30,8 +30,8 @@ class PosLossConfig(EvalConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if min(self.seq_len, self.n_seqs) < 1 or self.loss_chunk < 0:
-            raise ValueError("seq_len and n_seqs must be positive, loss_chunk not negative")
+        if min(self.seq_len, self.n_seqs) < 1:
+            raise ValueError("seq_len and n_seqs must be positive")
 
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20)  # of the training length, up to the paper's
@@ -57,7 +57,7 @@ def measure(cfg, path, tokens, device):
     if finished:
         return begun[0]  # its line of the table is printed again
     sums, done = np.zeros((2, cfg.seq_len)), 0
-    if begun:
+    if begun and "sums" in begun[0]:
         sums, done = np.array(begun[0]["sums"]), begun[0]["done"]
     # as many windows as settings say, of any checkpoint the same: differences are of the models
     starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)[done:]

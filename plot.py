@@ -48,7 +48,7 @@ KINDS = {"posloss": "posloss*.json", "niah": "niah*.json", "needle": "needle*.js
 LINES = ("-", "--", "-.", ":")  # of the curves of one variant
 FEW = 4  # with more curves than this in one axis bands are mud: they are left out
 # Settings that no result depends on, or that stand elsewhere in the file
-NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "tag"}
+NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "tag", "qa_format"}
 OF_ATTENTION = ("attention_type", "s_init", "switch_")  # what may differ from the (a) compared
 matplotlib.rcParams.update({
     "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight", "font.size": 8,

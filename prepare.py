@@ -290,8 +290,9 @@ def prepare(cfg):
     if path.exists():
         source, manifest = manifest["source"], read_manifest(path)
         changed = [key for key in source if source[key] != manifest["source"].get(key)]
-    # one model must be able to read every split and slice
-    if any(other["vocab"] != manifest["vocab"] for other in others):
+    # one model must be able to read every split and slice; an empty one is still to grow
+    vocabs = [other["vocab"] for other in others] + ([vocab] if vocab != [] else [])
+    if any(other != manifest["vocab"] for other in vocabs):
         changed.append("vocabulary")
     if changed:
         raise UserError(f"{path.parent} was prepared with another {', '.join(changed)}; choose "
@@ -336,17 +337,13 @@ def prepare_squad(cfg):
 
     def parse(row):
         answers = row["answers"]  # of several people; an unanswerable question has none
-        answer, start = (answers["text"] or [""])[0], (answers["answer_start"] or [0])[0]
-        # the context is cut around `start`: a wrong one would train what is not there
-        if not row["context"][start:].startswith(answer):
-            raise ValueError(f"no answer where answer_start says, {start}")
-        example = {"context": row["context"], "question": row["question"], "answer": answer}
-        whole = all(text.strip() for text in example.values())
-        return row["title"], example | {"start": start} if whole else None
+        return row["title"], {"context": row["context"], "question": row["question"],
+                              "answer": (answers["text"] or [""])[0],
+                              "start": (answers["answer_start"] or [0])[0]}
 
     articles = {}  # the paper kept 86,820 questions of the split train
     for title, example in read_input(cfg, parse):
-        if example:
+        if all(example[part].strip() for part in ("context", "question", "answer")):
             articles.setdefault(title, []).append(example)
     # by article: questions of one context in both splits would let a model remember the answer
     articles = list(articles.values())

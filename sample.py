@@ -30,8 +30,8 @@ class SampleConfig(LoadConfig):
         super().__post_init__()
         if len(self.files) != 1:
             raise ValueError("name one checkpoint; see --help")
-        if min(self.num_samples, self.max_new_tokens) < 1 or min(self.temperature, self.top_k) < 0:
-            raise ValueError("num_samples, max_new_tokens must be positive, the rest not negative")
+        if min(self.num_samples, self.max_new_tokens) < 1:
+            raise ValueError("num_samples and max_new_tokens must be positive")
 
 
 def main():

@@ -72,7 +72,7 @@ def main():
         return [row for row in rows if row is not None]  # None: longer than a block
 
     rows, val_rows = encoded(examples), encoded(held_out)  # once: tokenizing is slow
-    if not rows or (held_out and not val_rows):
+    if not rows or used and not val_rows:
         raise UserError(f"no question of {cfg.data_dir} fits a block of {block_size} tokens")
 
     def micro_batches(rows, m):

@@ -11,6 +11,7 @@ checkpoint: temperature[-tag].jsonl, a line a size; `plot.py temperature` draws 
 """
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,15 +27,13 @@ from lib.tasks import make_sample, open_haystack
 @dataclass(frozen=True)
 class TemperatureConfig(eval_niah.NiahConfig):
     # evaluation
-    what: str = "loss"  # of the last tenth of a context; or needles
+    what: Literal["loss", "needles"] = "loss"  # loss: of the last tenth of a context
     context_sizes: tuple = (1024, 2048, 4096, 8192, 16384)  # tokens
     factors: tuple = tuple(round(2 ** (i / 4), 3) for i in range(-4, 9))  # 0.5 to 4
     n_samples: int = 20  # windows or needles a size, the same for each factor
 
     def __post_init__(self):
         super().__post_init__()
-        if self.what not in ("loss", "needles"):
-            raise ValueError("what must be loss or needles")
         if self.what == "loss" and self.haystack:
             raise ValueError("the loss is of --data_dir: no --haystack, or --what=needles")
         good = all(type(x) in (int, float) and x > 0 for x in self.factors)

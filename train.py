@@ -95,6 +95,8 @@ class TrainConfig(GPTConfig):
         if self.batch_size < runtime.WORLD_SIZE:
             raise ValueError(f"batch_size {self.batch_size} is the global batch and must have a "
                              f"sequence for each of {runtime.WORLD_SIZE} ranks")
+        if not self.out_dir:
+            raise ValueError("out_dir must name a folder")
 
 
 # What a continued run may change: it alters neither the data nor the mathematics.
@@ -121,6 +123,9 @@ def main():
 
     corpus = Tokens(cfg.data_dir, cfg.train_split)
     held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
+    if held_out and held_out.vocab != corpus.vocab:  # the same ids would be other words
+        raise UserError(f"{cfg.data_dir}: {cfg.val_split} and {cfg.train_split} have different "
+                        "vocabularies; prepare both with --compact_vocab")
     # the corpus says what the vocabulary is; a number that agrees does no harm
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not vocab_size")
@@ -254,12 +259,15 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
         runtime.all_reduce([loss])
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
-        if cfg.sample_interval and done % cfg.sample_interval == 0 and runtime.RANK == 0:
-            print_sample(cfg, model, val_batch(1), about["vocab"])
+        if cfg.sample_interval and done % cfg.sample_interval == 0:
+            batch = val_batch(1)  # on all ranks, which may have to add up its denominator
+            if runtime.RANK == 0:
+                print_sample(cfg, model, batch, about["vocab"])
 
     def save(done):
         if runtime.RANK == 0:
-            os.fsync(log.file.fileno())  # the log must not be behind the checkpoint
+            with runtime.writing(log.file.name):
+                os.fsync(log.file.fileno())  # the log must not be behind the checkpoint
             checkpoint.save(path, {
                 "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
@@ -352,12 +360,12 @@ def loss_of(cfg, model, how, batch):
     (loss, tokens) of this rank's part of batch(m), a list of micro-batches and its denominator;
     where gradients are on they are added up. Changes `how` where memory or the compiler fails.
     """
-    if how.loss_fn is None:
-        how.loss_fn = torch.compile(model.loss, dynamic=False) if cfg.compile else model.loss
     while True:
-        # validation has other shapes: each would be compiled
-        loss_fn = how.loss_fn if torch.is_grad_enabled() else model.loss
+        compiled = cfg.compile and torch.is_grad_enabled()  # validation has other shapes
         try:
+            if how.loss_fn is None and compiled:
+                how.loss_fn = torch.compile(model.loss, dynamic=False)
+            loss_fn = how.loss_fn if compiled else model.loss
             return runtime.attempt(batch_loss, cfg, model, loss_fn, batch, how.micro)
         except torch.OutOfMemoryError:
             if how.micro == 1:
@@ -366,7 +374,8 @@ def loss_of(cfg, model, how, batch):
             print0(f"out of memory: going on in micro-batches of {how.micro}, with the same result")
         except Exception as e:
             # no compiler, no Python headers, ...: torch.compile fails in ways of its own
-            if loss_fn == model.loss or isinstance(e, UserError) or runtime.out_of_memory(e):
+            known = isinstance(e, UserError) or runtime.out_of_memory(e)
+            if known or not compiled or how.loss_fn == model.loss:
                 raise
             how.loss_fn = model.loss
             print0(f"torch.compile does not work here ({runtime.describe(e)}); going on without it")
@@ -482,7 +491,8 @@ class Log:
                     "model_config": dataclasses.asdict(model.config), "torch": torch.__version__,
                     **{key: about[key] for key in ("variant", "base", "data")}}]
         if start and path.exists():
-            records = [r for r in runtime.read_lines(path) if r.get("iter", 0) <= start]
+            with runtime.explain(f"{path} is damaged; move it away", runtime.MALFORMED):
+                records = [r for r in runtime.read_lines(path) if r.get("iter", 0) <= start]
         runtime.write_lines(path, records)
         self.file = open(path, "a", buffering=1)  # a line at a time
         if cfg.wandb_log:

@@ -3,7 +3,7 @@ Plain torch.save files, replaced all or nothing, a damaged one refused, none abl
 
 A dict: `model` and `optimizer` (state dicts), `model_config` (of these weights), `config` (of the
 run, as asked for), `variant` (its name in figures), `base` (config of the checkpoint it began from,
-or None), `iter` (updates done), `vocab` (None, or GPT-2 ids of a compact corpus), `data` (digest
+or None), `iter` (updates done), `vocab` (what ids mean: lib/text.py), `data` (digest
 and source of what it was trained on).
 """
 import dataclasses

@@ -108,8 +108,11 @@ def help_text(cls):
             comment += f" ({', '.join(filter(None, choices))})"
         default = "" if field.default == () else str(field.default).replace("\n", "\\n")
         head = f"  --{field.name}={default}"
-        entry = textwrap.wrap(f"{head:<33}  {comment}", 100, subsequent_indent=" " * 35)
-        groups.setdefault(group, []).extend(entry)
+        entry = groups.setdefault(group, [])
+        if len(head) > 33:  # a long default has lines of its own
+            entry.append(head)
+            head = ""
+        entry += textwrap.wrap(f"{head:<33}  {comment}", 100, subsequent_indent=" " * 35)
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings: --key=value, or assignments in a config file."]
     for group, entries in groups.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from lib.runtime import UserError
+from lib.runtime import UserError, explain
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 ENABLED = "NANOSSMAX_FAKE_CUDA"
@@ -29,8 +29,9 @@ def environment():
         making = f"{library}.{os.getpid()}"
         include = [f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include"]
         link = [f"-L{root}/lib", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{root}/lib"]
-        subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", *include, SOURCE,
-                        "-o", making, *link], check=True)
+        with explain(f"g++ cannot build {SOURCE.name}", subprocess.CalledProcessError):
+            subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", *include, SOURCE,
+                            "-o", making, *link], check=True)
         os.replace(making, library)
     # before torch: it asks only once what devices there are
     return {**os.environ, "LD_PRELOAD": str(library), ENABLED: "1"}

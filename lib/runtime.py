@@ -243,8 +243,11 @@ def atomic_write(path, mode="wb", previous=None):
                 f.flush()
                 os.fsync(f.fileno())  # or after a power cut the new name may hold nothing
             if previous and path.exists():  # not renamed: at any moment there is one at `path`
-                previous.unlink(missing_ok=True)
-                os.link(path, previous)
+                link = path.with_name(f".{path.name}.link")
+                link.unlink(missing_ok=True)  # os.link replaces nothing
+                os.link(path, link)
+                os.replace(link, previous)
+                link.unlink(missing_ok=True)  # still there if both were one file, after a kill here
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)
             os.fsync(folder)  # or the new name itself may be lost

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.runtime import UserError, read_lines
+from lib.runtime import MALFORMED, UserError, explain
 from lib.text import encode, end_of_text
 
 # of fine-tuning and of the needle's prompt; the paper does not give its own
@@ -36,7 +36,15 @@ def read_examples(folder, split):
     if not path.exists():
         raise UserError(f"no {path}; make it with: python prepare.py --squad FILE.json "
                         f"--name={path.parent.name} --split={split}")
-    return read_lines(path), hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    raw = path.read_bytes()
+    with explain(f"{path} is damaged; prepare it again", MALFORMED):
+        examples = [json.loads(line) for line in raw.splitlines()]
+        for example in examples:
+            start, answer = example["start"], example["answer"]
+            # the context is cut around `start`: a wrong one would train what is not there
+            if not example["context"][start:].startswith(answer) or not example["question"]:
+                raise ValueError(f"no answer where start says, {start}")
+    return examples, hashlib.sha256(raw).hexdigest()[:16]
 
 
 def encode_example(example, form, block_size, vocab=None):

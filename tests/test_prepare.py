@@ -8,9 +8,10 @@ import pyarrow.parquet
 import pytest
 import tokenizers
 import zstandard
-from conftest import call, program, refused, squad_file
+from conftest import CPU, call, program, refused, squad_file
 
 import prepare
+import train
 from lib import squad
 from lib.config import configure
 from lib.data import Tokens
@@ -78,6 +79,7 @@ def test_a_tokenizer_of_another_model_gives_its_ids(tmp_path, write):
     assert go(tmp_path, path, f"--tokenizer={tmp_path}")["dtype"] == "uint16"
     assert ids(tmp_path) == [1, 2, 0, 2, 1, 0]
     write("tokenizer.json", b"{}")
+    refused("prepared with another vocabulary", go, tmp_path, path)
     refused("no tokenizer.json", go, tmp_path, path, f"--tokenizer={tmp_path}", name="d")
 
 
@@ -170,6 +172,8 @@ def test_a_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, writ
     write("c/test.json", json.dumps(manifest | {"vocab": vocab[::-1]}).encode())
     refused("prepared with another vocabulary",
             go, tmp_path, a, "--compact_vocab")  # as if both had been begun at once
+    refused("different vocabularies",
+            call, train, *CPU, f"--data_dir={tmp_path}/c", "--val_split=test")
 
 
 @pytest.mark.parametrize("name", ["almanac", "mqar"])

@@ -74,7 +74,8 @@ def main():
         for seed, share in found.get((kind, "mqar", 16), {}).items():
             updates.append(found[kind, "left"][seed])
             shares.append(share)
-    if correlation := rank_correlation(updates, shares):
+    correlation = rank_correlation(updates, shares)
+    if correlation is not None:
         chance = 1.96 / (len(updates) - 1) ** 0.5
         print(f"6: rank correlation of the update and the share at 16x over {len(updates)} runs: "
               f"{correlation:+.2f} (95 % of chance: within {chance:.2f})\n")

@@ -133,22 +133,22 @@ def predictions(found, loss, tops, best):
 
 
 def draw(found, best, path):
-    thetas = sorted({TRAINED, best})
-    figure = Figure(figsize=(7, 2.8), layout="constrained")
-    for axis, theta in zip(figure.subplots(1, len(thetas), sharey=True, squeeze=False)[0], thetas,
-                           strict=True):
-        for variant, (name, color) in VARIANTS.items():
+    figure = Figure(figsize=(6, 2.8), layout="constrained")
+    axis = figure.subplots()
+    for i, (variant, (name, color)) in enumerate(VARIANTS.items()):
+        for theta, line in ((TRAINED, "-"), (best, "--")):
             shares = {size: np.mean([*found[variant, theta, size].values()])
                       for size in SIZES if (variant, theta, size) in found}
-            axis.plot(shares.keys(), shares.values(), "o-", color=color, label=name)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
-        axis.minorticks_off()
-        axis.axvline(8192, color="0.4", linestyle=":", label="training length 8,192")
-        axis.set(title=f"RoPE's {times(theta)}", ylim=(-0.03, 1.03))
-    figure.supxlabel("context size (tokens)")
-    figure.supylabel("needles found (all digits)")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside right")
+            x = np.array([*shares]) * 2 ** (0.06 * (i - 2))  # side by side: some are equal
+            label = name if theta == TRAINED and shares else None
+            axis.plot(x, shares.values(), "o", ls=line, ms=4, color=color, label=label)
+    axis.axvline(8192, color="0.4", linestyle=":", label="training length 8,192")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+    axis.minorticks_off()
+    axis.set(xlabel="context size (tokens)", ylabel="needles found (all digits)",
+             ylim=(-0.03, 1.03))
+    figure.legend(loc="outside right", title=f"dashed: {times(best)}", alignment="left")
     figure.savefig(path)
 
 
