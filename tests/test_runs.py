@@ -54,7 +54,7 @@ class Program(socketserver.BaseRequestHandler):
             status = 0
         except SystemExit as e:
             status = e.code or 0
-        except Exception:
+        except Exception:  # printed with its traceback, as Python itself would
             sys.excepthook(*sys.exc_info())
         sys.stdout.flush()
         self.request.send(bytes([status]))
