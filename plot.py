@@ -463,20 +463,28 @@ def learned_s(found):
     return finish(axis, xlabel="layer", ylabel="s of each head")
 
 
+def laws(n, best, N):
+    """
+    {law: (values, off)} for best factors at context sizes n (arrays): each law with the constant
+    that fits best, and how far it is off then, the root mean square of the logarithms.
+    """
+    log, (slope, at_N) = np.log(n) / np.log(N), np.polyfit(np.log(n / N), best, 1)
+    c = slope / at_N
+    shapes = {"log n": log, "max(1, log n / log N)": np.maximum(1, log), "√log n": log**0.5,
+              "(log n)²": log**2, f"1 + {c:.2f} log(n / N)": 1 + c * np.log(n / N)}
+    fitted = {law: y * np.exp(np.mean(np.log(best / y))) for law, y in shapes.items()}
+    return {law: (y, np.sqrt(np.mean(np.log(best / y) ** 2))) for law, y in fitted.items()}
+
+
 def temperature(found):
     """The best constant factor on the query by length, and laws fitted to that of the first."""
     axis = draw(found)
     token_axis(axis, found)
-    (n, best), N = axis.lines[0].get_data(), found[0][0][0].block_size
-    log, (slope, at_N) = np.log(n) / np.log(N), np.polyfit(np.log(n / N), best, 1)
-    c = slope / at_N
-    laws = {"log n": log, "max(1, log n / log N)": np.maximum(1, log), "√log n": log**0.5,
-            "(log n)²": log**2, f"1 + {c:.2f} log(n / N)": 1 + c * np.log(n / N)}
+    n, best = axis.lines[0].get_data()
     lines = ("--", (0, (1, 1)), "-.", (0, (1, 4)), "-")
-    for (label, law), line in zip(laws.items(), lines, strict=True):
-        law = law * np.exp(np.mean(np.log(best / law)))  # each with the constant that fits best
-        off = np.sqrt(np.mean(np.log(best / law) ** 2))
-        axis.plot(n, law, linestyle=line, color="0.4", label=f"{label}: off by {off:.1%}")
+    for (law, (y, off)), line in zip(
+            laws(n, best, found[0][0][0].block_size).items(), lines, strict=True):
+        axis.plot(n, y, linestyle=line, color="0.4", label=f"{law}: off by {off:.1%}")
     return finish(axis, "gray: laws fitted to the first curve", "; of one seed 2 errors",
                   xlabel="context size (tokens)", ylabel="best factor on the query")
 
