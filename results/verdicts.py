@@ -33,6 +33,13 @@ def minus(x, y):
     return {seed: x[seed] - y[seed] for seed in sorted(x.keys() & y.keys())}
 
 
+def over_prompts(x, y):
+    """(mean, half of its 95 % interval, normal, number) of the differences of {prompt: number}."""
+    values = list(minus(x, y).values())
+    half = 1.96 * np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    return np.mean(values or [math.nan]), half, len(values)
+
+
 def mean_and_error(values):
     """The mean and its standard error, which one seed alone does not tell."""
     x = list(values.values())

@@ -30,10 +30,14 @@ beside() {  # beside TASK CHECKPOINT -> a folder of its own, as figures tell tas
     mkdir -p "$folder"
     ln -f "$2/ckpt.pt" "$folder/ckpt.pt"
 }
+small=
 for run in "$MINI"/a_softmax-* "$MINI"/b_ssmax-* "$MINI"/head_scale-*; do
     [ -e "$run/ckpt.pt" ] || continue
-    beside small_multikey "$run"
-    echo "eval_niah.py config/quick_niah.py --task=multikey $folder"
+    beside small "$run"
+    small+=" $folder"
+done
+for task in needle multikey; do
+    [ -z "$small" ] || echo "eval_niah.py config/quick_niah.py --task=$task --tag=$task $small"
 done | in_parallel
 for model in "$@"; do
     for task in multikey multivalue multiquery tracking abcdigits; do

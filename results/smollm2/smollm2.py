@@ -20,7 +20,7 @@ from eval_niah import wilson
 from lib.config import configure
 from lib.runtime import UserError, launch
 from plot import Figure  # with the style of all figures
-from results.verdicts import markdown
+from results.verdicts import markdown, over_prompts
 
 VARIANTS = {"softmax": ("softmax", "#D55E00"), "e": ("(e) SSMax swapped in", "#E69F00"),
             "constant": ("one temperature", "#7F5539"), "clip": ("log-n clip", "#6A3D9A"),
@@ -87,15 +87,13 @@ def predictions(found, loss, tops, best):
                 *wilson(sum(asked.values()), len(asked)), **bounds)
 
     def finds_more(number, text, one, other, theta, size, **bounds):
-        x, y = (found.get((variant, theta, size), {}) for variant in (one, other))
-        pairs = [x[prompt] - y[prompt] for prompt in sorted(x.keys() & y.keys())]
-        if len(pairs) > 1:
-            mean, half = np.mean(pairs), 1.96 * np.std(pairs, ddof=1) / math.sqrt(len(pairs))
+        mean, half, n = over_prompts(
+            *(found.get((variant, theta, size), {}) for variant in (one, other)))
+        if n > 1:
             # the rule calls that certain, however few prompts there are: the table says it
-            alike = "" if any(pairs) else " all alike"
+            alike = "" if half else " all alike"
             say(number, f"{size:,}, {times(theta)}: {one} finds {text} {other}",
-                f"{mean:+.3f} ± {half:.3f}, {len(pairs)}{alike}", mean - half, mean + half,
-                **bounds)
+                f"{mean:+.3f} ± {half:.3f}, {n}{alike}", mean - half, mean + half, **bounds)
 
     def differs(number, text, measure, one, other, theta, **bounds):
         with contextlib.suppress(KeyError):  # not measured yet
