@@ -256,7 +256,7 @@ def draw(found, axis=None, name="y"):
         x, y = np.reshape(x, (-1, step)).mean(1), y.reshape(len(y), -1, step).mean(2)
         axis.plot(x, y.mean(0), **style)
         if len(found) <= FEW:
-            error = 2 * np.array([*rows[0].error.values()] or 0) * (len(y) == 1)
+            error = 2 * np.array([*rows[0].error.values()] or 0) if len(y) == 1 else 0
             axis.fill_between(x, y.min(0) - error, y.max(0) + error, color=style["color"],
                               alpha=0.15, lw=0)
     return axis
@@ -471,7 +471,7 @@ def laws(n, best, N):
     log, (slope, at_N) = np.log(n) / np.log(N), np.polyfit(np.log(n / N), best, 1)
     c = slope / at_N
     shapes = {"log n": log, "max(1, log n / log N)": np.maximum(1, log), "√log n": log**0.5,
-              "(log n)²": log**2, f"1 + {c:.2f} log(n / N)": 1 + c * np.log(n / N)}
+              "(log n)²": log**2, f"1 {c:+.2f} log(n / N)": 1 + c * np.log(n / N)}
     fitted = {law: y * np.exp(np.mean(np.log(best / y))) for law, y in shapes.items()}
     return {law: (y, np.sqrt(np.mean(np.log(best / y) ** 2))) for law, y in fitted.items()}
 
