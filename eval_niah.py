@@ -62,6 +62,8 @@ class NiahConfig(EvalConfig):
         good = all(type(d) in (int, float) and 0 <= d <= 100 for d in self.depths)
         if not good or not self.depths:
             raise ValueError("depths are percentages, 0 to 100")
+        if self.n_needles and self.task != "multikey":
+            raise ValueError("n_needles is of --task=multikey")
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles must be below {len(CITIES)}")
 
@@ -87,10 +89,10 @@ def score(answers, text, groups):
 def answer(cfg, model, vocab, batch, device):
     """Ask the model all samples of `batch`, of one size -> records for the result file."""
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
-    groups, several = cfg.number_format, len(batch[0]["answers"])
+    groups = cfg.number_format
     # a token a group, or at worst one for the space and one a digit; one more shows whether the
-    # number ends there. What stands between several answers takes some as well
-    new = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0]) if several == 1 else 16 * several
+    # number ends there
+    new = batch[0]["new"] or 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
     with runtime.autocast(device, cfg.dtype):
         # end of text never comes, as in the paper
         rows = model.generate(idx, new, temperature=0, banned=(end_of_text(vocab),))

@@ -2,8 +2,8 @@
 The prompts of eval_niah.py, exactly as many tokens as asked for, the same on every machine.
 
 A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Sources: the paper
-(needle); RULER, arXiv 2404.06654 (multikey, multivalue, multiquery, tracking); ABCDigits by the
-paper's author, github.com/ken-nakanishi/abcdigits.
+(needle; multikey is its sentence for several cities); RULER, arXiv 2404.06654 (multivalue,
+multiquery, tracking); ABCDigits by the paper's author, github.com/ken-nakanishi/abcdigits.
 """
 import glob
 import random
@@ -42,6 +42,7 @@ class Asked:
     answers: list  # what must come
     end: str  # behind the hay: what is asked, up to the answer
     lead: str = ""  # before the hay
+    new: int = 0  # tokens for the answer, as the authors have it; 0: what a number takes
     ordered: bool = False  # the facts stand in the order opposite to that in which they go in
     text: str = ""  # the whole context
     lines: list | None = None  # shuffled, as many of the first as fit: instead of other hay
@@ -85,7 +86,7 @@ def ruler_numbers(rng, n_keys, n_values):
     facts = [(f" One of the special magic numbers for {keys[i % n_keys]} is:", f" {number}.", None)
              for i, number in enumerate(numbers)]
     keys = ", ".join(keys[:-1]) + ", and " * (n_keys > 1) + keys[-1]
-    return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0])
+    return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0], new=128)
 
 
 def multivalue(cfg, rng, size, depth, i):
@@ -97,22 +98,33 @@ def multiquery(cfg, rng, size, depth, i):
 
 
 def tracking(cfg, rng, size, depth, i):
-    """A variable gets a number, four others in turn get the one before."""
+    """A variable gets a number, four others in turn get the one before; behind a solved example."""
     names = []
-    while len(names) < 5:
+    while len(names) < 10:
         name = "".join(rng.choices(string.ascii_uppercase, k=5))
         names += [name] * (name not in names)
-    value = str(rng.randrange(10**4, 10**5))
+    value, other = map(str, rng.sample(range(10**4, 10**5), 2))
+    facts, end = chain(names[:5], value)
+    solved, question = chain(names[5:], other)
+    hay = zip(NOISE.split(". "), solved, strict=False)  # shorter than RULER's, of 500 tokens
+    example = " ".join(f"{sentence}.{head}{tail}" for sentence, (head, tail) in hay)
+    example = f"{CHAIN[0]}{example}{question} {', '.join(names[5:])}\n\n"
+    depths = sorted(rng.uniform(0, 100) for _ in facts)
+    facts = [(*fact, at) for fact, at in zip(facts, depths, strict=True)]
+    return Asked(facts[::-1], names[:5], end, example + CHAIN[0], new=30, ordered=True)
+
+
+def chain(names, value):
     given = [value, *(f"VAR {name}" for name in names[:-1])]
-    depths = sorted(rng.uniform(0, 100) for _ in names)
-    facts = [(" VAR", f" {name} = {v}.", at)
-             for name, v, at in zip(names, given, depths, strict=True)]
-    end = CHAIN[1].format(value=value, n=len(names))
-    return Asked(facts[::-1], names, end, CHAIN[0], ordered=True)
+    facts = [(" VAR", f" {name} = {v}.") for name, v in zip(names, given, strict=True)]
+    return facts, CHAIN[1].format(value=value, n=len(names))
 
 
 def abcdigits(cfg, rng, size, depth, i):
-    """Letters with numbers, each half as frequent as the one before; what is asked comes once."""
+    """
+    Letters with numbers, each half as frequent as the one before; what is asked comes once. Of the
+    first line there is what fits.
+    """
     letters = rng.sample(string.ascii_uppercase, 26)
     numbers = dict(zip(letters, map(str, rng.sample(range(10**5, 10**6), 26)), strict=True))
     weights = [2.0**-i for i in range(25)]
@@ -229,5 +241,5 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         at = text.index(*encode(f" {asked.answers[0]}", vocab))
         answers = [(at, at + 1)]
     return {"size": size, "depth": facts[-1][2] if facts else depth, "i": i, "cell": depth,
-            "prompt": lead + text + end, "answers": asked.answers,
+            "prompt": lead + text + end, "answers": asked.answers, "new": asked.new,
             "spans": [(len(lead) + start, len(lead) + stop) for start, stop in answers]}

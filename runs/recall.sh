@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Recall: MQAR over ten seeds, about an hour on two cores, into out/recall; multikey on what
 # runs/mini_cpu.sh trained; with a model as argument (out/smollm2) the other tasks on it as well.
+# TYPES gets the two best attention types of results/matrix beside the three here.
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/recall}
 RESULTS=${RESULTS:-results/recall}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
-TYPES=${TYPES:-"softmax ssmax head_scale"}  # and the two best of results/matrix
+TYPES=${TYPES:-"softmax ssmax head_scale"}
 MINI=${MINI:-out/mini/main}
 source runs/common.sh
 
@@ -39,11 +40,11 @@ done
 for task in needle multikey; do
     [ -z "$small" ] || echo "eval_niah.py config/quick_niah.py --task=$task --tag=$task $small"
 done | in_parallel
-for model in "$@"; do
+for model in ${1:+"$1"}; do
     for task in multikey multivalue multiquery tracking abcdigits; do
         beside $task "$model"
         how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_theta=200000"
-        how+=" --context_sizes=(1024,4096,16384) --depths=50 --n_samples=10 $folder"
+        how+=" --context_sizes=(1024,4096,16384) --n_samples=2 $folder"
         echo "$how"
         echo "$how --attention_type=ssmax --tag=e"
         echo "$how --attention_type=logn_clip --tag=clip"

@@ -92,9 +92,9 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     monkeypatch.setattr(GPT, "generate", generate)
     monkeypatch.setattr(GPT, "last_query_attention", attend)
     save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257), None)
-    arguments = [tmp_path, "--haystack=noise", f"--task={task}", "--trial_size=300", *CPU]
+    arguments = [tmp_path, "--haystack=noise", f"--task={task}", "--trial_size=400", *CPU]
     dump = tmp_path / "d.jsonl"
-    call(eval_niah, *arguments, "--context_sizes=[300,600]", "--n_samples=3", f"--dump={dump}")
+    call(eval_niah, *arguments, "--context_sizes=[400,600]", "--n_samples=3", f"--dump={dump}")
     samples = [json.loads(line) for line in dump.read_text().splitlines()]
     assert len(samples) == 30
     n = len(samples[0]["answers"])
@@ -114,7 +114,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     assert [trial["exact"] for trial in found["trials"]] == [expected[0]] * 3
     if task == "needle":
         assert found["example"]["answers"] == ["8106422"]
-        share = len(encode(" 8106422.")) / 300
+        share = len(encode(" 8106422.")) / 400
         assert np.allclose(found["example"]["scores"], np.full((3, 2), share), atol=1e-4)
 
 
