@@ -104,8 +104,8 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     for cell in cells:
         assert (cell["exact"], cell["substring"]) == pytest.approx(expected)
     for sample in samples:
-        # a blank line before the hay is one token at the end of a piece of text, else two
-        assert len(encode(sample["prompt"])) - sample["size"] in (0, task == "tracking")
+        # where pieces of it meet, two tokens may read as one, or one as two
+        assert abs(len(encode(sample["prompt"])) - sample["size"]) <= 1
         assert sorted(what_is_asked(sample["prompt"])) == sorted(sample["answers"])
         own_text = task in ("abcdigits", "mqar", "mqar_fixed")
         assert ("The sky is blue." in sample["prompt"]) != own_text
