@@ -470,8 +470,9 @@ def laws(n, best, N):
     """
     log, (slope, at_N) = np.log(n) / np.log(N), np.polyfit(np.log(n / N), best, 1)
     c = slope / at_N
+    line = f"1 {'-' if c < 0 else '+'} {abs(c):.2f} log(n / N)"
     shapes = {"log n": log, "max(1, log n / log N)": np.maximum(1, log), "√log n": log**0.5,
-              "(log n)²": log**2, f"1 {c:+.2f} log(n / N)": 1 + c * np.log(n / N)}
+              "(log n)²": log**2, line: 1 + c * np.log(n / N)}
     fitted = {law: y * np.exp(np.mean(np.log(best / y))) for law, y in shapes.items()}
     return {law: (y, np.sqrt(np.mean(np.log(best / y) ** 2))) for law, y in fitted.items()}
 
