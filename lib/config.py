@@ -13,7 +13,6 @@ import difflib
 import inspect
 import runpy
 import sys
-import textwrap
 import types
 import typing
 
@@ -91,30 +90,23 @@ def checked(fields, key, value, where, is_text=False):
 
 def help_text(cls):
     """The text of --help: what the program does, then its settings in groups, with defaults."""
-    notes = {}  # {field: (group, the comment behind it)}
+    fields, groups = {f.name: f for f in dataclasses.fields(cls)}, {}
     # from the source, so that a field is explained once; a parent's first, which a child overrides
     for parent in reversed([c for c in cls.__mro__ if dataclasses.is_dataclass(c)]):
         group = "settings"
-        for line in inspect.getsource(parent).splitlines():
+        for line in inspect.getsource(parent).partition("\n    def ")[0].splitlines():
             code, mark, comment = line.strip().partition("# ")
+            name = code.partition(":")[0]
             if mark and not code:  # a comment of its own line heads those below
                 group = comment
             elif mark:
-                notes[code.partition(":")[0]] = (group, comment)
-    groups = {}
-    for field in dataclasses.fields(cls):
-        group, comment = notes.get(field.name, ("settings", ""))
-        if choices := typing.get_args(field.type):
-            comment += f" ({', '.join(filter(None, choices))})"
-        default = "" if field.default == () else str(field.default).replace("\n", "\\n")
-        head = f"  --{field.name}={default}"
-        entry = groups.setdefault(group, [])
-        if len(head) > 33:  # a long default has lines of its own
-            entry.append(head)
-            head = ""
-        entry += textwrap.wrap(f"{head:<33}  {comment}", 100, subsequent_indent=" " * 35)
+                home = next((known for known in groups if name in groups[known]), group)
+                choices = ", ".join(filter(None, typing.get_args(fields[name].type)))
+                head = f"  --{name}={fields[name].default}".replace("\n", "\\n")
+                text = f"{head:<34}  {comment}" + f" ({choices})" * bool(choices)
+                groups.setdefault(home, {})[name] = text
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings: --key=value, or assignments in a config file."]
     for group, entries in groups.items():
-        lines += ["", f"{group}:", *entries]
+        lines += ["", f"{group}:", *entries.values()]
     return "\n".join(lines)
