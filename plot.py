@@ -468,11 +468,13 @@ def laws(n, best, N):
     {law: (values, off)} for best factors at context sizes n (arrays): each law with the constant
     that fits best, and how far it is off then, the root mean square of the logarithms.
     """
-    log, (slope, at_N) = np.log(n) / np.log(N), np.polyfit(np.log(n / N), best, 1)
-    c = slope / at_N
+    log, x = np.log(n) / np.log(N), np.log(n / N)
+    curves = {c: 1 + c * x for c in np.linspace(-0.9, 3, 2001) / max(abs(x))}
+    off = {c: np.std(np.log(best / y)) for c, y in curves.items() if min(y) > 0}
+    c = min(off, key=off.get)
     line = f"1 {'-' if c < 0 else '+'} {abs(c):.2f} log(n / N)"
     shapes = {"log n": log, "max(1, log n / log N)": np.maximum(1, log), "√log n": log**0.5,
-              "(log n)²": log**2, line: 1 + c * np.log(n / N)}
+              "(log n)²": log**2, line: curves[c]}
     fitted = {law: y * np.exp(np.mean(np.log(best / y))) for law, y in shapes.items()}
     return {law: (y, np.sqrt(np.mean(np.log(best / y) ** 2))) for law, y in fitted.items()}
 
