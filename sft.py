@@ -51,6 +51,8 @@ class SFTConfig(TrainConfig):
         super().__post_init__()
         if not self.init_from or not self.epochs:
             raise ValueError("give --init_from=CHECKPOINT to fine-tune, and more than 0 epochs")
+        if (self.loss_on, self.data_order) != (TrainConfig.loss_on, TrainConfig.data_order):
+            raise ValueError("loss_on and data_order are train.py's; here the answers are trained")
 
 
 def main():

@@ -36,6 +36,8 @@ class TemperatureConfig(eval_niah.NiahConfig):
         super().__post_init__()
         if self.what == "loss" and self.haystack:
             raise ValueError("the loss is of --data_dir: no --haystack, or --what=needles")
+        if self.trials or self.dump:
+            raise ValueError("trials and dump are eval_niah.py's")
         good = all(type(x) in (int, float) and x > 0 for x in self.factors)
         if not good or len(self.factors) < 3 or list(self.factors) != sorted(set(self.factors)):
             raise ValueError("factors must be three or more positive numbers that rise")
