@@ -469,7 +469,7 @@ def laws(n, best, N):
     that fits best, and how far it is off then, the root mean square of the logarithms.
     """
     log, x = np.log(n) / np.log(N), np.log(n / N)
-    curves = {c: 1 + c * x for c in np.linspace(-0.9, 3, 2001) / max(abs(x))}
+    curves = {c: 1 + c * x for c in np.linspace(-0.9, 3, 2001) / (max(abs(x)) or 1)}
     off = {c: np.std(np.log(best / y)) for c, y in curves.items() if min(y) > 0}
     c = min(off, key=off.get)
     line = f"1 {'-' if c < 0 else '+'} {abs(c):.2f} log(n / N)"
