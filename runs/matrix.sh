@@ -58,8 +58,9 @@ for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seed
         train softmax-alibi "$seed" --alibi --rope_fraction=0
         train softmax-sink "$seed" --sink=learned
     } | in_parallel
-    turned= others=
+    turned= others= rope=
     for type in $TYPES; do
+        rope+=" $type-rope"
         turned+=" $type-rope $type-prope"
         others+=" $type-nope"
     done
@@ -69,7 +70,7 @@ for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seed
         for position in "as_trained $AS_TRAINED" "theta50 $THETA50" \
                 "ntk --rope_scaling=ntk --rope_factor=16" "yarn --rope_scaling=yarn --rope_factor=16"; do
             how=${position#* } position=${position%% *}
-            [[ $position =~ ntk|yarn ]] && measure $position "$seed" softmax-rope $how
+            [[ $position =~ ntk|yarn ]] && measure $position "$seed" "$rope" $how
             for type in ssmax logn_clip llama4 log_floor; do
                 measure $position "$seed" softmax-rope $how --attention_type=$type --tag=$type
             done

@@ -26,7 +26,7 @@ from results.verdicts import LEARNED, Prediction, markdown, minus, print_verdict
 MULTIPLES = (1, 4, 10, 16)  # of the training length
 TYPES = ("softmax", "ssmax", "ssmax_bias", "residual", "head_scale", "asentmax", "scale_invariant")
 COLUMNS = {  # of the figure: how the names of its rows end
-    "RoPE": "rope||as_trained", "RoPE, theta x 50": "rope||theta50",
+    "RoPE": "rope||as_trained", "RoPE, theta x 50": "rope||theta50", "RoPE, YaRN": "rope||yarn",
     "p-RoPE": "prope||as_trained", "p-RoPE, theta x 50": "prope||theta50",
     "NoPE": "nope||as_trained"}
 
@@ -127,7 +127,7 @@ def print_tables(rows):
 
 def draw(rows, path):
     """A grid of small curves: needles by length, a line a type, a column a position."""
-    figure = Figure(figsize=(9, 9), layout="constrained")
+    figure = Figure(figsize=(10.5, 9), layout="constrained")
     axes = figure.subplots(len(TYPES), len(COLUMNS), sharex=True, sharey=True)
     axes[0, 0].set_xscale("log", base=2)  # of all: they are shared
     axes[0, 0].set_xticks(MULTIPLES, [f"{k}x" for k in MULTIPLES])
