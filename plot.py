@@ -27,7 +27,7 @@ from eval_niah import wilson
 from eval_posloss import loss_before
 from lib import checkpoint
 from lib.config import configure
-from lib.runtime import MALFORMED, UserError, explain, launch
+from lib.runtime import MALFORMED, UserError, explain, launch, read_lines
 from train import FREE_TO_CHANGE
 
 # One colour a variant, everywhere; colour-blind safe (Okabe and Ito). Others get one of PALETTE.
@@ -99,11 +99,7 @@ def read(path, kind):
     facts; y, {x: y} as a line of a figure shows it (empty where nothing is measured yet), and its
     standard error within the file; tables, {title: ({column: number}, {column: error})}.
     """
-    text = path.read_text(encoding="utf-8")
-    # What stands behind a log's last end of a line is being written at this moment.
-    logged = path.suffix == ".jsonl"
-    lines = text[:text.rfind("\n") + 1].splitlines() if logged else [text]
-    content, *lines = map(json.loads, lines)
+    content, *lines = read_lines(path)
     others = {"tag": "", "settings": {"data": {"source": {}}}, "train_data": content.get("data")}
     row = SimpleNamespace(**others | content, path=path, kind=kind, y={}, error={}, tables={})
     if "done" not in content:  # else an evaluation that was cut off, or still runs
