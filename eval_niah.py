@@ -112,15 +112,13 @@ def answer(cfg, model, vocab, batch, device):
 
 def ask(cfg, path, what, jobs, device):
     """
-    Ask a checkpoint what is left of `jobs`, (size, depth, i) each -> (about, records of all jobs).
-    They are lines of <what>.jsonl, behind a first one that says what they belong to.
+    Ask a checkpoint what is left of `jobs`, (size, depth, i) each -> (<what>.jsonl, its first line,
+    which says what the records belong to, the records of all jobs).
     """
     sizes = sorted({size for size, _, _ in jobs})
     model, state = evaluate.open_model(cfg, path, device, sizes[-1])
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
-    about = evaluate.about(cfg, path, device, model, state, data, (tasks, mqar))
-    out = evaluate.result_path(path, what, cfg.tag, ".jsonl")
     for size in sizes:  # before anything is written: does a prompt fit, is there enough hay?
         make_sample(cfg, vocab, hay, size, 50, 0)
     if cfg.dump:
@@ -129,13 +127,13 @@ def ask(cfg, path, what, jobs, device):
             {"prompt": decode(sample["prompt"], vocab), "answers": sample["answers"],
              "size": sample["size"], "depth": sample["depth"]} for sample in samples))
     # a finished one is summed up again
-    found, _ = evaluate.earlier(cfg, out, about, lambda records: len(records) > len(jobs))
-    header, *records = found or [about]
+    out, (about, *records) = evaluate.begin(
+        cfg, path, model, state, data, f"{what}.jsonl", len(jobs), (tasks, mqar))
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
         done = {(r["size"], r["cell"], r["i"]) for r in records}
     left = [job for job in jobs if job not in done]
     if left:  # whole lines only, to go on behind them
-        runtime.write_lines(out, [header, *records])
+        runtime.write_lines(out, [about, *records])
 
     def answers(jobs):
         batch = [make_sample(cfg, vocab, hay, *job) for job in jobs]
@@ -148,7 +146,7 @@ def ask(cfg, path, what, jobs, device):
                 f.writelines(json.dumps(r) + "\n" for r in results)
 
     evaluate.work(device, str(path), left, answers, keep, cfg.micro_batch_size)
-    return header, records
+    return out, about, records
 
 
 def wilson(hits, n, z=1.96):
@@ -204,9 +202,9 @@ def main():
         what, summary = "needle", scores
         jobs = [(cfg.trial_size, 50, -1)] + [(cfg.trial_size, None, i) for i in range(cfg.trials)]
     for path in cfg.files:
-        about, records = ask(cfg, path, what, jobs, device)
+        out, about, records = ask(cfg, path, what, jobs, device)
         result = {**about, **summary(cfg, path, records)}
-        runtime.write_json(evaluate.result_path(path, what, cfg.tag), result)
+        runtime.write_json(out.with_suffix(".json"), result)
 
 
 if __name__ == "__main__":

@@ -51,14 +51,12 @@ def measure(cfg, path, tokens, device):
     model, state = evaluate.open_model(cfg, path, device, cfg.seq_len)
     if state["vocab"] != tokens.vocab:  # the same ids would be other words
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
-    about = evaluate.about(cfg, path, device, model, state, tokens.about())
-    out = evaluate.result_path(path, "posloss", cfg.tag)
-    begun, finished = evaluate.earlier(cfg, out, about, lambda records: "mean" in records[0])
-    if finished:
-        return begun[0]  # its line of the table is printed again
+    out, (record,) = evaluate.begin(cfg, path, model, state, tokens.about(), "posloss.json")
+    if "mean" in record:
+        return record  # its line of the table is printed again
     sums, done = np.zeros((2, cfg.seq_len)), 0
-    if begun and "sums" in begun[0]:
-        sums, done = np.array(begun[0]["sums"]), begun[0]["done"]
+    if "done" in record:
+        sums, done = np.array(record.pop("sums")), record.pop("done")
     # as many windows as settings say, of any checkpoint the same: differences are of the models
     starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)[done:]
     chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
@@ -75,7 +73,7 @@ def measure(cfg, path, tokens, device):
         sums, done = sums + sum(results), done + len(jobs)
         if time.perf_counter() - saved > SAVE_SECONDS and done < cfg.n_seqs:
             saved = time.perf_counter()
-            runtime.write_json(out, {**about, "done": done, "sums": sums.tolist()})
+            runtime.write_json(out, {**record, "done": done, "sums": sums.tolist()})
 
     jobs = [(cfg.seq_len, int(start)) for start in starts]
     evaluate.work(device, str(path), jobs, sums_of, keep, cfg.micro_batch_size)
@@ -83,7 +81,7 @@ def measure(cfg, path, tokens, device):
     # of a constant the difference may round below zero; one window has no error to speak of
     stderr = np.sqrt(np.maximum(square - mean**2, 0) / max(1, cfg.n_seqs - 1))
     rate = len(starts) * cfg.seq_len / (time.perf_counter() - began)  # of this run's windows only
-    result = {**about, "count": cfg.n_seqs, "tokens_per_s": round(rate),
+    result = {**record, "count": cfg.n_seqs, "tokens_per_s": round(rate),
               "mean": mean.round(6).tolist(), "stderr": stderr.round(6).tolist()}
     runtime.write_json(out, result)
     return result

@@ -75,10 +75,8 @@ def measure(cfg, path, device):
     hay, data = open_haystack(cfg, vocab)
     if cfg.what == "loss" and len(hay) <= max(sizes):
         raise UserError(f"split {cfg.split} has {len(hay):,} tokens; smaller --context_sizes")
-    about = evaluate.about(cfg, path, device, model, state, data, (tasks, mqar))
-    out = evaluate.result_path(path, "temperature", cfg.tag, ".jsonl")
-    begun, _ = evaluate.earlier(cfg, out, about, lambda records: len(records) > len(sizes))
-    records = begun or [about]
+    out, records = evaluate.begin(
+        cfg, path, model, state, data, "temperature.jsonl", len(sizes), (tasks, mqar))
     learned = [(attn.s.clone(), attn.b.clone()) for attn in (block.attn for block in model.blocks)]
 
     def losses(jobs):

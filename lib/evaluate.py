@@ -56,14 +56,17 @@ def open_model(cfg, path, device, length):
     return model, state
 
 
-def about(cfg, path, device, model, state, data, modules=()):
+def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
     """
-    What a result says of itself, as a dict; data: digest and source of the text; modules: code
-    beside the model's that it depends on.
+    What there is of a checkpoint's result -> (its file, `name` beside it with the tag; records).
+    The first record says what the result belongs to, and is there in any case; a finished one has
+    `n_records` behind it. UserError for a file of another evaluation or model.py.
+
+    data: digest and source of the text; modules: code beside the model's that it depends on.
     """
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
     # auto is not the same everywhere, nor is a path: what they stand for is
-    settings["dtype"] = str(runtime.get_dtype(device, cfg.dtype))
+    settings["dtype"] = str(runtime.get_dtype(model.wte.weight.device, cfg.dtype))
     settings["data"], settings["checkpoint"] = data, checkpoint.fingerprint(path)
     variant, theirs = state["variant"], state["model_config"]
     if model.config.attention_type != theirs["attention_type"]:
@@ -74,44 +77,36 @@ def about(cfg, path, device, model, state, data, modules=()):
     print0(f"{path}: {variant}{tag}, {', '.join(changes) or 'as trained'}")
     texts = [Path(module.__file__).read_text() for module in (model_py, rope, *modules)]
     source = "".join(ast.dump(ast.parse(text)) for text in texts)  # without comments
-    return {
+    about = {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
         "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),
         "config": state["config"], "base": state["base"], "train_data": state["data"],
         "model_py": f"{zlib.crc32(source.encode()):08x}",  # another one measures another thing
     }
 
-
-def result_path(path, what, tag, suffix=".json"):
-    """Beside the checkpoint: posloss.json, or posloss-<tag>.json."""
-    return checkpoint.find(path).parent / f"{what}{'-' if tag else ''}{tag}{suffix}"
-
-
-def earlier(cfg, path, about, finished):
-    """
-    (records, done): what this evaluation left at `path`, a .json (one record) or whole lines of a
-    .jsonl, or []; and finished(records). UserError for a file of another evaluation or model.py.
-    """
-    if cfg.overwrite or not path.exists():
-        return [], False
+    out = checkpoint.find(path).with_name(name)
+    out = out.with_stem(f"{out.stem}-{cfg.tag}") if cfg.tag else out
+    records = runtime.read_lines(out) if out.exists() and not cfg.overwrite else []
+    if not records:  # or killed before the first
+        return out, [about]
     # a setting younger than the file had its default then
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))
-    records = runtime.read_lines(path) or [about]  # killed before the first
-    with explain(f"{path} is not a result of this program; move it away", MALFORMED):
-        theirs = defaults | records[0]["settings"]
-        differs = [k for k, v in about["settings"].items() if theirs.get(k) != v]
-        stale, done = records[0]["model_py"] != about["model_py"], finished(records)
+    with explain(f"{out} is not a result of this program; move it away", MALFORMED):
+        before = defaults | records[0]["settings"]
+        differs = [k for k, v in about["settings"].items() if before.get(k) != v]
+        stale = records[0]["model_py"] != about["model_py"]
+        finished = len(records) > n_records and "done" not in records[0]
     if differs:  # never replaced unasked: it may have taken days
-        raise UserError(f"{path} is another evaluation (its {', '.join(differs)} differ); choose "
+        raise UserError(f"{out} is another evaluation (its {', '.join(differs)} differ); choose "
                         "another --tag, or --overwrite it")
-    if stale and not done:  # half of each would be a result of neither
-        raise UserError(f"{path} was begun with another model.py or task; --overwrite it")
-    if done:
-        when = datetime.datetime.fromtimestamp(path.stat().st_mtime)
-        print0(f"repeated, not measured: {path} of {when:%Y-%m-%d %H:%M}; --overwrite measures it")
+    if stale and not finished:  # half of each would be a result of neither
+        raise UserError(f"{out} was begun with another model.py or task; --overwrite it")
+    if finished:
+        when = datetime.datetime.fromtimestamp(out.stat().st_mtime)
+        print0(f"repeated, not measured: {out} of {when:%Y-%m-%d %H:%M}; --overwrite measures it")
     if stale:
         print0("*** model.py or the task has changed since: these are numbers of the old one ***")
-    return records, done
+    return out, records
 
 
 def work(device, name, jobs, measure, keep, micro_batch_size=0):
