@@ -139,13 +139,11 @@ def ask(cfg, path, what, jobs, device):
         batch = [make_sample(cfg, vocab, hay, *job) for job in jobs]
         return answer(cfg, model, vocab, batch, device)
 
-    def keep(jobs, results):
-        records.extend(results)
+    for _, results in evaluate.work(device, str(path), left, answers, cfg.micro_batch_size):
+        records += results
         if runtime.RANK == 0:  # appended: written whole each time, the file would cost n^2
             with runtime.writing(out), open(out, "a") as f:
                 f.writelines(json.dumps(r) + "\n" for r in results)
-
-    evaluate.work(device, str(path), left, answers, keep, cfg.micro_batch_size)
     return out, about, records
 
 

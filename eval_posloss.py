@@ -68,15 +68,12 @@ def measure(cfg, path, tokens, device):
         with runtime.autocast(device, cfg.dtype, cache=False):
             return [loss_sums(model, torch.from_numpy(window).to(device), chunk).cpu().numpy()]
 
-    def keep(jobs, results):
-        nonlocal sums, done, saved
-        sums, done = sums + sum(results), done + len(jobs)
+    jobs = [(cfg.seq_len, int(start)) for start in starts]
+    for turn, results in evaluate.work(device, str(path), jobs, sums_of, cfg.micro_batch_size):
+        sums, done = sums + sum(results), done + len(turn)
         if time.perf_counter() - saved > SAVE_SECONDS and done < cfg.n_seqs:
             saved = time.perf_counter()
             runtime.write_json(out, {**record, "done": done, "sums": sums.tolist()})
-
-    jobs = [(cfg.seq_len, int(start)) for start in starts]
-    evaluate.work(device, str(path), jobs, sums_of, keep, cfg.micro_batch_size)
     mean, square = sums / cfg.n_seqs
     # of a constant the difference may round below zero; one window has no error to speak of
     stderr = np.sqrt(np.maximum(square - mean**2, 0) / max(1, cfg.n_seqs - 1))

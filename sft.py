@@ -128,8 +128,9 @@ def answer_questions(cfg, model, rows, vocab, device):
             scores.append(exact_and_f1(text, truth))
         return scores
 
-    evaluate.work(device, "questions", sorted(jobs), measure,
-                  lambda _, scores: found.extend(scores), cfg.micro_batch_size)
+    for _, scores in evaluate.work(device, "questions", sorted(jobs), measure,
+                                   cfg.micro_batch_size):
+        found += scores
     return found
 
 

@@ -80,21 +80,21 @@ def measure(cfg, path, device):
     learned = [(attn.s.clone(), attn.b.clone()) for attn in (block.attn for block in model.blocks)]
 
     def losses(jobs):
-        size, _ = jobs[0]
+        size, numbers = jobs[0][0], [i for _, i in jobs]
         # as many windows for every factor, and the same: only the factor differs
         starts = random_starts(cfg.seed, "temperature", size, cfg.n_samples, len(hay) - size)
-        starts = starts.tolist()
-        window = torch.from_numpy(hay.read([starts[i] for _, i in jobs], size + 1)).to(device)
+        window = torch.from_numpy(hay.read(starts[numbers], size + 1)).to(device)
         chunk = runtime.logits_at_once(device, model.config.vocab_size)
         with runtime.autocast(device, cfg.dtype, cache=False):
             found = model.loss(window[:, :-1], window[:, 1:], per_token=True, chunk=chunk)
         # where all see about `size` keys; the mean over all positions would blur the curve
-        return found[:, size - max(1, size // 10):].mean(1).tolist()
+        found = found[:, size - max(1, size // 10):].mean(1).tolist()
+        return list(zip(numbers, found, strict=True))
 
     def misses(jobs):
         batch = [make_sample(cfg, vocab, hay, size, None, i) for size, i in jobs]
         found = eval_niah.answer(cfg, model, vocab, batch, device)
-        return [1.0 - record["exact"] for record in found]  # costs: the least is the best
+        return [(record["i"], 1.0 - record["exact"]) for record in found]  # the least is the best
 
     def costs(size, factor):
         """Those of all samples, in their order."""
@@ -102,13 +102,13 @@ def measure(cfg, path, device):
         for block, (s, b) in zip(model.blocks, learned, strict=True):
             block.attn.s.copy_(factor * s)
             block.attn.b.copy_(factor * b)
-        cost, found = losses if cfg.what == "loss" else misses, []
-        evaluate.work(device, f"{path}, {size:,}, factor {factor}",
-                      [(size, i) for i in range(cfg.n_samples)],
-                      lambda jobs: [*zip(jobs, cost(jobs), strict=True)],
-                      lambda _, results: found.extend(results), cfg.micro_batch_size)
-        # ranks hand theirs in one after the other
-        return [cost for _, cost in sorted(found)]
+        found = []
+        for _, results in evaluate.work(
+                device, f"{path}, {size:,}, factor {factor}",
+                [(size, i) for i in range(cfg.n_samples)],
+                losses if cfg.what == "loss" else misses, cfg.micro_batch_size):
+            found += results
+        return [cost for _, cost in sorted(found)]  # ranks hand theirs in one after the other
 
     for size in sizes[len(records) - 1:]:
         found = np.array([costs(size, factor) for factor in cfg.factors])

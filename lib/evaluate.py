@@ -109,12 +109,12 @@ def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
     return out, records
 
 
-def work(device, name, jobs, measure, keep, micro_batch_size=0):
+def work(device, name, jobs, measure, micro_batch_size=0):
     """
     Measure `jobs`: tuples that begin with their length in tokens, equal lengths side by side.
 
-    measure(jobs of one length) -> list of results, on this rank; keep(jobs, results) takes those
-    of all ranks, one rank after the other. Where memory runs out, on any, all take half as many.
+    measure(jobs of one length) -> list of results, on this rank. Yields (jobs, results), those of
+    all ranks, one rank after the other. Where memory runs out, on any, all take half as many.
     """
     tokens, halved = 2**17 if device.type == "cuda" else 2**13, 0
     quiet = None if runtime.RANK == 0 else True  # None: a bar on a terminal only
@@ -131,6 +131,6 @@ def work(device, name, jobs, measure, keep, micro_batch_size=0):
                     raise torch.OutOfMemoryError(f"with one prompt of {length} tokens") from None
                 halved += 1
                 continue
-            keep(turn, sum(runtime.all_gather(results), []))
+            yield turn, sum(runtime.all_gather(results), [])
             jobs = jobs[len(turn):]
             bar.update(len(turn))
