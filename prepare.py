@@ -17,6 +17,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
 import re
 import sys
@@ -151,6 +152,14 @@ def read_input(cfg, parse, skip=0):
                             "UTF-8 (where the network failed, repeat the command)") from e
 
 
+def limited(texts, left):
+    # threads encode ahead: what stands behind the limit must not be an error
+    texts = iter(texts)
+    while left and (found := next(texts, None)):
+        yield found
+        left -= bool(found[1].strip())
+
+
 def documents(cfg, skip=0):
     """Yield (split, text) of each document behind the first `skip`; the text may be empty."""
 
@@ -274,8 +283,7 @@ def write_shards(cfg, path, manifest, taken, encoded):
             for counted in (total, shard):
                 counted["documents"] += 1
                 counted["tokens"] += len(ids)
-            manifest["complete"] = k == cfg.limit
-            if manifest["complete"] or shard["tokens"] >= cfg.shard_tokens:
+            if shard["tokens"] >= cfg.shard_tokens:
                 return
     manifest["complete"] = True
 
@@ -300,8 +308,9 @@ def prepare(cfg):
     taken = {split for other in others if other["slice"] == manifest["slice"]
              for split in other["splits"]}
     done = manifest["documents"] + manifest["skipped"]
-    encoded = encode_documents(documents(cfg, done), cfg.num_threads or os.cpu_count(),
-                               vocab or None, manifest["dtype"])
+    texts = limited(documents(cfg, done), (cfg.limit or math.inf) - manifest["documents"])
+    encoded = encode_documents(texts, cfg.num_threads or os.cpu_count(), vocab or None,
+                               manifest["dtype"])
     if vocab == []:
         encoded = renumber(encoded, manifest["vocab"])
     # `with`, so that an error gets a line of its own; a log file gets one in 30 s

@@ -132,7 +132,8 @@ def test_bad_input_is_one_line_that_names_its_place(
 
 
 def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path, write):
-    a, b = write("a.jsonl", jsonl(["", *TEXTS])), write("b.jsonl", jsonl(TEXTS[:5]))
+    a = write("a.jsonl", jsonl(["", *TEXTS[:50]]) + b"broken, behind the limit")
+    b = write("b.jsonl", jsonl(TEXTS[:5]))
     arguments = [a, "--limit=50", "--val_fraction=0.1"]
     go(tmp_path, *arguments)
     assert ids(tmp_path, "val") == expected([TEXTS[i] for i in range(9, 50, 10)])
