@@ -1,6 +1,4 @@
 """Batches follow from (seed, split, step) alone; a corpus that cannot be used is one line."""
-import hashlib
-import json
 import time
 
 import numpy as np
@@ -8,22 +6,18 @@ import pytest
 import requests
 from conftest import refused
 
+import prepare
 from lib import data, runtime, text
 from lib.data import Tokens, permutation, random_starts
 
 
 def make(folder, shards, name="train", **changes):
-    """A corpus of hand-written shards of GPT-2 ids, its JSON with `changes`."""
-    folder.mkdir(exist_ok=True)
-    entries = []
-    for i, ids in enumerate(shards):
-        raw = np.array(ids, dtype="<u2").tobytes()
-        (folder / f"{name}-{i}.bin").write_bytes(raw)
-        entries.append({"file": f"{name}-{i}.bin", "tokens": len(ids),
-                        "sha256": hashlib.sha256(raw).hexdigest()})
-    manifest = {"dtype": "uint16", "vocab": None, "slice": [1, 1],
-                "source": {}, "complete": True, "splits": {"train": {"shards": entries}}}
-    (folder / f"{name}.json").write_text(json.dumps(manifest | changes))
+    """A corpus of shards of GPT-2 ids, as prepare.py writes it, its JSON with `changes`."""
+    cfg = prepare.PrepareConfig(name="c", embedded="almanac", shard_tokens=1)  # a document each
+    path, manifest = folder / f"{name}.json", prepare.new_manifest(cfg, None)
+    for ids in shards:
+        prepare.write_shards(cfg, path, manifest, (), [("train", np.array(ids, dtype="<u2"))])
+    runtime.write_json(path, manifest | {"complete": True} | changes)
     return folder
 
 
@@ -74,7 +68,7 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
 
 def test_opening_reads_no_tokens(tmp_path):
     folder = make(tmp_path / "c", [[1]])
-    with open(folder / "train-0.bin", "wb") as f:
+    with open(folder / "train-00000.bin", "wb") as f:
         f.truncate(2 * 10**12)  # 2 TB, all of them holes
     path = folder / "train.json"
     path.write_text(path.read_text().replace('"tokens": 1,', '"tokens": 1000000000000,'))
@@ -86,7 +80,7 @@ def test_opening_reads_no_tokens(tmp_path):
 @pytest.mark.parametrize("changes, message", [
     (dict(complete=False), r"only the slices \[\] are finished"),
     (dict(slice=[1, 2]), r"only the slices \[\[1, 2\]\] are finished"),
-    (dict(dtype="uint32"), "train-0.bin has 6 bytes, not 4 for each .*delete the .json"),
+    (dict(dtype="uint32"), "train-00000.bin has 6 bytes, not 4 for each .*delete the .json"),
     (dict(splits={"train": {"shards": [{"file": "../secret.bin", "tokens": 3, "sha256": ""}]}}),
      "/c/secret.bin has 0 bytes")], ids=range(4))
 def test_an_unusable_corpus_is_refused(tmp_path, changes, message):
