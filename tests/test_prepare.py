@@ -23,9 +23,8 @@ TEXTS = ["The quick brown fox.\n", "größer, 東京 \u00a0 \u2003 x\n\n  y\t z"
 TEXTS += [f"Document {i} says {'hello ' * (i % 7)} to number {i * i}." for i in range(60)]
 
 
-def go(folder, *arguments, name="c", work=prepare.prepare):
-    arguments = [f"--data_dir={folder}", f"--name={name}", "--num_threads=1", *arguments]
-    return work(configure(prepare.PrepareConfig, list(map(str, arguments))))
+def go(folder, *arguments, name="c"):
+    call(prepare, f"--data_dir={folder}", f"--name={name}", *arguments)
 
 
 def ids(folder, split="train", name="c"):
@@ -57,7 +56,7 @@ def write(tmp_path):
     return write
 
 
-def test_every_format_and_packing_gives_tiktokens_ids_in_order(tmp_path, write):
+def test_every_format_and_packing_gives_tiktokens_ids_in_order(tmp_path, write, capsys):
     rows = jsonl(["", *TEXTS, " \n\t"], "content") + b'\r\n{"content": null}\r\n'
     two_frames = zstandard.compress(rows[:999]) + zstandard.compress(rows[999:])
     parquet = [{"content": text} for text in TEXTS[5:]]
@@ -65,9 +64,9 @@ def test_every_format_and_packing_gives_tiktokens_ids_in_order(tmp_path, write):
              write("c.jsonl.zst", two_frames), write("d.parquet", parquet),
              write("e.txt", b"\xef\xbb\xbf" + TEXTS[1].encode()),  # with the mark of some editors
              write("f.txt.zst", zstandard.compress(TEXTS[0].encode()))]
-    manifest = go(tmp_path, *files, "--field=content")
+    go(tmp_path, *files, "--field=content")
     assert ids(tmp_path) == expected([*TEXTS * 3, *TEXTS[5:], TEXTS[1], TEXTS[0]])
-    assert manifest["skipped"] == 12, "documents without text are to be left out, and counted"
+    assert "empty documents left out: 12" in capsys.readouterr().out
 
 
 def test_a_tokenizer_of_another_model_gives_its_ids(tmp_path, write):
@@ -76,7 +75,8 @@ def test_a_tokenizer_of_another_model_gives_its_ids(tmp_path, write):
     theirs.add_tokens(["ab", "c", "a"])
     theirs.save(f"{tmp_path}/tokenizer.json")
     path = write("a.jsonl", jsonl(["abc", "\ud800cab"]))
-    assert go(tmp_path, path, f"--tokenizer={tmp_path}")["dtype"] == "uint16"
+    go(tmp_path, path, f"--tokenizer={tmp_path}")
+    assert Tokens(tmp_path / "c", "train").dtype == "uint16"
     assert ids(tmp_path) == [1, 2, 0, 2, 1, 0]
     write("tokenizer.json", b"{}")
     refused("prepared with another vocabulary", go, tmp_path, path)
@@ -109,10 +109,8 @@ LONG = jsonl(np.random.default_rng(i).bytes(2000).hex() for i in range(30))
     (GOOD + b'{"text": "bad', ["a.jsonl"], "a.jsonl:2: JSONDecodeError"),
     (GOOD + b'{"txt": "x"}', ["a.jsonl"], "a.jsonl:2: KeyError: 'text'; .*--field"),
     (GOOD + b'{"text": 5}', ["a.jsonl"], "a.jsonl:2: .*'int' .*must hold text"),
-    (GOOD + b'{"text": "\xff\xfe"}', ["a.jsonl"], "a.jsonl:2: UnicodeDecodeError"),
     (gzip.compress(LONG)[:-1], ["a.jsonl.gz"], "a.jsonl.gz:.*must hold .* whole"),
     (zstandard.compress(LONG)[:-1], ["a.jsonl.zst"], "a.jsonl.zst:.*must hold .* whole"),
-    (zstandard.compress(LONG)[:-9999], ["a.jsonl.zst"], "a.jsonl.zst:.*must hold .* whole"),
     (b"caf\xe9", ["a.txt"], "a.txt:0: UnicodeDecodeError"), (b"", ["a.md"], "inputs are .txt, "),
     ([{"text": b"x"}], ["a.parquet"], "a.parquet:1: "), (b"", ["a.txt"], "has no text"),
     (b"[]", ["s.json", "--squad"], "s.json:0: .*must hold SQuAD 2.0"),
@@ -121,13 +119,13 @@ LONG = jsonl(np.random.default_rng(i).bytes(2000).hex() for i in range(30))
     (b"", ["--embedded=almanac", "--slice=1/3"], "--slice must be"),
     (b"", ["a", "--slice=4/3"], "--slice"), (b"", ["--embedded=x"], "must be one of almanac, mqar"),
     (b"", ["a", "--split=UP"], "lower-case"), (b"", ["a", "--val_fraction=1.5"], "val_fraction"),
-    (b"", ["--hf=no/such-dataset"], "no/such-dataset:0: .*repeat the command")], ids=range(21))
+    (b"", ["--hf=no/such-dataset"], "no/such-dataset:0: .*repeat the command")], ids=range(19))
 def test_bad_input_is_one_line_that_names_its_place(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
     if "." in arguments[0]:
         write(arguments[0], content)
-    refused(message, call, prepare, "--data_dir=.", "--name=c", *arguments)
+    refused(message, go, tmp_path, *arguments)
     assert not list(tmp_path.glob("c/*")), "something of a broken input was kept"
 
 
@@ -150,13 +148,12 @@ def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path,
 
 def test_check_finds_a_changed_byte(tmp_path, write, capsys):
     go(tmp_path, write("a.jsonl", jsonl(TEXTS)), "--val_fraction=0.2", "--shard_tokens=500")
-    go(tmp_path, "--check", work=prepare.check)
+    go(tmp_path, "--check")
     assert capsys.readouterr().out.count("as prepared") == 2, "not a line for each split"
     path = tmp_path / "c/train-00001.bin"
     raw = path.read_bytes()
     path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    refused("train-00001.bin changed .*; delete .*train.json",
-            go, tmp_path, "--check", work=prepare.check)
+    refused("train-00001.bin changed .*; delete .*train.json", go, tmp_path, "--check")
 
 
 def test_a_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, write):
@@ -218,7 +215,7 @@ def test_squad_keeps_the_answerable_questions_by_article(tmp_path, write):
     (tmp_path / "hub").mkdir()
     write("hub/train-0.parquet", list(squad.read_official(path)))
     for source in (path, f"--hf={tmp_path}/hub"):
-        go(tmp_path, "--squad", source, "--val_fraction=0.25", work=prepare.prepare_squad)
+        go(tmp_path, "--squad", source, "--val_fraction=0.25")
         parts = [squad.read_examples(tmp_path / "c", split)[0] for split in ("train", "val")]
         train, val = ({e["context"] for e in part} for part in parts)
         assert (len(train), len(val), train & val) == (30, 10, set()), "val has been trained"
