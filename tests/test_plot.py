@@ -18,21 +18,21 @@ LEVEL = {"softmax": 0.2, "head_scale": 0.1, "ssmax": 0.0}  # the lower, the bett
 def write(path, variant, seed, measured, settings=None, base=None, embedded="almanac", **changes):
     """
     A result file with its header; `changes` of the training's settings. An evaluation has settings
-    of its own and `measured` beside the header, a log has `measured` as lines behind it.
+    of its own. `measured` stands beside the header if it is a dict, or else as lines behind it.
     """
     config = {**CONFIG, "attention_type": variant.split(">")[0], "seed": seed, **changes}
-    keys = ("block_size", "rope_theta", "s_init")
-    model = {"attention_type": config["attention_type"], **{key: config[key] for key in keys}}
+    model = {key: config[key] for key in ("attention_type", "block_size", "rope_theta", "s_init")}
     corpus = {"digest": f"digest {seed}", "source": {"embedded": embedded, "seed": seed}}
     header = {"variant": variant, "config": config, "model_config": model, "base": base,
               "torch": "2", "params": 1}
     if settings is None:
-        lines = [{**header, "data": corpus}, *measured]
+        header["data"] = corpus
     else:
         model["attention_type"] = variant.split(">")[-1]
         model["rope_theta"] = settings.get("rope_theta", config["rope_theta"])
         settings = {"seed": 7, "rope_theta": 0.0, "data": corpus, **settings}
-        lines = [{**header, **measured, "settings": settings, "train_data": corpus}]
+        header |= {"settings": settings, "train_data": corpus}
+    lines = [header | measured] if type(measured) is dict else [header, *measured]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
@@ -75,12 +75,11 @@ def plant_needle(folder, variant="softmax", seed=1):
 
 def plant_temperature(folder, variant="softmax", seed=1, sizes=3):
     """The best factor is 1 to the training length and grows with log n from there on."""
-    path = write(folder / "temperature.jsonl", variant, seed, {}, {"what": "loss"})
-    with open(path, "a") as f:
-        for n in (BLOCK, 2 * BLOCK, 8 * BLOCK)[:sizes]:
-            best = np.log(n) / np.log(BLOCK)
-            f.write(json.dumps({"length": n, "best": best, "interval": [best, best + 0.1]}) + "\n")
-    return path
+    lines = []
+    for n in (BLOCK, 2 * BLOCK, 8 * BLOCK)[:sizes]:
+        best = np.log(n) / np.log(BLOCK)
+        lines.append({"length": n, "best": best, "interval": [best, best + 0.1]})
+    return write(folder / "temperature.jsonl", variant, seed, lines, {"what": "loss"})
 
 
 def styles(folder):
