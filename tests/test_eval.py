@@ -218,9 +218,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
             raise KeyboardInterrupt
         return real(*arguments)
 
-    def other_model_py():
-        return mock.patch.object(lib_evaluate.model_py, "__file__", __file__)
-
+    other_model_py = mock.patch.object(lib_evaluate.model_py, "__file__", __file__)
     whole = evaluate(program, "b")
     for path in (tmp_path / "b").glob("*.json*"):
         path.unlink()
@@ -231,7 +229,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     path, = (tmp_path / "b").glob("*.json*")
     part = path.read_text()
     assert '"done": 6' in part or part.count("\n") == 7, "six of them were done"
-    with other_model_py():
+    with other_model_py:
         refused("begun with another model.py or task", evaluate, program, "b")
     path.write_text(part + '{"size": 6' * (program is eval_niah))  # killed in the middle of a line
     assert same(evaluate(program, "b"), whole)
@@ -239,7 +237,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     assert same(evaluate(program, "b"), whole)
     printed = capsys.readouterr().out
     assert "repeated, not measured" in printed and "***" not in printed
-    with other_model_py():
+    with other_model_py:
         evaluate(program, "b")
         assert "*** model.py or the task has changed since" in capsys.readouterr().out
     refused(r"its seed differ\)", evaluate, program, "b", "--seed=3")
@@ -261,7 +259,6 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),
     (eval_posloss, "a", "--tag=../x", "slashes"), (eval_posloss, "a", "--n_seqs=0", "positive"),
     (eval_posloss, "nowhere", "--seed=1", "no checkpoint .*nowhere"),
-    (eval_posloss, "pn", "--seed=1", "p_n is learned for 32 positions"),
     (eval_posloss, "reversed", "--seed=1", "another vocabulary")])
 def test_what_cannot_be_measured_is_one_line(
         evaluate, tmp_path, program, name, argument, message):
