@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 import prepare  # noqa: E402
 import train  # noqa: E402
-from lib import checkpoint  # noqa: E402
+from lib import checkpoint, runtime  # noqa: E402
 from lib.runtime import UserError  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
@@ -99,6 +99,11 @@ def sigterm_in(update):
     return mock.patch("train.learning_rate", side_effect=preempt, wraps=train.learning_rate)
 
 
+def log(out_dir):
+    """The records of a run's log, of which the first is about the run."""
+    return runtime.read_lines(out_dir / "log.jsonl")
+
+
 def state_of(path):
     """{name: CRC-32} of the weights and moments of a checkpoint, and its number of updates."""
     state = checkpoint.load(path)
@@ -123,8 +128,15 @@ def save_model(path, model, vocab):
     """A checkpoint as train.py leaves it."""
     checkpoint.save(path, {
         "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
-        "config": {}, "variant": model.config.attention_type, "base": None, "optimizer": {},
-        "iter": 1, "vocab": vocab, "data": {"digest": "x", "source": {}}})
+        "config": {}, "variant": model.config.attention_type, "base": None, "iter": 1,
+        "optimizer": {"state": {}}, "vocab": vocab, "data": {"digest": "x", "source": {}}})
+
+
+def text_file(path):
+    """300 short documents, and an empty line, which is counted and left out."""
+    texts = [json.dumps({"text": f"{'box ' * (i % 7)}{i * i} is red."}) for i in range(300)]
+    path.write_text("\n".join(["", *texts]))
+    return path
 
 
 def squad_file(path):

@@ -1,11 +1,9 @@
 """It keeps working: killed, full, lost. tests/torture.py is the long and random version."""
 import itertools
-import json
 import multiprocessing
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import EVALS, ROOT, TINY_RUN, call, state_of
+from conftest import EVALS, ROOT, TINY_RUN, call, save_model, state_of, text_file, tiny_model
 
 import eval_niah
 import eval_posloss
 import prepare
 import train
 from lib import checkpoint, runtime
+from lib.data import Tokens
 from lib.runtime import UserError
 
 # Processes are forked from a server that has imported everything: each costs a tenth of a second.
@@ -29,15 +28,15 @@ server.set_forkserver_preload(["test_faults"])
 
 
 def command(module, corpus, folder):
-    """Arguments of a short run of a program with its results in `folder`."""
+    """Arguments of a short run of a program with its results in `folder`; makes what it reads."""
     if module is train:
         return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--switch_iter=3"]
     if module is prepare:
-        texts = [json.dumps({"text": f"{'box ' * (i % 7)}{i * i} is red."}) for i in range(300)]
-        path = folder.parent / "text.jsonl"
-        path.write_text("\n".join(["", *texts]))  # an empty line is counted, and left out
-        return [path, f"--data_dir={folder}", "--name=c", "--shard_tokens=500", "--compact_vocab",
-                "--val_fraction=0.2"]
+        return [text_file(folder.parent / "text.jsonl"), f"--data_dir={folder}", "--name=c",
+                "--shard_tokens=500", "--compact_vocab", "--val_fraction=0.2"]
+    if not (folder / "ckpt.pt").exists():
+        vocab = Tokens(corpus, "train").vocab
+        save_model(folder / "ckpt.pt", tiny_model(vocab_size=len(vocab)), vocab)
     return [*EVALS[module.__name__], folder, f"--data_dir={corpus}"]
 
 
@@ -58,17 +57,23 @@ def disturbed(name, arguments, printed, event, ending, nth, max_bytes):
     runtime.launch(lambda: call(sys.modules[name], *arguments))
 
 
-def disturb(module, arguments, printed, event="", ending="", nth=0, max_bytes=2**30,
+def disturb(module, corpus, folder, *more, event="", ending="", nth=0, max_bytes=2**30,
             after=120, number=signal.SIGKILL):
-    """-> exit status of `disturbed` in a process of its own, negative for a signal."""
+    """
+    A short run, `disturbed` in a process of its own -> its exit status, negative for a signal, and
+    what it printed.
+    """
+    printed = folder.parent / "printed"
+    printed.write_text("")  # for one that is killed before it opens it
     process = server.Process(target=disturbed, args=(
-        module.__name__, arguments, printed, event, ending, nth, max_bytes))
+        module.__name__, [*command(module, corpus, folder), *more], printed, event, ending, nth,
+        max_bytes))
     process.start()
     process.join(after)
     if process.is_alive():
         os.kill(process.pid, number)
         process.join(60)
-    return process.exitcode
+    return process.exitcode, printed.read_text(errors="replace")
 
 
 def outcome(folder):
@@ -97,12 +102,8 @@ def outcome(folder):
     (prepare, {"event": "os.rename", "ending": ".train.json.tmp", "nth": 2})])
 def test_killed_or_full_in_a_write_ends_the_same(corpus, tmp_path, module, fault):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    if module in (eval_niah, eval_posloss):
-        call(train, *command(train, corpus, whole))
-        shutil.copytree(whole, parts)
     call(module, *command(module, corpus, whole))
-    status = disturb(module, command(module, corpus, parts), tmp_path / "printed", **fault)
-    said = (tmp_path / "printed").read_text()
+    status, said = disturb(module, corpus, parts, **fault)
     killed = status < 0 if "event" in fault else status == 2 and "error: cannot write" in said
     assert killed, "no fault, or another"
     call(module, *command(module, corpus, parts))
@@ -112,13 +113,12 @@ def test_killed_or_full_in_a_write_ends_the_same(corpus, tmp_path, module, fault
 
 @pytest.mark.parametrize("max_bytes, name", [(2000, "log.jsonl"), (100_000, "ckpt.pt")])
 def test_a_full_disk_is_one_line_and_costs_no_checkpoint(corpus, tmp_path, max_bytes, name):
-    folder, printed = tmp_path / "o", tmp_path / "printed"
-    arguments = [*command(train, corpus, folder), "--decay=none"]
-    call(train, *arguments, "--max_iters=4")
+    folder = tmp_path / "o"
+    call(train, *command(train, corpus, folder), "--decay=none", "--max_iters=4")
     before = (folder / "ckpt.pt").read_bytes()
-    assert disturb(train, arguments, printed, max_bytes=max_bytes) == 2
-    *_, error = printed.read_text().splitlines()
-    assert re.match(f"error: cannot write .*{name}: File too large", error)
+    status, said = disturb(train, corpus, folder, "--decay=none", max_bytes=max_bytes)
+    assert status == 2
+    assert re.match(f"error: cannot write .*{name}: File too large", said.splitlines()[-1])
     assert (folder / "ckpt.pt").read_bytes() == before
     assert not list(folder.glob(".*")), "half a file is left behind"
 

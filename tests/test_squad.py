@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, call, refused, save_model, sigterm_in, squad_file, tiny_model
+from conftest import CPU, call, log, refused, save_model, sigterm_in, squad_file, tiny_model
 
 import prepare
 import sft
@@ -60,8 +60,7 @@ def tune(tmp_path):
         call(sft, f"--init_from={tmp_path}/base", f"--data_dir={tmp_path}/q", "--batch_size=8",
              f"--out_dir={tmp_path}/{name}", "--max_iters=6", "--warmup_iters=2",
              "--learning_rate=0.002", "--eval_interval=3", "--n_generate=5", *CPU, *arguments)
-        lines = (tmp_path / name / "log.jsonl").read_text().splitlines()[1:]
-        return [r["loss"] for r in map(json.loads, lines) if "loss" in r]
+        return [r["loss"] for r in log(tmp_path / name) if "loss" in r]
 
     return tune
 

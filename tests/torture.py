@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from conftest import make_corpus
-from test_faults import command, disturb, outcome, server
+from test_faults import disturb, outcome, server
 
 import eval_niah
 import eval_posloss
@@ -40,14 +40,9 @@ def run(scene, module, which="parts", **fault):
     A command with its results in `which`, to its end or to its fault -> whether that happened;
     AssertionError for an end that is neither.
     """
-    folder, printed = scene / module.__name__ / which, scene / f"{module.__name__}.txt"
+    folder = scene / module.__name__ / which
     folder.mkdir(parents=True, exist_ok=True)
-    arguments = [*command(module, scene / "tiny", folder), *LONGER[module]]
-    if module in (eval_niah, eval_posloss) and not (folder / "ckpt.pt").exists():
-        shutil.copy(scene / "train/whole/ckpt.pt", folder)
-    printed.write_text("")  # for one that is killed before it opens it
-    status = disturb(module, arguments, printed, **fault)
-    said = printed.read_text(errors="replace")
+    status, said = disturb(module, scene / "tiny", folder, *LONGER[module], **fault)
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     killed = fault and (status < 0 or status == 128 + signal.SIGTERM)
     fine = status == 0 or killed or status == 2 and len(errors) == 1
@@ -68,8 +63,9 @@ def random_fault(rng, name, seconds):
 
 def spoil(rng, scene, module):
     """One bit of the checkpoint changes, or its end is lost: refused, until another is there."""
-    path = scene / module.__name__ / "parts/ckpt.pt"
-    kept = path.with_stem("ckpt_prev") if module is train else scene / "train/whole/ckpt.pt"
+    folder = scene / module.__name__
+    path = folder / "parts/ckpt.pt"
+    kept = folder / ("parts/ckpt_prev.pt" if module is train else "whole/ckpt.pt")
     if not (path.exists() and kept.exists()):
         return False
     raw = bytearray(path.read_bytes())
