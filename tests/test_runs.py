@@ -1,5 +1,4 @@
 """The scripts in runs/ and bench.py, each from beginning to end at a tiny size."""
-import importlib
 import json
 import os
 import runpy
@@ -10,21 +9,23 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, squad_file
+from conftest import CPU, ROOT, call, log, squad_file, text_file
+from test_claims import claims  # and with it, through plot.py, what the programs import
 
-CPU = "--device=cpu --dtype=float32 "
+from lib.text import gpt2_encoding
 
 
 def tiny(program, line):
     """What to add to the arguments in `line` so that the program takes a moment: the last counts"""
+    cpu = " ".join(CPU)
     more = {
-        "train.py": CPU + "--block_size=96 --n_layer=1 --n_head=2 --n_embd=8 --n_inner=16 "
+        "train.py": f"{cpu} --block_size=96 --n_layer=1 --n_head=2 --n_embd=8 --n_inner=16 "
             "--batch_size=2 --warmup_iters=1 --eval_seqs=1 --decay_iters=0 --compile=False "
             "--log_interval=1 --max_iters=" + ("0" if "config/e_swap" in line else "4"),
-        "sft.py": CPU + "--max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2",
+        "sft.py": f"{cpu} --max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2",
         "prepare.py": "--hf= " + ("squad.json" if "--squad" in line else "text.jsonl"),
-        "eval_posloss.py": CPU + "--n_seqs=2 --seq_len=300",
-        "eval_niah.py": CPU + "--context_sizes=[96,120] --depths=[50] --n_samples=2",
+        "eval_posloss.py": f"{cpu} --n_seqs=2 --seq_len=300",
+        "eval_niah.py": f"{cpu} --context_sizes=[96,120] --depths=[50] --n_samples=2",
     }.get(program, "")
     if "--embedded" in line:
         more = "--block_size=32 --n_copy=64 --n_train=256"
@@ -82,13 +83,12 @@ def script(tmp_path_factory):
     for path in (*ROOT.glob("*.py"), *map(ROOT.joinpath, ("lib", "config", "runs")),
                  ROOT / "results/mini_cpu/claims.py", ROOT / "results/matrix/matrix.py"):
         (folder / path.relative_to(ROOT)).symlink_to(path)
-    write_texts(folder / "text.jsonl")  # instead of what the scripts take from the hub
+    text_file(folder / "text.jsonl")  # instead of what the scripts take from the hub
     squad_file(folder / "squad.json")
     path = folder / "socket"
     (folder / "bin/python").write_text(CLIENT.format(python=sys.executable, path=path))
     (folder / "bin/python").chmod(0o755)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
-           "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}"}
+    env = {**os.environ, "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}"}
     server = subprocess.Popen([sys.executable, __file__, str(path)], env=env)
     while not path.exists():
         assert server.poll() is None, "the server has died"
@@ -106,11 +106,6 @@ def script(tmp_path_factory):
     yield script
     server.kill()
     server.wait()
-
-
-def write_texts(path):
-    texts = [" ".join(f"Sentence {i * j} of {j} is here." for i in range(120)) for j in range(30)]
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
 
 def names(folder, pattern):
@@ -140,12 +135,17 @@ def test_the_papers_recipe(script):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mini_cpu", "mini_gpu"])
-def test_the_mini_reproductions(script, name):
-    script(f"{name}.sh", JOBS="2", SEEDS="1", CORPUS="--hf=x --val_fraction=0.1")
-    results = script.folder / "results" / name
-    assert "claim" in (results / "tables.md").read_text()
+def test_the_mini_reproductions_and_their_tables_again_from_small_files(script, name, capsys):
+    out, results = (script.folder / kind / name for kind in ("out", "results"))
+    script(f"{name}.sh", OUT=f"out/{name}", JOBS="2", SEEDS="1", CORPUS="--hf=x --val_fraction=0.1")
     assert names(results, "*-1.json") >= {f"{v}-1" for v in (
         "a", "b", "c", "d", "e", "f", "pn", "head_scale", "constant", "b_s0.168")}
+    tables = (results / "tables.md").read_text()
+    a, b = ([r["loss"] for r in log(out / f"main/{run}-1") if "loss" in r][-1]
+            for run in ("a_softmax", "b_ssmax"))
+    assert f"| (b) SSMax | {b:.3f} | {b - a:+.3f} |" in tables, "these are other losses"
+    call(claims, results)
+    assert capsys.readouterr().out == tables
 
 
 @pytest.mark.slow
@@ -159,21 +159,19 @@ def test_the_reference_table(script):
 
 
 @pytest.mark.slow
-def test_benchmarks_take_turns(tmp_path, monkeypatch, capsys):
+def test_benchmarks_take_turns(tmp_path, capsys):
     import bench
-    write_texts(tmp_path / "text.jsonl")
+    texts = str(text_file(tmp_path / "text.jsonl"))
     model = {"block_size": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 24}
     window = {"rows": 1, "length": 40}
     sizes = {"model": model, "batch": 2, "product": 64, "posloss": window, "niah": window}
-    for candidates in bench.comparisons(sizes, [f"{tmp_path}/text.jsonl"], 1).values():
+    for candidates in bench.comparisons(sizes, [texts], 1).values():
         for candidate in candidates.values():  # in this process, without the compiled one
             settings = {"compile": False} if "batch" in candidate.keywords else {}
             turns = candidate("cpu", **settings)
             next(turns)
             assert next(turns) > 0, "a turn yields the tokens that it was"
-    monkeypatch.setattr(sys, "argv", ["bench.py", "prepare", f"{tmp_path}/text.jsonl",
-                                      "--rounds=3", "--device=cpu"])
-    bench.main()
+    call(bench, "prepare", texts, "--rounds=3", "--device=cpu")
     printed = capsys.readouterr().out
     assert "turn 6 of 6 | tiktoken alone" in printed
     assert "prepare.py is" in printed.splitlines()[-2], "the others are measured against ours"
@@ -181,7 +179,5 @@ def test_benchmarks_take_turns(tmp_path, monkeypatch, capsys):
 
 if __name__ == "__main__":
     os.chdir(os.path.dirname(sys.argv[1]))  # which conftest has left
-    for module in ("plot", "sft", "eval_posloss", "eval_niah"):
-        importlib.import_module(module)
-    importlib.import_module("lib.text").gpt2_encoding()
+    gpt2_encoding()  # the forks have it then
     Server(sys.argv[1], Program).serve_forever()
