@@ -3,7 +3,7 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
 
     python eval_posloss.py out/a_softmax out/b_ssmax                 the paper: 20,000 tokens
     python eval_posloss.py out/a_softmax --attention_type=ssmax --tag=e     (e): swapped at load
-    python eval_posloss.py out/laptop_b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
+    python eval_posloss.py out/laptop/b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
 
 Beside each checkpoint: posloss[-tag].json. Again: continues a killed run. `torchrun` shares it.
 """

@@ -165,9 +165,10 @@ def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
 
 def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
     factors = [2 ** (i / 4) for i in range(-4, 9)]
-    costs = np.square(np.log(factors) - np.log(1.3))[:, None] + np.random.rand(1, 50)
+    rng = np.random.default_rng(0)
+    costs = np.square(np.log(factors) - np.log(1.3))[:, None] + rng.random((1, 50))
     assert temperature.best(factors, costs) == pytest.approx(1.3)
-    costs = costs + 0.05 * np.random.default_rng(0).random(costs.shape)
+    costs = costs + 0.05 * rng.random(costs.shape)
     low, high = temperature.interval(factors, costs)
     assert 1.2 < low < temperature.best(factors, costs) < high < 1.4
     arguments = [tmp_path / "b", f"--data_dir={corpus}", "--context_sizes=40,64", "--n_samples=6",
