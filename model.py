@@ -204,16 +204,17 @@ class Attention(nn.Module):
         if self.config.alibi:
             # -m (i - j) is m j to the softmax of a row: two whole numbers, exact in bf16 to 32,768
             m = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
-            q = with_channels(q, m[:, None, None] * self.head_size**0.5, 2)
-            k = with_channels(k, torch.stack((at // 128 * 128, at % 128), dim=-1), 2)
-            v = F.pad(v, (0, 2))
+            q, k, v = (F.pad(z, (0, 2)) for z in (q, k, v))
+            q[..., -2:] = m[:, None, None] * self.head_size**0.5
+            k[..., -2:] = torch.stack((at // 128 * 128, at % 128), dim=-1)
         if cache is not None:  # keys are stored turned: their position does not change
             k, v = cache.append(self.layer, k, v)
         if self.n_kv_head < self.n_head:  # every fused kernel knows one head for each
             groups = self.n_head // self.n_kv_head
             k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
         if self.config.sink:  # not in the cache: it is one key, whatever the context
-            q = with_channels(q, self.sink[:, None, None] * self.head_size**0.5, 1)
+            sink = self.sink[:, None, None] * self.head_size**0.5
+            q = torch.cat((q, sink.to(q.dtype).expand(*q.shape[:-1], 1)), dim=-1)
             k, v = F.pad(k, (0, 1, 1, 0)), F.pad(v, (0, 1, 1, 0))
             k[:, :, 0, -1] = 1
         return q, k, v
@@ -249,11 +250,6 @@ class Attention(nn.Module):
                 y = F.scaled_dot_product_attention(q, k, v, mask if T > 1 else None, scale=scale)
         y = y[..., :self.head_size].transpose(1, 2)
         return self.proj(y.reshape(B, T, C))
-
-
-def with_channels(z, value, count):
-    """Queries or keys z (B, H, T, D) -> (B, H, T, D + count), `value` in the last ones."""
-    return torch.cat((z, value.to(z.dtype).expand(*z.shape[:-1], count)), dim=-1)
 
 
 class MLP(nn.Module):
