@@ -159,17 +159,14 @@ class Attention(nn.Module):
         if config.sink:
             self.set("sink", Learned(0.0) if config.sink == "learned" else 0.0)
 
-    def set_type(self, attention_type, s=None):
-        """Make s, b and g as ATTENTION has them; a learned s starts at `s` if given."""
-        factor = ATTENTION[attention_type]
-        if factor.s == Learned() and s is None:
-            s = self.config.s_init
-        learned = isinstance(factor.s, Learned) and s is not None
-        self.set("s", Learned(s) if learned else factor.s)
-        self.set("b", factor.b)
+    def set_type(self, attention_type):
+        """Make s, b and g as ATTENTION has them."""
+        _, s, b, g = ATTENTION[attention_type]
+        self.set("s", Learned(self.config.s_init) if s == Learned() else s)
+        self.set("b", b)
         self.g = None
-        if factor.g:
-            self.set("g", factor.g)
+        if g:
+            self.set("g", g)
 
     def set(self, name, value):
         """A number a head, (H,): a parameter of rank 1 where it is Learned, or else a constant."""
@@ -319,14 +316,11 @@ class GPT(nn.Module):
         """f(n) of the attention type, n = number of keys (T,) -> fp32 (T,)."""
         return ATTENTION[self.config.attention_type].f(n, self)
 
-    @property
-    def max_len(self):
-        """The longest context that the attention is defined for: p_n ends where it was trained."""
-        is_pn = ATTENTION[self.config.attention_type].f is p_n
-        return self.config.block_size if is_pn else math.inf
-
     def add_p_n(self):
-        if self.max_len < math.inf:  # from 1 on, as the paper: softmax but for s and b
+        self.max_len = math.inf  # the longest context that the attention is defined for
+        if ATTENTION[self.config.attention_type].f is p_n:  # which ends where it was trained
+            self.max_len = self.config.block_size
+            # from 1 on, as the paper: softmax but for s and b
             self.p_n = nn.Parameter(torch.ones(self.max_len, device=self.wte.weight.device))
 
     def embed(self, idx, start=0):
@@ -381,6 +375,7 @@ class GPT(nn.Module):
             total = losses.sum()
         return losses.view_as(targets) if per_token else total
 
+    @torch.no_grad()
     def swap_attention(self, attention_type, scale=1.0):
         """
         Turn a softmax model into another attention type in place, weights kept: (e) and (f).
@@ -396,17 +391,16 @@ class GPT(nn.Module):
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
-        f, s, b, g = ATTENTION[attention_type]
-        b, g = (value.start if isinstance(value, Learned) else value for value in (b, g))
-        with torch.no_grad():  # in fp64: a sum of 1,024 logarithms
-            mean = (self.f(n) if g is None else self.f(n) ** g).double().mean()
         for block in self.blocks:
-            block.attn.set_type(attention_type, (scale - b) / mean)
-            if not isinstance(s, Learned):  # (c) has no s to set: its queries shrink instead
-                normed = self.config.qk_norm
-                q = block.attn.q_norm.weight if normed else block.attn.qkv.weight
-                with torch.no_grad():
-                    q[:self.config.n_embd].mul_(scale / (s * mean + b))  # the first rows make q
+            attn = block.attn
+            attn.set_type(attention_type)
+            f, b = self.f(n), attn.b[0].double()  # in fp64: a sum of 1,024 logarithms
+            mean = (f if attn.g is None else f ** attn.g[0]).double().mean()
+            if isinstance(attn.s, nn.Parameter):
+                attn.s.fill_((scale - b) / mean)
+            else:  # (c) has no s to set: its queries shrink instead
+                q = attn.q_norm.weight if self.config.qk_norm else attn.qkv.weight
+                q[:self.config.n_embd] *= scale / (attn.s[0] * mean + b)  # the first rows make q
 
     def scales(self):
         """{name: parameter} of what the attention learns: s, b, g and sink by layer, p_n."""
