@@ -118,16 +118,15 @@ class GPTConfig:
     qk_norm: bool = False  # RMSNorm on each head's queries and keys before RoPE; not in the paper
 
     def __post_init__(self):
-        if self.attention_type not in ATTENTION:
-            known = ", ".join(ATTENTION)
-            raise ValueError(f"attention_type {self.attention_type} is none of {known}")
+        choices = {"attention_type": ATTENTION, "rope_scaling": rope.SCALINGS, "sink": SINKS}
+        for key, known in choices.items():
+            if getattr(self, key) not in known:
+                names = ", ".join(filter(None, known))
+                raise ValueError(f"{key} {getattr(self, key)} is none of {names}")
         for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} must be positive")
-        for key, choices in {"rope_scaling": rope.SCALINGS, "sink": SINKS}.items():
-            if getattr(self, key) not in choices:
-                raise ValueError(f"{key} must be one of {', '.join(map(repr, choices))}")
         if bool(self.sink) + self.alibi + self.scale_invariant > 1:
             raise ValueError("choose one of alibi, scale_invariant and sink")
         if self.alibi and self.rope_fraction:
