@@ -216,14 +216,10 @@ def print0(*args):
 # files: a reader never sees half of one
 
 
-@contextlib.contextmanager
 def writing(path):
     """A file that cannot be written, for want of space or permission, is one line naming it."""
-    try:
-        yield
-    except OSError as e:
-        # open() and write() do not name the file in what they raise when a disk is full
-        raise UserError(f"cannot write {path}: {e.strerror or e}; what was there stays") from e
+    # open() and write() do not name the file in what they raise when a disk is full
+    return explain(f"cannot write {path}; what was there stays", OSError)
 
 
 @contextlib.contextmanager
