@@ -40,8 +40,13 @@ def configure(cls, argv=None):
             text = text if equals else "True"  # --wandb_log alone
             values[key] = checked(fields, key, text, arg, is_text=True)
         elif arg.endswith(".py"):
-            for key, value in read_config_file(arg).items():
-                values[key] = checked(fields, key, value, arg)
+            with explain(f"the config file {arg} fails"):  # whatever the user's code raises
+                names = runpy.run_path(arg)
+            for key, value in names.items():
+                # helpers (_name), modules, functions and classes are no settings
+                code = callable(value) or isinstance(value, types.ModuleType)
+                if not (code or key.startswith("_")):
+                    values[key] = checked(fields, key, value, arg)
         elif "files" in fields:
             values["files"] = (*values.get("files", ()), arg)
         else:
@@ -50,14 +55,6 @@ def configure(cls, argv=None):
         return cls(**values)
     except ValueError as e:  # the dataclass's own check of its values
         raise UserError(str(e)) from e
-
-
-def read_config_file(path):
-    """Execute the file -> its names, but for helpers (_name), modules, functions and classes."""
-    with explain(f"the config file {path} fails"):  # whatever the user's code raises
-        names = runpy.run_path(path)
-    return {name: value for name, value in names.items() if not (
-        name.startswith("_") or isinstance(value, types.ModuleType) or callable(value))}
 
 
 def checked(fields, key, value, where, is_text=False):
