@@ -130,7 +130,7 @@ def main():
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not vocab_size")
 
-    model, about, resumed = start_model(cfg, device, corpus.about(), corpus)
+    model, about, resumed = start_model(cfg, device, corpus.about, corpus)
     block_size = model.config.block_size  # init_from may bring another than cfg's
 
     def micro_batches(tokens, step, n, m):

@@ -33,8 +33,7 @@ class Tokens:
     def __init__(self, folder, split):
         folder = Path(folder)
         parts = read_parts(folder, split)
-        # source: what it was prepared from; vocab: None, or GPT-2's ids of a compact corpus
-        self.split, self.vocab, self.source = split, parts[0]["vocab"], parts[0]["source"]
+        self.split, self.vocab = split, parts[0]["vocab"]
         self.vocab_size, self.dtype = vocab_size(self.vocab), parts[0]["dtype"]
         shards = [shard for part in parts for shard in part["splits"][split]["shards"]]
         # names without a folder: a corpus from elsewhere must not open files outside its own
@@ -51,14 +50,12 @@ class Tokens:
         self.begins = [0, *self.ends]
         # 16 hex digits stand for the tokens wherever they lie: results are compared by them
         hashes = "".join(shard["sha256"] for shard in shards)
-        self.digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
+        # what a run or a result says of the text that it saw
+        self.about = {"digest": digest, "source": parts[0]["source"]}
 
     def __len__(self):
         return int(self.ends[-1])
-
-    def about(self):
-        """What a run or a result says of the text that it saw."""
-        return {"digest": self.digest, "source": self.source}
 
     def read(self, starts, length):
         """The `length` tokens from each of `starts` on -> (len(starts), length) int64."""

@@ -162,7 +162,7 @@ def open_haystack(cfg, vocab):
         tokens = Tokens(cfg.data_dir, cfg.split)
         if tokens.vocab != vocab:  # the same ids would be other words
             raise UserError(f"{cfg.data_dir} has another vocabulary than the checkpoint")
-        return tokens, tokens.about()
+        return tokens, tokens.about
     # glob's order is the file system's; what fits nothing is opened as it stands, and then missing
     paths = sorted(glob.glob(cfg.haystack)) or [cfg.haystack]
     try:
