@@ -17,7 +17,7 @@ from lib import evaluate, runtime
 from lib.config import configure
 from lib.data import permutation
 from lib.runtime import UserError, print0
-from lib.squad import QA_FORMAT, encode_example, exact_and_f1, pad, read_examples
+from lib.squad import encode_example, exact_and_f1, pad, read_examples
 from lib.text import decode, end_of_text, until_end
 from train import Decay, TrainConfig, fit, start_model
 
@@ -70,7 +70,7 @@ def main():
     vocab, block_size = about["vocab"], model.config.block_size
 
     def encoded(examples):
-        rows = (encode_example(e, QA_FORMAT, block_size, vocab) for e in examples)
+        rows = (encode_example(e, block_size, vocab) for e in examples)
         return [row for row in rows if row is not None]  # None: longer than a block
 
     rows, val_rows = encoded(examples), encoded(held_out)  # once: tokenizing is slow

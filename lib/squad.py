@@ -47,12 +47,12 @@ def read_examples(folder, split):
     return examples, hashlib.sha256(raw).hexdigest()[:16]
 
 
-def encode_example(example, form, block_size, vocab=None):
+def encode_example(example, block_size, vocab=None):
     """One question -> (ids, targets), int64, at most block_size; None if it cannot be made to fit.
 
     Targets are -1 but for the answer and the end of text behind it.
     """
-    before, _, after = form.partition("{answer}")
+    before, _, after = QA_FORMAT.partition("{answer}")
     head, _, tail = before.partition("{context}")
     question = example["question"].strip()
     head = encode(head.format(question=question), vocab)
@@ -75,11 +75,11 @@ def encode_example(example, form, block_size, vocab=None):
     return whole[:-1], targets
 
 
-def pad(rows, padding, multiple=64):
+def pad(rows, padding):
     """Rows of (ids, targets) -> x, y (rows, longest) int64, padded with `padding` resp. -1."""
     longest = max(len(ids) for ids, _ in rows)
-    # to a multiple, which makes fewer shapes to compile
-    x = np.full((len(rows), -(-longest // multiple) * multiple), padding, dtype=np.int64)
+    # to a multiple of 64, which makes fewer shapes to compile
+    x = np.full((len(rows), -(-longest // 64) * 64), padding, dtype=np.int64)
     y = np.full_like(x, -1)
     for i, (ids, targets) in enumerate(rows):
         # padding stands on the right, so that each position keeps its n

@@ -10,7 +10,7 @@ import prepare
 import sft
 from lib import checkpoint
 from lib.data import permutation
-from lib.squad import QA_FORMAT, encode_example, exact_and_f1, pad, read_examples
+from lib.squad import encode_example, exact_and_f1, pad, read_examples
 from lib.text import decode
 
 EXAMPLE = {"context": "  The tower is in Paris. " + "It is tall. " * 20,
@@ -18,14 +18,14 @@ EXAMPLE = {"context": "  The tower is in Paris. " + "It is tall. " * 20,
 
 
 def test_only_the_answer_is_trained_and_padding_is_not():
-    ids, targets = encode_example(EXAMPLE, QA_FORMAT, 500)
+    ids, targets = encode_example(EXAMPLE, 500)
     assert decode(ids).startswith("The tower is in Paris. It is tall.")
     assert decode(ids).endswith("\n\nQuestion: Where is the tower?\nAnswer: Paris")
     trained = np.flatnonzero(targets >= 0)
     assert decode(targets[trained]) == " Paris<|endoftext|>"
     inside = trained[trained + 1 < len(ids)]
     assert (targets[inside] == ids[inside + 1]).all(), "a target is not the next token"
-    short = encode_example({**EXAMPLE, "context": "In Paris.", "start": 3}, QA_FORMAT, 500)
+    short = encode_example({**EXAMPLE, "context": "In Paris.", "start": 3}, 500)
     x, y = pad([(ids, targets), short], 50256)
     n = len(short[0])
     assert x.shape == y.shape and x.shape[1] % 64 == 0
@@ -37,10 +37,10 @@ def test_a_long_context_is_cut_around_the_answer():
     for fill in (0, 40, 200):
         context = "Some words before. " * fill + "The tower is in Paris. " + "Words behind. " * 200
         example = {**EXAMPLE, "context": context, "start": context.index("Paris")}
-        ids, targets = encode_example(example, QA_FORMAT, 64)
+        ids, targets = encode_example(example, 64)
         assert len(ids) == 64 and " Paris" in decode(ids[:-20]), "the context lost its answer"
         assert decode(targets[targets >= 0]).startswith(" Paris")
-    assert encode_example({**EXAMPLE, "question": "why " * 100}, QA_FORMAT, 64) is None
+    assert encode_example({**EXAMPLE, "question": "why " * 100}, 64) is None
 
 
 def test_exact_match_and_f1_are_squads():
@@ -71,7 +71,7 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
     examples, _ = read_examples(tmp_path / "q", "train")
     total = count = 0
     for i in permutation(1337, "sft", 0, 30)[:8]:  # the first update's, one by one
-        example = encode_example(examples[i], QA_FORMAT, 96)
+        example = encode_example(examples[i], 96)
         ids, targets = map(torch.from_numpy, example)
         total += model.loss(ids[None], targets[None]).item()
         count += (targets >= 0).sum().item()
