@@ -172,10 +172,7 @@ class Attention(nn.Module):
         learned = isinstance(value, Learned)
         start = (value.start if learned else value) * torch.ones(
             self.n_head, device=self.qkv.weight.device)
-        if learned:
-            setattr(self, name, nn.Parameter(start))
-        else:
-            self.register_buffer(name, start, persistent=False)
+        setattr(self, name, nn.Parameter(start) if learned else nn.Buffer(start, persistent=False))
 
     def queries_keys_values(self, x, position, cache=None):
         """
