@@ -88,15 +88,15 @@ def pad(rows, padding):
     return x, y
 
 
-def normalize(text):
-    """SQuAD's official normalisation: lower case, no punctuation or articles, single spaces."""
+def words(text):
+    """SQuAD's official normalisation: lower case, no punctuation or articles."""
     text = "".join(c for c in text.lower() if c not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
 def exact_and_f1(prediction, truth):
     """SQuAD's exact match and F1 over words, each 0 to 1."""
-    predicted, wanted = normalize(prediction).split(), normalize(truth).split()
+    predicted, wanted = words(prediction), words(truth)
     exact = float(predicted == wanted)
     common = (collections.Counter(predicted) & collections.Counter(wanted)).total()
     # two empty ones are the same, as in the official script
