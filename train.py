@@ -192,14 +192,14 @@ def start_model(cfg, device, data, corpus=None):
         if differs:
             raise UserError(f"{cfg.init_from} has {', '.join(differs)}; leave that out")
         model = checkpoint.restore(init, device, where=cfg.init_from, **changes)
+        if cfg.switch_iter and model.config.attention_type != "softmax":
+            raise UserError(f"{cfg.init_from} is no softmax model: switch_iter cannot switch it")
     else:
         # on the CPU: the same weights on every device, and for every attention type
         torch.manual_seed(cfg.seed)
         settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(GPTConfig)}
         settings["vocab_size"] = corpus.vocab_size
         model = GPT(GPTConfig(**settings)).to(device)
-    if cfg.switch_iter and not resumed and model.config.attention_type != "softmax":
-        raise UserError(f"{cfg.init_from} is no softmax model: switch_iter cannot switch it")
     return model.train(), about, resumed
 
 
