@@ -321,12 +321,11 @@ class GPT(nn.Module):
 
     def embed(self, idx, start=0):
         """idx (B, T) from position `start` on -> x (B, T, C), and what depends on position."""
-        T = idx.size(1)
-        if start + T > self.max_len:
-            n = start + T
+        n = start + idx.size(1)
+        if n > self.max_len:
             raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = {n}")
         # once for all layers: cosines and f(n) are the same in each
-        at = torch.arange(start, start + T, device=idx.device)
+        at = torch.arange(start, n, device=idx.device)
         return self.wte(idx), (at, *rope.tables(at, self.config), self.f(at + 1))
 
     def hidden(self, idx, cache=None):
@@ -420,13 +419,13 @@ class GPT(nn.Module):
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()
-    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, banned=()):
+    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=0, banned=()):
         """
         Continue each row of idx (B, T), all of one length, -> (B, T + max_new_tokens).
 
-        temperature 0 is greedy; `top_k` keeps the k likeliest tokens; `banned` ids never come (end
-        of text, in the paper's needle test). The prompt goes through the model once, then one token
-        at a time. Nothing is cropped.
+        temperature 0 is greedy; `top_k` keeps the k likeliest tokens, 0 all; `banned` ids never
+        come (end of text, in the paper's needle test). The prompt goes through the model once, then
+        one token at a time. Nothing is cropped.
         """
         cache = KVCache(idx.size(1) + max_new_tokens)
         new = idx
@@ -438,7 +437,7 @@ class GPT(nn.Module):
                 new = logits.argmax(dim=-1, keepdim=True)
             else:
                 logits /= temperature
-                if top_k is not None:
+                if top_k:
                     kth = logits.topk(min(top_k, logits.size(-1))).values[:, [-1]]
                     logits[logits < kth] = -math.inf
                 new = torch.multinomial(logits.softmax(dim=-1), num_samples=1)

@@ -46,8 +46,7 @@ def main():
     torch.manual_seed(cfg.seed)  # after loading, which draws weights that are then replaced
     idx = torch.tensor([prompt] * cfg.num_samples, device=device)  # together: weights read once
     with runtime.autocast(device, cfg.dtype):
-        # 0 on the command line, where None cannot be written
-        rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k or None)
+        rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k)
     for row in rows[:, 1:].tolist():  # without the end of text, which would end it at once
         print(decode(until_end(row, vocab), vocab), "-" * 80, sep="\n")
 
