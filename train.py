@@ -156,11 +156,10 @@ def main():
 
 def repeats(x, y):
     """y (rows, T), -1 but where token and target have followed one another before in their row."""
-    pairs, known = x * (y.max() + 1) + y, np.full_like(y, -1)
-    for row, pairs_of_row in enumerate(pairs):
-        _, first = np.unique(pairs_of_row, return_index=True)
-        known[row] = y[row]
-        known[row, first] = -1
+    known = y.copy()
+    for row, pairs in zip(known, (x << 32) + y, strict=True):  # an id has at most 32 bits
+        _, first = np.unique(pairs, return_index=True)
+        row[first] = -1
     return known
 
 
