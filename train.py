@@ -168,6 +168,11 @@ def start_model(cfg, device, data, corpus=None):
     (model, about, resumed): a new model, the weights of init_from, or the run in out_dir; what
     checkpoint and log say of the run beside its settings; the checkpoint that it continues, or None
     """
+    if resumed := find_resumable(cfg, data):  # init_from is not needed any more
+        print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
+        about = {key: resumed[key] for key in ("variant", "base", "vocab", "data")}
+        return checkpoint.restore(resumed, device, where=cfg.out_dir).train(), about, resumed
+
     init = checkpoint.load(cfg.init_from) if cfg.init_from else None
     if init and corpus and init["vocab"] != corpus.vocab:
         raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir}")
@@ -178,11 +183,7 @@ def start_model(cfg, device, data, corpus=None):
         variant += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
     about = {"variant": cfg.variant or variant, "base": init["config"] if init else None,
              "vocab": init["vocab"] if init else corpus.vocab, "data": data}
-
-    if resumed := find_resumable(cfg, data):
-        print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
-        model = checkpoint.restore(resumed, device, where=cfg.out_dir)
-    elif init:
+    if init:
         theirs = init["model_config"]
         asked = {k: getattr(cfg, k) for k in theirs if getattr(cfg, k) != getattr(GPTConfig, k)}
         changes = {k: asked.pop(k, None) for k in ("attention_type", "rope_theta")}
@@ -199,7 +200,7 @@ def start_model(cfg, device, data, corpus=None):
         settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(GPTConfig)}
         settings["vocab_size"] = corpus.vocab_size
         model = GPT(GPTConfig(**settings)).to(device)
-    return model.train(), about, resumed
+    return model.train(), about, None
 
 
 def find_resumable(cfg, data):
