@@ -5,6 +5,7 @@
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/matrix}
 SEEDS=${SEEDS:-"1 2 3 4 5"}
+AGAIN=${AGAIN:-"6 7 8 9 10"}
 TYPES=${TYPES:-"softmax ssmax ssmax_bias residual head_scale asentmax scale_invariant"}
 RESULTS=${RESULTS:-results/matrix}
 MINI=${MINI:-out/mini/main}
@@ -14,9 +15,11 @@ train() {  # train NAME SEED [settings]
     echo "train.py config/quick.py --seed=$2 ${*:3} --data_dir=data/almanac-$2" \
         "--out_dir=$OUT/trained/$1-$2"
 }
-trained() {  # trained NAME SEED RUN: what runs/mini_cpu.sh has trained with the same settings
-    from="$MINI/$3-$2/ckpt.pt" to="$OUT/trained/$1-$2"
-    [ ! -e "$from" ] || [ -e "$to" ] || { mkdir -p "$to" && cp "$from" "$to"; }
+trained() {  # trained SEED: what runs/mini_cpu.sh has trained with the same settings
+    for pair in softmax:a_softmax ssmax:b_ssmax ssmax_bias:d_ssmax_bias head_scale:head_scale; do
+        from="$MINI/${pair#*:}-$1/ckpt.pt" to="$OUT/trained/${pair%:*}-rope-$1"
+        [ ! -e "$from" ] || [ -e "$to" ] || { mkdir -p "$to" && cp "$from" "$to"; }
+    done
 }
 measure() {  # measure POSITION SEED "NAMES" [settings]: each in a folder of its own
     folders=
@@ -35,17 +38,14 @@ AS_TRAINED="--rope_theta=0"
 echo "== corpora"
 {
     echo "prepare.py --embedded=almanac --compact_vocab --name=almanac"
-    for seed in $SEEDS; do
+    for seed in $SEEDS $AGAIN; do
         echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed"
     done
 } | in_parallel
 
 for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seeds
     echo "== seed $seed"
-    trained softmax-rope "$seed" a_softmax
-    trained ssmax-rope "$seed" b_ssmax
-    trained ssmax_bias-rope "$seed" d_ssmax_bias
-    trained head_scale-rope "$seed" head_scale
+    trained "$seed"
     {
         for position in rope:1 prope:0.5 nope:0; do
             turned="--rope_fraction=${position#*:}"
@@ -74,6 +74,24 @@ for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seed
             for type in ssmax logn_clip llama4 log_floor; do
                 measure $position "$seed" softmax-rope $how --attention_type=$type --tag=$type
             done
+            measure $position "$seed" softmax-rope $how --attention_type=head_scale \
+                --swap_scale=2.02 --tag=constant
+        done
+    } | in_parallel
+done
+
+echo "== YaRN again, on other seeds"
+for seed in $AGAIN; do
+    trained "$seed"
+    for type in softmax ssmax head_scale; do
+        train $type-rope "$seed" --attention_type=$type
+    done | in_parallel
+    {
+        for position in "theta50_again $THETA50" \
+                "yarn_again --rope_scaling=yarn --rope_factor=16"; do
+            how=${position#* } position=${position%% *}
+            measure $position "$seed" "softmax-rope ssmax-rope head_scale-rope" $how
+            measure $position "$seed" softmax-rope $how --attention_type=ssmax --tag=ssmax
             measure $position "$seed" softmax-rope $how --attention_type=head_scale \
                 --swap_scale=2.02 --tag=constant
         done

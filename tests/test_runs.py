@@ -150,10 +150,10 @@ def test_the_mini_reproductions_and_their_tables_again_from_small_files(script, 
 
 @pytest.mark.slow
 def test_the_reference_table(script):
-    printed = script("matrix.sh", SEEDS="1", TYPES="softmax scale_invariant")
+    printed = script("matrix.sh", SEEDS="1", AGAIN="2", TYPES="softmax scale_invariant")
     rows = json.loads((script.folder / "results/matrix/matrix.json").read_text())
     assert {"softmax-prope||theta50", "softmax-alibi||as_trained",
-            "softmax-sink||theta50"} < set(rows)
+            "softmax-sink||theta50", "ssmax-rope||yarn_again"} < set(rows)
     assert "| softmax-rope | logn_clip | ntk |" in printed
     assert len(names(script.folder / "out/matrix/measured", "*/*/niah*.json")) == 6  # with tags
 

@@ -60,19 +60,26 @@ def get(rows, what, row, k):
     return rows.get(row, {}).get(f"{what} at {k}x", {})
 
 
+class Said(list):
+    """[Prediction] about rows."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def say(self, claim, text, what, values, margin=None):
+        unit = {"needles": "share", "loss": "nats"}[what]
+        self.append(Prediction(claim, text, unit, values, margin))
+
+    def more(self, claim, text, what, k, row, other, margin=None):
+        """That there is more of it in a row than in another."""
+        values = minus(get(self.rows, what, row, k), get(self.rows, what, other, k))
+        self.say(claim, f"{k}x, {text}", what, values, margin)
+
+
 def predictions(rows):
     """[Prediction], as README.md has them."""
-    said = []
-
-    def say(claim, text, what, values, margin=None):
-        unit = {"needles": "share", "loss": "nats"}[what]
-        said.append(Prediction(claim, text, unit, values, margin))
-
-    def more(claim, text, what, k, row, other, margin=None):
-        """That there is more of it in a row than in another."""
-        values = minus(get(rows, what, row, k), get(rows, what, other, k))
-        say(claim, f"{k}x, {text}", what, values, margin)
-
+    said = Said(rows)
+    say, more = said.say, said.more
     prope, swapped = "ssmax-prope||as_trained", "softmax-rope|{}|theta50".format
     softmax50, ssmax50, alibi = swapped(""), "ssmax-rope||theta50", "softmax-alibi||as_trained"
     more(1, "ssmax as trained: p-RoPE finds more than RoPE", "needles", 16, prope,
@@ -109,14 +116,33 @@ def predictions(rows):
     return said
 
 
+def predicted_again(rows):
+    """[Prediction] of YaRN, made after seed 1 and asked of other seeds."""
+    said = Said(rows)
+    softmax, e, constant = map("softmax-rope|{}|yarn_again".format, ("", "ssmax", "constant"))
+    ssmax, theta50 = "ssmax-rope||yarn_again", "ssmax-rope||theta50_again"
+    for k in (4, 10, 16):
+        said.more(12, "YaRN: ssmax finds more than softmax", "needles", k, ssmax, softmax)
+    for k in (10, 16):
+        said.more(13, "ssmax: YaRN finds more than theta x 50", "needles", k, ssmax, theta50)
+    said.more(14, "ssmax: YaRN has lower loss than theta x 50", "loss", 16, theta50, ssmax)
+    for k in (10, 16):
+        said.more(15, "YaRN: ssmax finds more than head_scale", "needles", k, ssmax,
+                  "head_scale-rope||yarn_again")
+    said.more(16, "YaRN: one temperature finds more than (e)", "needles", 10, constant, e)
+    return said
+
+
 def print_tables(rows):
     print_verdicts(predictions(rows))
+    print_verdicts(predicted_again(rows), " made after seed 1, of seeds 6 to 10")
     for what, title in (("needles", "Needles found, all digits right"),
                         ("loss", "Test loss (nats) in the last eighth before a position")):
         lines = []
         for row in sorted(rows, key=lambda row: row.split("|")[::-1]):  # by position first
             trained, swapped, position = row.split("|")
-            asked = get(rows, "needles", f"{trained}||as_trained", 1).values()
+            asked = get(rows, "needles", f"{trained}||as_trained", 1)
+            asked = [asked[seed] for seed in asked.keys() & get(rows, what, row, 1).keys()]
             learned = f"{sum(share >= LEARNED for share in asked)} of {len(asked)}"
             lines.append([trained, swapped, position, learned,
                           *(spread(get(rows, what, row, k)) for k in MULTIPLES)])
