@@ -34,6 +34,7 @@ measure() {  # measure POSITION SEED "NAMES" [settings]: each in a folder of its
 }
 THETA50="--rope_theta=500000"
 AS_TRAINED="--rope_theta=0"
+MSCALE="--rope_scaling=yarn_mscale --rope_factor=16 --tag=mscale"  # with YaRN's own temperature
 
 echo "== corpora"
 {
@@ -77,6 +78,7 @@ for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seed
             measure $position "$seed" softmax-rope $how --attention_type=head_scale \
                 --swap_scale=2.02 --tag=constant
         done
+        measure yarn "$seed" softmax-rope $MSCALE
     } | in_parallel
 done
 
@@ -95,6 +97,7 @@ for seed in $AGAIN; do
             measure $position "$seed" softmax-rope $how --attention_type=head_scale \
                 --swap_scale=2.02 --tag=constant
         done
+        measure yarn_again "$seed" softmax-rope $MSCALE
     } | in_parallel
 done
 

@@ -130,6 +130,9 @@ def predicted_again(rows):
         said.more(15, "YaRN: ssmax finds more than head_scale", "needles", k, ssmax,
                   "head_scale-rope||yarn_again")
     said.more(16, "YaRN: one temperature finds more than (e)", "needles", 10, constant, e)
+    for k in (4, 10, 16):
+        said.more(17, "ssmax with YaRN finds more than softmax with YaRN and its temperature",
+                  "needles", k, ssmax, "softmax-rope|mscale|yarn_again")
     return said
 
 
