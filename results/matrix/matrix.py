@@ -147,7 +147,7 @@ def print_tables(rows):
             asked = get(rows, "needles", f"{trained}||as_trained", 1)
             asked = [asked[seed] for seed in asked.keys() & get(rows, what, row, 1).keys()]
             learned = f"{sum(share >= LEARNED for share in asked)} of {len(asked)}"
-            lines.append([trained, swapped, position, learned,
+            lines.append([trained, swapped, position, learned if asked else "–",
                           *(spread(get(rows, what, row, k)) for k in MULTIPLES)])
         markdown(f"{title}: mean over the seeds (least–largest)",
                  ["trained", "swapped in", "position", "learned", *(f"{k}x" for k in MULTIPLES)],
