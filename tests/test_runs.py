@@ -155,7 +155,7 @@ def test_the_reference_table(script):
     assert {"softmax-prope||theta50", "softmax-alibi||as_trained",
             "softmax-sink||theta50", "ssmax-rope||yarn_again"} < set(rows)
     assert "| softmax-rope | logn_clip | ntk |" in printed
-    assert len(names(script.folder / "out/matrix/measured", "*/*/niah*.json")) == 6  # with tags
+    assert len(names(script.folder / "out/matrix/measured", "*/*/niah*.json")) == 7  # with tags
 
 
 @pytest.mark.slow
