@@ -42,6 +42,7 @@ def test_parameter_count_is_the_papers(attention_type, learned):
     ({"rope_theta": 500_000.0}, {"rope_theta": 500_000.0}),
     ({"rope_type": "linear"}, {"rope_scaling": "pi", "rope_factor": 4.0}),
     ({"rope_type": "yarn", "attention_factor": 1.0}, {"rope_scaling": "yarn", "rope_factor": 4.0}),
+    ({"rope_type": "yarn"}, {"rope_scaling": "yarn_mscale", "rope_factor": 4.0}),
     # dynamic NTK of factor 4 takes 4 * 5/4 - 3 at 5/4 of the length
     ({"rope_type": "dynamic"}, {"rope_scaling": "ntk", "rope_factor": 2.0})])
 def test_softmax_equals_transformers_llama(theirs, ours):
