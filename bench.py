@@ -92,7 +92,7 @@ def plain_training(device, settings, batch, compile):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        loss.item()
+        loss.item()  # waits for the device once an update, as ours does
         yield batch * model.config.block_size
 
 
@@ -118,7 +118,7 @@ def products(device, settings, size):
         model = GPT(GPTConfig(**settings))
     a = torch.randn(size, size, device=device, dtype=runtime.get_dtype(device, "auto"))
     while True:
-        for _ in range(PRODUCTS):
+        for _ in range(PRODUCTS):  # one alone is too short for the clock
             torch.mm(a, a)
         yield PRODUCTS * 2 * size**3 / model.flops_per_token(model.config.block_size)
 
@@ -153,7 +153,7 @@ def answers(model, window, plain):
 
 def tiktoken_alone(device, files, num_threads):
     cfg = PrepareConfig(files=tuple(files), name="bench")
-    texts = [text for _, text in documents(cfg)]
+    texts = [text for _, text in documents(cfg)]  # before the clock runs
     while True:
         ids = gpt2_encoding().encode_ordinary_batch(texts, num_threads=num_threads)
         yield sum(map(len, ids)) + len(texts)  # as if with an end of text, which ours has
@@ -162,7 +162,7 @@ def tiktoken_alone(device, files, num_threads):
 def our_preparation(device, files, num_threads):
     cfg = PrepareConfig(files=tuple(files), name="bench", num_threads=num_threads)
     while True:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder:  # what is there is not prepared again
             with contextlib.redirect_stderr(io.StringIO()):  # its progress
                 manifest = prepare(dataclasses.replace(cfg, data_dir=folder))
         yield sum(split["tokens"] for split in manifest["splits"].values())
@@ -241,7 +241,7 @@ def take_turns(device, candidates, rounds):
         print(f"\rturn {turn + 1} of {WARM_UP + rounds} | {times}", end="   ", flush=True)
     print()
     for pipe in pipes.values():
-        pipe.send(False)
+        pipe.send(False)  # its process ends
     return {name: np.array(turns[WARM_UP:]).T for name, turns in found.items()}
 
 

@@ -116,7 +116,7 @@ def ask(cfg, path, what, jobs, device):
     which says what the records belong to, the records of all jobs).
     """
     sizes = sorted({size for size, _, _ in jobs})
-    model, state = evaluate.open_model(cfg, path, device, sizes[-1])
+    model, state = evaluate.open_model(cfg, path, device, sizes[-1])  # p_n may end before
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
     for size in sizes:  # before anything is written: does a prompt fit, is there enough hay?
@@ -187,6 +187,7 @@ def scores(cfg, path, records):
     print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all digits "
            f"right in {exact}, only the first in {only_first}; the example: score "
            f"{example['top']:.3f}, {example['text']!r}")
+    # the scores of their heads stay in the .jsonl
     short = [{key: r[key] for key in ("top", "exact", "first")} for r in trials]
     return {"example": example, "trials": short}
 

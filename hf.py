@@ -41,7 +41,7 @@ def names(config):
     """{our parameter: the parameters of transformers that are its rows, one below the other}"""
     found = {"wte.weight": ["model.embed_tokens.weight"], "norm.weight": ["model.norm.weight"],
              "lm_head.weight": ["lm_head.weight"]}
-    layer = {
+    layer = {  # one table for both directions, so that they cannot differ
         "attn.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         "attn.proj": ("self_attn.o_proj",), "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
         "mlp.down": ("mlp.down_proj",), "norm_1": ("input_layernorm",),
@@ -184,6 +184,7 @@ def to_hf(model, vocab):
 
     from lib import modeling_nanossmax
     c, attns = model.config, [block.attn for block in model.blocks]
+    # refused, not left out: the folder would compute something else
     for key in ("rope_fraction", "rope_scaling", "alibi", "sink", "scale_invariant"):
         if getattr(c, key) != getattr(GPTConfig, key):
             raise UserError(f"{key}={getattr(c, key)} of this checkpoint has no form there")

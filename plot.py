@@ -69,6 +69,7 @@ def find(inputs, pattern):
     for path in map(Path, inputs):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
+        # sorted: the order of a file system is none
         found += sorted(path.rglob(pattern)) if path.is_dir() else [path] * path.match(pattern)
     return found
 
@@ -243,7 +244,7 @@ def draw(found, axis=None, name="y"):
     axis = axis or Figure().subplots()
     for rows, style in found:
         seeds = [getattr(row, name) for row in rows if getattr(row, name)]
-        if not seeds:
+        if not seeds:  # no (a) is here that these could be compared with
             continue
         x = sorted(set.intersection(*map(set, seeds)))  # an unfinished run is shorter
         step = max(1, len(x) // 100)  # the losses of single batches are noise
@@ -299,6 +300,7 @@ def p_n(found):
     if not runs:
         return None
     axis = Figure().subplots()
+    # not to its end, a yellow that is not seen on white
     colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
     for run, color in zip(runs, colors, strict=True):
         p = checkpoint.load(run)["model"]["p_n"].numpy()
@@ -318,6 +320,7 @@ def z_max(found):
     """Fig. 3: 0, 1/(n-2), ..., 1 and z_max: its weight. SSMax needs 1/s more at any n."""
     axis, z = Figure().subplots(), np.linspace(0, 12, 400)
     for n, line in ((100, ":"), (1_000, "--"), (10_000, "-")):
+        # n^(s z) with s = 1 / log n is e^z: softmax
         for variant, s in (("softmax", 1 / np.log(n)), ("ssmax", 0.43), ("ssmax_s1", 1)):
             rest = s * np.log(n) * (np.linspace(0, 1, n - 1)[:, None] - z)
             label, color = VARIANTS[variant]
@@ -332,7 +335,7 @@ def learning_curves(found):
     figure = Figure(figsize=(5.6, 2 + 1.7 * down))
     axes = figure.subplots(down, sharex=True, squeeze=False)[:, 0]
     for rows, style in found:
-        for row in rows:
+        for row in rows:  # each by itself: evaluations are few and make no line
             axes[0].plot(row.val.keys(), row.val.values(), "o", ms=2.5, color=style["color"])
     for axis, name, what in zip(axes, ("y", "minus_a"), ("loss", "minus (a)"), strict=False):
         draw(found, axis, name)
@@ -465,6 +468,7 @@ def laws(n, best, N):
     that fits best, and how far it is off then, the root mean square of the logarithms.
     """
     log, x = np.log(n) / np.log(N), np.log(n / N)
+    # the line is the one whose constant is no factor: it is searched for
     curves = {c: 1 + c * x for c in np.linspace(-0.9, 3, 2001) / (max(abs(x)) or 1)}
     off = {c: np.std(np.log(best / y)) for c, y in curves.items() if min(y) > 0}
     c = min(off, key=off.get)

@@ -47,12 +47,12 @@ def best(factors, costs):
     """costs (factors, samples) -> the factor of the least mean cost, by a parabola in its log, NaN
     where all factors are alike."""
     mean, x = costs.mean(1), np.log(factors)
-    least = np.flatnonzero(mean < mean.min() + 1e-9)
+    least = np.flatnonzero(mean < mean.min() + 1e-9)  # several factors may find all needles
     if len(least) == len(x):
         return math.nan
     if len(least) > 1 or least[0] in (0, len(x) - 1):  # a plateau, or no neighbour
         return float(np.exp(x[least].mean()))
-    near = slice(least[0] - 1, least[0] + 2)
+    near = slice(least[0] - 1, least[0] + 2)  # farther off a cost is no parabola
     a, b, _ = np.polyfit(x[near], mean[near], 2)
     return float(np.exp(-b / (2 * a)))
 
@@ -60,7 +60,7 @@ def best(factors, costs):
 def interval(factors, costs):
     """95 % of `best` over samples drawn again and again, as many as there are (bootstrap)."""
     # by samples, not by factors: windows differ by more than factors do
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(0)  # the same interval whenever it is asked for
     drawn = rng.integers(costs.shape[1], size=(400, costs.shape[1]))
     found = [x for rows in drawn if (x := best(factors, costs[:, rows])) == x]  # NaN is not
     return np.quantile(found or [math.nan], (0.025, 0.975)).tolist()
@@ -77,6 +77,7 @@ def measure(cfg, path, device):
         raise UserError(f"split {cfg.split} has {len(hay):,} tokens; smaller --context_sizes")
     out, records = evaluate.begin(
         cfg, path, model, state, data, "temperature.jsonl", len(sizes), (tasks, mqar))
+    # factors are put on these, and not one on the other
     learned = [(attn.s.clone(), attn.b.clone()) for attn in (block.attn for block in model.blocks)]
 
     def losses(jobs):

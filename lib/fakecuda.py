@@ -23,6 +23,7 @@ def environment():
     if torch.version.cuda or not (compiler := shutil.which("g++")):
         raise UserError("a simulated GPU needs a CPU build of torch, and g++")
     root = Path(torch.__file__).parent
+    # another source or torch is another library
     name = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f"fakecuda-{os.getuid()}-{name}.so"
     if not library.exists():  # once for each version of torch: 3 to 7 s
@@ -32,7 +33,7 @@ def environment():
         with explain(f"g++ cannot build {SOURCE.name}", subprocess.CalledProcessError):
             subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", *include, SOURCE,
                             "-o", making, *link], check=True)
-        os.replace(making, library)
+        os.replace(making, library)  # processes side by side never load half of one
     # before torch: it asks only once what devices there are
     return {**os.environ, "LD_PRELOAD": str(library), ENABLED: "1"}
 

@@ -25,11 +25,12 @@ class NanoSSMaxConfig(LlamaConfig):
 class NanoSSMaxAttention(LlamaAttention):
     def __init__(self, config, layer_idx):
         super().__init__(config, layer_idx)
+        # of no meaning until the weights are loaded
         self.s = nn.Parameter(torch.ones(config.num_attention_heads))
         self.b = nn.Parameter(torch.zeros(config.num_attention_heads))
         if config.ssmax_length:
             self.p_n = nn.Parameter(torch.ones(config.ssmax_length))
-        norm = LlamaRMSNorm if config.qk_norm else lambda *args: nn.Identity()
+        norm = LlamaRMSNorm if config.qk_norm else nn.Identity  # which takes any arguments
         self.q_norm = norm(self.head_dim, config.rms_norm_eps)
         self.k_norm = norm(self.head_dim, config.rms_norm_eps)
 

@@ -36,7 +36,7 @@ def read_examples(folder, split):
     if not path.exists():
         raise UserError(f"no {path}; make it with: python prepare.py --squad FILE.json "
                         f"--name={path.parent.name} --split={split}")
-    raw = path.read_bytes()
+    raw = path.read_bytes()  # once: hash and examples are of the same bytes
     with explain(f"{path} is damaged; prepare it again", MALFORMED):
         examples = [json.loads(line) for line in raw.splitlines()]
         for example in examples:

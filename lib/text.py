@@ -29,7 +29,7 @@ def gpt2_encoding():
     os.environ["TIKTOKEN_CACHE_DIR"] = ""  # they lie here: no copies of them
     ranks = data_gym_to_mergeable_bpe_ranks(str(data / "vocab.bpe"), str(data / "encoder.json"))
     return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,
-                             special_tokens={"<|endoftext|>": GPT2_EOT})
+                             special_tokens={"<|endoftext|>": GPT2_EOT})  # to decode it
 
 
 @functools.cache
@@ -49,6 +49,7 @@ def encode(text, vocab=None):
         first = tokenizer(vocab).encode("a", add_special_tokens=False).tokens[0]
         # SentencePiece (Llama 2, Mistral) puts a space in front by itself
         text = text.removeprefix(" ") if first.startswith("▁") else text
+        # none added: where a text begins is the callers' business
         return tokenizer(vocab).encode(text, add_special_tokens=False).ids
     ids = gpt2_encoding().encode_ordinary(text)  # where <|endoftext|> is text as any other
     if vocab is None:
@@ -63,6 +64,7 @@ def encode(text, vocab=None):
 def decode(ids, vocab=None):
     """Token ids -> text."""
     if type(vocab) is str:
+        # none skipped: an end of text is to be seen, as in GPT-2's
         return tokenizer(vocab).decode(list(ids), skip_special_tokens=False)
     return gpt2_encoding().decode([vocab[i] for i in ids] if vocab else list(ids))
 
