@@ -44,7 +44,7 @@ for model in ${1:+"$1"}; do
     for task in multikey multivalue multiquery tracking abcdigits; do
         beside $task "$model"
         how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_theta=200000"
-        how+=" --context_sizes=(1024,4096,16384) --n_samples=2 $folder"
+        how+=" --context_sizes=(1024,4096,16384) --n_samples=2 --dtype=bfloat16 $folder"
         echo "$how"
         echo "$how --attention_type=ssmax --tag=e"
         echo "$how --attention_type=logn_clip --tag=clip"
