@@ -412,6 +412,7 @@ def recall(found):
         axis.tick_params(axis="x", rotation=45)
         lines, labels = axis.get_legend_handles_labels()
         named |= dict(zip(labels, lines, strict=True))  # of all panels, each once
+    axes[0].set_ylabel("all answers right (share)")
     figure.supxlabel("context size (tokens)", y=-0.1)
     figure.legend(named.values(), named, loc="center left", bbox_to_anchor=(0.91, 0.5),
                   title=f"line: mean of the seeds\ndot: {span(found, 'samples')} samples")

@@ -7,6 +7,6 @@ mkdir -p "$OUT" "$RESULTS"
 exec 9> "$OUT/lock"
 flock 9 2> /dev/null || true  # macOS has none
 
-in_parallel() {  # a command a line; what they print is in output.txt, errors are on the screen
-    xargs -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # a blank at the end would join two lines
+in_parallel() {  # a command a line, or none (-r); output.txt has what they print but errors
+    xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # a blank at the end would join two lines
 }

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import CPU, ROOT, call, log, squad_file, text_file
+from conftest import CPU, ROOT, call, log, save_model, squad_file, text_file, tiny_model
 from test_claims import claims  # and with it, through plot.py, what the programs import
 
 from lib.text import gpt2_encoding
@@ -25,7 +25,8 @@ def tiny(program, line):
         "sft.py": f"{cpu} --max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2",
         "prepare.py": "--hf= " + ("squad.json" if "--squad" in line else "text.jsonl"),
         "eval_posloss.py": f"{cpu} --n_seqs=2 --seq_len=300",
-        "eval_niah.py": f"{cpu} --context_sizes=[96,120] --depths=[50] --n_samples=2",
+        "eval_niah.py": f"{cpu} --context_sizes=[{600 if '=noise' in line else '96,120'}] "
+            "--depths=[50] --n_samples=2",
     }.get(program, "")
     if "--embedded" in line:
         more = "--block_size=32 --n_copy=64 --n_train=256"
@@ -78,10 +79,10 @@ sys.exit(server.recv(1)[0])
 def script(tmp_path_factory):
     """script(name, *arguments, **environment): run it in a repository without data -> printed."""
     folder = tmp_path_factory.mktemp("repo")
-    for name in ("bin", "results/mini_cpu", "results/matrix"):
-        (folder / name).mkdir(parents=True)
+    (folder / "bin").mkdir()
     for path in (*ROOT.glob("*.py"), *map(ROOT.joinpath, ("lib", "config", "runs")),
-                 ROOT / "results/mini_cpu/claims.py", ROOT / "results/matrix/matrix.py"):
+                 *ROOT.glob("results/*/*.py")):
+        (folder / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         (folder / path.relative_to(ROOT)).symlink_to(path)
     text_file(folder / "text.jsonl")  # instead of what the scripts take from the hub
     squad_file(folder / "squad.json")
@@ -156,6 +157,16 @@ def test_the_reference_table(script):
             "softmax-sink||theta50", "ssmax-rope||yarn_again"} < set(rows)
     assert "| softmax-rope | logn_clip | ntk |" in printed
     assert len(names(script.folder / "out/matrix/measured", "*/*/niah*.json")) == 7  # with tags
+
+
+@pytest.mark.slow
+def test_recall(script):
+    # a model with GPT-2's tokens, as an imported one: the tasks in real words are asked of it
+    save_model(script.folder / "out/gpt2/ckpt.pt", tiny_model("softmax", vocab_size=50257), None)
+    printed = script("recall.sh", "out/gpt2", SEEDS="1 2", TYPES="softmax scale_invariant")
+    assert "scale_invariant: fewer with pairs in proportion" in printed
+    assert printed.count("| 600 |") == 5, "a task lacks in the table of the model"
+    assert names(script.folder / "results/recall", "*/recall.png") == {"recall"}
 
 
 @pytest.mark.slow
