@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Recall: MQAR over ten seeds, about an hour on two cores, into out/recall; multikey on what
 # runs/mini_cpu.sh trained; with a model as argument (out/smollm2) the other tasks on it as well.
-# TYPES gets the two best attention types of results/matrix beside the three here.
+# TYPES: the last two are those of results/matrix that find most at 10x.
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/recall}
 RESULTS=${RESULTS:-results/recall}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
-TYPES=${TYPES:-"softmax ssmax head_scale"}
+TYPES=${TYPES:-"softmax ssmax head_scale scale_invariant ssmax_bias"}
 MINI=${MINI:-out/mini/main}
 source runs/common.sh
 
