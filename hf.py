@@ -9,6 +9,9 @@ import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, w
 tokenizer.json beside it; what model.py has no counterpart for is refused by name. export: softmax
 becomes LlamaForCausalLM or Qwen3ForCausalLM, SSMax Ministral3ForCausalLM, the rest brings its code
 along; logits are compared before it says done. Both need `pip install '.[hf]'`.
+
+An attention function of your own in transformers needs AttentionMaskInterface.register beside
+AttentionInterface.register, or left padding is silently wrong.
 """
 import dataclasses
 import hashlib

@@ -1,6 +1,7 @@
 """The claims' arithmetic against known numbers, and planted measures that hold or do not."""
 import itertools
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from test_plot import plant_posloss
 
 from results import verdicts
 
-sys.path.append(str(ROOT / "results/mini_cpu"))
+sys.path[:0] = [str(ROOT / "results/mini_cpu"), str(ROOT / "results/matrix")]
 
 import claims  # noqa: E402
+import matrix  # noqa: E402
 
 
 def test_interval_and_p_are_students_holm_steps_down_and_ranks_share_ties():
@@ -72,9 +74,11 @@ def test_the_papers_order_agrees_with_it_and_its_reverse_does_not(sign):
     assert agree > 30 or sign < 0
 
 
-def test_tables_of_this_repositorys_results_are_those_beside_them(capsys):
-    call(claims, ROOT / "results/mini_cpu")
-    assert capsys.readouterr().out == (ROOT / "results/mini_cpu/tables.md").read_text()
+@pytest.mark.parametrize("program", [claims, matrix])
+def test_tables_of_this_repositorys_results_are_those_beside_them(program, capsys):
+    folder = Path(program.__file__).parent
+    call(program, folder)
+    assert capsys.readouterr().out == (folder / "tables.md").read_text()
 
 
 def test_bad_input_is_one_line(tmp_path):
