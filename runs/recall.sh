@@ -41,7 +41,7 @@ for task in needle multikey; do
     [ -z "$small" ] || echo "eval_niah.py config/quick_niah.py --task=$task --tag=$task $small"
 done | in_parallel
 for model in ${1:+"$1"}; do
-    for task in multikey multivalue multiquery tracking abcdigits; do
+    for task in abcdigits tracking multivalue multiquery multikey; do
         beside $task "$model"
         how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_theta=200000"
         how+=" --context_sizes=(1024,4096,16384) --n_samples=2 --dtype=bfloat16 $folder"
