@@ -8,5 +8,6 @@ exec 9> "$OUT/lock"
 flock 9 2> /dev/null || true  # macOS has none
 
 in_parallel() {  # a command a line, or none (-r); output.txt has what they print but errors
-    xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # a blank at the end would join two lines
+    # -L: a blank at the end of a line would join it to the next
+    xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"
 }

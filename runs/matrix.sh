@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The reference table: attention types by positions, trained and swapped in, five seeds at the size
-# of the quick run. About four hours on two cores, into out/matrix; the same command continues.
+# of the quick run. About five hours on two cores, into out/matrix; the same command continues.
 # TYPES="softmax residual" does less; softmax is what is swapped.
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/matrix}

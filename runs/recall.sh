@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Recall: MQAR over ten seeds, about an hour on two cores, into out/recall; multikey on what
-# runs/mini_cpu.sh trained; with a model as argument (out/smollm2) the other tasks on it as well.
+# runs/mini_cpu.sh trained; with a model as argument (out/smollm2) the other tasks on it as well,
+# two hours and a half more.
 # TYPES: the last two are those of results/matrix that find most at 10x.
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/recall}
