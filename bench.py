@@ -1,14 +1,12 @@
 """
-Speed of this machine, in tokens per second: ours against the plain recipe, side by side; and what
-memory a GPU needs, simulated.
+Speed of this machine, in tokens per second: ours against the plain recipe, side by side.
 
     python bench.py train               train.py against nanoGPT's recipe (C1, G1)
     python bench.py ssmax               what SSMax costs over softmax (C2, G3)
     python bench.py posloss             loss by position against all logits in fp32 (C3)
     python bench.py niah                answers with the KV cache against none (C3)
     python bench.py prepare files...    prepare.py against tiktoken alone (P1)
-    python bench.py memory              GiB of an update and an evaluation on a GPU, without one
-    python bench.py all [files...]      everything but memory
+    python bench.py all [files...]      everything
 
 The candidates take turns, so that only ratios of turns side by side count. The plain recipe is what
 nanoGPT runs, around a block of our shapes: on a CPU fp32, eager, all logits at once, AdamW unfused;
@@ -22,8 +20,6 @@ import itertools
 import multiprocessing
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from functools import partial
@@ -31,13 +27,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from functorch.compile import aot_function, min_cut_rematerialization_partition
-from torch._inductor.decomposition import select_decomp_table
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.mem_tracker import MemTracker
 
 from eval_posloss import loss_sums
-from lib import fakecuda, runtime
+from lib import runtime
 from lib.config import configure
 from lib.runtime import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
@@ -63,7 +55,7 @@ SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class BenchConfig:
-    files: tuple = ()  # train, ssmax, posloss, niah, prepare, memory or all; then files to prepare
+    files: tuple = ()  # train, ssmax, posloss, niah, prepare or all; then files to prepare
     rounds: int = 0  # turns of each candidate; 0: 20 of train, 40 of ssmax, 5 of the others
     num_threads: int = 0  # of prepare and tiktoken; 0: one a core
     device: str = "auto"  # auto, cuda, cpu
@@ -258,96 +250,12 @@ def bench(what, candidates, device, rounds):
               f"{found[name][2, -1]:>6,.0f} MiB{'' if name == ours else faster}", flush=True)
 
 
-# -----------------------------------------------------------------------------
-# memory of a GPU, simulated (lib/fakecuda.py)
-
-
-def peak_gib(work, *tracked):
-    """What `work`, run eagerly on fake tensors, takes at its peak."""
-    tracker = MemTracker()
-    tracker.track_external(*tracked)
-    with tracker:
-        work()
-        tracker.reset_mod_stats()  # as it demands
-        work()  # with an optimizer's moments
-    peaks = tracker.get_tracker_snapshot("peak").items()
-    return next(peak["Total"] for device, peak in peaks if device.type == "cuda") / 2**30
-
-
-def update_gib(model, rows):
-    """An update with micro-batches of `rows` -> (GiB as it is, GiB compiled)."""
-    optimizer = make_optimizer(TrainConfig(), model)
-    x = torch.zeros(rows, model.config.block_size, dtype=torch.int64, device="cuda")
-
-    def update():
-        chunk = runtime.logits_at_once(x.device, model.config.vocab_size, training=True)
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = model.loss(x, x, chunk=chunk)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    # compiled: what is kept for backward, 16 bytes a parameter for weight, gradient and moments,
-    # and the gradient of all logits in bf16
-    rest = 16 * model.num_params() + 2 * x.numel() * model.config.vocab_size
-    return peak_gib(update, model, optimizer), (saved_for_backward(model, x) + rest) / 2**30
-
-
-def saved_for_backward(model, x):
-    """Bytes that a compiled forward pass keeps: torch.compile's own min-cut of the graph."""
-    state, kept = dict(model.named_parameters()) | dict(model.named_buffers()), {}
-
-    def loss(state, x):
-        with torch.autocast("cuda", torch.bfloat16):
-            return torch.func.functional_call(model, state, (x, x))[1]
-
-    def look(graph, _):
-        *_, output = graph.graph.nodes
-        for node in output.args[0][1:]:
-            if getattr(node, "op", "placeholder") != "placeholder":  # the weights are there anyway
-                storage = node.meta["val"].untyped_storage()
-                kept[storage._cdata] = storage.nbytes()
-        return graph
-
-    aot_function(loss, fw_compiler=look, bw_compiler=lambda graph, _: graph,
-                 partition_fn=min_cut_rematerialization_partition,
-                 decompositions=select_decomp_table())(state, x)
-    return sum(kept.values())
-
-
-@torch.no_grad()
-def evaluation_gib(model, rows, length=20_000):
-    window = torch.zeros(rows, length + 1, dtype=torch.int64, device="cuda")
-    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-        return peak_gib(lambda: losses(model, window, plain=False), model)
-
-
-def memory():
-    """Print the table; allow 10 % for CUDA itself, its libraries and fragmentation."""
-    if not fakecuda.enabled():  # torch looks for devices once: a process of its own
-        sys.exit(subprocess.call([sys.executable, *sys.argv], env=fakecuda.environment()))
-    for files in ([], ["config/mini_gpu.py"]):
-        cfg = configure(TrainConfig, [*files, "--attention_type=ssmax"])
-        name = "".join(files) or "the paper's model"
-        print(f"{name}, GiB, simulated\n{'micro-batch':>12} | as it is | compiled")
-        with FakeTensorMode(), torch.device("cuda"):
-            for rows in (4, 8, 16, 32, 64):
-                as_it_is, compiled = update_gib(GPT(cfg), rows)
-                print(f"{rows:>12} | {as_it_is:>8.1f} | {compiled:>8.1f}", flush=True)
-            for rows in (1, 6):
-                gib = evaluation_gib(GPT(cfg), rows)
-                print(f"loss of {rows} x 20,000 tokens: {gib:.1f}", flush=True)
-
-
 def main():
     cfg = configure(BenchConfig)
     what, *files = cfg.files or [""]
-    if what == "memory":
-        return memory()
     whats = [w for w in ROUNDS if what in (w, "all") and (files or w != "prepare")]
     if not whats:
-        raise UserError(f"say what to measure: {', '.join(ROUNDS)} with files, memory or all")
+        raise UserError(f"say what to measure: {', '.join(ROUNDS)} with files, or all")
     device = runtime.setup(cfg.device)
     if device.type not in SIZES:
         raise UserError(f"no sizes are chosen for {device.type}; --device=cpu")

@@ -12,12 +12,12 @@ from conftest import tiny_model
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import bench
 import eval_niah
 import eval_posloss
 from lib import checkpoint, fakecuda
 from lib.runtime import UserError
 from model import ATTENTION, GPT, KVCache
+from results import memory
 from train import TrainConfig, fit
 
 HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)
@@ -132,7 +132,7 @@ def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
 
 def test_simulated_memory_grows_with_the_micro_batch_alone(gpu):
     model = on_gpu("ssmax", vocab_size=999, n_layer=1)
-    found = [bench.update_gib(model, rows) for rows in (2, 4, 6)]
+    found = [memory.update_gib(model, rows) for rows in (2, 4, 6)]
     weights = 16 * model.num_params() / 2**30
     for two, four, six in zip(*found, strict=True):  # as it is, and compiled
         assert weights < two < four
