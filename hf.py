@@ -181,18 +181,13 @@ def to_tensors(model):
 
 
 @torch.no_grad()
-def to_hf(model, vocab):
-    """A model of transformers with the weights of ours; UserError where none computes the same."""
-    import transformers
-
-    from lib import modeling_nanossmax
+def fold(model, tensors):
+    """
+    The class of transformers that multiplies q by s f(n) + b as `model` does -> (the beginning of
+    its name, settings of its config). What it has no parameter for goes into `tensors`' weights.
+    """
     c, attns = model.config, [block.attn for block in model.blocks]
-    # refused, not left out: the folder would compute something else
-    for key in ("rope_fraction", "rope_scaling", "alibi", "sink", "scale_invariant"):
-        if getattr(c, key) != getattr(GPTConfig, key):
-            raise UserError(f"{key}={getattr(c, key)} of this checkpoint has no form there")
-    # q is multiplied by s f(n) + b, both (layers, heads)
-    s, b = torch.stack([a.s for a in attns]), torch.stack([a.b for a in attns])
+    s, b = torch.stack([a.s for a in attns]), torch.stack([a.b for a in attns])  # (layers, heads)
     f = ATTENTION[c.attention_type].f
     # up to where f(n) may differ from what it is at its beginning
     values = model.f(torch.arange(1, min(4 * c.block_size, model.max_len) + 1))
@@ -201,33 +196,45 @@ def to_hf(model, vocab):
     elif f not in (log_n, p_n):
         raise UserError(f"{c.attention_type} has no form in transformers; its f(n) would have "
                         "to be added to lib/modeling_nanossmax.py")
-    D, tensors, special = c.n_embd // c.n_head, to_tensors(model), {}
     rope = {"rope_type": "default", "rope_theta": c.rope_theta}
-    attn = [f"model.layers.{i}.self_attn." for i in range(c.n_layer)]
-    if blind and not c.qk_norm:
-        kind = "Llama"
-        for name, factor in zip(attn, b, strict=True):
-            tensors[name + "q_proj.weight"] *= factor.repeat_interleave(D)[:, None]
-    elif blind and (b == b[:, :1]).all():
-        kind = "Qwen3"  # its norm has one weight for all heads
-        for name, factor in zip(attn, b, strict=True):
-            tensors[name + "q_norm.weight"] *= factor[0]
-    elif f is log_n and not c.qk_norm and not b.any():
-        kind = "Ministral3"
-        rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
-        special = {  # vLLM 0.25 reads it here (its source was read, it was not run)
-            "llama_4_scaling": {"beta": BETA, "original_max_position_embeddings": 1},
-            "sliding_window": None}
-        for name, factor in zip(attn, s, strict=True):
+    width = c.n_embd // c.n_head  # rows of a head
+    for i in range(c.n_layer):
+        attn = f"model.layers.{i}.self_attn."
+        if blind and not c.qk_norm:
+            kind, special = "Llama", {}
+            tensors[attn + "q_proj.weight"] *= b[i].repeat_interleave(width)[:, None]
+        elif blind and (b == b[:, :1]).all():  # its norm has one weight for all heads
+            kind, special = "Qwen3", {}
+            tensors[attn + "q_norm.weight"] *= b[i, 0]
+        elif f is log_n and not c.qk_norm and not b.any():
+            kind, special = "Ministral3", {
+                # vLLM 0.25 reads it here (its source was read, it was not run)
+                "llama_4_scaling": {"beta": BETA, "original_max_position_embeddings": 1},
+                "sliding_window": None}
+            rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
             # 1 / BETA shared between q and k, so that neither gets tiny
-            tensors[name + "q_proj.weight"] *= factor.repeat_interleave(D)[:, None] / BETA**0.5
-            tensors[name + "k_proj.weight"] *= BETA**-0.5
-    else:
-        kind, special = "NanoSSMax", {"qk_norm": c.qk_norm}
-        for i, name in enumerate(attn):
-            tensors |= {name + "s": s[i], name + "b": b[i]}
+            tensors[attn + "q_proj.weight"] *= s[i].repeat_interleave(width)[:, None] / BETA**0.5
+            tensors[attn + "k_proj.weight"] *= BETA**-0.5
+        else:
+            kind, special = "NanoSSMax", {"qk_norm": c.qk_norm}
+            tensors |= {attn + "s": s[i], attn + "b": b[i]}
             if f is p_n:
-                special["ssmax_length"], tensors[name + "p_n"] = c.block_size, model.p_n
+                special["ssmax_length"], tensors[attn + "p_n"] = c.block_size, model.p_n
+    return kind, {**special, "rope_theta": c.rope_theta, "rope_parameters": rope}
+
+
+def to_hf(model, vocab):
+    """A model of transformers with the weights of ours; UserError where none computes the same."""
+    import transformers
+
+    from lib import modeling_nanossmax
+    c = model.config
+    # refused, not left out: the folder would compute something else
+    for key in ("rope_fraction", "rope_scaling", "alibi", "sink", "scale_invariant"):
+        if getattr(c, key) != getattr(GPTConfig, key):
+            raise UserError(f"{key}={getattr(c, key)} of this checkpoint has no form there")
+    tensors = to_tensors(model)
+    kind, special = fold(model, tensors)
     unseen, end = None, text.end_of_text(vocab)
     if type(vocab) is list:  # to GPT-2's ids: transformers knows no other tokenizer for them
         end, unseen = text.GPT2_EOT, sorted({*range(text.GPT2_VOCAB)} - {*vocab})
@@ -238,11 +245,12 @@ def to_hf(model, vocab):
     config = getattr(where, f"{kind}Config")(
         vocab_size=len(tensors["lm_head.weight"]), hidden_size=c.n_embd,
         intermediate_size=c.n_inner, num_hidden_layers=c.n_layer, num_attention_heads=c.n_head,
-        head_dim=D, num_key_value_heads=c.n_kv_head or c.n_head, rms_norm_eps=c.norm_eps,
-        initializer_range=c.init_std, tie_word_embeddings=False, bos_token_id=end,
+        head_dim=c.n_embd // c.n_head, num_key_value_heads=c.n_kv_head or c.n_head,
+        rms_norm_eps=c.norm_eps, initializer_range=c.init_std, tie_word_embeddings=False,
+        bos_token_id=end, eos_token_id=end,
         # not cropped where it was trained: longer contexts are what this is about
-        eos_token_id=end, max_position_embeddings=min(model.max_len, 32 * c.block_size),
-        training_length=c.block_size, rope_theta=c.rope_theta, rope_parameters=rope, **special)
+        max_position_embeddings=min(model.max_len, 32 * c.block_size),
+        training_length=c.block_size, **special)
     theirs = getattr(where, f"{kind}ForCausalLM")(config)
     theirs.load_state_dict(tensors)  # strict: every tensor of theirs is one of ours
     theirs.generation_config = transformers.GenerationConfig(
