@@ -39,6 +39,7 @@ def log_n_plus_1(n, model):  # 0 to a learned power would have no gradient
 
 def mean_log_n(n, model):
     N = model.config.block_size
+    # log 1 + ... + log N is log N!
     return torch.full_like(n, math.lgamma(N + 1) / N, dtype=torch.float32)
 
 
@@ -53,7 +54,7 @@ def clipped(power):
     return f
 
 
-def llama4(n, model):
+def llama4(n, model):  # a step at every multiple of the training length
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
@@ -245,7 +246,7 @@ class Attention(nn.Module):
         return self.proj(y.reshape(B, T, C))
 
 
-class MLP(nn.Module):
+class MLP(nn.Module):  # SwiGLU (arXiv 2002.05202)
     def __init__(self, config):
         super().__init__()
         self.gate_up = nn.Linear(config.n_embd, 2 * config.n_inner, bias=False)
@@ -274,6 +275,7 @@ class KVCache:
     """Keys and values of every layer, for `max_len` tokens a sequence; `length` are in it."""
 
     def __init__(self, max_len):
+        # layers are made at their first append, with the device and type of its keys
         self.max_len, self.length, self.layers = max_len, 0, {}
 
     def append(self, layer, k, v):
@@ -441,7 +443,7 @@ class GPT(nn.Module):
                     kth = logits.topk(min(top_k, logits.size(-1))).values[:, [-1]]
                     logits[logits < kth] = -math.inf
                 new = torch.multinomial(logits.softmax(dim=-1), num_samples=1)
-            idx = torch.cat((idx, new), dim=1)
+            idx = torch.cat((idx, new), dim=1)  # the cache has all but `new`
         return idx
 
     def num_params(self):
@@ -450,6 +452,7 @@ class GPT(nn.Module):
 
     def flops_per_token(self, T):
         """Training FLOPs a token at length T (PaLM, Appendix B): 6 a weight that multiplies."""
+        # a product is 2 forward and 4 backward; q k and its sum of v count in full, not causally
         matrices = [p.numel() for p in self.parameters() if p.dim() >= 2]
         weights = sum(matrices) - self.wte.weight.numel()  # the embedding is a lookup
         return 6 * weights + 12 * self.config.n_layer * self.config.n_embd * T

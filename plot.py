@@ -101,6 +101,7 @@ def read(path, kind):
     standard error within the file; tables, {title: ({column: number}, {column: error})}.
     """
     content, *lines = read_lines(path)
+    # a log is of no evaluation: no tag, no settings of one
     others = {"tag": "", "settings": {"data": {"source": {}}}, "train_data": content.get("data")}
     row = SimpleNamespace(**others | content, path=path, kind=kind, y={}, error={}, tables={})
     if "done" not in content:  # else an evaluation that was cut off, or still runs
@@ -230,6 +231,7 @@ def curves(rows):
         color = colors[names.index(variant) % len(colors)]
         others = [other for other, *_ in groups.values()
                   if (other.kind, other.variant) == (kind, variant)]
+        # one colour a variant; its curves differ in their lines
         line = LINES[sum(style["color"] == color for _, style in found[kind]) % len(LINES)]
         label = label_of(variant) + difference(group[0], others)
         if len(rows) > len(groups):
@@ -322,6 +324,7 @@ def z_max(found):
     for n, line in ((100, ":"), (1_000, "--"), (10_000, "-")):
         # n^(s z) with s = 1 / log n is e^z: softmax
         for variant, s in (("softmax", 1 / np.log(n)), ("ssmax", 0.43), ("ssmax_s1", 1)):
+            # the others' logits less z_max, as SSMax sees them
             rest = s * np.log(n) * (np.linspace(0, 1, n - 1)[:, None] - z)
             label, color = VARIANTS[variant]
             weight = 1 / (1 + np.exp(rest).sum(0))
@@ -413,7 +416,7 @@ def recall(found):
         lines, labels = axis.get_legend_handles_labels()
         named |= dict(zip(labels, lines, strict=True))  # of all panels, each once
     axes[0].set_ylabel("all answers right (share)")
-    figure.supxlabel("context size (tokens)", y=-0.1)
+    figure.supxlabel("context size (tokens)", y=-0.1)  # below the turned numbers
     figure.legend(named.values(), named, loc="center left", bbox_to_anchor=(0.91, 0.5),
                   title=f"line: mean of the seeds\ndot: {span(found, 'samples')} samples")
     return figure
@@ -513,6 +516,7 @@ def table(found):
             shown = [(style["label"].replace("$", ""), rows) for rows, style in curves
                      if title in rows[0].tables]
             measured = [row.tables[title][0] for _, rows in shown for row in rows]
+            # numbers by size; names, which never stand among them, the shortest first
             columns = sorted(set().union(*measured), key=lambda name: (len(str(name)), name))
             heads = [name if isinstance(name, str) else f"{name:,}" for name in columns]
             width = max(len(label) for label, _ in shown)

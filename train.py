@@ -198,7 +198,7 @@ def start_model(cfg, device, data, corpus=None):
         # on the CPU: the same weights on every device, and for every attention type
         torch.manual_seed(cfg.seed)
         settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(GPTConfig)}
-        settings["vocab_size"] = corpus.vocab_size
+        settings["vocab_size"] = corpus.vocab_size  # a compact corpus has its own
         model = GPT(GPTConfig(**settings)).to(device)
     return model.train(), about, None
 
@@ -245,7 +245,7 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
     if resumed:
-        optimizer.load_state_dict(resumed.pop("optimizer"))
+        optimizer.load_state_dict(resumed.pop("optimizer"))  # pop: it is as large as two models
     log = Log(cfg, model, about, start)
     stop = runtime.install_stop_flag()
     micro = cfg.micro_batch_size or first_micro_batch(cfg, model, device)
@@ -420,7 +420,7 @@ def first_micro_batch(cfg, model, device):
         a_token = c.n_layer * (20 * c.n_embd + 10 * c.n_inner) + 4 * c.vocab_size
         tokens = (0.85 * free - 12 * model.num_params()) / a_token
     rows = min(-(-cfg.batch_size // runtime.WORLD_SIZE), max(1, int(tokens / c.block_size)))
-    return 2 ** (rows.bit_length() - 1)
+    return 2 ** (rows.bit_length() - 1)  # so that halves of it are whole
 
 
 def learning_rate(cfg, step):
@@ -509,6 +509,7 @@ class Log:
             with runtime.writing(self.file.name):
                 self.file.write(json.dumps(record) + "\n")
         if self.wandb:
+            # it draws no lists: s of each head stays in log.jsonl
             numbers = {k: v for k, v in record.items() if not isinstance(v, list)}
             self.wandb.log(numbers, step=record["iter"])
 

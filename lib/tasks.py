@@ -238,7 +238,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
     answers = bury(cfg, vocab, rng, text, facts, asked.ordered)[-len(asked.answers):]  # the last
     if asked.text:
-        at = text.index(*encode(f" {asked.answers[0]}", vocab))
+        at = text.index(*encode(f" {asked.answers[0]}", vocab))  # a word is one token
         answers = [(at, at + 1)]
     return {"size": size, "depth": facts[-1][2] if facts else depth, "i": i, "cell": depth,
             "prompt": lead + text + end, "answers": asked.answers, "new": asked.new,
