@@ -153,6 +153,8 @@ def measure(row, lines):
             row.error = {size: np.ptp(wilson(share * row.samples, row.samples)) / 3.92
                          for size, share in row.y.items()}
             row.tables[f"needles found, {digits} right, by context size"] = row.y, row.error
+        row.partial = {size: np.mean([cell["substring"] for cell in cells if cell["size"] == size])
+                       for size in sizes}  # of several answers: RULER's score
     elif row.kind == "needle":
         row.n, row.size = len(row.trials), row.settings["trial_size"]
         # by rank, not by head: which heads of a seed learn to retrieve is chance
@@ -380,9 +382,9 @@ def niah(found):
     return figure
 
 
-def lines_of_seeds(axis, found):
+def lines_of_seeds(axis, found, name="y"):
     for i, (rows, style) in enumerate(found):
-        x, y = np.array([*rows[0].y]), np.array([[*row.y.values()] for row in rows])
+        x, y = np.array([*rows[0].y]), np.array([[*getattr(row, name).values()] for row in rows])
         axis.plot(x, y.mean(0), linewidth=2, **style)
         # Lines turn where it was measured; the dots of the curves stand side by side.
         beside = x * 2 ** (0.2 * ((i + 0.5) / len(found) - 0.5))
@@ -399,7 +401,7 @@ def retrieval(found):
 
 
 def recall(found):
-    """The tasks of lib/tasks.py, a panel each: all answers right by context size."""
+    """The tasks of lib/tasks.py, a panel each: share of the answers found by context size."""
     panels = {}
     for rows, style in found:
         task = rows[0].settings.get("task", "needle")
@@ -410,12 +412,12 @@ def recall(found):
     figure, named = Figure(figsize=(2.6 * len(panels) + 1.5, 2.8)), {}
     axes = figure.subplots(1, len(panels), sharey=True)
     for axis, (task, curves) in zip(axes, panels.items(), strict=True):
-        lines_of_seeds(axis, curves)
+        lines_of_seeds(axis, curves, "partial")
         axis.set(title=task, ylim=(-0.02, 1.02))
         axis.tick_params(axis="x", rotation=45)
         lines, labels = axis.get_legend_handles_labels()
         named |= dict(zip(labels, lines, strict=True))  # of all panels, each once
-    axes[0].set_ylabel("all answers right (share)")
+    axes[0].set_ylabel("answers found (share)")
     figure.supxlabel("context size (tokens)", y=-0.1)  # below the turned numbers
     figure.legend(named.values(), named, loc="center left", bbox_to_anchor=(0.91, 0.5),
                   title=f"line: mean of the seeds\ndot: {span(found, 'samples')} samples")

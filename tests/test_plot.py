@@ -62,7 +62,8 @@ def plant_niah(folder, variant="softmax", seed=1, sizes=(128, 256, 1024, 1280), 
     cells = []
     for size, depth in itertools.product(sizes, (10, 50, 90)):
         share = 0.9 - LEVEL.get(variant, 0.05) - size / 10_000 + depth / 1_000 - 0.01 * seed
-        cells.append({"size": size, "depth": depth, "n": 40, "exact": share, "first": share**0.5})
+        cells.append({"size": size, "depth": depth, "n": 40, "exact": share, "first": share**0.5,
+                      "substring": share / 2})
     return write(folder / "niah.json", variant, seed, {"cells": cells}, settings or {})
 
 
@@ -138,6 +139,14 @@ def test_only_seeds_are_averaged_and_a_curve_says_what_differs(tmp_path, results
     found = styles(tmp_path)
     assert [style["label"] for style in found] == [f"(a) Softmax{what}" for what in says]
     assert len({style["linestyle"] for style in found}) == len(says), "curves look the same"
+
+
+def test_recall_shows_parts_of_answers(tmp_path):
+    for task in ("needle", "tracking"):
+        plant_niah(tmp_path / task, settings={"task": task})
+    found = plot.curves(plot.load([tmp_path]))["niah"]
+    for axis, (rows, _) in zip(plot.recall(found).axes, found, strict=True):
+        assert axis.lines[0].get_ydata() == pytest.approx(np.divide([*rows[0].y.values()], 2))
 
 
 def test_a_band_is_explained(tmp_path):
