@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Recall: MQAR over ten seeds, about an hour on two cores, into out/recall; multikey on what
 # runs/mini_cpu.sh trained; with a model as argument (out/smollm2) the other tasks on it as well,
-# two hours and a half more.
+# two hours and a half more (a Xeon with AMX; an EPYC as results/performance.md has it).
 # TYPES: the last two are those of results/matrix that find most at 10x.
 cd "$(dirname "$0")/.."
 OUT=${OUT:-out/recall}
