@@ -233,7 +233,6 @@ def curves(rows):
         color = colors[names.index(variant) % len(colors)]
         others = [other for other, *_ in groups.values()
                   if (other.kind, other.variant) == (kind, variant)]
-        # one colour a variant; its curves differ in their lines
         line = LINES[sum(style["color"] == color for _, style in found[kind]) % len(LINES)]
         label = label_of(variant) + difference(group[0], others)
         if len(rows) > len(groups):

@@ -198,7 +198,7 @@ def start_model(cfg, device, data, corpus=None):
         # on the CPU: the same weights on every device, and for every attention type
         torch.manual_seed(cfg.seed)
         settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(GPTConfig)}
-        settings["vocab_size"] = corpus.vocab_size  # a compact corpus has its own
+        settings["vocab_size"] = corpus.vocab_size
         model = GPT(GPTConfig(**settings)).to(device)
     return model.train(), about, None
 
