@@ -450,17 +450,20 @@ def top_scores(found):
 
 def learned_s(found):
     """The learned s at the end of each run, by layer, a dot a head."""
-    axis = Figure().subplots()
-    for (rows, style), beside in zip(found, np.linspace(-0.3, 0.3, len(found)), strict=True):
+    axis, shown = Figure().subplots(), []
+    for rows, style in found:
         # where f(n) is another, s is another quantity; a run may still be before its switch
         s = [row.scales[-1]["s"] for row in rows if row.scales and row.f is model.log_n]
-        if s:  # (runs, layers, heads)
-            layers = np.arange(1, len(s[0]) + 1)
-            x = np.broadcast_to(layers[:, None] + beside, np.shape(s))
-            axis.plot(x.ravel(), np.ravel(s), "o", ms=3, color=style["color"], label=style["label"])
-            axis.set_xticks(layers)
-    if not axis.lines:
+        shown += [(s, style)] if s else []
+    if not shown:
         return None
+    for i, (s, style) in enumerate(shown):  # s (runs, layers, heads); its curves side by side
+        layers = np.arange(1, len(s[0]) + 1)
+        x = layers[:, None] + 0.6 * ((i + 0.5) / len(shown) - 0.5)
+        axis.plot(np.broadcast_to(x, np.shape(s)).ravel(), np.ravel(s), "o", ms=3,
+                  color=style["color"], label=style["label"])
+    deepest = max(len(s[0]) for s, _ in shown)
+    axis.set(xticks=range(1, deepest + 1), xlim=(0.5, deepest + 0.5))
     for block in sorted({rows[0].block_size for rows, _ in found}):
         label = f"1 / log {block:,}"  # as sharp as softmax at that length
         axis.axhline(1 / math.log(block), color="0.4", linestyle=":", label=label)
