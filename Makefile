@@ -5,7 +5,7 @@ VENV ?= .venv
 .PHONY: quick check test clean
 
 quick: $(VENV)/ready
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash runs/quick.sh
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash experiments/quick/run.sh
 
 check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that take a minute
 	$(VENV)/bin/ruff check

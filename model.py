@@ -81,7 +81,7 @@ ATTENTION = {
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
     "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; p_n is one for all layers
     "head_scale": Factor(mean_log_n, s=Learned()),   # control: starts as sharp, but is blind to n
-    # rivals that are trained (results/matrix/README.md)
+    # rivals that are trained (experiments/matrix/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # rivals that need no training: softmax weights, swapped at load (--attention_type)

@@ -415,7 +415,7 @@ def first_micro_batch(cfg, model, device):
     c, tokens = model.config, 2**12  # a CPU is not faster with more
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # `python results/memory.py`: what a token leaves for the backward pass, compiled; to the
+        # `python -m experiments.speed.memory`: what a token leaves for the backward pass, compiled; to the
         # parameters, which are there, come gradients and moments
         a_token = c.n_layer * (20 * c.n_embd + 10 * c.n_inner) + 4 * c.vocab_size
         tokens = (0.85 * free - 12 * model.num_params()) / a_token

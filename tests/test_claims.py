@@ -8,9 +8,9 @@ import pytest
 from conftest import ROOT, call, refused
 from test_plot import plant_posloss
 
-from results import verdicts
+from experiments import verdicts
 
-sys.path[:0] = [str(ROOT / "results/mini_cpu"), str(ROOT / "results/matrix")]
+sys.path[:0] = [str(ROOT / "experiments/mini_cpu"), str(ROOT / "experiments/matrix")]
 
 import claims  # noqa: E402
 import matrix  # noqa: E402

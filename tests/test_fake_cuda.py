@@ -17,7 +17,7 @@ import eval_posloss
 from lib import checkpoint, fakecuda
 from lib.runtime import UserError
 from model import ATTENTION, GPT, KVCache
-from results import memory
+from experiments import memory
 from train import TrainConfig, fit
 
 HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)

@@ -152,7 +152,7 @@ def test_the_mini_reproductions_and_their_tables_again_from_small_files(script, 
 @pytest.mark.slow
 def test_the_reference_table(script):
     printed = script("matrix.sh", SEEDS="1", AGAIN="2", TYPES="softmax scale_invariant")
-    rows = json.loads((script.folder / "results/matrix/matrix.json").read_text())
+    rows = json.loads((script.folder / "experiments/matrix/matrix.json").read_text())
     assert {"softmax-prope||theta50", "softmax-alibi||as_trained",
             "softmax-sink||theta50", "ssmax-rope||yarn_again"} < set(rows)
     assert "| softmax-rope | logn_clip | ntk |" in printed
@@ -166,7 +166,7 @@ def test_recall(script):
     printed = script("recall.sh", "out/gpt2", SEEDS="1 2", TYPES="softmax scale_invariant")
     assert "scale_invariant: fewer with pairs in proportion" in printed
     assert printed.count("| 600 |") == 5, "a task lacks in the table of the model"
-    assert names(script.folder / "results/recall", "*/recall.png") == {"recall"}
+    assert names(script.folder / "experiments/recall", "*/recall.png") == {"recall"}
 
 
 @pytest.mark.slow

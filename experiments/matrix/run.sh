@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# The reference table: attention types by positions, trained and swapped in, five seeds at the size
+# of the quick run. About five hours on two cores, into out/matrix; the same command continues.
+# TYPES="softmax residual" does less; softmax is what is swapped.
+cd "$(dirname "$0")/.."
+OUT=${OUT:-out/matrix}
+SEEDS=${SEEDS:-"1 2 3 4 5"}
+AGAIN=${AGAIN:-"6 7 8 9 10"}
+TYPES=${TYPES:-"softmax ssmax ssmax_bias residual head_scale asentmax scale_invariant"}
+RESULTS=${RESULTS:-experiments/matrix}
+MINI=${MINI:-out/mini/main}
+source experiments/common.sh
+
+train() {  # train NAME SEED [settings]
+    echo "train.py config/quick.py --seed=$2 ${*:3} --data_dir=data/almanac-$2" \
+        "--out_dir=$OUT/trained/$1-$2"
+}
+trained() {  # trained SEED: what experiments/mini_cpu/run.sh has trained with the same settings
+    for pair in softmax:a_softmax ssmax:b_ssmax ssmax_bias:d_ssmax_bias head_scale:head_scale; do
+        from="$MINI/${pair#*:}-$1/ckpt.pt" to="$OUT/trained/${pair%:*}-rope-$1"
+        [ ! -e "$from" ] || [ -e "$to" ] || { mkdir -p "$to" && cp "$from" "$to"; }
+    done
+}
+measure() {  # measure POSITION SEED "NAMES" [settings]: each in a folder of its own
+    folders=
+    for name in $3; do
+        folder="$OUT/measured/$1/$name-$2"
+        mkdir -p "$folder"
+        ln -f "$OUT/trained/$name-$2/ckpt.pt" "$folder/ckpt.pt"
+        folders+=" $folder"
+    done  # in one process: half of a small model's time is Python's start
+    echo "eval_posloss.py config/quick_posloss.py ${*:4} $folders"
+    echo "eval_niah.py config/quick_niah.py --context_sizes=(128,512,1280,2048) ${*:4} $folders"
+}
+THETA50="--rope_theta=500000"
+AS_TRAINED="--rope_theta=0"
+MSCALE="--rope_scaling=yarn_mscale --rope_factor=16 --tag=mscale"  # with YaRN's own temperature
+
+echo "== corpora"
+{
+    echo "prepare.py --embedded=almanac --compact_vocab --name=almanac"
+    for seed in $SEEDS $AGAIN; do
+        echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed"
+    done
+} | in_parallel
+
+for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seeds
+    echo "== seed $seed"
+    trained "$seed"
+    {
+        for position in rope:1 prope:0.5 nope:0; do
+            turned="--rope_fraction=${position#*:}"
+            for type in $TYPES; do
+                how="--attention_type=$type"
+                [ $type = scale_invariant ] && how="--scale_invariant"
+                train "$type-${position%:*}" "$seed" "$how" "$turned"
+            done
+        done
+        train softmax-alibi "$seed" --alibi --rope_fraction=0
+        train softmax-sink "$seed" --sink=learned
+    } | in_parallel
+    turned= others= rope=
+    for type in $TYPES; do
+        rope+=" $type-rope"
+        turned+=" $type-rope $type-prope"
+        others+=" $type-nope"
+    done
+    {
+        measure as_trained "$seed" "$turned $others softmax-alibi softmax-sink" $AS_TRAINED
+        measure theta50 "$seed" "$turned softmax-sink" $THETA50
+        for position in "as_trained $AS_TRAINED" "theta50 $THETA50" \
+                "ntk --rope_scaling=ntk --rope_factor=16" "yarn --rope_scaling=yarn --rope_factor=16"; do
+            how=${position#* } position=${position%% *}
+            [[ $position =~ ntk|yarn ]] && measure $position "$seed" "$rope" $how
+            for type in ssmax logn_clip llama4 log_floor; do
+                measure $position "$seed" softmax-rope $how --attention_type=$type --tag=$type
+            done
+            measure $position "$seed" softmax-rope $how --attention_type=head_scale \
+                --swap_scale=2.02 --tag=constant
+        done
+        measure yarn "$seed" softmax-rope $MSCALE
+    } | in_parallel
+done
+
+echo "== YaRN again, on other seeds"
+for seed in $AGAIN; do
+    trained "$seed"
+    for type in softmax ssmax head_scale; do
+        train $type-rope "$seed" --attention_type=$type
+    done | in_parallel
+    {
+        for position in "theta50_again $THETA50" \
+                "yarn_again --rope_scaling=yarn --rope_factor=16"; do
+            how=${position#* } position=${position%% *}
+            measure $position "$seed" "softmax-rope ssmax-rope head_scale-rope" $how
+            measure $position "$seed" softmax-rope $how --attention_type=ssmax --tag=ssmax
+            measure $position "$seed" softmax-rope $how --attention_type=head_scale \
+                --swap_scale=2.02 --tag=constant
+        done
+        measure yarn_again "$seed" softmax-rope $MSCALE
+    } | in_parallel
+done
+
+echo "== tables"
+python -m experiments.matrix.matrix "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

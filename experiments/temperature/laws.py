@@ -1,0 +1,95 @@
+"""
+The best factor on the query by context size (README.md here), from the runs of experiments/temperature/run.sh.
+
+    python -m experiments.temperature.laws out/temperature
+"""
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
+
+from lib.runtime import UserError, launch
+from plot import laws
+from experiments.verdicts import Prediction, markdown, print_verdicts, spread
+
+
+def collect(folder):
+    """
+    {(measured, model): {seed: ({size: best factor}, training length, {size: its interval over the
+    samples})}}; sizes at which all factors are alike are left out.
+    """
+    found = {}
+    for path in sorted(Path(folder).glob("*/*/temperature.jsonl")):
+        header, *lines = map(json.loads, path.read_text().splitlines())
+        model, _, seed = path.parent.name.rpartition("-")
+        lines = [line for line in lines if not math.isnan(line["best"])]
+        best, intervals = ({line["length"]: line[key] for line in lines}
+                           for key in ("best", "interval"))
+        runs = found.setdefault((path.parent.parent.name, model or seed), {})
+        runs[seed] = best, header["model_config"]["block_size"], intervals
+    return found
+
+
+def off(best, N, intervals):
+    """{law: how far it is off}, and that of the best constant; the last law has a number more."""
+    n, y = (np.array([*part], float) for part in (best, best.values()))
+    found = {law: error for law, (_, error) in laws(n, y, N).items()}
+    return {"constant": float(np.std(np.log(y))), **found}
+
+
+def grown(runs, k):
+    """{seed: log of the best factor at k times the training length over that at it}"""
+    return {seed: math.log(best[k * N] / best[N]) for seed, (best, N, _) in runs.items()
+            if {N, k * N} <= best.keys()}
+
+
+def predictions(found):
+    said, tenth = [], math.log(1.1)
+    for what in ("loss-theta50", "needles-theta50"):
+        a, b = (grown(found.get((what, run), {}), 4) for run in ("a_softmax", "b_ssmax"))
+        said += [Prediction(1, f"(a), {what}: larger at 4x than at 1x", "log", a),
+                 Prediction(2, f"(b), {what}: the same at 4x, within 10 %", "log", b, tenth)]
+    errors = {seed: off(*run) for seed, run in found.get(("loss-theta50", "a_softmax"), {}).items()}
+    for other in ("constant", "(log n)²"):
+        values = {seed: error[other] - error["log n"] for seed, error in errors.items()}
+        said.append(Prediction(3, f"(a), loss: log n is off by less than {other}", "log", values))
+    return said
+
+
+def factor(runs, n):
+    """The best factor at size n as text: over the seeds, or of one run over its samples."""
+    there = {seed: best[n] for seed, (best, _, _) in runs.items() if n in best}
+    if len(runs) > 1 or not there:
+        return spread(there)
+    (best, _, intervals), = runs.values()
+    return f"{best[n]:.2f} ({intervals[n][0]:.2f}–{intervals[n][1]:.2f})"
+
+
+def main():
+    if len(sys.argv) != 2:
+        raise UserError("name out/temperature")
+    found = collect(sys.argv[1])
+    if not found:
+        raise UserError(f"no results in {sys.argv[1]}; bash experiments/temperature/run.sh makes them")
+    print_verdicts(predictions(found))
+    for what in sorted({what for what, _ in found}):
+        models = {model: runs for (name, model), runs in found.items() if name == what}
+        sizes = sorted({n for runs in models.values() for best, *_ in runs.values() for n in best})
+        title = "best factor, mean over the seeds (least–largest); of one model over its windows"
+        markdown(f"{what}: {title}", ["", *(f"{n:,}" for n in sizes)],
+                 [[model, *(factor(runs, n) for n in sizes)] for model, runs in models.items()])
+        fits = []
+        for model, runs in models.items():
+            errors = [[*off(*run).values()] for run in runs.values() if len(run[0]) > 2]
+            if errors:
+                fits.append([model, *(f"{error:.3f}" for error in np.mean(errors, axis=0))])
+        markdown(f"{what}: how far the laws are off, mean over the seeds",
+                 ["", "constant", "log n", "clip", "√log n", "(log n)²", "1 + c log(n / N)"], fits)
+
+
+if __name__ == "__main__":
+    launch(main)

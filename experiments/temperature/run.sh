@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The best factor on the query by context size (experiments/temperature), of what experiments/mini_cpu/run.sh and,
+# where it is there, experiments/smollm2/run.sh have left; about an hour on two cores.
+cd "$(dirname "$0")/.."
+OUT=${OUT:-out/temperature}
+SEEDS=${SEEDS:-"1 2 3 4 5"}
+RESULTS=${RESULTS:-experiments/temperature}
+MINI=${MINI:-out/mini/main}
+SMOLLM2=${SMOLLM2:-out/smollm2}
+source experiments/common.sh
+
+find_best() {  # find_best FOLDER "CHECKPOINTS" settings: in a folder of their own
+    folders=
+    for run in $2; do
+        folder="$OUT/$1/$(basename "$run")"
+        mkdir -p "$folder"
+        ln -f "$run/ckpt.pt" "$folder/ckpt.pt"
+        folders+=" $folder"
+    done
+    echo "temperature.py ${*:3} $folders"
+}
+small=
+for seed in $SEEDS; do
+    small+=" $MINI/a_softmax-$seed $MINI/b_ssmax-$seed"
+done
+SIZES="--context_sizes=(128,256,512,1024,2048)"
+LOSS="--data_dir=data/almanac --split=test $SIZES --n_samples=100"
+LARGE="--data_dir=data/smollm2 --factors=(0.71,0.84,1.0,1.19,1.41) --n_samples=4"
+{
+    find_best needles-theta50 "$small" config/quick_niah.py --what=needles $SIZES --n_samples=60
+    find_best loss-theta50 "$small" $LOSS
+    find_best loss-as_trained "$small" $LOSS --rope_theta=0
+    if [ -e "$SMOLLM2/ckpt.pt" ]; then
+        find_best smollm2-theta2 "$SMOLLM2" $LARGE --rope_theta=200000 \
+            "--context_sizes=(1024,2048,4096,8192,16384)"
+        find_best smollm2-as_trained "$SMOLLM2" $LARGE --rope_theta=0 \
+            "--context_sizes=(1024,2048,4096,8192)"
+    fi
+} | in_parallel
+for folder in "$OUT"/*/; do
+    python plot.py temperature "$folder" --out="$RESULTS/$(basename "$folder")"
+done
+python -m experiments.temperature.laws "$OUT" | tee "$RESULTS/tables.md"

@@ -1,6 +1,0 @@
-#!/usr/bin/env bash
-# Random faults against every program: bash runs/torture.sh [minutes] [seed]. Needs the packages of
-# the tests. Ends with a table, and with status 1 if anything was lost.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-exec python tests/torture.py "${1:-10}" "${2:-1}"
