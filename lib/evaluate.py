@@ -3,6 +3,8 @@ import ast
 import dataclasses
 import datetime
 import json
+import symtable
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,11 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
+def progress(done, total):
+    """ "update 102 of 600" for a run that is not finished, or else ""; total None: imported."""
+    return f"update {done:,} of {total:,}" if total and done < total else ""
+
+
 # What a result does not depend on, or states in another way
 NOT_OF_THE_RESULT = {
     "files", "data_dir", "tag", "overwrite", "device", "micro_batch_size", "dump"}
@@ -56,6 +63,64 @@ def open_model(cfg, path, device, length):
     return model, state
 
 
+def statements(module):
+    """The top-level statements of a module as syntax trees: no comments, and no docstrings."""
+    tree = ast.parse(Path(module.__file__).read_text())
+    for node in ast.walk(tree):
+        if isinstance(getattr(node, "body", None), list):  # that of a lambda is no list
+            node.body = [part for part in node.body if not (
+                isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
+    return tree.body
+
+
+def defined(statement):
+    """The names that a top-level statement defines."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in statement.names}
+    targets = getattr(statement, "targets", [])
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    return names | ({statement.name} if hasattr(statement, "name") else set())
+
+
+def used(table):
+    """The names of a module that a piece of code, given as a symtable, refers to."""
+    at_top = table.get_type() == "module"
+    names = {symbol.get_name() for symbol in table.get_symbols()
+             if symbol.is_referenced() and (at_top or symbol.is_global())}  # else it is local
+    return names.union(*map(used, table.get_children()))
+
+
+def source_of(model, types):
+    """
+    The code that `model` runs with the attention types `types`, as text.
+
+    It begins with the model's classes and follows the names in them. So it has neither the other
+    entries of ATTENTION nor their functions: a new variant does not change old ones' numbers.
+    """
+    classes = {cls for part in model.modules() for cls in type(part).__mro__}
+    names = {cls.__name__ for cls in classes}
+    # model.py and, where the model has classes of a rival, their file
+    files = {cls.__module__ for cls in classes if cls.__module__.startswith("lib.")}
+    left = []
+    for module in (model_py, *map(sys.modules.get, sorted(files))):
+        left += statements(module)
+    for statement in left:
+        if defined(statement) == {"ATTENTION"}:
+            table = statement.value
+            entries = list(zip(table.keys, table.values, strict=True))
+            table.keys = [key for key, _ in entries if key.value in types]
+            table.values = [value for key, value in entries if key.value in types]
+
+    found, source = True, ""
+    while found:
+        found = [part for part in left if not defined(part) or defined(part) & names]
+        left = [part for part in left if part not in found]
+        for text in map(ast.unparse, found):
+            source += text + "\n"
+            names |= used(symtable.symtable(text, "", "exec"))
+    return source
+
+
 def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
     """
     What there is of a checkpoint's result -> (its file, `name` beside it with the tag; records).
@@ -73,14 +138,19 @@ def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
         variant += f">{model.config.attention_type}"
     changes = [f"{k} {theirs[k]} -> {v}" for k, v in vars(model.config).items() if theirs[k] != v]
     tag = f" [{cfg.tag}]" if cfg.tag else ""
+    done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
     # rope_theta changes by default, which must not stay unseen
-    print0(f"{path}: {variant}{tag}, {', '.join(changes) or 'as trained'}")
-    texts = [Path(module.__file__).read_text() for module in (model_py, rope, *modules)]
-    source = "".join(ast.dump(ast.parse(text)) for text in texts)  # without comments
+    said = [f"{variant}{tag}", *(changes or ["as trained"]), progress(done, total)]
+    print0(f"{path}: {', '.join(filter(None, said))}")
+    types = {theirs["attention_type"], model.config.attention_type}
+    source = source_of(model, types)
+    for module in (rope, *modules):
+        source += "".join(map(ast.unparse, statements(module)))
     about = {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
         "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),
         "config": state["config"], "base": state["base"], "train_data": state["data"],
+        "iter": done, "max_iters": total,
         "model_py": f"{zlib.crc32(source.encode()):08x}",  # another one measures another thing
     }
 

@@ -2,13 +2,25 @@
 import itertools
 import json
 import re
+import sys
+import types
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import CPU, EVALS, call, refused, save_model, tiny_model, two_ranks
+from conftest import (
+    CPU,
+    EVALS,
+    ROOT,
+    call,
+    refused,
+    save_model,
+    sigterm_in,
+    tiny_model,
+    two_ranks,
+)
 
 import eval_niah
 import eval_posloss
@@ -20,7 +32,7 @@ from lib.config import configure
 from lib.data import Tokens, random_starts
 from lib.tasks import TASKS, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text
-from model import GPT
+from model import ATTENTION, GPT
 
 
 def result(folder, name):
@@ -204,6 +216,87 @@ def test_a_change_at_load_is_measured_and_named(evaluate, capsys):
     assert e["settings"]["data"]["source"]["embedded"] == "almanac"
     loss("--seq_len=700")
     assert "700 tokens are 22 x those of training" in capsys.readouterr().out
+
+
+def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path, capsys):
+    def measured(*arguments):
+        call(eval_posloss, *EVALS["eval_posloss"], tmp_path, f"--data_dir={corpus}", *arguments)
+        found = result(tmp_path, "posloss")
+        return found["iter"], found["max_iters"]
+
+    with sigterm_in(4):
+        refused("stopped after iter 4", run, tmp_path)
+    assert measured() == (4, 6)
+    assert "rope_theta 10000.0 -> 500000.0, update 4 of 6\n" in capsys.readouterr().out
+    run(tmp_path)
+    refused(r"its checkpoint differ\)", measured)
+    assert measured("--overwrite") == (6, 6)
+    assert "update" not in capsys.readouterr().out.partition(": softmax, ")[2]
+
+
+def source_after(monkeypatch, path, before, after):
+    """{types: the source that their evaluation depends on}, with `before` changed to `after`."""
+    text = (ROOT / "model.py").read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    monkeypatch.setattr("model.__file__", str(path))
+    alone = {(kind,): lib_evaluate.source_of(tiny_model(kind), {kind}) for kind in ATTENTION}
+    swapped = {(softmax, kind): lib_evaluate.source_of(tiny_model(kind), {softmax, kind})
+               for softmax, kind in [("softmax", "ssmax")]}
+    return alone | swapped
+
+
+@pytest.mark.parametrize("before, after, marked", [
+    # a new variant, with all that it needs
+    ("ATTENTION = {\n", "import cmath\nTWICE = 2\n\ndef double(n):\n    return TWICE * n\n\n"
+     "def new(n, model):\n    return double(n)\n\nATTENTION = {\n    'new': Factor(new),\n", ""),
+    ("ATTENTION = {\n", "# a comment\nATTENTION = {\n", ""),
+    ('"""', '"""More on this. ', ""),  # a docstring
+    ("return n.float().log()", "return n.float().log2()", "ssmax ssmax_s1 ssmax_bias residual"),
+    ('"ssmax": Factor(log_n, s=Learned())', '"ssmax": Factor(log_n, s=Learned(2.0))', "ssmax"),
+    ("def clipped(power):", "def clipped(power, x=1):", "logn_clip sqrt_log log_squared"),
+    ("class MLP(nn.Module):", "class MLP(nn.Module):\n    x = 1", " ".join(ATTENTION))])
+def test_a_change_of_model_py_marks_the_results_that_it_concerns(
+        tmp_path, monkeypatch, before, after, marked):
+    old = source_after(monkeypatch, tmp_path / "old.py", before, before)
+    new = source_after(monkeypatch, tmp_path / "new.py", before, after)
+    changed = {types for types in old if new[types] != old[types]}
+    assert changed == {types for types in old if set(types) & set(marked.split())}
+
+
+def test_other_variants_leave_old_results_as_they_are(evaluate, tmp_path, monkeypatch, capsys):
+    text = (ROOT / "model.py").read_text()
+    changes = {"new": ("ATTENTION = {", "ATTENTION = {\n    'new': Factor(lambda n, model: n),"),
+               "clipped": ("def clipped(power):", "def clipped(power, x=1):"),
+               "ssmax": ("return n.float().log()", "return n.float().log2()")}
+    evaluate(eval_posloss, "b")
+    for name, (before, after) in changes.items():
+        (tmp_path / "model.py").write_text(text.replace(before, after, 1))
+        monkeypatch.setattr("model.__file__", str(tmp_path / "model.py"))
+        evaluate(eval_posloss, "b")
+        old = "these are numbers of the old one" in capsys.readouterr().out
+        assert old == (name == "ssmax"), name
+
+
+def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch):
+    model = tiny_model("softmax")
+    before = lib_evaluate.source_of(model, {"softmax"})
+    module = types.ModuleType("lib.wide")
+    module.__file__ = str(tmp_path / "wide.py")
+    monkeypatch.setitem(sys.modules, "lib.wide", module)
+    for attention in [block.attn for block in model.blocks]:
+        kind = type(attention)
+        attention.__class__ = type("Wide", (kind,), {"__module__": "lib.wide"})
+
+    def source(text):
+        (tmp_path / "wide.py").write_text(text)
+        return lib_evaluate.source_of(model, {"softmax"})
+
+    used = "class Wide(Attention):\n    width = WIDTH\n\nWIDTH = 3\n"
+    wide = source(used)
+    assert wide != before
+    assert source(used + "class Narrow(Attention):\n    pass\n") == wide, "it has another class"
+    assert source(used.replace("3", "4")) != wide
 
 
 @pytest.mark.parametrize("program, name, at", [
