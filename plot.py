@@ -1,22 +1,25 @@
 """
-Draw the paper's figures from result files alone, beside the results or in --out.
+Draw the paper's figures from result files alone, and print a table of what was measured.
 
-    python plot.py all out/                             the table, and each figure there is data for
+    python plot.py all out/quick                        the table, and each figure there is data for
     python plot.py learning_curves out/a_softmax out/b  one figure of some runs
     python plot.py table out/                           the numbers, with standard errors
 
 Figures: fading (1 in the paper), p_n (2), z_max (3), learning_curves (4), posloss (5), niah and
-retrieval (6), needle_scores (7), top_scores (8); learned_s, temperature (what temperature.py found)
-and recall (several tasks); fading and z_max need no results.
+retrieval (6), needle_scores (7), top_scores (8), and learned_s. fading and z_max need no results.
+Pictures are saved in --out, or else in the first folder of results.
+
 A row is one result file. A curve is the rows that are equal in everything but the seed of training:
-nothing else is averaged. Curves of one variant are told apart by their --tag, or by what differs.
+nothing else is averaged. Curves of one variant are told apart by their --tag, or by the settings in
+which they differ. A label also says if a run was not finished when it was measured, and if a result
+was not measured on the checkpoint that lies beside it.
 """
 import dataclasses
 import json
 import math
 import textwrap
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -27,10 +30,12 @@ from eval_niah import wilson
 from eval_posloss import loss_before
 from lib import checkpoint
 from lib.config import configure
-from lib.runtime import MALFORMED, UserError, explain, launch, read_lines
+from lib.evaluate import progress
+from lib.runtime import MALFORMED, UserError, atomic_write, explain, launch, read_lines
 from train import FREE_TO_CHANGE
 
-# One colour a variant, everywhere; colour-blind safe (Okabe and Ito). Others get one of PALETTE.
+# A variant has the same colour in every figure; they suit colour-blind readers (Okabe and Ito).
+# Variants that are not listed here take one of PALETTE.
 VARIANTS = {
     "softmax": ("(a) Softmax", "#D55E00"),
     "ssmax": ("(b) SSMax", "#0072B2"),
@@ -43,461 +48,580 @@ VARIANTS = {
     "softmax>head_scale": ("(a), one temperature", "#7F5539"),
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
-KINDS = {"posloss": "posloss*.json", "niah": "niah*.json", "needle": "needle*.json",
-         "temperature": "temperature*.jsonl", "log": "log.jsonl"}
-LINES = ("-", "--", "-.", ":")  # of the curves of one variant
-FEW = 4  # with more curves than this in one axis bands are mud: they are left out
-# Settings that no result depends on, or that stand elsewhere in the file
+LINES = ("-", "--", "-.", ":")  # tell the curves of one variant apart
+FEW = 4  # with more curves than this in one panel their bands would cover each other: none is drawn
+LEGEND_WIDTH = 56  # characters; longer labels are wrapped
+# Settings that do not change a result, or that another part of the file states
 NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "tag", "qa_format"}
-OF_ATTENTION = ("attention_type", "s_init", "switch_")  # what may differ from the (a) compared
+OF_ATTENTION = ("attention_type", "s_init", "switch_")  # settings in which variants may differ
+
 matplotlib.rcParams.update({
-    "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight", "font.size": 8,
-    "figure.labelsize": 8, "axes.titlesize": 8, "axes.grid": True, "grid.alpha": 0.25,
-    "axes.spines.top": False, "axes.spines.right": False, "legend.edgecolor": "none"})
+    "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight",
+    "font.size": 8, "figure.labelsize": 8, "axes.titlesize": 8,
+    "axes.grid": True, "grid.alpha": 0.25, "legend.edgecolor": "none",
+    "axes.spines.top": False, "axes.spines.right": False,
+})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PlotConfig:
     files: tuple = ()  # the figure (or all, or table), then folders or files of results
     out: str = ""  # folder for the pictures; empty: the first folder of results
 
 
 # --- files -> rows ------------------------------------------------------------------------------
+@dataclass
+class Row:
+    """One result file. Every kind has the first two groups; its reader sets what it measured."""
+    kind: str  # a key of KINDS
+    path: Path
+    content: dict  # the JSON of the file; of a log, its first line
+
+    # what was measured, and on which model
+    config: dict  # settings of the training run
+    model_config: dict  # settings of the model as it was measured
+    base: dict | None  # settings of the run whose checkpoint this one started from
+    variant: str
+    tag: str
+    seed: tuple  # of training, then that of the base
+    facts: tuple  # ((part of the file, "name=value"), ...): all settings but the seeds
+    marks: tuple = ()  # what every label of this row has to say
+    # the measurement
+    y: dict = field(default_factory=dict)  # {x: y}: the line in a figure; empty: nothing yet
+    error: dict = field(default_factory=dict)  # {x: standard error of y within this file}
+    tables: dict = field(default_factory=dict)  # {title: ({column: number}, {column: error})}
+    n: int = 0  # windows (posloss), samples per cell (niah), trials (needle)
+
+    # log
+    f: str = ""  # what s multiplies at the end of the run: log_n, ..., or the attention type
+    val: dict = field(default_factory=dict)  # {update: validation loss}
+    minus_a: dict = field(default_factory=dict)  # {update: loss - that of (a), same batches}
+    scales: list = field(default_factory=list)  # lines of the log with the learned s
+    # niah
+    depths: list = field(default_factory=list)  # of the needle, in percent
+    grid: np.ndarray | None = None  # share of needles found, (depths, sizes)
+    samples: int = 0  # per context size
+    # needle
+    size: int = 0  # tokens of the prompts
+    trials: list = field(default_factory=list)
+
+    @property
+    def block_size(self):
+        return self.model_config["block_size"]
+
+
 def find(inputs, pattern):
-    """Files named `pattern` among the inputs (files, or folders searched to the bottom)."""
-    found = []
+    """List the files named `pattern` among the inputs: files, or folders with all below them."""
+    paths = []
     for path in map(Path, inputs):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        # sorted: the order of a file system is none
-        found += sorted(path.rglob(pattern)) if path.is_dir() else [path] * path.match(pattern)
-    return found
+        if path.is_dir():
+            paths += sorted(path.rglob(pattern))  # sorted: file systems have no order of their own
+        elif path.match(pattern):
+            paths.append(path)
+    return list(dict.fromkeys(paths))  # a folder may be named twice
 
 
-def load(inputs):
+def load(inputs, kinds=None):
     """
-    A row for each log and finished evaluation in the inputs; a damaged file is a UserError.
+    Read a row from each log and each finished evaluation in the inputs.
 
-    A row has the JSON of its file (of a log's first line) as attributes, and what `read` adds.
+    kinds: {kind: (pattern of its files, reader)}, by default KINDS. UserError for a damaged file.
     """
     rows = []
-    for kind, name in KINDS.items():
-        for path in find(inputs, name):
+    for kind, (pattern, reader) in (kinds or KINDS).items():
+        for path in find(inputs, pattern):
             with explain(f"{path} is damaged, or not a result of this program; move it away",
                          MALFORMED):
-                row = read(path, kind)
-            rows += [row] if row.y else []  # else nothing is measured yet
-    logs = [row for row in rows if row.kind == "log"]
-    if not all(row.base for row in logs):  # the losses of fine-tuning are of other data
+                row = read(path, kind, reader)
+            if row and row.y:
+                rows.append(row)
+    pretraining = [row for row in rows if row.kind == "log" and not row.base]
+    if pretraining:  # logs of fine-tuning have losses of other data: they are left out
         rows = [row for row in rows if row.kind != "log" or not row.base]
-    compare(logs)
+    compare([row for row in rows if row.kind == "log"])
     return rows
 
 
-def read(path, kind):
-    """
-    The row of a file, with path and kind; seed, (of training[, of the run that it went on from]);
-    facts; y, {x: y} as a line of a figure shows it (empty where nothing is measured yet), and its
-    standard error within the file; tables, {title: ({column: number}, {column: error})}.
-    """
+def read(path, kind, reader):
+    """The row of a file; None for an evaluation that was killed or is still running."""
     content, *lines = read_lines(path)
-    # a log is of no evaluation: no tag, no settings of one
-    others = {"tag": "", "settings": {"data": {"source": {}}}, "train_data": content.get("data")}
-    row = SimpleNamespace(**others | content, path=path, kind=kind, y={}, error={}, tables={})
-    if "done" not in content:  # else an evaluation that was cut off, or still runs
-        row.block_size = row.model_config["block_size"]
-        row.seed = tuple(config["seed"] for config in (row.config, row.base) if config)
-        row.tag = ", ".join(["from a checkpoint"] * bool(row.base) + [row.tag] * bool(row.tag))
-        row.facts = facts(row)
-        measure(row, lines)
+    if "done" in content:
+        return None
+    base = content["base"]
+    seeds = [config["seed"] for config in (content["config"], base) if config]
+    tags = ["from a checkpoint"] * bool(base) + [content.get("tag", "")]
+    row = Row(
+        kind, path, content, content["config"], content["model_config"], base,
+        variant=content["variant"],
+        tag=", ".join(filter(None, tags)),
+        seed=tuple(seeds),
+        facts=facts(content),
+    )
+    reader(row, lines)
+    if row.y:
+        row.marks = marks(row)
     return row
 
 
-def facts(row):
+def facts(content):
     """((part of the file, "name=value"), ...): all settings behind a result but the seeds."""
-    defaults = dataclasses.asdict(model.GPTConfig())  # of settings younger than the file
+    # a setting that is younger than the file had its default
+    defaults = dataclasses.asdict(model.GPTConfig())
+    settings = content.get("settings", {})  # of the evaluation; a log has none
+    corpus = content["train_data"] if settings else content["data"]
     parts = {
-        # The model behind the settings: it says what an evaluation's "as trained" stands for.
-        "model": row.settings | defaults | row.model_config,
-        "training": defaults | row.config, "base": defaults | (row.base or {}),
-        "text": row.settings["data"]["source"], "corpus": row.train_data["source"]}
-    found = []
+        # The model comes last: it has the value where an evaluation's setting says "as trained".
+        "model": settings | defaults | content["model_config"],
+        "training": defaults | content["config"],
+        "base": defaults | (content["base"] or {}),
+        "text": settings["data"]["source"] if settings else {},
+        "corpus": corpus["source"],
+    }
+    pairs = []
     for part, values in parts.items():
-        # That of an evaluation's samples is a setting; a corpus may be made anew for each seed.
-        seed = set() if part == "model" else {"seed"}
-        for name in sorted(values.keys() - NO_FACTS - seed):
+        for name in sorted(values.keys() - NO_FACTS):
+            # Curves average over the seeds of training and of its corpus. The seed of an
+            # evaluation's samples is a setting like others.
+            if name == "seed" and part != "model":
+                continue
             value = json.dumps(values[name], sort_keys=True).replace('"', "")
-            found.append((part, f"{name}={value}"))
-    return tuple(found)
+            pairs.append((part, f"{name}={value}"))
+    if settings and "iter" not in content:  # an old file: the run may have been unfinished
+        pairs.append(("model", "updates not recorded"))
+    return tuple(pairs)
 
 
-def measure(row, lines):
-    """Set y, error, tables and what else figures show of the row's kind."""
-    if row.kind == "posloss":
-        length, multiples = len(row.mean), [row.block_size * m for m in (1, 2, 4, 8, 10, 16)]
-        # not from 1: the fall over the first tokens would flatten the rest of a figure
-        ends = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist() + multiples
-        for end in sorted(end for end in ends if end <= length):
-            row.y[end], row.error[end] = loss_before(end, vars(row))
-        there = {end: row.y[end] for end in multiples if end <= length}
-        row.tables["test loss (nats), mean of the tenth before a position"] = there, row.error
-    elif row.kind == "niah":
-        cells = sorted(row.cells, key=lambda cell: (cell["depth"], cell["size"]))
-        row.depths, sizes = (sorted({cell[key] for cell in cells}) for key in ("depth", "size"))
-        row.n, row.samples = cells[0]["n"], cells[0]["n"] * len(row.depths)
-        for key, digits in (("first", "first digit"), ("exact", "all digits")):  # figures: exact
-            shares = np.array([cell[key] for cell in cells], float)
-            row.grid = shares.reshape(len(row.depths), len(sizes))  # fails if there is a hole
-            row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
-            # a 95 % interval is 2 * 1.96 errors wide, at 0 and 1 as well
-            row.error = {size: np.ptp(wilson(share * row.samples, row.samples)) / 3.92
-                         for size, share in row.y.items()}
-            row.tables[f"needles found, {digits} right, by context size"] = row.y, row.error
-        row.partial = {size: np.mean([cell["substring"] for cell in cells if cell["size"] == size])
-                       for size in sizes}  # of several answers: RULER's score
-    elif row.kind == "needle":
-        row.n, row.size = len(row.trials), row.settings["trial_size"]
-        # by rank, not by head: which heads of a seed learn to retrieve is chance
-        row.y = dict(enumerate(sorted(np.ravel(row.example["scores"]), reverse=True)[:25], 1))
-        median = {row.size: np.median([float(trial["top"]) for trial in row.trials])}
-        row.tables["top needle score by context size, median of the trials"] = median, {}
-    elif row.kind == "temperature":
-        lines = [line for line in lines if not math.isnan(line["best"])]  # all factors alike
-        row.y = {line["length"]: line["best"] for line in lines}
-        row.error = {line["length"]: np.ptp(line["interval"]) / 3.92 for line in lines}
-        title = f"best factor on the query, by context size ({row.settings['what']})"
-        row.tables[title] = row.y, row.error
-    else:
-        row.y = {line["iter"]: float(line["loss"]) for line in lines if "loss" in line}
-        row.val = {line["iter"]: float(line["val_loss"]) for line in lines if "val_loss" in line}
-        row.scales = [line for line in lines if "s" in line]
-        # f(n) at the end of the run; None: model.py no longer has that type
-        switched = 0 < row.config.get("switch_iter", 0) < max(row.y, default=0)
-        settings, prefix = (row.config, "switch_") if switched else (row.model_config, "")
-        row.f = model.ATTENTION.get(settings[f"{prefix}attention_type"], (None,))[0]
+def marks(row):
+    """What a label must say in any case: the run was unfinished; the checkpoint is another one."""
+    done, total = row.content.get("iter"), row.content.get("max_iters")
+    if row.kind == "log":
+        done, total = max(row.y), row.config.get("max_iters")
+    said = [progress(done, total)]
+    measured = row.content.get("settings", {}).get("checkpoint")
+    beside = row.path.with_name("ckpt.pt")  # results that were moved have none
+    if measured and beside.exists():
+        with explain(f"{beside} is damaged; move it away"):
+            if checkpoint.fingerprint(beside) != measured:
+                said.append("not of the ckpt.pt beside it")
+    return tuple(filter(None, said))
+
+
+def read_posloss(row, lines):
+    length = len(row.content["mean"])
+    row.n = row.content["count"]
+    multiples = [row.block_size * k for k in (1, 2, 4, 8, 10, 16)]
+    # Not from position 1: the fall over the first tokens would flatten the rest of the figure.
+    ends = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
+    for end in sorted(ends + multiples):
+        if end <= length:
+            row.y[end], error = loss_before(end, row.content)
+            if error is not None and error > 0:  # a single window has none
+                row.error[end] = error
+    columns = {end: row.y[end] for end in multiples if end <= length}
+    row.tables["test loss (nats), mean of the tenth before a position"] = columns, row.error
+
+
+def read_niah(row, lines):
+    cells = sorted(row.content["cells"], key=lambda cell: (cell["depth"], cell["size"]))
+    sizes = sorted({cell["size"] for cell in cells})
+    row.depths = sorted({cell["depth"] for cell in cells})
+    row.n = cells[0]["n"]
+    row.samples = row.n * len(row.depths)
+    for key, digits in (("first", "first digit"), ("exact", "all digits")):
+        # Figures show the last one, all digits. This fails if a cell is missing.
+        shares = np.array([cell[key] for cell in cells], float)
+        row.grid = shares.reshape(len(row.depths), len(sizes))
+        row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
+        # Half a 95 % interval is 1.96 errors wide. Wilson's has a width at shares of 0 and 1 too.
+        row.error = {size: np.ptp(wilson(share * row.samples, row.samples)) / (2 * 1.96)
+                     for size, share in row.y.items()}
+        row.tables[f"needles found, {digits} right, by context size"] = row.y, row.error
+
+
+def read_needle(row, lines):
+    row.trials = row.content["trials"]
+    row.n = len(row.trials)
+    row.size = row.content["settings"]["trial_size"]
+    # By rank and not by head: which heads of a run learn to retrieve is chance.
+    scores = sorted(np.ravel(row.content["example"]["scores"]), reverse=True)
+    row.y = dict(enumerate(scores[:25], 1))
+    median = np.median([float(trial["top"]) for trial in row.trials])
+    title = "top needle score by context size, median of the trials"
+    row.tables[title] = {row.size: median}, {}
+
+
+def read_log(row, lines):
+    row.y = {line["iter"]: float(line["loss"]) for line in lines if "loss" in line}
+    row.val = {line["iter"]: float(line["val_loss"]) for line in lines if "val_loss" in line}
+    row.scales = [line for line in lines if "s" in line]
+    row.f = row.model_config["attention_type"]
+    if 0 < row.config.get("switch_iter", 0) < max(row.y, default=0):
+        row.f = row.config["switch_attention_type"]
+    if row.f in model.ATTENTION:  # an old run may have a type that is no longer there
+        function = model.ATTENTION[row.f].f
+        if vars(model).get(function.__name__) == function:  # else it has no name of its own
+            row.f = function.__name__
+
+
+KINDS = {  # of results: the names of their files, and their reader
+    "posloss": ("posloss*.json", read_posloss),
+    "niah": ("niah*.json", read_niah),
+    "needle": ("needle*.json", read_needle),
+    "log": ("log.jsonl", read_log),
+}
 
 
 def compare(logs):
-    """Set minus_a, y minus that of the (a) with the same batches and recipe, or {}; and a table."""
+    """Set minus_a, the loss minus that of (a) with the same batches and recipe; add a table."""
 
-    def recipe(row):  # batches differ by more than variants do: only equal ones are compared
+    def recipe(row):
+        # Two batches differ by more than two variants do, so the batches must be the same.
         same = [fact for fact in row.facts if not fact[1].startswith(OF_ATTENTION)]
-        return row.seed, row.data["digest"], *same
+        return row.seed, row.content["data"]["digest"], *same
 
     softmax = {recipe(row): row.y for row in logs if row.variant == "softmax"}
     for row in logs:
-        a, numbers = softmax.get(recipe(row), {}), {"last": max(row.y)}
-        row.minus_a = {i: row.y[i] - a[i] for i in row.y if i in a}
-        for column, losses in (("train", row.y), ("minus (a)", row.minus_a)):
-            last = [*losses.values()][-max(1, len(losses) // 10):]  # one batch alone is noise
-            numbers |= {column: np.mean(last)} if last else {}
-        numbers |= {"validation": [*row.val.values()][-1]} if row.val else {}
-        row.tables["last update; losses in nats, training: mean of the last tenth"] = numbers, {}
+        a = softmax.get(recipe(row), {})
+        row.minus_a = {update: row.y[update] - a[update] for update in row.y if update in a}
+        columns = {"last": max(row.y)}
+        for name, losses in (("train", row.y), ("minus (a)", row.minus_a)):
+            if losses:  # the loss of a single batch is noise
+                last_tenth = [*losses.values()][-max(1, len(losses) // 10):]
+                columns[name] = np.mean(last_tenth)
+        if row.val:
+            columns["validation"] = [*row.val.values()][-1]
+        title = "last update; losses in nats, training: mean of the last tenth"
+        row.tables[title] = columns, {}
 
 
 # --- rows -> curves -----------------------------------------------------------------------------
 def label_of(variant):
-    text = variant.replace(">>", " switched to ").replace(">", " swapped to ")
-    return VARIANTS.get(variant, (text,))[0]
+    """The name of a variant in figures and tables."""
+    if variant in VARIANTS:
+        return VARIANTS[variant][0]
+    return variant.replace(">>", " switched to ").replace(">", " swapped to ")
 
 
 def difference(row, others):
-    """What tells `row` from the others of its variant: " [tag]", ", name=value" and so on."""
-    # A tag is the user's own name of what differs: only rows that share it need the settings.
-    same = [set(other.facts) for other in others if other.tag == row.tag]
-    said = [fact for part, fact in row.facts if (part, fact) not in set.intersection(*same)]
+    """The settings that distinguish `row` from other rows of its variant: ", name=value"."""
+    # A tag is the user's own name for what differs: only rows that share it need more.
+    same_tag = [set(other.facts) for other in others if other.tag == row.tag]
+    common = set.intersection(*same_tag)
+    # dict: what differs in two parts of the file is said once
+    said = dict.fromkeys(fact for part, fact in row.facts if (part, fact) not in common)
     tag = f" [{row.tag}]" if row.tag and len(others) > 1 else ""
-    return tag + "".join(f", {fact}" for fact in dict.fromkeys(said))  # of two parts: said once
+    return tag + "".join(f", {fact}" for fact in said)
 
 
-def curves(rows):
+def curves_of(rows):
     """
-    {kind: [curve]}, in the order of VARIANTS; UserError where a seed is there twice.
+    Group rows into curves -> {kind: [curve]}, in the order of VARIANTS.
 
-    A curve is its rows, one a seed, and its style: {"color", "linestyle", "label"}.
+    A curve is (its rows, one for each seed; its style {"color", "linestyle", "label"}). UserError
+    where a seed is there twice.
     """
-    # of all kinds at once, so that the figures of one call agree on the colours
+    # The colours are given for all kinds at once, so that the figures of one call agree.
     names = [*VARIANTS, *sorted({row.variant for row in rows} - VARIANTS.keys())]
     colors = [color for _, color in VARIANTS.values()] + [*PALETTE]
-    rows = sorted(rows, key=lambda row: (names.index(row.variant), row.tag, row.facts, row.seed))
-    groups = {}  # of rows that are equal but for their seeds
-    for row in rows:
-        group = groups.setdefault((row.kind, row.variant, row.tag, row.facts), [])
+    by_kind = {row.kind: [] for row in rows}
+
+    def order(row):
+        return names.index(row.variant), row.tag, row.facts, row.marks, row.seed
+
+    groups = {}
+    for row in sorted(rows, key=order):
+        same = row.kind, row.variant, row.tag, row.facts, row.marks
+        group = groups.setdefault(same, [])
         if group and group[-1].seed == row.seed:  # averaged, one run would pass for two
             give = "one run a --variant" if row.kind == "log" else "one evaluation a --tag"
             raise UserError(f"{group[-1].path} and {row.path} have the same settings and the same "
                             f"seed, {row.seed[0]}; leave one of them out, or give {give}")
         group.append(row)
-    found = {kind: [] for kind in KINDS}
+
     for (kind, variant, *_), group in groups.items():
-        color = colors[names.index(variant) % len(colors)]
-        others = [other for other, *_ in groups.values()
-                  if (other.kind, other.variant) == (kind, variant)]
-        line = LINES[sum(style["color"] == color for _, style in found[kind]) % len(LINES)]
-        label = label_of(variant) + difference(group[0], others)
+        others = [first for first, *_ in groups.values() if first.kind == kind
+                  and first.variant == variant]
+        label = ", ".join([label_of(variant) + difference(group[0], others), *group[0].marks])
         if len(rows) > len(groups):
             label += f", {len(group)} seed{'s' * (len(group) > 1)}"
-        found[kind].append((group, {"color": color, "linestyle": line, "label": label}))
-    return found
+        color = colors[names.index(variant) % len(colors)]
+        before = sum(style["color"] == color for _, style in by_kind[kind])
+        style = {"color": color, "linestyle": LINES[before % len(LINES)], "label": label}
+        by_kind[kind].append((group, style))
+    return by_kind
 
 
-# --- figures: name(curves) -> a matplotlib figure, or None where no curve has what it shows -----
-def draw(found, axis=None, name="y"):
-    """The axis with the mean of the seeds and, as a band, their range or two errors of one."""
+# --- what figures share -------------------------------------------------------------------------
+def draw(curves, axis=None, name="y"):
+    """Draw each curve's mean over its seeds, with a band where there are few curves -> the axis."""
     axis = axis or Figure().subplots()
-    for rows, style in found:
+    for rows, style in curves:
         seeds = [getattr(row, name) for row in rows if getattr(row, name)]
-        if not seeds:  # no (a) is here that these could be compared with
+        if not seeds:  # minus_a of a run without an (a) to compare it with
             continue
-        x = sorted(set.intersection(*map(set, seeds)))  # an unfinished run is shorter
-        step = max(1, len(x) // 100)  # the losses of single batches are noise
+        x = sorted(set.intersection(*map(set, seeds)))
+        step = max(1, len(x) // 100)  # a point is the mean of `step` updates: single ones are noise
         x = x[:len(x) // step * step]
         y = np.array([[seed[i] for i in x] for seed in seeds])
-        x, y = np.reshape(x, (-1, step)).mean(1), y.reshape(len(y), -1, step).mean(2)
+        x = np.reshape(x, (-1, step)).mean(1)
+        y = y.reshape(len(y), -1, step).mean(2)
         axis.plot(x, y.mean(0), **style)
-        if len(found) <= FEW:
-            error = 2 * np.array([*rows[0].error.values()] or 0) if len(y) == 1 else 0
-            axis.fill_between(x, y.min(0) - error, y.max(0) + error, color=style["color"],
-                              alpha=0.15, lw=0)
+        if len(curves) <= FEW:
+            draw_band(axis, x, y, rows[0].error, style["color"])
     return axis
 
 
-def finish(axis, title="", of_one="", **labels):
-    """The axis' figure, with a legend beside the axis, where it hides nothing."""
+def draw_band(axis, x, y, error, color):
+    """A band around y (seeds, x): the range of several seeds, or two standard errors of one."""
+    # `finish` explains the bands by their labels. The "_" keeps matplotlib from listing them.
+    if len(y) > 1:
+        low, high, label = y.min(0), y.max(0), "_band: range of the seeds"
+    elif error:
+        two = 2 * np.array([error.get(i, 0) for i in x])
+        low, high, label = y[0] - two, y[0] + two, "_band of one seed: ± 2 standard errors"
+    else:
+        return
+    axis.fill_between(x, low, high, color=color, alpha=0.15, lw=0, label=label)
+
+
+def finish(axis, curves=(), title="", **labels):
+    """Set the labels of the axes and put a legend beside the axis, where it hides nothing."""
     axis.set(**labels)
-    if axis.collections:  # bands, which mean nothing to a reader until they are explained
-        title += "\nband: range of the seeds" + of_one
-    axis.legend(title=title.strip(), alignment="left", loc="center left", bbox_to_anchor=(1, 0.5))
+    bands = dict.fromkeys(band.get_label()[1:] for band in axis.collections)
+    lines = [title, *bands, rope(curves)]
+    handles, names = axis.get_legend_handles_labels()
+    axis.legend(handles, map(wrap, names), title="\n".join(map(wrap, filter(None, lines))),
+                alignment="left", loc="center left", bbox_to_anchor=(1, 0.5))
     return axis.figure
 
 
-def span(found, name):
-    """ "200", or "100 to 200" where that attribute differs between the rows."""
-    values = {getattr(row, name) for rows, _ in found for row in rows}
+def wrap(text):
+    """`text` in lines that are short enough for a legend."""
+    return "\n".join(textwrap.fill(line, LEGEND_WIDTH) for line in text.splitlines())
+
+
+def rope(curves):
+    """The RoPE that the results were measured with: "RoPE theta 500,000"."""
+    names = set()
+    for row in (row for rows, _ in curves for row in rows):
+        config = row.model_config
+        theta, factor = config["rope_theta"], config.get("rope_factor", 1)
+        scaling = config.get("rope_scaling", "")
+        if scaling == "theta":
+            theta, scaling = theta * factor, ""
+        name = f"RoPE theta {theta:,.0f}" + f", {scaling} x {factor:g}" * bool(scaling)
+        without = scaling == "nope" or config.get("rope_fraction", 1) == 0
+        names.add("no RoPE" if without else name)
+    return "; ".join(sorted(names))
+
+
+def span(curves, name):
+    """ "200", or "100 to 200" where the rows differ in that attribute."""
+    values = {getattr(row, name) for rows, _ in curves for row in rows}
     return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
 
 
-def token_axis(axis, found):
-    """A logarithmic axis of tokens, on which the training lengths are marked."""
+def token_axis(axis, curves):
+    """Make x a logarithmic axis of tokens, on which the training lengths are marked."""
     axis.set_xscale("log", base=2)  # the lengths are powers of two
     axis.xaxis.set_major_formatter("{x:,.0f}")
-    for block in sorted({rows[0].block_size for rows, _ in found}):
+    for block in sorted({rows[0].block_size for rows, _ in curves}):
         axis.axvline(block, color="0.4", linestyle=":", label=f"training length {block:,}")
 
 
-def fading(found):
+def lines_of_seeds(axis, curves):
+    """Draw each curve's mean by context size, with a dot for each seed."""
+    for i, (rows, style) in enumerate(curves):
+        x = np.array([*rows[0].y])
+        y = np.array([[*row.y.values()] for row in rows])
+        axis.plot(x, y.mean(0), linewidth=2, **style)
+        # Lines turn where it was measured; the dots of the curves stand side by side.
+        beside = x * 2 ** (0.2 * ((i + 0.5) / len(curves) - 0.5))
+        axis.plot(beside, y.T, "o", color=style["color"], markersize=3, alpha=0.7)
+    token_axis(axis, curves)
+
+
+def save(figure, path):
+    """Write a picture, all or nothing: a full disk leaves the picture before it as it was."""
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png")
+    print(path)
+
+
+# --- figures: name(curves) -> a matplotlib figure, or None where no curve has what it shows -----
+def fading(curves):
     """Fig. 1: -2 everywhere and +3 at the end; the largest weight under softmax and under SSMax."""
-    axis, n = Figure().subplots(), np.logspace(0.5, 5, 200)
+    axis = Figure().subplots()
+    n = np.logspace(0.5, 5, 200)
     for variant, factor in (("softmax", 1.0), ("ssmax", 0.43 * np.log(n))):
-        weight = 1 / (1 + (n - 1) * np.exp(-5 * factor))  # of the one that stands 5 above n - 1
-        axis.plot(n, weight, color=VARIANTS[variant][1], label=VARIANTS[variant][0])
-    return finish(axis, "SSMax: s = 0.43", xscale="log", xlabel="number of keys n",
+        # one logit is 5 above n - 1 others
+        weight = 1 / (1 + (n - 1) * np.exp(-5 * factor))
+        label, color = VARIANTS[variant]
+        axis.plot(n, weight, color=color, label=label)
+    return finish(axis, title="SSMax: s = 0.43", xscale="log", xlabel="number of keys n",
                   ylabel="largest attention weight")
 
 
-def p_n(found):
+def p_n(curves):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
-    # No log holds p_n: it is read from the weights, which may have been left elsewhere.
-    runs = [row.path.parent for rows, _ in found for row in rows if row.f is model.p_n]
-    runs = [run for run in runs if (run / "ckpt.pt").exists()]
+    # A log has no p_n: it is read from the weights, which may have been left elsewhere.
+    shown = [(rows, style) for rows, style in curves if rows[0].f == "p_n"]
+    runs = [row for rows, _ in shown for row in rows if row.path.with_name("ckpt.pt").exists()]
     if not runs:
         return None
     axis = Figure().subplots()
-    # not to its end, a yellow that is not seen on white
+    # up to 0.8: the yellow at the end of this map is not seen on white
     colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
-    for run, color in zip(runs, colors, strict=True):
-        p = checkpoint.load(run)["model"]["p_n"].numpy()
+    for row, color in zip(runs, colors, strict=True):
+        p = checkpoint.load(row.path.parent)["model"]["p_n"].numpy()
         n = np.arange(1, len(p) + 1)
         axis.plot(n, p, ".", color=color)
         for first, line in ((1, ":"), (4, "-")):
             log, y = np.log(n[first - 1:]), p[first - 1:]
-            (a1, a2), r = np.polyfit(log, y, 1), np.corrcoef(log, y)[0, 1]
-            label = f"{run.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r ** 2:.2f}"
-            axis.plot(n[first - 1:], a1 * log + a2, line, color=color,
-                      label=label if first == 4 else None)
-    return finish(axis, "line: fit to n ≥ 4; dotted: to all n", xscale="log",
+            a1, a2 = np.polyfit(log, y, 1)
+            r2 = np.corrcoef(log, y)[0, 1] ** 2
+            fit = f"{row.path.parent.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
+            label = ", ".join([fit, *row.marks]) if first == 4 else None
+            axis.plot(n[first - 1:], a1 * log + a2, line, color=color, label=label)
+    return finish(axis, shown, "line: fit to n ≥ 4; dotted: to all n", xscale="log",
                   xlabel="number of keys n", ylabel="$p_n$")
 
 
-def z_max(found):
+def z_max(curves):
     """Fig. 3: 0, 1/(n-2), ..., 1 and z_max: its weight. SSMax needs 1/s more at any n."""
-    axis, z = Figure().subplots(), np.linspace(0, 12, 400)
+    axis = Figure().subplots()
+    z = np.linspace(0, 12, 400)
     for n, line in ((100, ":"), (1_000, "--"), (10_000, "-")):
         # n^(s z) with s = 1 / log n is e^z: softmax
         for variant, s in (("softmax", 1 / np.log(n)), ("ssmax", 0.43), ("ssmax_s1", 1)):
-            # the others' logits less z_max, as SSMax sees them
-            rest = s * np.log(n) * (np.linspace(0, 1, n - 1)[:, None] - z)
+            others = np.linspace(0, 1, n - 1)[:, None]
+            weight = 1 / (1 + np.exp(s * np.log(n) * (others - z)).sum(0))
             label, color = VARIANTS[variant]
-            weight = 1 / (1 + np.exp(rest).sum(0))
             axis.plot(z, weight, line, color=color, label=f"{label}, n = {n:,}")
-    return finish(axis, "(b): s = 0.43", xlabel="$z_{max}$", ylabel="weight of $z_{max}$")
+    return finish(axis, title="(b): s = 0.43", xlabel="$z_{max}$", ylabel="weight of $z_{max}$")
 
 
-def learning_curves(found):
-    """Fig. 4: training and validation loss, and below the difference to (a) on the same batches."""
-    down = 1 + any(row.minus_a for rows, _ in found for row in rows)
-    figure = Figure(figsize=(5.6, 2 + 1.7 * down))
-    axes = figure.subplots(down, sharex=True, squeeze=False)[:, 0]
-    for rows, style in found:
-        for row in rows:  # each by itself: evaluations are few and make no line
-            axes[0].plot(row.val.keys(), row.val.values(), "o", ms=2.5, color=style["color"])
-    for axis, name, what in zip(axes, ("y", "minus_a"), ("loss", "minus (a)"), strict=False):
-        draw(found, axis, name)
-        # The fall at the start would flatten all that comes behind it.
-        lines = [line.get_ydata(orig=False) for line in axis.lines]
-        late = np.concatenate([y[2 * len(y) // 5:] for y in lines])
+def learning_curves(curves):
+    """Fig. 4: training and validation loss, enlarged, and minus that of (a) on the same batches."""
+    panels = [("y", "loss"), ("y", "loss, enlarged")]
+    if any(row.minus_a for rows, _ in curves for row in rows):
+        panels.append(("minus_a", "minus (a)"))
+    figure = Figure(figsize=(5.6, 0.6 + 1.6 * len(panels)))
+    axes = figure.subplots(len(panels), sharex=True)
+    for axis, (name, label) in zip(axes, panels, strict=True):
+        if name == "y":
+            for rows, style in curves:
+                for row in rows:  # each by itself: validations are few and make no line
+                    axis.plot(row.val.keys(), row.val.values(), "o", ms=2.5, color=style["color"])
+        draw(curves, axis, name)
+        axis.set_ylabel(label)
+    for axis in axes[1:]:  # the fall at the start would flatten all that comes after it
+        x, y = np.concatenate([line.get_xydata() for line in axis.lines]).T
+        late = y[x >= 0.4 * x.max()]
         margin = 0.1 * np.ptp(late) or 0.1
-        axis.set(ylim=(late.min() - margin, late.max() + margin), ylabel=f"{what} (nats per token)")
+        axis.set_ylim(late.min() - margin, late.max() + margin)
     axes[-1].set_xlabel("update")
-    return finish(axes[0], "lines: training; dots: validation")
+    title = "loss in nats per token\nlines: training; dots: validation"
+    return finish(axes[0], curves, title)
 
 
-def posloss(found):
+def posloss(curves):
     """Fig. 5: test loss by position, each point the mean of the tenth of positions before it."""
-    axis = draw(found)
-    token_axis(axis, found)
-    return finish(axis, f"{span(found, 'count')} windows a seed", ", of one 2 standard errors",
+    axis = draw(curves)
+    token_axis(axis, curves)
+    return finish(axis, curves, f"{span(curves, 'n')} windows a seed",
                   xlabel="position (tokens)", ylabel="test loss (nats per token)")
 
 
-def niah(found):
+def niah(curves):
     """Fig. 6: needles found by depth and context size, mean of the seeds; a panel a curve."""
-    across, down = min(len(found), 4), math.ceil(len(found) / 4)  # wider is too small to read
+    across = min(len(curves), 4)  # more panels in a row are too small to read
+    down = math.ceil(len(curves) / 4)
     figure = Figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
-    for i, (rows, style) in enumerate(found, 1):
-        axis, sizes = figure.add_subplot(down, across, i), [f"{n:,}" for n in rows[0].y]
+    for i, (rows, style) in enumerate(curves, 1):
+        axis = figure.add_subplot(down, across, i)
         shares = np.mean([row.grid for row in rows], axis=0)
         image = axis.imshow(shares, vmin=0, vmax=1, aspect="auto")  # one scale for all panels
         for (y, x), share in np.ndenumerate(shares):
-            axis.text(x, y, f"{share:.2f}", ha="center", va="center", fontsize=6,
-                      color="white" if share < 0.6 else "black")  # on dark and on light
-        axis.set_xticks(range(len(sizes)), sizes, rotation=45)
-        axis.set_yticks(range(len(shares)), [f"{depth:g} %" for depth in rows[0].depths])
+            color = "white" if share < 0.6 else "black"  # low shares are dark
+            axis.text(x, y, f"{share:.2f}", ha="center", va="center", fontsize=6, color=color)
+        sizes, depths = rows[0].y, rows[0].depths
+        axis.set_xticks(range(len(sizes)), [f"{n:,}" for n in sizes], rotation=45)
+        axis.set_yticks(range(len(depths)), [f"{depth:g} %" for depth in depths])
         axis.set_title(textwrap.fill(style["label"], 36))  # as wide as a panel
         axis.grid(False)
-    figure.supxlabel(f"context size (tokens); {span(found, 'n')} samples a cell and seed")
+    figure.supxlabel(f"context size (tokens); {span(curves, 'n')} samples a cell and seed; "
+                     f"{rope(curves)}")
     figure.supylabel("depth of the needle")
     figure.colorbar(image, ax=figure.axes, label="share found (all digits)")
     return figure
 
 
-def lines_of_seeds(axis, found, name="y"):
-    for i, (rows, style) in enumerate(found):
-        x, y = np.array([*rows[0].y]), np.array([[*getattr(row, name).values()] for row in rows])
-        axis.plot(x, y.mean(0), linewidth=2, **style)
-        # Lines turn where it was measured; the dots of the curves stand side by side.
-        beside = x * 2 ** (0.2 * ((i + 0.5) / len(found) - 0.5))
-        axis.plot(beside, y.T, "o", color=style["color"], markersize=3, alpha=0.7)
-    token_axis(axis, found)
-
-
-def retrieval(found):
+def retrieval(curves):
     """Fig. 6 as lines: needles found by context size, mean over depths; a dot for each seed."""
     axis = Figure().subplots()
-    lines_of_seeds(axis, found)
-    return finish(axis, f"line: mean of the seeds\ndot: one seed, {span(found, 'samples')} samples",
-                  xlabel="context size (tokens)", ylabel="needles found (all digits)")
+    lines_of_seeds(axis, curves)
+    title = f"line: mean of the seeds\ndot: one seed, {span(curves, 'samples')} samples"
+    return finish(axis, curves, title, xlabel="context size (tokens)",
+                  ylabel="needles found (all digits)")
 
 
-def recall(found):
-    """The tasks of lib/tasks.py, a panel each: share of the answers found by context size."""
-    panels = {}
-    for rows, style in found:
-        task = rows[0].settings.get("task", "needle")
-        label = style["label"].replace(f", task={task}", "").replace(f" [{task}]", "")
-        panels.setdefault(task, []).append((rows, {**style, "label": label, "linestyle": "-"}))
-    if len(panels) == 1:
-        return None  # retrieval says it
-    figure, named = Figure(figsize=(2.6 * len(panels) + 1.5, 2.8)), {}
-    axes = figure.subplots(1, len(panels), sharey=True)
-    for axis, (task, curves) in zip(axes, panels.items(), strict=True):
-        lines_of_seeds(axis, curves, "partial")
-        axis.set(title=task, ylim=(-0.02, 1.02))
-        axis.tick_params(axis="x", rotation=45)
-        lines, labels = axis.get_legend_handles_labels()
-        named |= dict(zip(labels, lines, strict=True))  # of all panels, each once
-    axes[0].set_ylabel("answers found (share)")
-    figure.supxlabel("context size (tokens)", y=-0.1)  # below the turned numbers
-    figure.legend(named.values(), named, loc="center left", bbox_to_anchor=(0.91, 0.5),
-                  title=f"line: mean of the seeds\ndot: {span(found, 'samples')} samples")
-    return figure
-
-
-def needle_scores(found):
+def needle_scores(curves):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
-    axis = draw(found)
+    axis = draw(curves)
     axis.locator_params(axis="x", integer=True)
-    return finish(axis, xlabel="head, by rank", ylim=(-0.02, 1.02),
-                  ylabel=f"needle score at {span(found, 'size')} tokens")
+    return finish(axis, curves, xlabel="head, by rank", ylim=(-0.02, 1.02),
+                  ylabel=f"needle score at {span(curves, 'size')} tokens")
 
 
-def top_scores(found):
+def top_scores(curves):
     """Fig. 8: the top needle scores of all trials, of all seeds, in falling order; the answers."""
     axis = Figure().subplots()
-    for rows, style in found:
+    for rows, style in curves:
         trials = [trial for row in rows for trial in row.trials]
-        trials = sorted(trials, key=lambda trial: -trial["top"])
+        trials.sort(key=lambda trial: -trial["top"])
         rank = 100 * (np.arange(len(trials)) + 0.5) / len(trials)  # whatever number of trials
         axis.plot(rank, [trial["top"] for trial in trials], linewidth=0.8, **style)
         for x, trial in zip(rank, trials, strict=True):
             marker = "o" if trial["exact"] else "^" if trial["first"] else "x"
-            axis.plot(x, trial["top"], marker, color=style["color"], markersize=3,
-                      fillstyle="full" if trial["exact"] else "none")
-    title = f"{span(found, 'n')} trials a seed\n● all digits right, △ only the first, × first wrong"
-    return finish(axis, title, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
-                  ylabel=f"top needle score at {span(found, 'size')} tokens")
+            filled = "full" if trial["exact"] else "none"
+            axis.plot(x, trial["top"], marker, color=style["color"], ms=3, fillstyle=filled)
+    title = (f"{span(curves, 'n')} trials a seed\n"
+             "● all digits right, △ only the first, × first wrong")
+    return finish(axis, curves, title, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
+                  ylabel=f"top needle score at {span(curves, 'size')} tokens")
 
 
-def learned_s(found):
-    """The learned s at the end of each run, by layer, a dot a head."""
-    axis, shown = Figure().subplots(), []
-    for rows, style in found:
-        # where f(n) is another, s is another quantity; a run may still be before its switch
-        s = [row.scales[-1]["s"] for row in rows if row.scales and row.f is model.log_n]
-        shown += [(s, style)] if s else []
-    if not shown:
+def learned_s(curves):
+    """The learned s at the end of each run, by layer, a dot for each head; a panel for each f."""
+    panels = {}
+    for rows, style in curves:
+        # a run of (f) that is still before its switch has no s
+        s = [row.scales[-1]["s"] for row in rows if row.scales]
+        if s:  # s multiplies f(n): where f is another, s is another quantity
+            panels.setdefault(rows[0].f, []).append((s, style))
+    if not panels:
         return None
-    for i, (s, style) in enumerate(shown):  # s (runs, layers, heads); its curves side by side
-        layers = np.arange(1, len(s[0]) + 1)
-        x = layers[:, None] + 0.6 * ((i + 0.5) / len(shown) - 0.5)
-        axis.plot(np.broadcast_to(x, np.shape(s)).ravel(), np.ravel(s), "o", ms=3,
-                  color=style["color"], label=style["label"])
-    deepest = max(len(s[0]) for s, _ in shown)
-    axis.set(xticks=range(1, deepest + 1), xlim=(0.5, deepest + 0.5))
-    for block in sorted({rows[0].block_size for rows, _ in found}):
-        label = f"1 / log {block:,}"  # as sharp as softmax at that length
-        axis.axhline(1 / math.log(block), color="0.4", linestyle=":", label=label)
-    return finish(axis, xlabel="layer", ylabel="s of each head")
-
-
-def laws(n, best, N):
-    """
-    {law: (values, off)} for best factors at context sizes n (arrays): each law with the constant
-    that fits best, and how far it is off then, the root mean square of the logarithms.
-    """
-    log, x = np.log(n) / np.log(N), np.log(n / N)
-    # the line is the one whose constant is no factor: it is searched for
-    curves = {c: 1 + c * x for c in np.linspace(-0.9, 3, 2001) / (max(abs(x)) or 1)}
-    off = {c: np.std(np.log(best / y)) for c, y in curves.items() if min(y) > 0}
-    c = min(off, key=off.get)
-    line = f"1 {'-' if c < 0 else '+'} {abs(c):.2f} log(n / N)"
-    shapes = {"log n": log, "max(1, log n / log N)": np.maximum(1, log), "√log n": log**0.5,
-              "(log n)²": log**2, line: curves[c]}
-    fitted = {law: y * np.exp(np.mean(np.log(best / y))) for law, y in shapes.items()}
-    return {law: (y, np.sqrt(np.mean(np.log(best / y) ** 2))) for law, y in fitted.items()}
-
-
-def temperature(found):
-    """The best constant factor on the query by length, and laws fitted to that of the first."""
-    axis = draw(found)
-    token_axis(axis, found)
-    n, best = axis.lines[0].get_data()
-    lines = ("--", (0, (1, 1)), "-.", (0, (1, 4)), "-")
-    for (law, (y, off)), line in zip(
-            laws(n, best, found[0][0][0].block_size).items(), lines, strict=True):
-        axis.plot(n, y, linestyle=line, color="0.4", label=f"{law}: off by {off:.1%}")
-    return finish(axis, "gray: laws fitted to the first curve", "; of one seed 2 errors",
-                  xlabel="context size (tokens)", ylabel="best factor on the query")
+    figure = Figure(figsize=(5.6, 3.7 if len(panels) == 1 else 2.2 * len(panels)))
+    axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+    deepest = max(len(s[0]) for shown in panels.values() for s, _ in shown)
+    for axis, (f, shown) in zip(axes, panels.items(), strict=True):
+        for i, (s, style) in enumerate(shown):  # s (runs, layers, heads); curves side by side
+            layers = np.arange(1, len(s[0]) + 1)
+            x = layers[:, None] + 0.6 * ((i + 0.5) / len(shown) - 0.5)
+            marker = "os^v"[LINES.index(style["linestyle"])]
+            axis.plot(np.broadcast_to(x, np.shape(s)).ravel(), np.ravel(s), marker, ms=3,
+                      color=style["color"], label=style["label"])
+        if f == "log_n":  # as sharp as softmax at that length
+            for block in sorted({rows[0].block_size for rows, _ in curves}):
+                axis.axhline(1 / math.log(block), color="0.4", linestyle=":",
+                             label=f"1 / log {block:,}")
+        which = f"\n(f: {f})" if len(panels) > 1 else ""
+        finish(axis, curves, ylabel="s of each head" + which)
+    axes[-1].set(xlabel="layer", xticks=range(1, deepest + 1), xlim=(0.5, deepest + 0.5))
+    return figure
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -506,58 +630,81 @@ def plus_minus(values, error=None):
     mean = float(np.mean(values))
     if len(values) > 1:
         error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    if not error:  # none, or of equal seeds, which have no digits to go by
-        return f"{mean:,.4f}".rstrip("0").rstrip(".") + " ± 0" * (error == 0)
+    if not error:  # there is none; or the seeds are equal, and it has no digits to go by
+        text = f"{mean:,.4f}".rstrip("0").rstrip(".")
+        return text + " ± 0" * (error == 0)
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
-def table(found):
-    """Print what was measured, a line a curve: mean ± standard error, and its folders."""
+def table(by_kind):
+    """Print what was measured, one line for each curve: mean ± standard error, and its folders."""
     print("mean ± standard error: over the seeds; of one seed, over its windows or samples")
-    for curves in found.values():
+    for curves in by_kind.values():
         for title in sorted({title for rows, _ in curves for title in rows[0].tables}):
-            shown = [(style["label"].replace("$", ""), rows) for rows, style in curves
-                     if title in rows[0].tables]
-            measured = [row.tables[title][0] for _, rows in shown for row in rows]
-            # numbers by size; names, which never stand among them, the shortest first
-            columns = sorted(set().union(*measured), key=lambda name: (len(str(name)), name))
-            heads = [name if isinstance(name, str) else f"{name:,}" for name in columns]
-            width = max(len(label) for label, _ in shown)
-            print(f"\n{title}\n{'':{width}}" + "".join(f"{head:>16}" for head in heads))
-            for label, rows in shown:
-                line = f"{label:{width}}"
-                for name in columns:  # sizes may be a curve's own
-                    there = [row.tables[title] for row in rows if name in row.tables[title][0]]
-                    values = [numbers[name] for numbers, _ in there]
-                    cell = plus_minus(values, there[0][1].get(name)) if there else "-"
-                    line += f"{cell:>16}"
-                print(line, " ", *dict.fromkeys(str(row.path.parent) for row in rows))
+            print_table(title, [curve for curve in curves if title in curve[0][0].tables])
+
+
+def print_table(title, curves):
+    labels = [style["label"].replace("$", "") for _, style in curves]
+    measured = [row.tables[title][0] for rows, _ in curves for row in rows]
+    # sizes by their value; names, which never stand among sizes, the shortest first
+    columns = sorted(set().union(*measured), key=lambda column: (len(str(column)), column))
+    heads = [column if isinstance(column, str) else f"{column:,}" for column in columns]
+    width = max(map(len, labels))
+    print(f"\n{title}\n{'':{width}}" + "".join(f"{head:>16}" for head in heads))
+    for label, (rows, _) in zip(labels, curves, strict=True):
+        line = f"{label:{width}}"
+        for column in columns:  # a curve may have been measured at other sizes than the next one
+            tables = [row.tables[title] for row in rows if column in row.tables[title][0]]
+            values = [numbers[column] for numbers, _ in tables]
+            cell = plus_minus(values, tables[0][1].get(column)) if tables else "-"
+            line += f"{cell:>16}"
+        print(line, " ", *dict.fromkeys(str(row.path.parent) for row in rows))
 
 
 FIGURES = {  # and the kind of results that they show
     fading: "", p_n: "log", z_max: "", learning_curves: "log", posloss: "posloss", niah: "niah",
-    retrieval: "niah", recall: "niah", needle_scores: "needle", top_scores: "needle",
-    learned_s: "log", temperature: "temperature"}
+    retrieval: "niah", needle_scores: "needle", top_scores: "needle", learned_s: "log"}
+
+
+def check_one_experiment(inputs, rows):
+    """Refuse a folder in which several folders have runs: a figure of all could not be read."""
+    for folder in filter(Path.is_dir, map(Path, inputs)):
+        for kind in dict.fromkeys(row.kind for row in rows):
+            homes = {row.path.parent.parent for row in rows
+                     if row.kind == kind and row.path.is_relative_to(folder)}
+            if len(homes) > 1:
+                first, *_, last = sorted(map(str, homes))
+                raise UserError(f"{folder} holds {kind} results of {len(homes)} experiments, from "
+                                f"{first} to {last}; name the folder of one, or some of its runs, "
+                                f"instead of {folder}: {last}, for instance")
+
+
+def folder_for(cfg, inputs):
+    """The folder for the pictures: --out, or the first folder of results."""
+    return Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out"))
 
 
 def main():
     cfg = configure(PlotConfig)
     what, *inputs = cfg.files or ("",)
-    names = ", ".join(figure.__name__ for figure in FIGURES)
-    if what not in ("all", "table", *names.split(", ")):
-        raise UserError(f"name all, table or a figure ({names}), then folders of results")
-    found = curves(load(inputs))
-    folder, drawn = Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out")), []
-    for make, kind in FIGURES.items():
-        wanted = what in ("all", make.__name__) and (not kind or found[kind])
-        if wanted and (figure := make(found.get(kind))):
-            drawn.append(folder / f"{make.__name__}.png")
-            folder.mkdir(parents=True, exist_ok=True)
-            figure.savefig(drawn[-1])
-            print(drawn[-1])
-    if what in ("all", "table") and any(found.values()):
-        table(found)
+    names = [figure.__name__ for figure in FIGURES]
+    if what not in ("all", "table", *names):
+        raise UserError(f"name all, table or a figure ({', '.join(names)}), then folders of "
+                        "results")
+    rows = load(inputs)
+    asked = {make: kind for make, kind in FIGURES.items() if what in ("all", make.__name__)}
+    check_one_experiment(inputs, [row for row in rows if row.kind in asked.values()])
+    by_kind = curves_of(rows)
+    drawn = []
+    for make, kind in asked.items():
+        figure = make(by_kind.get(kind)) if not kind or kind in by_kind else None
+        if figure:
+            drawn.append(figure)
+            save(figure, folder_for(cfg, inputs) / f"{make.__name__}.png")
+    if what in ("all", "table") and by_kind:
+        table(by_kind)
     elif not drawn:
         places = " ".join(inputs) or "no folder named"
         raise UserError(f"{places}: no result there that {what} could show")

@@ -1,13 +1,20 @@
 """Figures and tables from planted result files: nothing but seeds is averaged, and all is said."""
 import itertools
 import json
+import resource
 
+import matplotlib.image
 import numpy as np
 import pytest
 import torch
-from conftest import call, refused
+from conftest import call, refused, save_model, tiny_model
 
+import model
 import plot
+from experiments.recall import figure as recall_figure
+from experiments.temperature import figure as temperature_figure
+from lib import checkpoint
+from model import Factor, Learned
 
 BLOCK = 128
 CONFIG = {"block_size": BLOCK, "rope_theta": 1e4, "s_init": 1.0, "learning_rate": 1e-3,
@@ -15,10 +22,12 @@ CONFIG = {"block_size": BLOCK, "rope_theta": 1e4, "s_init": 1.0, "learning_rate"
 LEVEL = {"softmax": 0.2, "head_scale": 0.1, "ssmax": 0.0}  # the lower, the better is all
 
 
-def write(path, variant, seed, measured, settings=None, base=None, embedded="almanac", **changes):
+def write(path, variant, seed, measured, settings=None, base=None, embedded="almanac",
+          update=300, **changes):
     """
     A result file with its header; `changes` of the training's settings. An evaluation has settings
-    of its own. `measured` stands beside the header if it is a dict, or else as lines behind it.
+    of its own, and says after which update it was made, if not None. `measured` stands beside the
+    header if it is a dict, or else as lines behind it.
     """
     config = {**CONFIG, "attention_type": variant.split(">")[0], "seed": seed, **changes}
     model = {key: config[key] for key in ("attention_type", "block_size", "rope_theta", "s_init")}
@@ -29,9 +38,11 @@ def write(path, variant, seed, measured, settings=None, base=None, embedded="alm
         header["data"] = corpus
     else:
         model["attention_type"] = variant.split(">")[-1]
-        model["rope_theta"] = settings.get("rope_theta", config["rope_theta"])
+        model |= {key: settings[key] for key in settings if key.startswith("rope_")}
         settings = {"seed": 7, "rope_theta": 0.0, "data": corpus, **settings}
         header |= {"settings": settings, "train_data": corpus}
+        if update is not None:
+            header |= {"iter": update, "max_iters": config.get("max_iters")}
     lines = [header | measured] if type(measured) is dict else [header, *measured]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -84,16 +95,30 @@ def plant_temperature(folder, variant="softmax", seed=1, longest=8 * BLOCK):
 
 
 def styles(folder):
-    return [style for _, style in plot.curves(plot.load([folder]))["posloss"]]
+    return [style for _, style in plot.curves_of(plot.load([folder]))["posloss"]]
 
 
 def test_the_law_of_the_best_factor_is_found(tmp_path):
     plant_temperature(tmp_path / "1")
     plant_temperature(tmp_path / "2", seed=2, longest=2 * BLOCK)
-    axis, = plot.temperature(plot.curves(plot.load([tmp_path]))["temperature"]).axes
+    curves = plot.curves_of(plot.load([tmp_path], temperature_figure.KINDS))
+    axis, = temperature_figure.temperature(curves["temperature"]).axes
     _, laws = axis.get_legend_handles_labels()
     assert {"log n: off by 0.0%", "max(1, log n / log N): off by 0.0%"} < set(laws)
     assert "√log n: off by 0.0%" not in laws
+
+
+def test_an_experiments_own_figure_is_drawn_by_its_own_program(tmp_path, capsys):
+    for program, name in ((temperature_figure, "temperature"), (recall_figure, "recall")):
+        folder = tmp_path / name
+        refused("no such file", call, program, folder)
+        plant_log(folder / "1")
+        refused("name a folder that experiments/", call, program, folder)
+        plant_temperature(folder / "1")
+        plant_niah(folder / "1")
+        call(program, folder)
+        assert [path.stem for path in folder.glob("*.png")] == [name]
+    assert "best factor on the query, by context size (loss)" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -106,9 +131,8 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
         s = None if variant == "softmax" or seed == 2 else 0.26  # 2: not switched as yet
         switch = {"switch_iter": 200, "switch_attention_type": "ssmax"} if ">>" in variant else {}
         plant_log(folder, variant, seed, s, 300 if s else 100, **switch)
-        for plant in (plant_posloss, plant_niah, plant_needle, plant_temperature):
+        for plant in (plant_posloss, plant_niah, plant_needle):
             plant(folder, variant, seed)
-        plant_niah(folder / "tracking", variant, seed, settings={"task": "tracking"})
     plant_log(tmp_path / "pn", "pn", 1, 1.0)
     state = {"model": {"p_n": torch.arange(1, BLOCK + 1).log() + torch.rand(BLOCK)}}
     monkeypatch.setattr(plot.checkpoint, "load", lambda path: state)
@@ -119,7 +143,8 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("results, says", [
     # seeds are averaged whatever folder and corpus they have; an older file had the default
-    ([{"seed": 1, "out_dir": "x"}, {"seed": 2, "n_kv_head": 0}, {"seed": 3}], [", 3 seeds"]),
+    ([{"seed": 1, "out_dir": "x"}, {"seed": 2, "n_kv_head": 0}, {"seed": 3, "alibi": False}],
+     [", 3 seeds"]),
     ([{"seed": 1}, {"seed": 2, "embedded": "mqar"}], [", embedded=almanac", ", embedded=mqar"]),
     ([{}, {"base": {"seed": 2}}], ["", " [from a checkpoint]"]),
     ([{}, {"learning_rate": 0.01}], [", learning_rate=0.001", ", learning_rate=0.01"]),
@@ -144,16 +169,165 @@ def test_only_seeds_are_averaged_and_a_curve_says_what_differs(tmp_path, results
 def test_recall_shows_parts_of_answers(tmp_path):
     for task in ("needle", "tracking"):
         plant_niah(tmp_path / task, settings={"task": task})
-    found = plot.curves(plot.load([tmp_path]))["niah"]
-    for axis, (rows, _) in zip(plot.recall(found).axes, found, strict=True):
+    exact = plot.curves_of(plot.load([tmp_path]))["niah"]
+    curves = plot.curves_of(plot.load([tmp_path], recall_figure.KINDS))["recall"]
+    for axis, (rows, _) in zip(recall_figure.recall(curves).axes, exact, strict=True):
         assert axis.lines[0].get_ydata() == pytest.approx(np.divide([*rows[0].y.values()], 2))
 
 
-def test_a_band_is_explained(tmp_path):
-    plant_posloss(tmp_path)
-    figure = plot.posloss(plot.curves(plot.load([tmp_path]))["posloss"])
-    title = figure.axes[0].get_legend().get_title().get_text()
-    assert title == "100 windows a seed\nband: range of the seeds, of one 2 standard errors"
+def legend_of(axis):
+    """The title of a legend, and the lines of its labels."""
+    legend = axis.get_legend()
+    labels = "\n".join(text.get_text() for text in legend.get_texts())
+    return legend.get_title().get_text(), labels.splitlines()
+
+
+@pytest.mark.parametrize("n_seeds, says", [
+    ([2], ["band: range of the seeds"]), ([1], ["band of one seed: ± 2 standard errors"]),
+    ([1, 2], ["band of one seed: ± 2 standard errors", "band: range of the seeds"]),
+    ([1] * 5, [])])  # so many bands would cover each other
+def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds, says):
+    for number, seeds in enumerate(n_seeds):
+        for seed in range(seeds):
+            plant_posloss(tmp_path / f"{number}-{seed}", f"type {number}", seed)
+    axis, = plot.posloss(plot.curves_of(plot.load([tmp_path]))["posloss"]).axes
+    title = ["100 windows a seed", *says, "RoPE theta 10,000"]
+    assert legend_of(axis)[0] == "\n".join(title)
+    assert len(axis.collections) == bool(says) * len(n_seeds)
+
+
+def test_one_seed_without_an_error_has_no_band(tmp_path):
+    plant_log(tmp_path)
+    axis, *_ = plot.learning_curves(plot.curves_of(plot.load([tmp_path]))["log"]).axes
+    assert not axis.collections and "band" not in legend_of(axis)[0]
+
+
+@pytest.mark.parametrize("settings, says", [
+    ([{}, {}], "RoPE theta 10,000"), ([{"rope_theta": 5e5}] * 2, "RoPE theta 500,000"),
+    ([{"rope_theta": 5e5}, {}], "RoPE theta 10,000; RoPE theta 500,000"),
+    ([{"rope_scaling": "theta", "rope_factor": 50.0}] * 2, "RoPE theta 500,000"),
+    ([{"rope_scaling": "yarn", "rope_factor": 16.0}] * 2, "RoPE theta 10,000, yarn x 16"),
+    ([{"rope_scaling": "nope"}] * 2, "no RoPE"), ([{"rope_fraction": 0.0}] * 2, "no RoPE")])
+def test_a_figure_names_the_rope_of_its_results(tmp_path, settings, says):
+    for variant, changes in zip(("softmax", "ssmax"), settings, strict=True):
+        for plant in (plant_posloss, plant_niah):
+            plant(tmp_path / variant, variant, settings=changes)
+    curves = plot.curves_of(plot.load([tmp_path]))
+    for axis in (plot.posloss(curves["posloss"]).axes[0], plot.retrieval(curves["niah"]).axes[0]):
+        assert legend_of(axis)[0].splitlines()[-1] == says
+    assert plot.niah(curves["niah"])._supxlabel.get_text().endswith(says)
+
+
+def test_labels_are_wrapped_so_that_no_picture_is_wide(tmp_path):
+    names = [f"setting_number_{i}" for i in range(40)]
+    plant_posloss(tmp_path / "a")
+    plant_posloss(tmp_path / "b", **dict.fromkeys(names, 1))
+    call(plot, "posloss", tmp_path)
+    curves = plot.curves_of(plot.load([tmp_path]))["posloss"]
+    _, lines = legend_of(plot.posloss(curves).axes[0])
+    assert max(map(len, lines)) <= plot.LEGEND_WIDTH
+    assert set(names) == {name for line in lines for name in names if f"{name}=1" in line}
+    assert matplotlib.image.imread(tmp_path / "posloss.png").shape[1] < 1500
+
+
+def test_a_folder_of_several_experiments_is_refused_with_what_to_name(tmp_path, capsys):
+    for folder in ("quick", "laptop"):
+        plant_posloss(tmp_path / folder / "a")
+    says = f"2 experiments, from {tmp_path}/laptop to {tmp_path}/quick; name the folder of one"
+    for what in ("all", "posloss"):
+        refused(says, call, plot, what, tmp_path)
+    assert not list(tmp_path.rglob("*.png"))
+    call(plot, "posloss", tmp_path / "quick")
+    plant_posloss(tmp_path / "laptop/b", "ssmax")
+    call(plot, "posloss", tmp_path / "quick/a", tmp_path / "laptop/b")  # named: it is asked for
+    plant_posloss(tmp_path / "quick/c", seed=2)
+    plant_niah(tmp_path / "quick/c/sft")
+    call(plot, "all", tmp_path / "quick")
+    capsys.readouterr()
+    call(plot, "table", tmp_path / "laptop", tmp_path / "quick/c")
+    assert "2 seeds" in capsys.readouterr().out
+
+
+def test_learning_curves_show_every_loss_in_the_first_panel(tmp_path):
+    for variant in ("softmax", "ssmax"):
+        plant_log(tmp_path / variant, variant)
+    whole, enlarged, difference = plot.learning_curves(
+        plot.curves_of(plot.load([tmp_path]))["log"]).axes
+    losses = np.concatenate([line.get_ydata() for line in whole.lines])
+    low, high = whole.get_ylim()
+    assert low < losses.min() and losses.max() < high
+    assert np.ptp(enlarged.get_ylim()) < np.ptp(losses) / 10
+    assert difference.get_ylabel() == "minus (a)"
+
+
+def test_every_variant_that_learns_s_is_shown_beside_those_with_its_f(tmp_path, monkeypatch):
+    monkeypatch.setattr(model, "ATTENTION", {
+        "new": Factor(lambda n, model: n.float().sqrt(), s=Learned()), **model.ATTENTION})
+    for variant in ("softmax", "ssmax", "ssmax_bias", "head_scale", "new"):
+        plant_log(tmp_path / variant, variant, s=None if variant == "softmax" else 0.26)
+    plant_log(tmp_path / "gone", "gone", s=0.5)  # a type that model.py no longer has
+    figure = plot.learned_s(plot.curves_of(plot.load([tmp_path]))["log"])
+    shown = {axis.get_ylabel().split("f: ")[1]: legend_of(axis)[1] for axis in figure.axes}
+    assert shown == {
+        "log_n)": ["(b) SSMax", "(d) SSMax with bias", f"1 / log {BLOCK}"],
+        "mean_log_n)": ["control: mean log n"], "new)": ["new"], "gone)": ["gone"]}
+
+
+def test_a_run_that_was_not_finished_is_another_curve_and_says_so(tmp_path, capsys):
+    for seed, update in ((1, 102), (2, 300), (3, 300)):
+        plant_posloss(tmp_path / f"b-{seed}", "ssmax", seed, update=update)
+        plant_log(tmp_path / f"b-{seed}", "ssmax", seed, updates=update)
+    curves = plot.curves_of(plot.load([tmp_path]))
+    for kind in ("posloss", "log"):
+        assert [(style["label"], len(rows)) for rows, style in curves[kind]] == [
+            ("(b) SSMax, 2 seeds", 2), ("(b) SSMax, update 102 of 300, 1 seed", 1)]
+    call(plot, "table", tmp_path)
+    assert capsys.readouterr().out.count("(b) SSMax, update 102 of 300, 1 seed") == 2
+    # imported, after fine-tuning, and after a swap without training
+    for i, settings in enumerate(({"update": 0, "max_iters": None}, {"update": 12, "max_iters": 12},
+                                  {"update": 0, "max_iters": 0})):
+        plant_posloss(tmp_path / f"{i}/x", "ssmax", **settings)
+        (rows, style), = plot.curves_of(plot.load([tmp_path / f"{i}"]))["posloss"]
+        assert style["label"] == "(b) SSMax"
+
+
+def test_an_old_result_without_its_update_is_not_averaged_with_new_ones(tmp_path):
+    for seed, update in ((1, None), (2, 300)):
+        plant_posloss(tmp_path / f"{seed}", seed=seed, update=update)
+    labels = [style["label"] for style in styles(tmp_path)]
+    assert labels == ["(a) Softmax", "(a) Softmax, updates not recorded"]
+    assert [style["label"] for style in styles(tmp_path / "1")] == ["(a) Softmax"]
+
+
+def test_a_result_that_is_not_of_the_checkpoint_beside_it_is_marked(tmp_path, capsys):
+    for seed in (1, 2):
+        folder = tmp_path / f"{seed}"
+        save_model(folder / "ckpt.pt", tiny_model("softmax"), None)
+        settings = {"checkpoint": checkpoint.fingerprint(folder)}
+        plant_posloss(folder, seed=seed, settings=settings)
+    assert [style["label"] for style in styles(tmp_path)] == ["(a) Softmax, 2 seeds"]
+    save_model(tmp_path / "2/ckpt.pt", tiny_model("softmax", n_layer=1), None)  # trained on
+    marked = "(a) Softmax, not of the ckpt.pt beside it"
+    assert [style["label"] for style in styles(tmp_path)] == ["(a) Softmax", marked]
+    call(plot, "table", tmp_path)
+    assert f"\n{marked}" in capsys.readouterr().out
+    (tmp_path / "2/ckpt.pt").write_text("cut off")
+    refused("2/ckpt.pt is damaged", plot.load, [tmp_path])
+    (tmp_path / "2/ckpt.pt").unlink()  # results may be kept without it
+    assert [style["label"] for style in styles(tmp_path)] == ["(a) Softmax, 2 seeds"]
+
+
+def test_a_full_disk_leaves_the_old_picture_and_names_it(tmp_path):
+    (tmp_path / "fading.png").write_text("the old one")
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+    try:
+        refused(f"cannot write {tmp_path}/fading.png; what was there stays", call, plot, "fading",
+                tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert [path.name for path in tmp_path.iterdir()] == ["fading.png"]
+    assert (tmp_path / "fading.png").read_text() == "the old one"
 
 
 @pytest.mark.parametrize("plant, name, give", [
@@ -161,13 +335,13 @@ def test_a_band_is_explained(tmp_path):
 def test_a_seed_that_is_there_twice_is_an_error(tmp_path, plant, name, give):
     plant(tmp_path / "x")
     plant(tmp_path / "y")
-    refused(f"x/{name}.*y/{name}.*{give}", plot.curves, plot.load([tmp_path]))
+    refused(f"x/{name}.*y/{name}.*{give}", plot.curves_of, plot.load([tmp_path]))
 
 
 def test_measured_sizes_stay_whatever_another_file_has(tmp_path, capsys):
     plant_niah(tmp_path / "a", sizes=(128, 512, 1024))
     plant_niah(tmp_path / "b", "ssmax", sizes=(128, 2048))
-    found = plot.curves(plot.load([tmp_path]))
+    found = plot.curves_of(plot.load([tmp_path]))
     assert [[*rows[0].y] for rows, _ in found["niah"]] == [[128, 512, 1024], [128, 2048]]
     plot.table(found)
     assert " ".join(capsys.readouterr().out.split()).count("128 512 1,024 2,048") == 2

@@ -57,7 +57,8 @@ def of_training(row):
     """What a record has of a finished run's log."""
     losses = list(row.y.values())
     scales = row.scales[-1] if row.scales else {}
-    record = {"data": row.data, "torch": row.torch, "params": row.params, "updates": len(losses),
+    about = {key: row.content[key] for key in ("data", "torch", "params")}
+    record = {**about, "updates": len(losses),
               "loss": mean_by(losses, max(1, len(losses) // 100)),
               "last_tenth": float(np.mean(losses[-max(1, len(losses) // 10):])),
               "val_loss": list(row.val.values())[-1] if row.val else None}
@@ -75,9 +76,9 @@ def of_evaluation(row):
         return {f"{theta} at {row.size}": row.trials}
     if row.kind == "niah":
         keys = ("size", "depth", "n", "exact", "first")
-        return {theta: [{key: cell[key] for key in keys} for cell in row.cells]}
+        return {theta: [{key: cell[key] for key in keys} for cell in row.content["cells"]]}
     step = max(1, row.config["block_size"] // 8)
-    return {theta: {"step": step, "mean": mean_by(row.mean, step), "windows": row.count}}
+    return {theta: {"step": step, "mean": mean_by(row.content["mean"], step), "windows": row.n}}
 
 
 def collect(inputs):
@@ -86,10 +87,10 @@ def collect(inputs):
     for row in load(inputs):
         config, v = row.config, LETTERS.get(row.variant, row.variant)
         is_log = row.kind == "log"
-        if row.kind == "temperature" or is_log and row.base:
-            continue  # no claim is about it, and fine-tuning is no pretraining
-        if is_log and max(row.y) < config["max_iters"]:
-            print(f"left out, not finished: {row.path}\n")
+        if is_log and row.base:
+            continue  # fine-tuning is no pretraining
+        if row.marks:  # the run was not finished, or ckpt.pt has changed since
+            print(f"left out, {', '.join(row.marks)}: {row.path}\n")
             continue
         keys = ("attention_type", "block_size", "s_init", "qk_norm", "rope_theta")
         small = {key: config.get(key) for key in keys}

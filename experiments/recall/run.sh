@@ -52,6 +52,6 @@ for model in ${1:+"$1"}; do
         echo "$how --attention_type=head_scale --swap_scale=1.21 --tag=constant"
     done
 done | in_parallel
-python plot.py recall "$OUT/mqar" --out="$RESULTS/mqar"
-[ $# = 0 ] || python plot.py recall "$OUT"/[mta]*[^r] --out="$RESULTS/models"
+python -m experiments.recall.figure "$OUT/mqar" --out="$RESULTS/mqar"
+[ $# = 0 ] || python -m experiments.recall.figure "$OUT"/[mta]*[^r] --out="$RESULTS/models"
 python -m experiments.recall.recall "$OUT" | tee "$RESULTS/tables.md"

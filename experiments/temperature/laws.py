@@ -13,7 +13,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
 
 from lib.runtime import UserError, launch
-from plot import laws
 from experiments.verdicts import Prediction, markdown, print_verdicts, spread
 
 
@@ -32,6 +31,33 @@ def collect(folder):
         runs = found.setdefault((path.parent.parent.name, model or seed), {})
         runs[seed] = best, header["model_config"]["block_size"], intervals
     return found
+
+
+def laws(n, best, N):
+    """
+    Fit laws to the best factors at context sizes n (arrays) -> {law: (its values, how far off)}.
+
+    Each law has the constant that fits best. How far it is off then is the root mean square of the
+    differences of the logarithms. N is the training length.
+    """
+    log, x = np.log(n) / np.log(N), np.log(n / N)
+    # The constant of the line is not a factor, so it is searched for.
+    candidates = np.linspace(-0.9, 3, 2001) / (max(abs(x)) or 1)
+    lines = {c: 1 + c * x for c in candidates}
+    off = {c: np.std(np.log(best / line)) for c, line in lines.items() if min(line) > 0}
+    c = min(off, key=off.get)
+    shapes = {
+        "log n": log,
+        "max(1, log n / log N)": np.maximum(1, log),
+        "√log n": log**0.5,
+        "(log n)²": log**2,
+        f"1 {'-' if c < 0 else '+'} {abs(c):.2f} log(n / N)": lines[c],
+    }
+    fitted = {}
+    for law, shape in shapes.items():
+        values = shape * np.exp(np.mean(np.log(best / shape)))
+        fitted[law] = values, np.sqrt(np.mean(np.log(best / values) ** 2))
+    return fitted
 
 
 def off(best, N, intervals):

@@ -38,6 +38,6 @@ LARGE="--data_dir=data/smollm2 --factors=(0.71,0.84,1.0,1.19,1.41) --n_samples=4
     fi
 } | in_parallel
 for folder in "$OUT"/*/; do
-    python plot.py temperature "$folder" --out="$RESULTS/$(basename "$folder")"
+    python -m experiments.temperature.figure "$folder" --out="$RESULTS/$(basename "$folder")"
 done
 python -m experiments.temperature.laws "$OUT" | tee "$RESULTS/tables.md"

@@ -7,7 +7,7 @@ is best there: for the loss of the last tenth of its positions, or for needles f
 
 If (b)'s log n is right its curve stays at 1, and (a)'s grows as log n does. RoPE's theta is the
 evaluations', 500,000, which has a say in it; --rope_theta=0 keeps that of training. Beside each
-checkpoint: temperature[-tag].jsonl, a line a size; `plot.py temperature` draws them.
+checkpoint: temperature[-tag].jsonl, a line a size, which experiments.temperature.figure draws.
 """
 import math
 from dataclasses import dataclass

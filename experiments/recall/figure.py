@@ -1,0 +1,78 @@
+"""
+Draw several tasks of eval_niah.py side by side: the share of the answers found by context size.
+
+    python -m experiments.recall.figure out/recall/mqar
+
+Reads niah*.json. Curves and their labels are made as plot.py makes them.
+"""
+from dataclasses import dataclass
+
+from lib.config import configure
+from lib.runtime import UserError, launch
+from plot import (
+    Figure,
+    curves_of,
+    folder_for,
+    lines_of_seeds,
+    load,
+    read_niah,
+    rope,
+    save,
+    span,
+    wrap,
+)
+
+
+@dataclass(frozen=True)
+class FigureConfig:
+    files: tuple = ()  # folders or files of results
+    out: str = ""  # folder for the picture; empty: the first folder of results
+
+
+def read_recall(row, lines):
+    """Read a result of eval_niah.py, with the share of the answers found as y: RULER's score."""
+    read_niah(row, lines)
+    shares = {size: [] for size in row.y}
+    for cell in row.content["cells"]:  # one for each depth
+        shares[cell["size"]].append(cell["substring"])
+    row.y = {size: sum(values) / len(values) for size, values in shares.items()}
+
+
+KINDS = {"recall": ("niah*.json", read_recall)}
+
+
+def recall(curves):
+    """A panel for each task: the share of the answers found by context size."""
+    panels = {}
+    for rows, style in curves:
+        task = rows[0].content["settings"].get("task", "needle")
+        label = style["label"].replace(f", task={task}", "").replace(f" [{task}]", "")
+        panels.setdefault(task, []).append((rows, {**style, "label": label, "linestyle": "-"}))
+    figure = Figure(figsize=(2.6 * len(panels) + 1.5, 2.8))
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    handles = {}  # of all panels, each label once
+    for axis, (task, lines) in zip(axes, panels.items(), strict=True):
+        lines_of_seeds(axis, lines)
+        axis.set(title=task, ylim=(-0.02, 1.02))
+        axis.tick_params(axis="x", rotation=45)
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles[label] = handle
+    axes[0].set_ylabel("answers found (share)")
+    figure.supxlabel("context size (tokens)", y=-0.1)  # below the turned numbers
+    title = f"line: mean of the seeds\ndot: {span(curves, 'samples')} samples\n{rope(curves)}"
+    figure.legend(handles.values(), map(wrap, handles), loc="center left",
+                  bbox_to_anchor=(0.91, 0.5), title=wrap(title))
+    return figure
+
+
+def main():
+    cfg = configure(FigureConfig)
+    rows = load(cfg.files, KINDS)
+    if not rows:
+        raise UserError(f"{' '.join(cfg.files) or 'no folder named'}: no niah*.json there; name a "
+                        "folder that experiments/recall/run.sh has made")
+    save(recall(curves_of(rows)["recall"]), folder_for(cfg, cfg.files) / "recall.png")
+
+
+if __name__ == "__main__":
+    launch(main)
