@@ -17,6 +17,7 @@ from lib import evaluate, runtime
 from lib.config import configure
 from lib.data import Tokens, random_starts
 from lib.evaluate import EvalConfig
+from lib.loss import token_losses
 from lib.runtime import UserError, print0
 
 
@@ -41,7 +42,7 @@ SAVE_SECONDS = 60  # between partial results: what a kill costs at most
 def loss_sums(model, window, chunk):
     """window (B, T + 1) -> sums over B of each position's loss and of its square, (2, T) fp64."""
     # fp64: the deviation is a small difference of large sums
-    losses = model.loss(window[:, :-1], window[:, 1:], per_token=True, chunk=chunk).double()
+    losses = token_losses(model, window[:, :-1], window[:, 1:], chunk).double()
     return torch.stack((losses.sum(0), losses.square().sum(0)))
 
 

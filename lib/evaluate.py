@@ -11,10 +11,9 @@ import torch
 from tqdm import tqdm
 
 import model as model_py
-from lib import checkpoint, rope, runtime
+from lib import checkpoint, rivals, runtime
 from lib.checkpoint import LoadConfig
 from lib.runtime import MALFORMED, UserError, explain, print0
-from model import ATTENTION, Learned
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,14 @@ NOT_OF_THE_RESULT = {
 
 def open_model(cfg, path, device, length):
     """(model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens."""
-    factor = ATTENTION.get(cfg.attention_type)
-    if factor and isinstance(factor.s, Learned) and factor.b == cfg.swap_scale:
-        raise UserError(f"{cfg.attention_type} swapped in is softmax: train it with --init_from")
     model, state = checkpoint.load_model(path, device, **cfg.overrides())
+    trained = state["model_config"]["attention_type"]
+    if cfg.attention_type == trained and "attention_type" in cfg.given:
+        raise UserError(f"{path} has attention_type={trained} already: nothing is swapped; leave "
+                        "--attention_type out")
+    if cfg.attention_type and checkpoint.is_plain(model):
+        raise UserError(f"{cfg.attention_type} swapped in is softmax until it is trained: train it "
+                        "with --init_from, or choose another --attention_type or --swap_scale")
     block = model.config.block_size
     if length > model.max_len:
         raise UserError(f"{path}: p_n is learned for {block} positions, not {length}")
@@ -73,9 +76,9 @@ def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
         variant += f">{model.config.attention_type}"
     changes = [f"{k} {theirs[k]} -> {v}" for k, v in vars(model.config).items() if theirs[k] != v]
     tag = f" [{cfg.tag}]" if cfg.tag else ""
-    # rope_theta changes by default, which must not stay unseen
+    # RoPE is stretched by default, which must not stay unseen
     print0(f"{path}: {variant}{tag}, {', '.join(changes) or 'as trained'}")
-    texts = [Path(module.__file__).read_text() for module in (model_py, rope, *modules)]
+    texts = [Path(module.__file__).read_text() for module in (model_py, rivals, *modules)]
     source = "".join(ast.dump(ast.parse(text)) for text in texts)  # without comments
     about = {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file

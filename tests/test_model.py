@@ -7,21 +7,31 @@ from conftest import tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hf
-from lib import rope
-from model import ATTENTION, GPT, Factor, GPTConfig, KVCache, Learned
+from lib.loss import summed_loss, token_losses
+from lib.rivals import RivalConfig
+from model import ATTENTION, GPT, Attention, Factor, GPTConfig, KVCache, Learned
 from train import TrainConfig, make_optimizer
 
+WINDOWS = {"window": 8, "window_pattern": "SL"}
 BESIDE = [{"rope_fraction": 0.5}, {"rope_fraction": 0.0, "alibi": True}, {"sink": "off_by_one"},
           {"sink": "learned"}, {"rope_fraction": 0.5, "scale_invariant": True},
-          {"rope_scaling": "nope"}]  # what is no factor on the query
+          {"rope_scaling": "nope"}, {"gate": True}, WINDOWS, {**WINDOWS, "window": 32},
+          {**WINDOWS, "global_rope": True}, {**WINDOWS, "n_kv_head": 1, "gate": True},
+          {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True},
+          ]  # what is no factor on the query
 all_types = pytest.mark.parametrize("attention_type", ATTENTION)
 all_kinds = pytest.mark.parametrize("attention_type, settings", [
     *((kind, {"qk_norm": qk_norm}) for kind in ATTENTION for qk_norm in (False, True)),
+    *((kind, WINDOWS) for kind in ATTENTION),
     *(("ssmax", settings) for settings in BESIDE)], ids=str)
 
 
 def tokens(*shape):
     return torch.randint(61, shape)
+
+
+def f_of(model, n):
+    return ATTENTION[model.config.attention_type].f(n, model)
 
 
 def farthest(a, b):
@@ -61,7 +71,8 @@ def test_softmax_equals_transformers_llama(theirs, ours):
 
 def reference_logits(model, idx):
     """The whole model in float64: softmax((s f(n) + b) z). (T,) -> (T, V)"""
-    P, c = {name: p.detach().double() for name, p in model.named_parameters()}, model.config
+    P = {name: p.detach().double() for name, p in model.named_parameters()}
+    c = RivalConfig(**vars(model.config))
     D, T = c.n_embd // c.n_head, len(idx)
     f = {  # as the paper writes it; a type that is not here is compared with its own in ATTENTION
         "softmax": lambda n: 1.0, "ssmax": math.log, "ssmax_s1": math.log, "ssmax_bias": math.log,
@@ -73,7 +84,7 @@ def reference_logits(model, idx):
         "llama4": lambda n: 1 + 0.1 * math.log(1 + math.floor(n / 32)),
         "log_floor": lambda n: 1 + 0.1 * math.log(max(1, n / 32)),
         "residual": math.log, "asentmax": lambda n: math.log(n + 1),
-    }.get(c.attention_type, lambda n: model.f(torch.tensor(n)).double())
+    }.get(c.attention_type, lambda n: f_of(model, torch.tensor(n)).double())
 
     def norm(x, w):
         return x / (x.pow(2).mean(-1, keepdim=True) + c.norm_eps).sqrt() * w
@@ -85,20 +96,27 @@ def reference_logits(model, idx):
         turned = torch.complex(*z.chunk(2, dim=-1)) * torch.exp(1j * angles)
         return torch.cat((turned.real, turned.imag), dim=-1)
 
-    x = P["wte.weight"][idx]
+    x, KV = P["wte.weight"][idx], c.n_kv_head or c.n_head
     for layer in range(c.n_layer):
         p = f"blocks.{layer}."
-        q, k, v = (norm(x, P[p + "norm_1.weight"]) @ P[p + "attn.qkv.weight"].T).chunk(3, dim=-1)
-        q, k, v = (z.view(T, c.n_head, D) for z in (q, k, v))
+        letter = (c.window_pattern or " ")[layer % len(c.window_pattern or " ")]
+        h = norm(x, P[p + "norm_1.weight"])
+        qkv = h @ P[p + "attn.qkv.weight"].T
+        q, k, v = (z.view(T, -1, D) for z in qkv.split((c.n_head * D, KV * D, KV * D), dim=-1))
+        k, v = (z.repeat_interleave(c.n_head // KV, dim=1) for z in (k, v))
         if c.qk_norm:  # each head by itself
             q = norm(q, P[p + "attn.q_norm.weight"])
             k = norm(k, P[p + "attn.k_norm.weight"])
-        s, b, g = (P[f"{p}attn.{name}"] if isinstance(value, Learned)
+        s, b, g = (P.get(f"{p}attn.{name}", 1.0) if isinstance(value, Learned)
                    else torch.tensor(1.0 if value is None else value)
                    for name, value in zip("sbg", ATTENTION[c.attention_type][1:], strict=True))
         n_s = torch.tensor([[f(n)] for n in range(1, T + 1)]).double()
         scale = (s * n_s ** g + b).expand(T, c.n_head)
-        z = torch.einsum("thd,uhd->htu", turn(q), turn(k)) / math.sqrt(D) * scale.T[..., None]
+        if letter == "S":  # softmax with a window
+            scale = torch.ones(T, c.n_head)
+        if letter != "L" or c.global_rope:
+            q, k = turn(q), turn(k)
+        z = torch.einsum("thd,uhd->htu", q, k) / math.sqrt(D) * scale.T[..., None]
         t = torch.arange(T)[:, None] - torch.arange(T).double()  # the distance
         if c.alibi:
             m = 2 ** (-8 * torch.arange(1, c.n_head + 1).double() / c.n_head)
@@ -106,10 +124,13 @@ def reference_logits(model, idx):
         if c.scale_invariant:
             a = (2 * (t.clamp(min=0) / 10 + 1).log() + 1).sqrt()
             z = a * z + 1 - a**2
-        w = z.exp().tril()
-        sink = P.get(f"{p}attn.sink", torch.zeros(c.n_head)).exp()[:, None, None] * bool(c.sink)
-        out = torch.einsum("htu,uhd->thd", w / (sink + w.sum(-1, keepdim=True)), v)
-        x = x + out.reshape(T, -1) @ P[p + "attn.proj.weight"].T
+        w = z.exp().tril() * (t < (c.window if letter == "S" else T))
+        sink = P.get(f"{p}attn.sink", torch.zeros(c.n_head))  # its logit has the factor too
+        sink = (sink * scale).T.exp()[..., None] * bool(c.sink)
+        out = torch.einsum("htu,uhd->thd", w / (sink + w.sum(-1, keepdim=True)), v).flatten(1)
+        if c.gate:
+            out = out * torch.sigmoid(h @ P[p + "attn.gate.weight"].T)
+        x = x + out @ P[p + "attn.proj.weight"].T
         inner = norm(x, P[p + "norm_2.weight"]) @ P[p + "mlp.gate_up.weight"].T
         gate, up = inner.chunk(2, dim=-1)
         x = x + (gate * torch.sigmoid(gate) * up) @ P[p + "mlp.down.weight"].T
@@ -134,7 +155,7 @@ def test_a_new_variant_is_one_line(monkeypatch):
 
 def test_rope_is_exact_at_a_million():
     config = GPTConfig(n_embd=64, n_head=1, rope_theta=500_000.0)
-    cos, sin = rope.tables(torch.tensor([1_000_000]), config)
+    cos, sin = Attention(config, 0).rope(torch.tensor([1_000_000]))
     angles = [1_000_000 * 500_000.0 ** (-2 * i / 64) for i in range(32)]
     assert cos[0, 32:].tolist() == pytest.approx([math.cos(a) for a in angles], abs=1e-6)
     assert sin[0, 32:].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
@@ -148,7 +169,7 @@ def test_scales_are_fp32_of_rank_one_and_not_decayed(attention_type):
     for name, p in model.named_parameters():
         assert decay.pop(p) == (0.1 if p.dim() >= 2 else 0.0), f"weight decay of {name}"
     with torch.autocast("cpu", torch.bfloat16):
-        model.loss(tokens(1, 9), tokens(1, 9)).backward()
+        summed_loss(model, tokens(1, 9), tokens(1, 9)).backward()
     scales = {name: p for name, p in model.named_parameters() if not name.endswith("weight")}
     assert model.scales() == scales
     for name, p in scales.items():
@@ -165,9 +186,11 @@ def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, qk_norm)
     idx = tokens(1, min(100, swapped.max_len))
     log_weights = [m.last_query_attention(idx)[0, 0].log() for m in (model, swapped)]
     spread, sharper = (w - w[:, :1] for w in log_weights)  # softmax leaves a constant open
-    f, b = swapped.f(torch.arange(1, 33)).double(), ATTENTION[attention_type].b
+    f, b = f_of(swapped, torch.arange(1, 33)).double(), ATTENTION[attention_type].b
     b = b.start if isinstance(b, Learned) else b
-    factor = b + (1 - b) * swapped.f(torch.tensor([idx.size(1)])).item() / f.mean().item()
+    as_published = attention_type in ("logn_clip", "sqrt_log", "log_squared", "llama4", "log_floor")
+    mean = 1.0 if as_published else f.mean().item()
+    factor = b + (1 - b) * f_of(swapped, torch.tensor([idx.size(1)])).item() / mean
     assert farthest(sharper, factor * spread) < 1e-4, f"the logits are not {factor} times as large"
     with pytest.raises(ValueError, match="only softmax"):
         swapped.swap_attention("pn")
@@ -200,18 +223,43 @@ def test_generate_bans_and_keeps_the_top_k():
 
 
 @all_kinds
+@torch.no_grad()
 def test_last_query_attention_is_the_one_used(attention_type, settings):
-    model, idx = tiny_model(attention_type, n_layer=1, **settings), tokens(2, 30)
-    attn, (x, position) = model.blocks[0].attn, model.embed(idx)
-    x = model.blocks[0].norm_1(x)
-    _, _, v = attn.queries_keys_values(x, position)
-    v = v[:, :, -30:, :16]  # without a sink and channels beside the head's own
-    y = model.last_query_attention(idx)[:, 0, :, None] @ v  # (B, H, 1, D)
-    assert farthest(attn.proj(y.reshape(2, 32)), attn(x, position)[:, -1]) < 1e-5
+    model, idx = tiny_model(attention_type, **settings), tokens(2, 30)
+    weights, positions, x = model.last_query_attention(idx), model.positions(idx), model.wte(idx)
+    for layer, block in enumerate(model.blocks):
+        attn, position, h = block.attn, positions[block.attn.kind], block.norm_1(x)
+        _, _, v = attn.project(h, position)
+        v = attn.per_head(v)[..., :16]  # without channels beside the head's own
+        y = (weights[:, layer, :, None] @ v).reshape(2, 32)
+        if model.config.gate:
+            y = y * attn.gate(h[:, -1]).sigmoid()
+        assert farthest(y, attn.mix(h, position)[:, -1]) < 1e-5, f"layer {layer}"
+        x = block(x, position)
     with torch.autocast("cpu", torch.bfloat16):
         weights = model.last_query_attention(idx)
     assert weights.dtype == torch.float32
-    assert attn.config.sink or farthest(weights.sum(-1), torch.ones(2, 1, 2)) < 1e-6
+    assert model.config.sink or farthest(weights.sum(-1), torch.tensor(1.0)) < 1e-6
+
+
+PACKED = [{}, WINDOWS, {**WINDOWS, "global_rope": True, "n_kv_head": 1}, {"sink": "learned"},
+          {"rope_fraction": 0.0, "alibi": True}, {"scale_invariant": True}, {"gate": True}]
+
+
+@pytest.mark.parametrize("attention_type, settings", [
+    *((kind, settings) for kind in ATTENTION for settings in ({}, WINDOWS)),
+    *(("ssmax", settings) for settings in PACKED)], ids=str)
+@torch.no_grad()
+def test_packed_documents_have_the_logits_of_each_alone(attention_type, settings):
+    model = tiny_model(attention_type, **settings)
+    rows = [[5, 13, 1, 11], [30], [3, 3, 3, 21]]  # lengths of the documents in each row
+    idx = tokens(3, 30)
+    documents = torch.stack([torch.arange(len(row)).repeat_interleave(torch.tensor(row))
+                             for row in rows])
+    packed = model.lm_head(model.hidden(idx, documents=documents))
+    for row, lengths, logits in zip(idx, rows, packed, strict=True):
+        for document, part in zip(row.split(lengths), logits.split(lengths), strict=True):
+            assert farthest(part, reference_logits(model, document)) < 2e-4
 
 
 @pytest.mark.parametrize("chunk", [17, 1000])
@@ -220,23 +268,21 @@ def test_chunked_loss_is_the_plain_loss(dtype, tolerance, chunk):
     model, idx, targets = tiny_model(), tokens(3, 40), tokens(3, 40)
     targets[0, :13] = targets[1] = -1
 
-    def loss_and_gradients(targets, chunk, per_token=False):
+    def loss_and_gradients(targets, chunk):
         model.zero_grad()
         where = (targets.flatten() >= 0).nonzero()[:, 0]
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            loss = model.loss(idx, targets, per_token, chunk, where)
-        if per_token:
-            return [loss]
+            loss = summed_loss(model, idx, targets, chunk, where)
         loss.backward()
         return [loss, *(p.grad for p in model.parameters())]
 
-    for per_token in (False, True):
-        plain, chunked = (loss_and_gradients(targets, c, per_token) for c in (0, chunk))
-        for a, b in zip(plain, chunked, strict=True):
-            assert farthest(a, b) < tolerance * (1 + a.abs().max()), f"per_token={per_token}"
-    assert chunked[0][targets < 0].abs().sum() == 0, "an ignored target has a loss"
-    mean = chunked[0].sum() / (targets >= 0).sum()
-    assert farthest(mean, model(idx, targets)[1]) < 10 * tolerance
+    plain, chunked = (loss_and_gradients(targets, c) for c in (0, chunk))
+    for a, b in zip(plain, chunked, strict=True):
+        assert farthest(a, b) < tolerance * (1 + a.abs().max())
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        losses = token_losses(model, idx, targets.clamp(min=0), chunk)[targets >= 0]
+    assert farthest(losses.sum(), plain[0]) < tolerance * (1 + plain[0].abs())
+    assert farthest(losses.mean(), model(idx, targets)[1]) < 10 * tolerance
     assert not any(p.any() for p in loss_and_gradients(torch.full_like(idx, -1), chunk))
 
 
@@ -252,6 +298,6 @@ def test_chunks_bound_the_logits_that_exist(grad):
             return out
 
     with Watch(), torch.set_grad_enabled(grad):
-        model.loss(idx, idx, chunk=64)
+        summed_loss(model, idx, idx, chunk=64)
     # the gradient of the head, n_embd rows, is as wide as logits
     assert max(rows - {model.config.n_embd}) == 64

@@ -10,12 +10,13 @@ import torch
 from conftest import ROOT, TINY_RUN, call, log, refused, sigterm_in, state_of, two_ranks
 
 import sample
+import train
 from eval_niah import NiahConfig
 from eval_posloss import PosLossConfig
 from lib import checkpoint
 from lib.config import configure
+from lib.loss import summed_loss
 from lib.runtime import UserError
-from model import GPT
 from prepare import PrepareConfig
 from sft import SFTConfig
 from train import TrainConfig, learning_rate
@@ -67,15 +68,15 @@ def test_what_is_free_changes_nothing(run, tmp_path, monkeypatch, capsys):
 
 
 def full_at(monkeypatch, call, fits):
-    """Memory ends in GPT.loss's `call`th call, and afterwards where more than `fits` rows come."""
-    plain, calls = GPT.loss, itertools.count(1)
+    """Memory ends in the loss's `call`th call, and afterwards where more than `fits` rows come."""
+    calls = itertools.count(1)
 
-    def loss(self, idx, *args, **kwargs):
+    def loss(model, idx, *args):
         if next(calls) >= call and len(idx) > fits:
             raise torch.OutOfMemoryError("planted")
-        return plain(self, idx, *args, **kwargs)
+        return summed_loss(model, idx, *args)
 
-    monkeypatch.setattr(GPT, "loss", loss)
+    monkeypatch.setattr(train, "summed_loss", loss)
 
 
 @pytest.mark.parametrize("call, fits", [  # the micro-batches are of 4; the first are four to
@@ -105,14 +106,14 @@ def test_learning_rate_warms_up_and_decays():
 @pytest.mark.parametrize("of_loss, of_gradient", [(math.inf, 1), (0, math.inf)])
 def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss, of_gradient):
     run(tmp_path, "--max_iters=4", "--decay=none")
-    before, plain = state_of(tmp_path), GPT.loss
+    before = state_of(tmp_path)
 
-    def poisoned(*args, **kwargs):
-        loss = plain(*args, **kwargs)
+    def poisoned(*args):
+        loss = summed_loss(*args)
         loss.register_hook(lambda gradient: gradient * of_gradient)
         return loss + of_loss
 
-    monkeypatch.setattr(GPT, "loss", poisoned)
+    monkeypatch.setattr(train, "summed_loss", poisoned)
     assert refused("iter 5: .*before the update; what is saved is good", run, tmp_path,
                    "--eval_interval=0", "--decay=none") == 1
     assert state_of(tmp_path) == before, "the weights are spoilt"
