@@ -188,16 +188,17 @@ class Attention(nn.Module):
         setattr(self, name,
                 nn.Parameter(numbers) if learned else nn.Buffer(numbers, persistent=False))
 
-    def forward(self, x, position, cache=None):
-        """x (B, T, C) and the layer's Position -> (B, T, C)"""
-        return self.proj(self.mix(x, position, cache))
+    def forward(self, x, position, cache=None, last=False):
+        """x (B, T, C) and the layer's Position -> (B, T, C); `last`: of the last query, (B, 1, C)"""
+        return self.proj(self.mix(x, position, cache, last))
 
-    def mix(self, x, position, cache=None):
+    def mix(self, x, position, cache=None, last=False):
         """The values that each head attends to, (B, T, C), before they are projected back."""
         q, k, v = self.project(x, position)
         if cache is not None:  # keys are stored after RoPE: their own position does not change
             k, v = cache.append(self.layer, k, v)
-        y = self.attend(q, k, v, position.mask)
+        q, mask = (q[:, :, -1:], None) if last else (q, position.mask)
+        y = self.attend(q, k, v, mask)
         return y.transpose(1, 2).flatten(2)
 
     def project(self, x, position):
@@ -325,8 +326,9 @@ class Block(nn.Module):
         self.norm_2 = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x, position, cache=None):
-        x = x + self.attn(self.norm_1(x), position, cache)
+    def forward(self, x, position, cache=None, last=False):
+        attended = self.attn(self.norm_1(x), position, cache, last)
+        x = (x[:, -1:] if last else x) + attended
         return x + self.mlp(self.norm_2(x))
 
 
@@ -397,9 +399,9 @@ class GPT(nn.Module):
         return {kind: attn.position(at, cached, self, documents)
                 for kind, attn in one_of_each.items()}
 
-    def hidden(self, idx, cache=None, documents=None):
+    def hidden(self, idx, cache=None, documents=None, last=False):
         """
-        idx (B, T) -> the last hidden states (B, T, C).
+        idx (B, T) -> the last hidden states (B, T, C); `last`: of the last position, (B, 1, C).
 
         The tokens of a KVCache `cache` come before idx, and it takes up idx. documents (B, T): see
         Attention.position; not with a cache.
@@ -407,7 +409,9 @@ class GPT(nn.Module):
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
         x = self.wte(idx)
         for block in self.blocks:
-            x = block(x, positions[block.attn.kind], cache)
+            # the last layer need not compute what nobody reads: quadratic work becomes linear there
+            read = last and block is self.blocks[-1]
+            x = block(x, positions[block.attn.kind], cache, last=read)
         if cache is not None:  # only here: every layer has written to the same places
             cache.length += idx.size(1)
         return self.norm(x)
@@ -420,9 +424,9 @@ class GPT(nn.Module):
         -1 = ignored: all logits (B, T, V), and the mean cross-entropy in nats. train.py takes
         lib/loss.py instead, which is the same sum in less memory.
         """
-        x = self.hidden(idx, cache)
         if targets is None:  # all logits of a prompt of 20,000 tokens would be 4 GB
-            return self.lm_head(x[:, [-1]]), None
+            return self.lm_head(self.hidden(idx, cache, last=True)), None
+        x = self.hidden(idx, cache)
         logits = self.lm_head(x)
         # in fp32: bf16 has steps of 0.06 at a loss near 11
         flat = logits.float().flatten(0, 1)
@@ -466,7 +470,8 @@ class GPT(nn.Module):
             q, k, _ = block.attn.project(block.norm_1(x), position)
             z = block.attn.logits(q[:, :, -1:], k)
             weights.append(z.softmax(dim=-1)[:, :, 0, -idx.size(1):])  # without that of a sink
-            x = block(x, position)
+            if block is not self.blocks[-1]:
+                x = block(x, position)
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()

@@ -264,8 +264,8 @@ class Window(Attention):
     def swap(self, attention_type, model, scale=1.0):
         pass  # n does not grow here, so there is nothing to swap
 
-    def forward(self, x, position, cache=None):
-        return super().forward(x, position, cache and Recent(cache, self.reach))
+    def mix(self, x, position, cache=None, last=False):
+        return super().mix(x, position, cache and Recent(cache, self.reach), last)
 
     def mask(self, T, cached, device, documents=None):
         """
@@ -289,9 +289,11 @@ class Window(Attention):
         return mask & (documents[:, i] == documents[:, j.clamp(min=0)])
 
     def attend(self, q, k, v, mask):
+        W, T, S = self.reach, q.size(2), k.size(2)
+        if mask is None and T == 1:
+            k, v = k[:, :, -W:], v[:, :, -W:]
         if mask is None or mask.dim() < 5:
             return super().attend(q, k, v, mask)
-        W, T, S = self.reach, q.size(2), k.size(2)
         B, blocks = len(q), mask.size(1)
         # dummy queries in front make T equal S, zeros behind fill the last block
         q = F.pad(q, (0, 0, S - T, blocks * W - S))
@@ -336,5 +338,6 @@ class Gated(Attention):
         super().__init__(config, layer)
         self.gate = nn.Linear(config.n_embd, config.n_embd, bias=False)
 
-    def mix(self, x, position, cache=None):
-        return self.gate(x).sigmoid() * super().mix(x, position, cache)
+    def mix(self, x, position, cache=None, last=False):
+        y = super().mix(x, position, cache, last)
+        return self.gate(x[:, -y.size(1):]).sigmoid() * y

@@ -16,7 +16,8 @@ WINDOWS = {"window": 8, "window_pattern": "SL"}
 BESIDE = [{"rope_fraction": 0.5}, {"rope_fraction": 0.0, "alibi": True}, {"sink": "off_by_one"},
           {"sink": "learned"}, {"rope_fraction": 0.5, "scale_invariant": True},
           {"rope_scaling": "nope"}, {"gate": True}, WINDOWS, {**WINDOWS, "window": 32},
-          {**WINDOWS, "global_rope": True}, {**WINDOWS, "n_kv_head": 1, "gate": True},
+          {**WINDOWS, "window_pattern": "LS"}, {**WINDOWS, "global_rope": True},
+          {**WINDOWS, "n_kv_head": 1, "gate": True},
           {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True},
           ]  # what is no factor on the query
 all_types = pytest.mark.parametrize("attention_type", ATTENTION)
