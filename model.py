@@ -189,7 +189,7 @@ class Attention(nn.Module):
                 nn.Parameter(numbers) if learned else nn.Buffer(numbers, persistent=False))
 
     def forward(self, x, position, cache=None, last=False):
-        """x (B, T, C) and the layer's Position -> (B, T, C); `last`: of the last query, (B, 1, C)"""
+        """x (B, T, C) and the layer's Position -> (B, T, C); `last`: of the last query alone"""
         return self.proj(self.mix(x, position, cache, last))
 
     def mix(self, x, position, cache=None, last=False):

@@ -107,9 +107,10 @@ def vocabulary():
 
 
 def documents(cfg):
-    """Yield (split, text). test and haystack have long documents, the latter without facts."""
+    """Yield (split, text). test, haystack (without facts) and long have long documents."""
     sizes = {"train": (cfg.n_train, cfg.block_size), "val": (512, cfg.block_size),
-             "test": (64, 32 * cfg.block_size), "haystack": (64, 32 * cfg.block_size)}
+             "test": (64, 32 * cfg.block_size), "haystack": (64, 32 * cfg.block_size),
+             "long": (16, 256 * cfg.block_size)}
     for split, (count, n_words) in sizes.items():
         for i in range(count):
             rng = random.Random(f"{cfg.seed} {split} {i}")  # follows from nothing but its number

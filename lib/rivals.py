@@ -41,8 +41,10 @@ class RivalConfig(GPTConfig):
             if getattr(self, key) not in known:
                 names = ", ".join(filter(None, known))
                 raise ValueError(f"{key} {getattr(self, key)} is none of {names}")
-        if bool(self.sink) + self.alibi + self.scale_invariant + bool(self.window_pattern) > 1:
-            raise ValueError("choose one of alibi, scale_invariant, sink and window_pattern")
+        if bool(self.sink) + self.alibi + self.scale_invariant > 1:
+            raise ValueError("choose one of alibi, scale_invariant and sink")
+        if self.alibi and self.window_pattern:
+            raise ValueError("alibi has no RoPE, the windows of window_pattern have: choose one")
         if self.alibi and self.rope_fraction:
             raise ValueError("alibi is instead of RoPE: set --rope_fraction=0 as well")
         if (self.rope_factor > 1) != (self.rope_scaling not in ("", "nope")):
@@ -90,13 +92,23 @@ def attention_class(config, layer):
     """The class of one layer's attention."""
     if not beyond_the_paper(config):
         return Attention
+    pattern = config.window_pattern
+    letter = pattern[layer % len(pattern)] if pattern else ""
     cls = Positioned
-    if config.window_pattern:
-        cls = {"S": Window, "L": Global}[config.window_pattern[layer % len(config.window_pattern)]]
     for name, rival in (("alibi", ALiBi), ("sink", Sink), ("scale_invariant", ScaleInvariant)):
         if getattr(config, name):
             cls = rival
-    return gated(cls) if config.gate else cls
+    if letter == "L" and not config.global_rope:
+        cls = with_mixin(Unpositioned, cls)
+    if letter == "S":
+        cls = Window
+    return with_mixin(Gated, cls) if config.gate else cls
+
+
+@functools.cache
+def with_mixin(mixin, cls):
+    """`cls` with a mixin that goes with every class, so that the combinations need no names."""
+    return type(f"{mixin.__name__}{cls.__name__}", (mixin, cls), {})
 
 
 # -----------------------------------------------------------------------------
@@ -219,13 +231,11 @@ class ScaleInvariant(Positioned):
 # layers that differ
 
 
-class Global(Positioned):
-    """An L layer: sees all keys, and has no position unless --global_rope."""
-    kind = "L"
+class Unpositioned(Attention):
+    """An L layer: it sees all keys and has no position (NoPE), where the S layers have RoPE."""
 
     def frequencies(self, device, dtype):
-        turning = super().frequencies(device, dtype)
-        return turning if self.config.global_rope else torch.zeros_like(turning)
+        return torch.zeros_like(super().frequencies(device, dtype))
 
 
 class Recent:
@@ -323,12 +333,6 @@ class Window(Attention):
 
 # -----------------------------------------------------------------------------
 # on the output
-
-
-@functools.cache
-def gated(cls):
-    """`cls` with a gate: it goes with every class, so the combinations are not written out."""
-    return type(f"Gated{cls.__name__}", (Gated, cls), {})
 
 
 class Gated(Attention):

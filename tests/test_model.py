@@ -17,6 +17,7 @@ BESIDE = [{"rope_fraction": 0.5}, {"rope_fraction": 0.0, "alibi": True}, {"sink"
           {"sink": "learned"}, {"rope_fraction": 0.5, "scale_invariant": True},
           {"rope_scaling": "nope"}, {"gate": True}, WINDOWS, {**WINDOWS, "window": 32},
           {**WINDOWS, "window_pattern": "LS"}, {**WINDOWS, "global_rope": True},
+          {**WINDOWS, "sink": "learned"}, {**WINDOWS, "scale_invariant": True},
           {**WINDOWS, "n_kv_head": 1, "gate": True},
           {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True},
           ]  # what is no factor on the query
@@ -122,12 +123,12 @@ def reference_logits(model, idx):
         if c.alibi:
             m = 2 ** (-8 * torch.arange(1, c.n_head + 1).double() / c.n_head)
             z = z - m[:, None, None] * t
-        if c.scale_invariant:
+        if c.scale_invariant and letter != "S":
             a = (2 * (t.clamp(min=0) / 10 + 1).log() + 1).sqrt()
             z = a * z + 1 - a**2
         w = z.exp().tril() * (t < (c.window if letter == "S" else T))
         sink = P.get(f"{p}attn.sink", torch.zeros(c.n_head))  # its logit has the factor too
-        sink = (sink * scale).T.exp()[..., None] * bool(c.sink)
+        sink = (sink * scale).T.exp()[..., None] * bool(c.sink) * (letter != "S")
         out = torch.einsum("htu,uhd->thd", w / (sink + w.sum(-1, keepdim=True)), v).flatten(1)
         if c.gate:
             out = out * torch.sigmoid(h @ P[p + "attn.gate.weight"].T)
