@@ -1,12 +1,17 @@
 """The mathematics, against what this project did not write: Llama, float64 formulas, gradients."""
 import math
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
-from conftest import tiny_model
+from conftest import ROOT, refused, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hf
+from lib import checkpoint
+from lib.config import configure
 from lib.loss import summed_loss, token_losses
 from lib.rivals import RivalConfig
 from model import ATTENTION, GPT, Attention, Factor, GPTConfig, KVCache, Learned
@@ -303,3 +308,76 @@ def test_chunks_bound_the_logits_that_exist(grad):
         summed_loss(model, idx, idx, chunk=64)
     # the gradient of the head, n_embd rows, is as wide as logits
     assert max(rows - {model.config.n_embd}) == 64
+
+
+ALONE = """
+import torch
+from model import GPT, GPTConfig
+torch.manual_seed(0)
+model = GPT(GPTConfig("ssmax", block_size=16, vocab_size=16, n_layer=1, n_head=2, n_embd=16,
+                      n_inner=16))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+losses = []
+for _ in range(60):
+    idx = torch.randint(16, (8, 1)) + torch.arange(17)  # counting on, modulo 16
+    _, loss = model(idx[:, :-1] % 16, idx[:, 1:] % 16)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+assert losses[-1] < losses[0] / 2, losses
+print(model.generate(torch.tensor([[3, 4]]), 3, temperature=0).tolist())
+"""
+
+
+def test_model_py_alone_in_an_empty_folder_trains(tmp_path):
+    shutil.copy(ROOT / "model.py", tmp_path)
+    printed = subprocess.check_output([sys.executable, "-c", ALONE], cwd=tmp_path, text=True)
+    assert printed.strip() == "[[3, 4, 5, 6, 7]]"
+
+
+def test_a_checkpoint_from_before_the_rivals_moved_loads():
+    # of commit 1133d9f, p-RoPE and a bias, and the first logits that it gave there
+    model, state = checkpoint.load_model(ROOT / "tests/ckpt_1133d9f.pt")
+    assert (state["iter"], model.config.rope_fraction, model.config.window) == (7, 0.5, 0)
+    logits = model(torch.arange(20)[None] % 11)[0][0, 0, :4]
+    assert logits.tolist() == pytest.approx([0.2400761, 0.2630234, 1.6118547, 0.7069612], abs=1e-6)
+
+
+@pytest.mark.parametrize("settings, message", [
+    ("--window=32 --window_pattern=SXL", "window_pattern SXL has X: write S .* and L"),
+    ("--window_pattern=SL", "window=0 with window_pattern='SL': an S needs a window"),
+    ("--window=32", "window=32 with window_pattern='': .* as in --window=32 --window_pattern=SL"),
+    ("--window=2048 --window_pattern=SL", "window 2048 is longer than block_size 1024"),
+    ("--window=32 --window_pattern=SSL --n_layer=2", "has 3 letters for 2 layers"),
+    ("--global_rope", "global_rope is of the L layers of a window_pattern"),
+    ("--window=32 --window_pattern=SL --alibi --rope_fraction=0", "choose one")])
+def test_windows_that_cannot_be_are_refused(settings, message):
+    assert refused(message, configure, TrainConfig, settings.split()) == 2
+
+
+def test_windows_keep_time_and_memory_linear():
+    model = tiny_model("ssmax", n_layer=1, **{**WINDOWS, "window_pattern": "S"})
+    model.generate(tokens(1, 500), 1)
+    cache = KVCache(600)
+    for piece in tokens(1, 530).split([500, 1, 29], dim=1):
+        model.hidden(piece, cache)
+        stored = cache.layers[0]
+        assert stored.shape[-2] == 7, "the cache holds more keys than a window's later queries see"
+        assert stored.untyped_storage().nbytes() == stored.nbytes, "a view holds the whole prompt"
+    sizes = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                sizes.append(out.numel())
+            return out
+
+    largest = []
+    for T in (400, 800):
+        sizes.clear()
+        with Watch(), torch.no_grad():
+            model.hidden(tokens(1, T))
+        largest.append(max(sizes))
+    assert largest[1] <= 2 * largest[0], "a tensor grows faster than the context"
