@@ -48,7 +48,6 @@ class TrainConfig(RivalConfig):
     val_split: str = "val"  # its split for the validation loss
     data_order: Literal[ORDERS] = "windows"  # windows at random places, or sequence as in the file
     loss_on: Literal["all", "repeats"] = "all"  # all targets, or second and later uses of a pair
-    doc_mask: bool = False  # documents packed in a row do not see each other, and n counts in each
     seed: int = 1337  # of the initial weights and the order of the data
     init_from: str = ""  # begin with this checkpoint's weights; softmax can become attention_type
     variant: str = ""  # name in figures; empty: what the other settings (and init_from) say

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from model import GPT, Attention, GPTConfig, Learned
 
@@ -33,6 +34,7 @@ class RivalConfig(GPTConfig):
     window_pattern: str = ""  # by layer, repeated: S sees `window` tokens, L all; SL, SSSL, ...
     window: int = 0  # tokens that an S layer sees; its factor is 1
     global_rope: bool = False  # L layers keep RoPE; otherwise they have no position (NoPE)
+    doc_mask: bool = False  # in training, documents packed in a row do not see each other
     gate: bool = False  # attention's output times sigmoid(x W), elementwise (OLMo 3.5, Qwen)
 
     def __post_init__(self):
@@ -98,6 +100,8 @@ def attention_class(config, layer):
     for name, rival in (("alibi", ALiBi), ("sink", Sink), ("scale_invariant", ScaleInvariant)):
         if getattr(config, name):
             cls = rival
+    if config.doc_mask and cls is Positioned:
+        cls = Packed
     if letter == "L" and not config.global_rope:
         cls = with_mixin(Unpositioned, cls)
     if letter == "S":
@@ -225,6 +229,37 @@ class ScaleInvariant(Positioned):
             mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
         z = self.logits(q, k).masked_fill(~mask, -math.inf)
         return z.softmax(dim=-1).to(v.dtype) @ self.per_head(v)
+
+
+# -----------------------------------------------------------------------------
+# packed documents
+
+
+class Packed(Positioned):
+    """
+    Documents of a packed row that do not see each other, by flex_attention on a GPU.
+
+    It skips what lies between documents, where a kernel with a mask computes it. Elsewhere it is
+    not fused (and has no backward on a CPU), so the mask of Attention stays.
+    """
+
+    def mask(self, T, cached, device, documents=None):
+        if documents is None or device.type != "cuda":
+            return super().mask(T, cached, device, documents)
+        return self.block_mask(documents)
+
+    def block_mask(self, documents):
+        def sees(row, head, i, j):
+            return (j <= i) & (documents[row, i] == documents[row, j])
+
+        B, T = documents.shape
+        return create_block_mask(sees, B, None, T, T, device=documents.device)
+
+    def attend(self, q, k, v, mask):
+        if not isinstance(mask, BlockMask):
+            return super().attend(q, k, v, mask)
+        return flex_attention(q, self.per_head(k), self.per_head(v), block_mask=mask,
+                              scale=1 / math.sqrt(self.head_size))
 
 
 # -----------------------------------------------------------------------------

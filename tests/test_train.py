@@ -15,8 +15,10 @@ from eval_niah import NiahConfig
 from eval_posloss import PosLossConfig
 from lib import checkpoint
 from lib.config import configure
+from lib.data import Tokens
 from lib.loss import summed_loss
 from lib.runtime import UserError
+from lib.text import end_of_text
 from prepare import PrepareConfig
 from sft import SFTConfig
 from train import TrainConfig, learning_rate
@@ -255,3 +257,21 @@ def test_help_explains_every_setting_in_groups(cls, capsys):
     assert "\nsettings:" not in groups, "a setting without a group or a comment"
     for field in dataclasses.fields(cls):
         assert re.search(rf"^  --{field.name}=.*\s+\w", groups, re.M), field.name
+
+
+def test_doc_mask_trains_each_document_as_if_it_were_alone(run, corpus, tmp_path):
+    settings = ["--attention_type=ssmax", "--data_order=windows", "--eval_interval=0", "--doc_mask"]
+    run(tmp_path / "packed", *settings, "--max_iters=1")
+    run(tmp_path / "start", *settings[:-1], "--max_iters=0")
+    model, state = checkpoint.load_model(tmp_path / "start")
+    end, total, count = end_of_text(state["vocab"]), 0.0, 0
+    x, y = Tokens(corpus, "train").batch(1337, 0, 8, 32)
+    for row, targets in zip(torch.from_numpy(x), torch.from_numpy(y), strict=True):
+        # an end of text is the first token of the document behind it
+        begins = (row == end).nonzero()[:, 0].tolist()
+        lengths = [b - a for a, b in itertools.pairwise([0, *begins, 32]) if b > a]
+        count += len(lengths)
+        for part, wanted in zip(row.split(lengths), targets.split(lengths), strict=True):
+            total += summed_loss(model, part[None], wanted[None]).item()
+    assert count > 8, "no row has two documents: nothing is tested"
+    assert log(tmp_path / "packed")[1]["loss"] == pytest.approx(total / (8 * 32), abs=1e-5)
