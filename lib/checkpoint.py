@@ -49,8 +49,18 @@ class LoadConfig:
 
     given = frozenset()  # names of the settings that were typed: lib/config.py says which
 
+    def check_stretch(self):
+        """Refuse a rope_scaling or rope_factor that was typed and has no effect."""
+        if self.rope_scaling == "nope" and "rope_factor" in self.given:
+            raise UserError(f"rope_scaling=nope takes RoPE out: rope_factor={self.rope_factor} has "
+                            "no effect; leave it out")
+        if self.rope_factor == 1 and self.rope_scaling != "nope" and "rope_scaling" in self.given:
+            raise UserError("rope_factor=1 leaves RoPE as trained: leave "
+                            f"rope_scaling={self.rope_scaling} out, or give a larger factor")
+
     def overrides(self):
         """What of these settings replaces the model's own: arguments of `load_model`."""
+        self.check_stretch()
         swap = {"attention_type": self.attention_type, "swap_scale": self.swap_scale}
         if self.rope_scaling == "nope":
             return {**swap, "rope_scaling": "nope"}
@@ -137,4 +147,4 @@ def is_plain(model):
     n = torch.arange(1, 4 * model.config.block_size + 1, device=model.wte.weight.device)
     n = n[:min(len(n), model.max_len)]
     factors = [block.attn.factor(ATTENTION[block.attn.type].f(n, model)) for block in model.blocks]
-    return all(bool((factor == 1).all()) for factor in factors)
+    return all(torch.allclose(factor, torch.ones(())) for factor in factors)

@@ -152,7 +152,7 @@ def test_scores_of_answers_and_their_intervals(text, groups, found):
 
 
 def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
-    found = evaluate(eval_posloss, "b", "--seq_len=32", "--rope_theta=0", "--loss_chunk=11",
+    found = evaluate(eval_posloss, "b", "--seq_len=32", "--rope_factor=1", "--loss_chunk=11",
                      "--micro_batch_size=5")
     model, tokens = checkpoint.load_model(tmp_path / "b")[0], Tokens(corpus, "test")
     window = tokens.read(random_starts(1337, "posloss", 0, 12, len(tokens) - 32), 33)
@@ -173,7 +173,7 @@ def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
     low, high = temperature.interval(factors, costs)
     assert 1.2 < low < temperature.best(factors, costs) < high < 1.4
     arguments = [tmp_path / "b", f"--data_dir={corpus}", "--context_sizes=40,64", "--n_samples=6",
-                 "--factors=0.5,1,2", "--rope_theta=0", *CPU]
+                 "--factors=0.5,1,2", "--rope_factor=1", *CPU]
     call(temperature, *arguments)
     call(temperature, "config/quick_niah.py", *arguments, "--tag=needles", "--what=needles")
     about, *found = (json.loads(line) for line in open(tmp_path / "b/temperature.jsonl"))
@@ -197,14 +197,28 @@ def test_a_change_at_load_is_measured_and_named(evaluate, capsys):
 
     plain, e = loss(), loss("--attention_type=ssmax")
     constant = "--attention_type=head_scale"
-    assert same(loss(constant), plain), "f(n) of it has the mean 1"
     assert not same(loss(constant, "--swap_scale=2"), plain)
-    assert not same(loss("--rope_theta=1e4"), plain)
+    assert not same(loss("--rope_factor=1"), plain)
     assert not same(e, plain)
     assert (e["variant"], e["model_config"]["attention_type"]) == ("softmax>ssmax", "ssmax")
     assert e["settings"]["data"]["source"]["embedded"] == "almanac"
+    assert (e["model_config"]["rope_scaling"], e["model_config"]["rope_factor"]) == ("theta", 50)
     loss("--seq_len=700")
     assert "700 tokens are 22 x those of training" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("settings, message", [
+    ("--swap_scale=1.76", "swap_scale=1.76 is of a swap: give --attention_type as well"),
+    ("--attention_type=head_scale", "head_scale swapped in is softmax until it is trained"),
+    ("--attention_type=residual", "residual swapped in is softmax until it is trained"),
+    ("--attention_type=pn --seq_len=20", "pn swapped in is softmax until it is trained"),
+    ("--attention_type=softmax", "attention_type=softmax already: nothing is swapped"),
+    ("--rope_theta=500000", "unknown setting 'rope_theta'"),
+    ("--rope_factor=0.5", "rope_factor=0.5 must be at least 1"),
+    ("--rope_scaling=nope --rope_factor=4", "nope takes RoPE out: rope_factor=4.0 has no effect"),
+    ("--rope_scaling=yarn --rope_factor=1", "rope_factor=1 leaves RoPE as trained")])
+def test_a_setting_without_effect_is_refused(evaluate, settings, message):
+    assert refused(message, evaluate, eval_posloss, "a", *settings.split()) == 2
 
 
 @pytest.mark.parametrize("program, name, at", [
