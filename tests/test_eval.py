@@ -12,8 +12,8 @@ from conftest import CPU, EVALS, call, refused, save_model, tiny_model, two_rank
 
 import eval_niah
 import eval_posloss
-import temperature
 from eval_niah import NiahConfig, score, wilson
+from experiments.temperature import temperature
 from lib import checkpoint
 from lib import evaluate as lib_evaluate
 from lib.config import configure
@@ -160,8 +160,22 @@ def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
     with torch.no_grad():
         losses = F.cross_entropy(model(x, y)[0].transpose(1, 2), y, reduction="none").numpy()
     assert np.allclose(found["mean"], losses.mean(0), atol=1e-4)
-    assert np.allclose(found["stderr"], losses.std(0, ddof=1) / 12**0.5, atol=1e-4)
-    assert found["count"] == 12
+    # a window's positions are of one text: the error of their mean is that of the windows' means
+    for end, error in found["stderr_before"].items():
+        tenth = losses[:, int(end) - max(1, int(end) // 10):int(end)].mean(1)
+        assert error == pytest.approx(tenth.std(ddof=1) / 12**0.5, abs=1e-4)
+    assert {"16", "32"} <= found["stderr_before"].keys()
+    assert (found["count"], found["independent"]) == (12, 12)
+
+
+def test_windows_that_overlap_or_are_alone_have_no_small_error(evaluate, capsys):
+    few = evaluate(eval_posloss, "a", "--n_seqs=8", "--seq_len=300", "--overwrite")
+    many = evaluate(eval_posloss, "a", "--n_seqs=300", "--seq_len=300", "--overwrite")
+    assert "300 windows of 300 tokens overlap" in capsys.readouterr().out
+    assert many["independent"] < 64 * 1024 / 300, "the split has no more text than that"
+    assert many["stderr_before"]["300"] > few["stderr_before"]["300"] / 3, "repeats count as new"
+    assert not evaluate(eval_posloss, "a", "--n_seqs=1", "--overwrite")["stderr_before"]
+    assert eval_posloss.independent_windows([0, 5, 10, 12, 21], 10) == 3
 
 
 def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):

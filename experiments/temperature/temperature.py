@@ -20,6 +20,7 @@ import eval_niah
 from lib import evaluate, mqar, runtime, tasks
 from lib.config import configure
 from lib.data import random_starts
+from lib.loss import token_losses
 from lib.runtime import UserError, print0
 from lib.tasks import make_sample, open_haystack
 
@@ -87,7 +88,7 @@ def measure(cfg, path, device):
         window = torch.from_numpy(hay.read(starts[numbers], size + 1)).to(device)
         chunk = runtime.logits_at_once(device, model.config.vocab_size)
         with runtime.autocast(device, cfg.dtype, cache=False):
-            found = model.loss(window[:, :-1], window[:, 1:], per_token=True, chunk=chunk)
+            found = token_losses(model, window[:, :-1], window[:, 1:], chunk)
         # where all see about `size` keys; the mean over all positions would blur the curve
         found = found[:, size - max(1, size // 10):].mean(1).tolist()
         return list(zip(numbers, found, strict=True))
