@@ -168,13 +168,17 @@ def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
     assert (found["count"], found["independent"]) == (12, 12)
 
 
-def test_windows_that_overlap_or_are_alone_have_no_small_error(evaluate, capsys):
-    few = evaluate(eval_posloss, "a", "--n_seqs=8", "--seq_len=300", "--overwrite")
-    many = evaluate(eval_posloss, "a", "--n_seqs=300", "--seq_len=300", "--overwrite")
-    assert "300 windows of 300 tokens overlap" in capsys.readouterr().out
-    assert many["independent"] < 64 * 1024 / 300, "the split has no more text than that"
-    assert many["stderr_before"]["300"] > few["stderr_before"]["300"] / 3, "repeats count as new"
-    assert not evaluate(eval_posloss, "a", "--n_seqs=1", "--overwrite")["stderr_before"]
+def test_windows_that_overlap_or_are_alone_have_no_small_error(evaluate, monkeypatch, capsys):
+    def loss(starts):
+        starts = np.array(starts, dtype=np.uint64)
+        monkeypatch.setattr(eval_posloss, "random_starts", lambda *args: starts)
+        return evaluate(eval_posloss, "a", f"--n_seqs={len(starts)}", "--overwrite")
+
+    two, repeated = loss([0, 500]), loss([0, 500] * 10)
+    assert "20 windows of 90 tokens overlap in a split of 65" in capsys.readouterr().out
+    assert (two["independent"], repeated["independent"]) == (2, 2)
+    assert repeated["stderr_before"]["90"] > 0.7 * two["stderr_before"]["90"], "repeats count"
+    assert not loss([0])["stderr_before"]
     assert eval_posloss.independent_windows([0, 5, 10, 12, 21], 10) == 3
 
 
