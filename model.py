@@ -458,20 +458,26 @@ class GPT(nn.Module):
                 if name == "p_n" or ".attn." in name and not name.endswith(".weight")}
 
     @torch.no_grad()
+    def last_query(self, idx):
+        """
+        What the last position of idx (B, T) sees, in memory linear in T: for each layer in turn its
+        logits (B, H, S) in fp32 and the values (B, H, T, D). S is T, or T + 1 with a sink in front.
+        """
+        # the fused kernels keep no weights, so the last row is computed beside them
+        positions, x = self.positions(idx), self.wte(idx)
+        for block in self.blocks:
+            attn, position = block.attn, positions[block.attn.kind]
+            q, k, v = attn.project(block.norm_1(x), position)
+            yield attn.logits(q[:, :, -1:], k)[:, :, 0], attn.per_head(v)[..., :attn.head_size]
+            if block is not self.blocks[-1]:
+                x = block(x, position)
+
     def last_query_attention(self, idx):
         """
         The attention weights of the last position of idx (B, T) -> (B, n_layer, n_head, T) in
-        fp32, in memory linear in T. Needle scores (section 3.4) are sums over it.
+        fp32. Needle scores (section 3.4) are sums over it.
         """
-        # the fused kernels keep no weights, so the last row is computed beside them
-        positions, x, weights = self.positions(idx), self.wte(idx), []
-        for block in self.blocks:
-            position = positions[block.attn.kind]
-            q, k, _ = block.attn.project(block.norm_1(x), position)
-            z = block.attn.logits(q[:, :, -1:], k)
-            weights.append(z.softmax(dim=-1)[:, :, 0, -idx.size(1):])  # without that of a sink
-            if block is not self.blocks[-1]:
-                x = block(x, position)
+        weights = [z.softmax(dim=-1)[..., -idx.size(1):] for z, _ in self.last_query(idx)]
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ import hf
 from lib import checkpoint
 from lib.config import configure
 from lib.loss import summed_loss, token_losses
+from lib.readout import readout
 from lib.rivals import Packed, RivalConfig
 from model import ATTENTION, GPT, Attention, Factor, GPTConfig, KVCache, Learned
 from train import TrainConfig, make_optimizer
@@ -387,3 +388,33 @@ def test_windows_keep_time_and_memory_linear():
             model.hidden(tokens(1, T))
         largest.append(max(sizes))
     assert largest[1] <= 2 * largest[0], "a tensor grows faster than the context"
+
+
+@pytest.mark.parametrize("attention_type, settings", [
+    *((kind, {}) for kind in ATTENTION), *(("ssmax", settings) for settings in BESIDE)], ids=str)
+@torch.no_grad()
+def test_readout_is_the_brute_force(attention_type, settings):
+    model, idx = tiny_model(attention_type, **settings), tokens(1, 30)
+    needle, others = [(4, 6), (9, 10)], [(20, 22)]
+    places = [4, 5, 9]
+    for z, v in model.last_query(idx):
+        measured = readout(z[0], v[0], needle, others)
+        for head in range(2):
+            logits = z[0, head].double().tolist()
+            sink, tokens_ = logits[:len(logits) - 30], logits[len(logits) - 30:]
+            total = sum(math.exp(x) for x in logits)
+            weights = [math.exp(x) / total for x in tokens_]
+            rest = [x for place, x in enumerate(tokens_) if place not in places] + sink
+            best = max(tokens_[place] for place in places)
+            handed_on = sum(weights[place] * v[0, head, place].double() for place in places)
+            whole = sum(w * x.double() for w, x in zip(weights, v[0, head], strict=True))
+            spread = weights + [math.exp(x) / total for x in sink]
+            assert measured["rank"][head] == 1 + sum(x > best for x in rest)
+            assert measured["behind"][head] == (max(tokens_[20:22]) > best)
+            for name, number in {
+                    "margin": best - max(rest),
+                    "margin_sum": best - math.log(sum(math.exp(x) for x in rest)),
+                    "effective": math.exp(-sum(w * math.log(w) for w in spread if w)),
+                    "share": (handed_on.norm() / whole.norm()).item(),
+                    "score": sum(weights[place] for place in places)}.items():
+                assert measured[name][head].item() == pytest.approx(number, rel=1e-6, abs=1e-9)
