@@ -5,7 +5,9 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
     python eval_posloss.py out/a_softmax --attention_type=ssmax --tag=e     (e): swapped at load
     python eval_posloss.py out/laptop/b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
 
-Beside each checkpoint: posloss[-tag].json. Again: continues a killed run. `torchrun` shares it.
+The result is posloss[-tag].json beside the checkpoint, or FOLDER/NAME/posloss[-tag].json with
+--out=FOLDER, where NAME is the checkpoint's folder. The same command continues a killed run;
+`torchrun` shares the windows.
 """
 import time
 from dataclasses import dataclass

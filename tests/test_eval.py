@@ -282,6 +282,80 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     refused("is not a result of this program", evaluate, program, "b")
 
 
+@pytest.mark.parametrize("program, files", [
+    (eval_posloss, ["posloss.json"]), (eval_niah, ["niah.json", "niah.jsonl"])])
+def test_out_keeps_the_results_of_several_checkpoints_apart(
+        evaluate, corpus, tmp_path, capsys, program, files):
+    def measure(*arguments):
+        call(program, *EVALS[program.__name__], f"--data_dir={corpus}", *arguments)
+
+    beside, out = evaluate(program, "b"), tmp_path / "out"
+    for path in (tmp_path / "b").glob("*.json*"):
+        path.unlink()
+    measure(tmp_path / "a", tmp_path / "b/ckpt.pt", f"--out={out}")
+    written = {str(path.relative_to(out)) for path in out.rglob("*.json*")}
+    assert written == {f"{name}/{file}" for name in "ab" for file in files}
+    found = result(out / "b", files[0].removesuffix(".json"))
+    assert same(found, beside)
+    assert found["settings"] == beside["settings"], "where a result lies is not a part of it"
+    assert not list((tmp_path / "b").glob("*.json*")), "a result lies beside the checkpoint as well"
+
+    capsys.readouterr()
+    measure(tmp_path / "a", tmp_path / "b", f"--out={out}")
+    assert capsys.readouterr().out.count("repeated, not measured") == 2
+    refused(r"its seed differ\)", measure, tmp_path / "b", f"--out={out}", "--seed=3")
+    measure(tmp_path / "b", f"--out={out}", "--seed=3", "--tag=3")
+    name = files[0].removesuffix(".json")
+    assert (out / f"b/{name}-3.json").exists()
+    measure(tmp_path / "b", f"--out={out}/mine/{name}-x.json")
+    assert {path.name for path in (out / "mine").iterdir()} == {
+        file.replace(name, f"{name}-x") for file in files}
+
+
+def test_a_killed_evaluation_with_out_is_continued(evaluate, corpus, tmp_path, monkeypatch):
+    calls, real = itertools.count(1), eval_posloss.loss_sums
+
+    def killed(*arguments):
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    def measure():
+        call(eval_posloss, *EVALS["eval_posloss"], tmp_path / "b", f"--data_dir={corpus}",
+             "--micro_batch_size=2", f"--out={tmp_path / 'out'}")
+
+    whole = evaluate(eval_posloss, "b", "--micro_batch_size=2")
+    monkeypatch.setattr(eval_posloss, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(eval_posloss, "loss_sums", killed)
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    assert result(tmp_path / "out/b", "posloss")["done"] == 6
+    measure()
+    assert next(calls) == 4 + 3 + 1, "of 6 calls, 3 were done before"
+    assert same(result(tmp_path / "out/b", "posloss"), whole)
+
+
+def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_measured(
+        evaluate, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(eval_posloss, "loss_sums", None)  # calling it fails otherwise
+
+    def refuse(message, *arguments):
+        refused(message, call, eval_posloss, *EVALS["eval_posloss"], f"--data_dir={corpus}",
+                *arguments)
+
+    a, b, out = tmp_path / "a", tmp_path / "b", tmp_path / "out"
+    for name in ("other/a/ckpt.pt", "a/ckpt_prev.pt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((a / "ckpt.pt").read_bytes())
+    refuse("would both be .*out/a/posloss.json", a, b, tmp_path / "other/a", f"--out={out}")
+    refuse("would both be .*a/posloss-t.json", b, a, a / "ckpt_prev.pt", "--tag=t")
+    refuse("would both be .*out/posloss.json", a, b, f"--out={out}/posloss.json")
+    refuse("call this one posloss.json", a, f"--out={out}/mine.json")
+    assert not out.exists()
+    out.write_text("not a folder")
+    refuse("cannot write .*out/a/posloss.json", a, f"--out={out}")
+
+
 @pytest.mark.parametrize("program, name, argument, message", [
     (eval_niah, "a", "--context_sizes=[15]", "too small for needle and prompt; take at least"),
     (eval_niah, "a", "--context_sizes=99999", "choose a smaller context"),

@@ -16,11 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import eval_niah
 import eval_posloss
 import train
-from lib import checkpoint, fakecuda
+from experiments.speed import memory
+from lib import checkpoint
 from lib.loss import summed_loss
 from lib.runtime import UserError
 from model import ATTENTION, KVCache
-from experiments import memory
+from tests import fakecuda
 from train import TrainConfig, fit
 
 HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)

@@ -2,12 +2,13 @@
 Which f(n) does a trained model want? For each context size, the constant factor on the query that
 is best there: for the loss of the last tenth of its positions, or for needles found, at any depth.
 
-    python -m experiments.temperature.temperature out/a_softmax out/b_ssmax --data_dir=data/slimpajama
-    python -m experiments.temperature.temperature out/a_softmax config/quick_niah.py --what=needles
+    python -m experiments.temperature.temperature out/a out/b --data_dir=data/slimpajama
+    python -m experiments.temperature.temperature out/a config/quick_niah.py --what=needles
 
 If (b)'s log n is right its curve stays at 1, and (a)'s grows as log n does. RoPE's theta is the
 evaluations', 500,000, which has a say in it; --rope_theta=0 keeps that of training. Beside each
-checkpoint: temperature[-tag].jsonl, a line a size; `plot.py temperature` draws them.
+checkpoint, or where --out says: temperature[-tag].jsonl, a line a size; `plot.py temperature` draws
+them.
 """
 import math
 from dataclasses import dataclass
