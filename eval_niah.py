@@ -6,8 +6,9 @@ Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs.
     python eval_niah.py out/b_ssmax --prompt=completion    no fine-tuning needed
     python eval_niah.py out/b_ssmax --task=tracking        another task (lib/tasks.py)
 
-Beside each checkpoint: niah[-tag].jsonl (needle[-tag].jsonl with --trials), a line a sample, and a
-summary .json. The same command continues a killed run; `torchrun` shares the samples.
+Beside the checkpoint: niah[-tag].jsonl (needle[-tag].jsonl with --trials), a line a sample, and a
+summary .json. With --out=FOLDER they are in FOLDER/NAME, where NAME is the checkpoint's folder. The
+same command continues a killed run; `torchrun` shares the samples.
 """
 import itertools
 import json

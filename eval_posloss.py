@@ -5,7 +5,9 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
     python eval_posloss.py out/a_softmax --attention_type=ssmax --tag=e     (e): swapped at load
     python eval_posloss.py out/laptop/b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
 
-Beside each checkpoint: posloss[-tag].json. Again: continues a killed run. `torchrun` shares it.
+The result is posloss[-tag].json beside the checkpoint, or FOLDER/NAME/posloss[-tag].json with
+--out=FOLDER, where NAME is the checkpoint's folder. The same command continues a killed run;
+`torchrun` shares the windows.
 """
 import time
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from lib import evaluate, runtime
 from lib.config import configure
 from lib.data import Tokens, random_starts
 from lib.evaluate import EvalConfig
+from lib.loss import token_losses
 from lib.runtime import UserError, print0
 
 
@@ -34,15 +37,41 @@ class PosLossConfig(EvalConfig):
             raise ValueError("seq_len and n_seqs must be positive")
 
 
-MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20)  # of the training length, up to the paper's
+MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper's end is 20
 SAVE_SECONDS = 60  # between partial results: what a kill costs at most
 
 
+def measured_ends(length, block_size):
+    """The positions before which table and figure show the loss: at most `length`, rising."""
+    multiples = [round(m * block_size) for m in MULTIPLES]
+    # not from 1: the fall over the first tokens would flatten the rest of a figure
+    between = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
+    return sorted({end for end in multiples + between if 0 < end <= length})
+
+
 def loss_sums(model, window, chunk):
-    """window (B, T + 1) -> sums over B of each position's loss and of its square, (2, T) fp64."""
+    """
+    Sums over the windows (B, T + 1), in fp64: of the loss at each position (T), then of each
+    window's mean loss before each of E `measured_ends`, then of the squares of these -> (T + 2 E)
+    """
     # fp64: the deviation is a small difference of large sums
-    losses = model.loss(window[:, :-1], window[:, 1:], per_token=True, chunk=chunk).double()
-    return torch.stack((losses.sum(0), losses.square().sum(0)))
+    losses = token_losses(model, window[:, :-1], window[:, 1:], chunk).double()
+    ends = measured_ends(losses.size(1), model.config.block_size)
+    before = torch.stack([losses[:, tenth_before(end)].mean(1) for end in ends], dim=1)
+    return torch.cat((losses.sum(0), before.sum(0), before.square().sum(0)))
+
+
+def tenth_before(end):
+    return slice(end - max(1, end // 10), end)
+
+
+def independent_windows(starts, length):
+    """How many of the windows can be chosen so that no two of them overlap."""
+    chosen, free = 0, 0
+    for start in sorted(starts):
+        if start >= free:
+            chosen, free = chosen + 1, start + length
+    return chosen
 
 
 @torch.no_grad()
@@ -54,11 +83,17 @@ def measure(cfg, path, tokens, device):
     out, (record,) = evaluate.begin(cfg, path, model, state, tokens.about, "posloss.json")
     if "mean" in record:
         return record  # its line of the table is printed again
-    sums, done = np.zeros((2, cfg.seq_len)), 0
+    ends = measured_ends(cfg.seq_len, model.config.block_size)
+    sums, done = np.zeros(cfg.seq_len + 2 * len(ends)), 0
     if "done" in record:
         sums, done = np.array(record.pop("sums")), record.pop("done")
     # as many windows as settings say, of any checkpoint the same: differences are of the models
-    starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)[done:]
+    starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)
+    independent = independent_windows(starts.tolist(), cfg.seq_len)
+    if independent < cfg.n_seqs:
+        print0(f"{cfg.n_seqs:,} windows of {cfg.seq_len:,} tokens overlap in a split of "
+               f"{len(tokens):,}: errors count them as {independent:,} independent ones")
+    starts = starts[done:]
     chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
     began = saved = time.perf_counter()
 
@@ -74,20 +109,25 @@ def measure(cfg, path, tokens, device):
         if time.perf_counter() - saved > SAVE_SECONDS and done < cfg.n_seqs:
             saved = time.perf_counter()
             runtime.write_json(out, {**record, "done": done, "sums": sums.tolist()})
-    mean, square = sums / cfg.n_seqs
-    # of a constant the difference may round below zero; one window has no error to speak of
-    stderr = np.sqrt(np.maximum(square - mean**2, 0) / max(1, cfg.n_seqs - 1))
+    mean, before, square = np.split(sums / cfg.n_seqs, [cfg.seq_len, cfg.seq_len + len(ends)])
+    stderr_before = {}  # over windows: positions side by side are of one text, not independent
+    if independent > 1:
+        # of equal windows the difference may round below zero
+        variance = np.maximum(square - before**2, 0) * cfg.n_seqs / max(1, cfg.n_seqs - 1)
+        stderr = np.sqrt(variance / independent).round(6).tolist()
+        stderr_before = dict(zip(map(str, ends), stderr, strict=True))
     rate = len(starts) * cfg.seq_len / (time.perf_counter() - began)  # of this run's windows only
-    result = {**record, "count": cfg.n_seqs, "tokens_per_s": round(rate),
-              "mean": mean.round(6).tolist(), "stderr": stderr.round(6).tolist()}
+    result = {**record, "count": cfg.n_seqs, "independent": independent,
+              "tokens_per_s": round(rate), "mean": mean.round(6).tolist(),
+              "stderr_before": stderr_before}
     runtime.write_json(out, result)
     return result
 
 
 def loss_before(n, result):
-    """Mean loss of the tenth of positions before n, and its error: they count as independent."""
-    losses, errors = (result[key][n - max(1, n // 10):n] for key in ("mean", "stderr"))
-    return np.mean(losses), np.linalg.norm(errors) / len(errors)
+    """Mean loss of the tenth of positions before n, and its standard error over the windows, or
+    None: of one window, or in a result from before errors were taken over windows."""
+    return np.mean(result["mean"][tenth_before(n)]), result.get("stderr_before", {}).get(str(n))
 
 
 def print_table(results):
@@ -102,7 +142,7 @@ def print_table(results):
         line = f"{path:<{width}}"
         for n in ends:
             loss, error = loss_before(n, result)
-            line += f"{loss:.4f} ±{error:.4f}".rjust(16)
+            line += (f"{loss:.4f}" + (f" ±{error:.4f}" if error is not None else "")).rjust(16)
         print0(f"{line}   {result['tokens_per_s']:,} tokens/s")
 
 

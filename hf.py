@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from lib import checkpoint, text
+from lib import checkpoint, rivals, text
 from lib.config import configure
 from lib.runtime import UserError, atomic_write, explain, launch, write_json
 from model import ATTENTION, GPT, GPTConfig, log_n, p_n
@@ -160,7 +160,7 @@ def import_model(source, out_dir):
                  "source": {"import": Path(source).name}}})
     print(f"{out / 'ckpt.pt'}: {model.num_params():,} parameters, trained at "
           f"{config.block_size:,} tokens, RoPE's theta {config.rope_theta:,.0f}; evaluate with "
-          "--rope_theta=0")
+          "--rope_factor=1")
 
 
 # -----------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def fold(model, tensors):
     s, b = torch.stack([a.s for a in attns]), torch.stack([a.b for a in attns])  # (layers, heads)
     f = ATTENTION[c.attention_type].f
     # up to where f(n) may differ from what it is at its beginning
-    values = model.f(torch.arange(1, min(4 * c.block_size, model.max_len) + 1))
+    values = f(torch.arange(1, min(4 * c.block_size, model.max_len) + 1), model)
     if blind := bool((values == values[0]).all()):  # to n: one factor a head
         s, b = 0 * s, s * values[0] + b
     elif f not in (log_n, p_n):
@@ -230,9 +230,8 @@ def to_hf(model, vocab):
     from lib import modeling_nanossmax
     c = model.config
     # refused, not left out: the folder would compute something else
-    for key in ("rope_fraction", "rope_scaling", "alibi", "sink", "scale_invariant"):
-        if getattr(c, key) != getattr(GPTConfig, key):
-            raise UserError(f"{key}={getattr(c, key)} of this checkpoint has no form there")
+    for key, value in rivals.beyond_the_paper(c).items():
+        raise UserError(f"{key}={value} of this checkpoint has no form there")
     tensors = to_tensors(model)
     kind, special = fold(model, tensors)
     unseen, end = None, text.end_of_text(vocab)

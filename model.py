@@ -2,10 +2,12 @@
 A Llama-like Transformer whose attention is Softmax or a variant of Scalable-Softmax (SSMax):
 K. M. Nakanishi, "Scalable-Softmax Is Superior for Attention" (arXiv 2501.19399).
 
-Only mathematics lives here: no files, no ranks, no settings of a run.
+This file is the paper's model and needs torch alone: copy it anywhere and it works. Attention that
+goes beyond the paper (other positions, sinks, windows, ...) subclasses `Attention` in
+lib/rivals.py.
 
 Letters: B batch, T new tokens (queries), S keys (cached and new), C n_embd, H n_head, D = C/H,
-V vocab_size; n = the number of keys that a query sees = its absolute position + 1.
+V vocab_size; n = the number of keys that a query sees, which is its position + 1.
 """
 import math
 from collections.abc import Callable
@@ -16,13 +18,11 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from lib import rope
-from lib.loss import chunked_cross_entropy
-
 # -----------------------------------------------------------------------------
-# The attention types. Every one multiplies the query by s * f(n)^g + b, after RoPE and on top of
-# 1/sqrt(D): Eqs. 2-4 and 10 of the paper. f takes whole numbers n (T,) and the model, and returns
-# fp32 (T,). A new variant is one more line in ATTENTION; nothing else has to know it.
+# The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE and on top of
+# 1/sqrt(D): Eqs. 2-4 and 10 of the paper. f takes whole numbers n of any shape and the model, and
+# returns fp32 of the same shape. A new variant is one more line in ATTENTION; nothing else has to
+# know it.
 
 
 def one(n, model):
@@ -33,7 +33,7 @@ def log_n(n, model):
     return n.float().log()
 
 
-def log_n_plus_1(n, model):  # 0 to a learned power would have no gradient
+def log_n_plus_1(n, model):  # log 1 = 0, and 0^g has no gradient with respect to g
     return (n + 1).float().log()
 
 
@@ -48,13 +48,13 @@ def p_n(n, model):
 
 
 def clipped(power):
-    """max(1, (log n / log N)^power), N the training length: softmax up to there"""
+    """max(1, (log n / log N)^power), N the training length: plain softmax up to N keys."""
     def f(n, model):
         return (n.float().log() / math.log(model.config.block_size)).pow(power).clamp(min=1)
     return f
 
 
-def llama4(n, model):  # a step at every multiple of the training length
+def llama4(n, model):  # grows by a step at every multiple of the training length
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
@@ -63,15 +63,15 @@ def log_floor(n, model):
 
 
 class Learned(NamedTuple):
-    """A number that each head of each layer learns, in fp32: 144 for the paper's model."""
-    start: float | None = None  # None: config.s_init
+    """A number that each head of each layer learns, in fp32: 144 of them in the paper's model."""
+    start: float | None = None  # its value before training; None: config.s_init
 
 
 class Factor(NamedTuple):
     f: Callable
     s: float | Learned = 1.0
     b: float | Learned = 0.0
-    g: Learned | None = None  # None: 1
+    g: Learned | None = None  # None: the exponent is 1
 
 
 ATTENTION = {
@@ -79,19 +79,18 @@ ATTENTION = {
     "ssmax": Factor(log_n, s=Learned()),                         # (b), Eq. 2
     "ssmax_s1": Factor(log_n),                                   # (c)
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
-    "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; p_n is one for all layers
-    "head_scale": Factor(mean_log_n, s=Learned()),   # control: starts as sharp, but is blind to n
+    "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; all layers share one p_n
+    "head_scale": Factor(mean_log_n, s=Learned()),   # control: as sharp as (b), but blind to n
     # rivals that are trained (experiments/matrix/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
-    # rivals that need no training: softmax weights, swapped at load (--attention_type)
+    # rivals that need no training: swapped into softmax weights at load (--attention_type)
     "logn_clip": Factor(clipped(1)),                             # Qwen, Grok-2
     "sqrt_log": Factor(clipped(0.5)),
     "log_squared": Factor(clipped(2)),
     "llama4": Factor(llama4),
     "log_floor": Factor(log_floor),                              # Inkling
 }
-SINKS = ("", "off_by_one", "learned")
 
 
 @dataclass(frozen=True)
@@ -102,40 +101,24 @@ class GPTConfig:
     block_size: int = 1024  # training length in tokens; an evaluation may be longer
     vocab_size: int = 50257  # GPT-2's; a compact corpus brings its own
     n_layer: int = 12  # layers
-    n_head: int = 12  # attention heads a layer
-    n_kv_head: int = 0  # heads of keys and values, each for several queries' heads; 0: n_head
+    n_head: int = 12  # attention heads per layer
+    n_kv_head: int = 0  # heads of keys and values, shared by groups of query heads; 0: n_head
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # width of the SwiGLU
     rope_theta: float = 10000.0  # base of the RoPE frequencies
-    rope_fraction: float = 1.0  # p-RoPE: only so many of the pairs turn, the fast ones; 0: NoPE
-    rope_scaling: str = ""  # RoPE stretched: theta, pi, ntk, yarn, yarn_mscale; or nope
-    rope_factor: float = 1.0  # by how much rope_scaling stretches
-    alibi: bool = False  # a bias that falls with distance (arXiv 2108.12409); with rope_fraction=0
-    sink: str = ""  # one more key of value zero: off_by_one (its logit is 0) or learned
-    scale_invariant: bool = False  # of arXiv 2505.17083: no fused kernel, memory T x T
-    s_init: float = 1.0  # start of a learned s; the paper says 1 for p_n, nothing for (b), (d)
+    s_init: float = 1.0  # start of a learned s; the paper gives it for p_n only, not for (b), (d)
     init_std: float = 0.02  # of the initial weights; output projections: / sqrt(2 n_layer)
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     qk_norm: bool = False  # RMSNorm on each head's queries and keys before RoPE; not in the paper
 
     def __post_init__(self):
-        choices = {"attention_type": ATTENTION, "rope_scaling": rope.SCALINGS, "sink": SINKS}
-        for key, known in choices.items():
-            if getattr(self, key) not in known:
-                names = ", ".join(filter(None, known))
-                raise ValueError(f"{key} {getattr(self, key)} is none of {names}")
+        if self.attention_type not in ATTENTION:
+            raise ValueError(f"attention_type {self.attention_type} is none of "
+                             f"{', '.join(ATTENTION)}")
         for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} must be positive")
-        if bool(self.sink) + self.alibi + self.scale_invariant > 1:
-            raise ValueError("choose one of alibi, scale_invariant and sink")
-        if self.alibi and self.rope_fraction:
-            raise ValueError("alibi is instead of RoPE: set --rope_fraction=0 as well")
-        if (self.rope_factor > 1) != (self.rope_scaling not in ("", "nope")):
-            raise ValueError("rope_scaling (but nope) and a rope_factor above 1 go together")
-        if self.rope_factor < 1 or not 0 <= self.rope_fraction <= 1:
-            raise ValueError("rope_factor must be at least 1, rope_fraction from 0 to 1")
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
             raise ValueError("n_kv_head must divide n_head")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
@@ -143,7 +126,36 @@ class GPTConfig:
                              "number: RoPE turns pairs")
 
 
+# -----------------------------------------------------------------------------
+# attention
+
+
+class Position(NamedTuple):
+    """
+    What a layer needs to know of the positions of the queries, the same for every layer of a kind.
+
+    These shapes serve all rows of a batch. With packed documents each row has positions of its own,
+    and they are (B, 1, T), (B, 1, T, D) and (B, 1, T, S).
+    """
+    at: torch.Tensor  # (T,) places in the text, from 0
+    cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
+    sin: torch.Tensor  # (T, D), with the signs of the rotation
+    f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
+    mask: torch.Tensor | None  # (T, S) bool, True: seen; None: causal, or one query that sees all
+
+
+def rotate(x, cos, sin):
+    """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
+    x = x.float()
+    # Whole rows at once and the sign in the table: two products, where the halves need four.
+    return x * cos + x.roll(x.size(-1) // 2, dims=-1) * sin
+
+
 class Attention(nn.Module):
+    """Causal self-attention of one layer, with the factor of its type on the queries."""
+    kind = "all"  # layers of one kind share a Position
+    reach = math.inf  # how many keys a query sees at most
+
     def __init__(self, config, layer):
         super().__init__()
         self.config, self.layer, self.head_size = config, layer, config.n_embd // config.n_head
@@ -152,101 +164,148 @@ class Attention(nn.Module):
         # q, k and v of all heads in one product, without biases, as in Llama
         self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
-        norm = nn.RMSNorm if config.qk_norm else nn.Identity  # which takes any arguments
+        norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity takes any arguments
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
         self.set_type(config.attention_type)
-        if config.sink:
-            self.set("sink", Learned(0.0) if config.sink == "learned" else 0.0)
 
     def set_type(self, attention_type):
-        """Make s, b and g as ATTENTION has them."""
+        """Give the layer the s, b and g that ATTENTION says this type has."""
+        self.type = attention_type
         _, s, b, g = ATTENTION[attention_type]
-        self.set("s", Learned(self.config.s_init) if s == Learned() else s)
-        self.set("b", b)
+        self.set_number("s", s)
+        self.set_number("b", b)
         self.g = None
-        if g:
-            self.set("g", g)
+        if g is not None:
+            self.set_number("g", g)
 
-    def set(self, name, value):
-        """A number a head, (H,): a parameter of rank 1 where it is Learned, or else a constant."""
+    def set_number(self, name, value):
+        """One number per head, (H,): a parameter of rank 1 if it is Learned, else a constant."""
         learned = isinstance(value, Learned)
-        start = (value.start if learned else value) * torch.ones(
-            self.n_head, device=self.qkv.weight.device)
-        setattr(self, name, nn.Parameter(start) if learned else nn.Buffer(start, persistent=False))
+        if learned:
+            value = self.config.s_init if value.start is None else value.start
+        numbers = torch.full((self.n_head,), float(value), device=self.qkv.weight.device)
+        setattr(self, name,
+                nn.Parameter(numbers) if learned else nn.Buffer(numbers, persistent=False))
 
-    def queries_keys_values(self, x, position, cache=None):
-        """
-        x (B, T, C) -> q (B, H, T, D'), k, v (B, H, S', D'): position, SSMax and the cache in them.
+    def forward(self, x, position, cache=None, last=False):
+        """x (B, T, C) and the layer's Position -> (B, T, C); `last`: of the last query alone"""
+        return self.proj(self.mix(x, position, cache, last))
 
-        softmax(q k / sqrt(D)) v is attention, and the rest is plain. D' is D, or more with channels
-        for what is added to the logits; S' is S, or S + 1 with a sink, in front.
-        """
-        B, T, C = x.shape
-        at, cos, sin, f = position
+    def mix(self, x, position, cache=None, last=False):
+        """The values that each head attends to, (B, T, C), before they are projected back."""
+        q, k, v = self.project(x, position)
+        if cache is not None:  # keys are stored after RoPE: their own position does not change
+            k, v = cache.append(self.layer, k, v)
+        q, mask = (q[:, :, -1:], None) if last else (q, position.mask)
+        y = self.attend(q, k, v, mask)
+        return y.transpose(1, 2).flatten(2)
+
+    def project(self, x, position):
+        """x (B, T, C) -> q (B, H, T, D), k, v (B, n_kv_head, T, D), with RoPE and SSMax in them."""
+        B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
-        q, k = rope.rotate(self.q_norm(q), cos, sin), rope.rotate(self.k_norm(k), cos, sin)
+        q = rotate(self.q_norm(q), position.cos, position.sin)
+        k = rotate(self.k_norm(k), position.cos, position.sin)
+        # The factor goes on the query: a cached key cannot know the n of queries to come. It is
+        # multiplied in fp32 and cast once, since log n in bf16 has steps of 0.06 at n = 20,000.
+        q = q * self.factor(position.f)[..., None]
+        return q.to(v.dtype), k.to(v.dtype), v
+
+    def factor(self, f):
+        """f(n), (T,) or (B, 1, T) -> what the queries are multiplied by, (H, T) or (B, H, T)"""
         if self.g is not None:
             f = f ** self.g[:, None]
-        # SSMax: softmax((s log n + b) q k) is n^(s q k) e^(b q k) / sum, Eqs. 2 and 4.
-        # On the query: a cached key cannot know the n of queries to come.
-        # In fp32 and cast once: log n in bf16 has steps of 0.06 at n = 20,000.
-        scale = self.s[:, None] * f + self.b[:, None]  # (H, T)
-        q = q * scale[..., None]
-        q, k = q.to(v.dtype), k.to(v.dtype)
-        if self.config.alibi:
-            # -m (i - j) is m j to the softmax of a row: two whole numbers, exact in bf16 to 32,768
-            m = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
-            q, k, v = (F.pad(z, (0, 2)) for z in (q, k, v))
-            q[..., -2:] = m[:, None, None] * self.head_size**0.5
-            k[..., -2:] = torch.stack((at // 128 * 128, at % 128), dim=-1)
-        if cache is not None:  # keys are stored turned: their position does not change
-            k, v = cache.append(self.layer, k, v)
-        if self.n_kv_head < self.n_head:  # every fused kernel knows one head for each
-            groups = self.n_head // self.n_kv_head
-            k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        if self.config.sink:  # not in the cache: it is one key, whatever the context
-            sink = self.sink[:, None, None] * self.head_size**0.5
-            q = torch.cat((q, sink.to(q.dtype).expand(*q.shape[:-1], 1)), dim=-1)
-            k, v = F.pad(k, (0, 1, 1, 0)), F.pad(v, (0, 1, 1, 0))
-            k[:, :, 0, -1] = 1
-        return q, k, v
+        # SSMax: softmax((s log n + b) q k) = n^(s q k) e^(b q k) / sum, Eqs. 2 and 4
+        return self.s[:, None] * f + self.b[:, None]
+
+    def attend(self, q, k, v, mask):
+        """softmax(q k / sqrt(D)) v, (B, H, T, D). The variants end at q: this is plain attention"""
+        # without a mask T = S queries are causal (a mask of T x T would take 400 MB at 20,000
+        # tokens), and one query behind cached keys sees them all
+        return F.scaled_dot_product_attention(
+            q, self.per_head(k), self.per_head(v), mask, scale=1 / math.sqrt(self.head_size),
+            is_causal=mask is None and q.size(2) == k.size(2))
+
+    def per_head(self, z):
+        """Repeat keys or values (B, n_kv_head, S, D) for every head of their group."""
+        if self.n_kv_head == self.n_head:
+            return z
+        # by hand: not every fused kernel knows grouped heads
+        return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
     def logits(self, q, k):
-        """The logits of T queries at the end of the keys, (B, H, T, S'), in fp32, all at once."""
+        """The logits of T queries at the end of S keys, (B, H, T, S) in fp32, all at once."""
         with torch.autocast(q.device.type, enabled=False):  # which would make them bf16 again
-            z = q.float() @ k.float().transpose(-2, -1) / math.sqrt(self.head_size)
-        if self.config.scale_invariant:  # a z + m, both by the distance t, with tau = 10
-            T, S = z.shape[-2:]
-            i, j = (torch.arange(start, S, device=z.device) for start in (S - T, 0))
-            square = 1 + 2 * (1 + (i[:, None] - j).clamp(min=0) / 10).log()
-            z = square.sqrt() * z + 1 - square
-        return z
+            z = q.float() @ self.per_head(k).float().transpose(-2, -1)
+        return z / math.sqrt(self.head_size)
 
-    def forward(self, x, position, cache=None):
-        B, T, C = x.shape
-        q, k, v = self.queries_keys_values(x, position, cache)
-        # of the heads' own width: channels must not change the temperature
-        S, sink, scale = k.size(2), bool(self.config.sink), 1 / math.sqrt(self.head_size)
-        # without cached keys; a mask of T x T would cost 400 MB at 20,000 tokens
-        if S == T + sink and T > 1 and not self.config.scale_invariant:
-            if sink:  # a query for it, whose answer is dropped:
-                q = F.pad(q, (0, 0, 1, 0))
-            # every fused kernel knows as many queries as keys
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)[:, :, sink:]
-        else:  # T queries at the end of S keys; one query sees them all
-            mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
-            if self.config.scale_invariant:
-                z = self.logits(q, k).masked_fill(~mask, -math.inf)
-                y = z.softmax(dim=-1).to(v.dtype) @ v
-            else:
-                y = F.scaled_dot_product_attention(q, k, v, mask if T > 1 else None, scale=scale)
-        y = y[..., :self.head_size].transpose(1, 2)
-        return self.proj(y.reshape(B, T, C))
+    # -- what depends on positions alone: asked for once by the first layer of each kind
+
+    def position(self, at, cached, model, documents=None):
+        """
+        The Position of queries that stand `at` (T,) in their text, behind `cached` keys.
+
+        documents (B, T): whole numbers that do not fall, one per document of a packed row, where
+        `at` (B, T) counts from each document's beginning. Documents do not see each other.
+        """
+        cos, sin = self.rope(at)
+        f = ATTENTION[self.type].f(at + 1, model)
+        if documents is not None:
+            at, cos, sin, f = (z.unsqueeze(1) for z in (at, cos, sin, f))
+        return Position(at, cos, sin, f, self.mask(f.size(-1), cached, f.device, documents))
+
+    def mask(self, T, cached, device, documents=None):
+        """Which keys each query sees, as Position.mask has it."""
+        if documents is None and (T == 1 or not cached):
+            return None
+        mask = torch.ones(T, cached + T, dtype=torch.bool, device=device).tril(cached)
+        if documents is None:
+            return mask
+        return mask & (documents[:, None, :, None] == documents[:, None, None, :])
+
+    @torch.compiler.disable  # or every layer's kernel computes the cosines anew: 87 ms, not 13
+    def rope(self, at):
+        """Cosines and signed sines (..., T, D) in fp32. From angles in fp64: fp32 is off by .03
+        radians at position 10^6."""
+        wide = torch.float32 if at.device.type == "mps" else torch.float64  # MPS has no fp64
+        angles = at.to(wide)[..., None] * self.frequencies(at.device, wide)
+        cos, sin = angles.cos().float(), angles.sin().float()
+        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+    def frequencies(self, device, dtype):
+        """Radians per token of each pair of channels (i, i + D/2), (D/2,)"""
+        pair = torch.arange(self.head_size // 2, dtype=dtype, device=device)
+        return self.config.rope_theta ** (-2 * pair / self.head_size)
+
+    @torch.no_grad()
+    def swap(self, attention_type, model, scale=1.0):
+        """Turn softmax into `attention_type`, see GPT.swap_attention."""
+        self.set_type(attention_type)
+        n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
+        f = ATTENTION[attention_type].f(n, model)
+        if isinstance(self.s, nn.Parameter):
+            self.s.fill_(1.0)
+            b = self.b[0].double()
+            mean = self.factor(f)[0].double().mean() - b  # in fp64: a sum of 1,024 logarithms
+            self.s.fill_((scale - b) / mean)
+        else:
+            # Without an s the queries themselves are scaled. Only (c), whose factor at n = 1 is 0:
+            # the others are 1 there, and are used as they were published.
+            factor = self.factor(f)[0].double()
+            mean = 1.0 if factor[0] == 1 else factor.mean()
+            q = self.q_norm.weight if self.config.qk_norm else self.qkv.weight
+            q[:self.config.n_embd] *= scale / mean  # the first rows make q
 
 
-class MLP(nn.Module):  # SwiGLU (arXiv 2002.05202)
+# -----------------------------------------------------------------------------
+# the Transformer around it
+
+
+class MLP(nn.Module):
+    """SwiGLU (arXiv 2002.05202)"""
+
     def __init__(self, config):
         super().__init__()
         self.gate_up = nn.Linear(config.n_embd, 2 * config.n_inner, bias=False)
@@ -258,24 +317,26 @@ class MLP(nn.Module):  # SwiGLU (arXiv 2002.05202)
 
 
 class Block(nn.Module):
-    # norms in front of attention and MLP and none on the stream itself: gradients pass it unchanged
-    def __init__(self, config, layer):
+    # The norms stand in front of attention and MLP and none stands on the residual stream itself,
+    # so that gradients pass along it unchanged.
+    def __init__(self, config, layer, attention):
         super().__init__()
         self.norm_1 = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
-        self.attn = Attention(config, layer)
+        self.attn = attention(config, layer)
         self.norm_2 = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x, position, cache=None):
-        x = x + self.attn(self.norm_1(x), position, cache)
+    def forward(self, x, position, cache=None, last=False):
+        attended = self.attn(self.norm_1(x), position, cache, last)
+        x = (x[:, -1:] if last else x) + attended
         return x + self.mlp(self.norm_2(x))
 
 
 class KVCache:
-    """Keys and values of every layer, for `max_len` tokens a sequence; `length` are in it."""
+    """Keys and values of every layer, of at most `max_len` tokens; `length` tokens are stored."""
 
     def __init__(self, max_len):
-        # layers are made at their first append, with the device and type of its keys
+        # a layer's tensors are made at its first append, with the device and type of its keys
         self.max_len, self.length, self.layers = max_len, 0, {}
 
     def append(self, layer, k, v):
@@ -285,7 +346,7 @@ class KVCache:
         if end > self.max_len:
             raise ValueError(f"the KV cache holds {self.max_len} tokens, {end} asked for")
         if layer not in self.layers:
-            # at once for all tokens: growing by cat would copy everything for each new one
+            # room for all tokens at once: growing by cat would copy everything for each new one
             self.layers[layer] = k.new_empty(2, B, H, self.max_len, D)
         keys, values = self.layers[layer]
         keys[:, :, self.length:end] = k
@@ -294,47 +355,63 @@ class KVCache:
 
 
 class GPT(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, attention=Attention):
+        """attention(config, layer) makes the attention of a layer: a class like Attention."""
         super().__init__()
         self.config = config
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
+        self.blocks = nn.ModuleList(
+            Block(config, layer, attention) for layer in range(config.n_layer))
         self.norm = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
         # not tied to wte: the paper's 162 M only adds up this way
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
         for name, p in self.named_parameters():
             if p.dim() >= 2:
-                # 2 n_layer of them add up in the residual stream (GPT-2)
+                # 2 n_layer output projections add up in the residual stream (GPT-2)
                 residual = name.endswith(("proj.weight", "down.weight"))
                 shrink = math.sqrt(2 * config.n_layer) if residual else 1
                 nn.init.normal_(p, std=config.init_std / shrink)
 
-    def f(self, n):
-        """f(n) of the attention type, n = number of keys (T,) -> fp32 (T,)."""
-        return ATTENTION[self.config.attention_type].f(n, self)
-
     def add_p_n(self):
-        self.max_len = math.inf  # the longest context that the attention is defined for
-        if ATTENTION[self.config.attention_type].f is p_n:  # which ends where it was trained
-            self.max_len = self.config.block_size
-            # from 1 on, as the paper: softmax but for s and b
-            self.p_n = nn.Parameter(torch.ones(self.max_len, device=self.wte.weight.device))
+        """Make p_n (Eq. 3) if the attention type uses it: one number per n, for all layers."""
+        if ATTENTION[self.config.attention_type].f is p_n:
+            # all 1, as in the paper: softmax but for s and b
+            ones = torch.ones(self.config.block_size, device=self.wte.weight.device)
+            self.p_n = nn.Parameter(ones)
 
-    def embed(self, idx, start=0):
-        """idx (B, T) from position `start` on -> x (B, T, C), and what depends on position."""
-        n = start + idx.size(1)
-        if n > self.max_len:
-            raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = {n}")
-        # once for all layers: cosines and f(n) are the same in each
-        at = torch.arange(start, n, device=idx.device)
-        return self.wte(idx), (at, *rope.tables(at, self.config), self.f(at + 1))
+    @property
+    def max_len(self):
+        """The longest context that the attention is defined for: p_n ends where it was trained."""
+        learned_to = self.config.block_size
+        return learned_to if ATTENTION[self.config.attention_type].f is p_n else math.inf
 
-    def hidden(self, idx, cache=None):
-        """idx (B, T) -> the last hidden states (B, T, C)."""
-        x, position = self.embed(idx, cache.length if cache is not None else 0)
+    def positions(self, idx, cached=0, documents=None):
+        """{kind of layer: Position} of idx (B, T) behind `cached` tokens; each is made once."""
+        T = idx.size(1)
+        if cached + T > self.max_len:
+            raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = "
+                             f"{cached + T}")
+        at = torch.arange(cached, cached + T, device=idx.device)
+        if documents is not None:  # the place of each document's first token is its 0
+            at = at - torch.searchsorted(documents, documents)
+        one_of_each = {block.attn.kind: block.attn for block in self.blocks}
+        return {kind: attn.position(at, cached, self, documents)
+                for kind, attn in one_of_each.items()}
+
+    def hidden(self, idx, cache=None, documents=None, last=False):
+        """
+        idx (B, T) -> the last hidden states (B, T, C); `last`: of the last position, (B, 1, C).
+
+        The tokens of a KVCache `cache` come before idx, and it takes up idx. documents (B, T): see
+        Attention.position; not with a cache.
+        """
+        positions = self.positions(idx, cache.length if cache is not None else 0, documents)
+        x = self.wte(idx)
         for block in self.blocks:
-            x = block(x, position, cache)
+            # the last layer need not compute what nobody reads: quadratic work becomes linear there
+            read = last and block is self.blocks[-1]
+            x = block(x, positions[block.attn.kind], cache, last=read)
         if cache is not None:  # only here: every layer has written to the same places
             cache.length += idx.size(1)
         return self.norm(x)
@@ -344,80 +421,63 @@ class GPT(nn.Module):
         idx (B, T) -> (logits, loss), as in nanoGPT.
 
         Without targets: the logits of the last position (B, 1, V), and None. With targets (B, T),
-        -1 = ignored: all logits (B, T, V), and the mean cross-entropy in nats. The tokens of a
-        KVCache `cache` come before idx, and it takes up idx.
+        -1 = ignored: all logits (B, T, V), and the mean cross-entropy in nats. train.py takes
+        lib/loss.py instead, which is the same sum in less memory.
         """
-        x = self.hidden(idx, cache)
         if targets is None:  # all logits of a prompt of 20,000 tokens would be 4 GB
-            return self.lm_head(x[:, [-1]]), None
+            return self.lm_head(self.hidden(idx, cache, last=True)), None
+        x = self.hidden(idx, cache)
         logits = self.lm_head(x)
-        # in fp32: of a loss near 11 bf16 keeps steps of 0.06
+        # in fp32: bf16 has steps of 0.06 at a loss near 11
         flat = logits.float().flatten(0, 1)
         return logits, F.cross_entropy(flat, targets.flatten(), ignore_index=-1)
-
-    def loss(self, idx, targets, per_token=False, chunk=0, where=None):
-        """
-        The cross-entropy in nats, summed over all targets (B, T) that are not -1.
-
-        chunk > 0: only so many rows of logits exist at a time, so that 20,000 tokens fit anywhere;
-        where targets are ignored it needs `where`, the places in targets.flatten() that are not.
-        per_token: one loss a token (B, T) instead, 0 where ignored; no gradient with `chunk`.
-        """
-        x, flat = self.hidden(idx).flatten(0, 1), targets.flatten()
-        if chunk:
-            total, losses = chunked_cross_entropy(x, self.lm_head.weight, flat, chunk, where)
-        else:
-            logits = self.lm_head(x).float()
-            losses = F.cross_entropy(logits, flat, ignore_index=-1, reduction="none")
-            total = losses.sum()
-        return losses.view_as(targets) if per_token else total
 
     @torch.no_grad()
     def swap_attention(self, attention_type, scale=1.0):
         """
         Turn a softmax model into another attention type in place, weights kept: (e) and (f).
 
-        s becomes what makes the mean factor on q over a block 1: 1 / mean f(n), 0.168 for SSMax and
-        1,024 (section 3.5). Another `scale` is that mean: with head_scale one constant temperature.
+        The mean factor on q over a block stays 1: s becomes 1 / mean f(n), which is 0.168 for SSMax
+        and 1,024 tokens (section 3.5). Another `scale` is that mean: with head_scale it is one
+        constant temperature.
         """
         was = self.config.attention_type
         if was != "softmax":
-            # others have learned with their factor: 1 / mean f(n) would not keep what they do
+            # other types were trained with a factor of their own, which the swap would not keep
             raise ValueError(f"only softmax weights can be swapped, these are {was}")
         # the config is the model's alone, so that a checkpoint says what these weights are now
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
-        n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         for block in self.blocks:
-            attn = block.attn
-            attn.set_type(attention_type)
-            f, b = self.f(n), attn.b[0].double()  # in fp64: a sum of 1,024 logarithms
-            mean = (f if attn.g is None else f ** attn.g[0]).double().mean()
-            if isinstance(attn.s, nn.Parameter):
-                attn.s.fill_((scale - b) / mean)
-            else:  # (c) has no s to set: its queries shrink instead
-                q = attn.q_norm.weight if self.config.qk_norm else attn.qkv.weight
-                q[:self.config.n_embd] *= scale / (attn.s[0] * mean + b)  # the first rows make q
+            block.attn.swap(attention_type, self, scale)
 
     def scales(self):
-        """{name: parameter} of what the attention learns: s, b, g and sink by layer, p_n."""
-        names = (".attn.s", ".attn.b", ".attn.g", ".attn.sink", "p_n")
-        return {name: p for name, p in self.named_parameters() if name.endswith(names)}
+        """{name: parameter} of what the attention learns beside its weights: s, b, g, ... of each
+        layer, and p_n."""
+        return {name: p for name, p in self.named_parameters()
+                if name == "p_n" or ".attn." in name and not name.endswith(".weight")}
 
     @torch.no_grad()
+    def last_query(self, idx):
+        """
+        What the last position of idx (B, T) sees, in memory linear in T: for each layer in turn its
+        logits (B, H, S) in fp32 and the values (B, H, T, D). S is T, or T + 1 with a sink in front.
+        """
+        # the fused kernels keep no weights, so the last row is computed beside them
+        positions, x = self.positions(idx), self.wte(idx)
+        for block in self.blocks:
+            attn, position = block.attn, positions[block.attn.kind]
+            q, k, v = attn.project(block.norm_1(x), position)
+            yield attn.logits(q[:, :, -1:], k)[:, :, 0], attn.per_head(v)[..., :attn.head_size]
+            if block is not self.blocks[-1]:
+                x = block(x, position)
+
     def last_query_attention(self, idx):
         """
         The attention weights of the last position of idx (B, T) -> (B, n_layer, n_head, T) in
-        fp32, in memory linear in T. Needle scores (section 3.4) are sums over it.
+        fp32. Needle scores (section 3.4) are sums over it.
         """
-        # the fused kernels keep no weights, so the last row is computed beside them
-        x, position = self.embed(idx)
-        weights = []
-        for block in self.blocks:
-            q, k, _ = block.attn.queries_keys_values(block.norm_1(x), position)
-            z = block.attn.logits(q[:, :, -1:], k)
-            weights.append(z.softmax(dim=-1)[:, :, 0, -idx.size(1):])  # without a sink's
-            x = block(x, position)
+        weights = [z.softmax(dim=-1)[..., -idx.size(1):] for z, _ in self.last_query(idx)]
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()
@@ -434,7 +494,7 @@ class GPT(nn.Module):
         for _ in range(max_new_tokens):
             logits, _ = self(new, cache=cache)
             logits = logits[:, -1].float()
-            logits[:, list(banned)] = -math.inf  # before top_k, which they would use up
+            logits[:, list(banned)] = -math.inf  # before top_k, so that they take no place in it
             if temperature == 0:  # no division by it
                 new = logits.argmax(dim=-1, keepdim=True)
             else:
@@ -451,8 +511,9 @@ class GPT(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
     def flops_per_token(self, T):
-        """Training FLOPs a token at length T (PaLM, Appendix B): 6 a weight that multiplies."""
+        """Training FLOPs per token at length T (PaLM, Appendix B): 6 per weight of a product."""
         # a product is 2 forward and 4 backward; q k and its sum of v count in full, not causally
+        keys = sum(min(T, block.attn.reach) for block in self.blocks)
         matrices = [p.numel() for p in self.parameters() if p.dim() >= 2]
         weights = sum(matrices) - self.wte.weight.numel()  # the embedding is a lookup
-        return 6 * weights + 12 * self.config.n_layer * self.config.n_embd * T
+        return 6 * weights + 12 * self.config.n_embd * keys

@@ -27,10 +27,11 @@ from matplotlib.figure import Figure
 
 import model
 from eval_niah import wilson
-from eval_posloss import loss_before
+from eval_posloss import loss_before, measured_ends
 from lib import checkpoint
 from lib.config import configure
 from lib.evaluate import progress
+from lib.rivals import RivalConfig
 from lib.runtime import MALFORMED, UserError, atomic_write, explain, launch, read_lines
 from train import FREE_TO_CHANGE
 
@@ -168,7 +169,7 @@ def read(path, kind, reader):
 def facts(content):
     """((part of the file, "name=value"), ...): all settings behind a result but the seeds."""
     # a setting that is younger than the file had its default
-    defaults = dataclasses.asdict(model.GPTConfig())
+    defaults = dataclasses.asdict(RivalConfig())
     settings = content.get("settings", {})  # of the evaluation; a log has none
     corpus = content["train_data"] if settings else content["data"]
     parts = {
@@ -209,17 +210,13 @@ def marks(row):
 
 
 def read_posloss(row, lines):
-    length = len(row.content["mean"])
     row.n = row.content["count"]
+    for end in measured_ends(len(row.content["mean"]), row.block_size):
+        row.y[end], error = loss_before(end, row.content)
+        if error is not None:  # a single window has none
+            row.error[end] = error
     multiples = [row.block_size * k for k in (1, 2, 4, 8, 10, 16)]
-    # Not from position 1: the fall over the first tokens would flatten the rest of the figure.
-    ends = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
-    for end in sorted(ends + multiples):
-        if end <= length:
-            row.y[end], error = loss_before(end, row.content)
-            if error is not None and error > 0:  # a single window has none
-                row.error[end] = error
-    columns = {end: row.y[end] for end in multiples if end <= length}
+    columns = {end: row.y[end] for end in multiples if end in row.y}
     row.tables["test loss (nats), mean of the tenth before a position"] = columns, row.error
 
 
@@ -405,16 +402,20 @@ def wrap(text):
 def rope(curves):
     """The RoPE that the results were measured with: "RoPE theta 500,000"."""
     names = set()
-    for row in (row for rows, _ in curves for row in rows):
-        config = row.model_config
-        theta, factor = config["rope_theta"], config.get("rope_factor", 1)
+    for config in (row.model_config for rows, _ in curves for row in rows):
         scaling = config.get("rope_scaling", "")
-        if scaling == "theta":
-            theta, scaling = theta * factor, ""
-        name = f"RoPE theta {theta:,.0f}" + f", {scaling} x {factor:g}" * bool(scaling)
+        name = f"RoPE theta {theta_of(config):,.0f}"
+        if scaling not in ("", "theta"):
+            name += f", {scaling} x {config.get('rope_factor', 1):g}"
         without = scaling == "nope" or config.get("rope_fraction", 1) == 0
         names.add("no RoPE" if without else name)
     return "; ".join(sorted(names))
+
+
+def theta_of(config):
+    """RoPE's theta as a model was measured with it: an evaluation may have stretched it."""
+    stretched = config.get("rope_scaling") == "theta"
+    return config["rope_theta"] * (config["rope_factor"] if stretched else 1)
 
 
 def span(curves, name):

@@ -7,19 +7,18 @@ Fine-tune on SQuAD 2.0, to answer questions about a context (section 3.3, Append
 
 Loop, log, checkpoints, ranks, resume: train.py's. Ends with exact match and F1, held out.
 """
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from lib import evaluate, runtime
-from lib.config import configure
+from lib.config import complete, configure
 from lib.data import permutation
 from lib.runtime import UserError, print0
 from lib.squad import encode_example, exact_and_f1, pad, read_examples
 from lib.text import decode, end_of_text, until_end
-from train import Decay, TrainConfig, fit, start_model
+from train import Decay, TrainConfig, find_resumable, fit, from_checkpoint, resume
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,9 @@ class SFTConfig(TrainConfig):
         super().__post_init__()
         if not self.init_from or not self.epochs:
             raise ValueError("give --init_from=CHECKPOINT to fine-tune, and more than 0 epochs")
-        if (self.loss_on, self.data_order) != (TrainConfig.loss_on, TrainConfig.data_order):
-            raise ValueError("loss_on and data_order are train.py's; here the answers are trained")
+        for key in ("loss_on", "data_order", "doc_mask"):
+            if getattr(self, key) != getattr(TrainConfig, key):
+                raise ValueError(f"{key} is train.py's: here the answers are trained; leave it out")
 
 
 def main():
@@ -61,56 +61,77 @@ def main():
     examples, digest = read_examples(cfg.data_dir, cfg.train_split)
     used = cfg.eval_interval or cfg.n_generate  # else its file may be missing
     held_out = read_examples(cfg.data_dir, cfg.val_split)[0] if used else []
-    updates = len(examples) / cfg.batch_size  # an epoch; fixed here, for fit counts in updates
-    cfg = dataclasses.replace(
-        cfg, max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
-        warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
-    model, about, resumed = start_model(
-        cfg, device, {"digest": digest, "source": {"squad": cfg.train_split}})
+    updates = len(examples) / cfg.batch_size  # per epoch; fit counts in updates
+    cfg = complete(cfg, max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
+                   warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
+
+    data = {"digest": digest, "source": {"squad": cfg.train_split}}
+    resumed = find_resumable(cfg, data)
+    if resumed:
+        model, about = resume(cfg, resumed, device)
+    else:
+        model, about = from_checkpoint(cfg, None, data, device)
+
     vocab, block_size = about["vocab"], model.config.block_size
-
-    def encoded(examples):
-        rows = (encode_example(e, block_size, vocab) for e in examples)
-        return [row for row in rows if row is not None]  # None: longer than a block
-
-    rows, val_rows = encoded(examples), encoded(held_out)  # once: tokenizing is slow
+    rows = encode_examples(examples, block_size, vocab)
+    val_rows = encode_examples(held_out, block_size, vocab)
     if not rows or used and not val_rows:
         raise UserError(f"no question of {cfg.data_dir} fits a block of {block_size} tokens")
+    misfits = f"({len(examples) - len(rows)} do not fit {block_size} tokens)"
+    print0(f"{about['variant']}: {len(rows):,} examples {misfits}, {cfg.max_iters:,} updates of "
+           f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
 
-    def micro_batches(rows, m):
-        """This rank's rows, similar lengths together; the loss is a mean over answer tokens."""
+    fit(cfg, model, about, resumed, Batches(cfg, rows, val_rows, end_of_text(vocab)))
+    if cfg.n_generate:
+        scores = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
+        exact, f1 = (sum(column) / len(scores) for column in zip(*scores, strict=True))
+        runtime.write_json(Path(cfg.out_dir) / "squad.json",
+                           {"questions": len(scores), "exact_match": exact, "f1": f1})
+        print0(f"{len(scores)} held-out questions: exact match {100 * exact:.1f}, F1 "
+               f"{100 * f1:.1f}")
+
+
+def encode_examples(examples, block_size, vocab):
+    """(ids, targets) of every example that fits a block. Once, as tokenizing is slow."""
+    rows = (encode_example(example, block_size, vocab) for example in examples)
+    return [row for row in rows if row is not None]
+
+
+@dataclass
+class Batches:
+    """The micro-batches of every update and of the validation loss: what `fit` trains on."""
+    cfg: SFTConfig
+    rows: list
+    val_rows: list
+    end: int  # the id of the end of text, with which rows are padded
+
+    def train(self, step, m):
+        """Every example once an epoch, in an order that follows from the seed and the epoch."""
+        size, n = self.cfg.batch_size, len(self.rows)
+        places = range(step * size, (step + 1) * size)
+        epochs = {place // n for place in places}  # a batch may cross from one to the next
+        # drawn anew for each batch: an order kept would be state that a resume must restore
+        order = {epoch: permutation(self.cfg.seed, "sft", epoch, n) for epoch in epochs}
+        return self.micro_batches(
+            [self.rows[order[place // n][place % n]] for place in places], m)
+
+    def val(self, m):
+        return self.micro_batches(self.val_rows[:self.cfg.eval_seqs], m)
+
+    def micro_batches(self, rows, m):
+        """As in train.py: this rank's ([(x, y, None), ...], answer tokens of the global batch)."""
         # sorted before they are shared, so that all ranks have about the same work
         mine = sorted(rows, key=lambda row: len(row[0]))[runtime.RANK::runtime.WORLD_SIZE]
         # of all ranks: a mean of the ranks' means would weigh their answers unequally
         answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
-        end = end_of_text(vocab)
-        return [pad(mine[i:i + m], end) for i in range(0, len(mine), m)], answer_tokens
-
-    def train_batch(step, m):
-        """Every example once an epoch, in an order that follows from the seed and the epoch."""
-        at = range(step * cfg.batch_size, (step + 1) * cfg.batch_size)
-        epochs = {i // len(rows) for i in at}  # a batch may cross from one to the next
-        # drawn anew for each batch: an order kept would be state that a resume must restore
-        order = {epoch: permutation(cfg.seed, "sft", epoch, len(rows)) for epoch in epochs}
-        return micro_batches([rows[order[i // len(rows)][i % len(rows)]] for i in at], m)
-
-    misfits = f"({len(examples) - len(rows)} do not fit {block_size} tokens)"
-    print0(f"{about['variant']}: {len(rows):,} examples {misfits}, {cfg.max_iters:,} updates of "
-           f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
-    fit(cfg, model, about, resumed, train_batch,
-        val_batch=lambda m: micro_batches(val_rows[:cfg.eval_seqs], m))
-    if cfg.n_generate:
-        found = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
-        exact, f1 = (sum(scores) / len(found) for scores in zip(*found, strict=True))
-        runtime.write_json(Path(cfg.out_dir) / "squad.json",
-                           {"questions": len(found), "exact_match": exact, "f1": f1})
-        print0(f"{len(found)} held-out questions: exact match {100 * exact:.1f}, F1 {100 * f1:.1f}")
+        padded = [pad(mine[i:i + m], self.end) for i in range(0, len(mine), m)]
+        return [(x, y, None) for x, y in padded], answer_tokens
 
 
 @torch.no_grad()
 def answer_questions(cfg, model, rows, vocab, device):
     """Greedy answers to encoded examples, shared by the ranks -> [(exact match, F1)]."""
-    jobs, found = [], []
+    jobs, all_scores = [], []
     for ids, targets in rows:
         length = int((targets >= 0).argmax()) + 1  # where the first answer token is due
         truth = decode(until_end(targets[length - 1:].tolist(), vocab), vocab)
@@ -130,8 +151,8 @@ def answer_questions(cfg, model, rows, vocab, device):
 
     for _, scores in evaluate.work(device, "questions", sorted(jobs), measure,
                                    cfg.micro_batch_size):
-        found += scores
-    return found
+        all_scores += scores
+    return all_scores
 
 
 if __name__ == "__main__":

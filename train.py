@@ -12,6 +12,7 @@ import datetime
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,12 +23,14 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lib import checkpoint, runtime
+from lib import checkpoint, rivals, runtime
 from lib.config import configure
 from lib.data import ORDERS, Tokens
+from lib.loss import summed_loss
+from lib.rivals import RivalConfig
 from lib.runtime import UserError, print0
-from lib.text import decode
-from model import ATTENTION, GPT, GPTConfig
+from lib.text import decode, end_of_text
+from model import ATTENTION, GPTConfig
 
 # -----------------------------------------------------------------------------
 # settings
@@ -36,15 +39,15 @@ Decay = Literal["none", "linear", "cosine"]
 
 
 @dataclass(frozen=True)
-class TrainConfig(GPTConfig):
-    """Defaults: the paper's pretraining (Appendix B); the model's own settings are GPTConfig's."""
+class TrainConfig(RivalConfig):
+    """Defaults: the paper's pretraining (Appendix B). Those of the model are RivalConfig's."""
     # data
     out_dir: str = "out/a_softmax"  # ckpt.pt and log.jsonl go here
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     train_split: str = "train"  # its split to train on
     val_split: str = "val"  # its split for the validation loss
     data_order: Literal[ORDERS] = "windows"  # windows at random places, or sequence as in the file
-    loss_on: Literal["all", "repeats"] = "all"  # all targets, or repeats of a pair in its row
+    loss_on: Literal["all", "repeats"] = "all"  # all targets, or second and later uses of a pair
     seed: int = 1337  # of the initial weights and the order of the data
     init_from: str = ""  # begin with this checkpoint's weights; softmax can become attention_type
     variant: str = ""  # name in figures; empty: what the other settings (and init_from) say
@@ -98,12 +101,14 @@ class TrainConfig(GPTConfig):
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
 
+    given = frozenset()  # names of the settings that were typed: lib/config.py says which
+
 
 # What a continued run may change: it alters neither the data nor the mathematics.
 FREE_TO_CHANGE = {
     "out_dir", "data_dir", "val_split", "resume", "micro_batch_size", "eval_interval", "eval_seqs",
     "sample_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
-    "wandb_run_name", "device", "compile", "loss_chunk", "n_generate",
+    "wandb_run_name", "device", "compile", "loss_chunk", "n_generate",  # the last one is sft.py's
 }
 
 # Dense bf16 peak in FLOP/s, from data sheets; the first name that fits counts. An unknown device
@@ -120,42 +125,84 @@ PEAK_FLOPS = {
 def main():
     cfg = configure(TrainConfig)
     device = runtime.setup(cfg.device)
+    corpus, held_out = open_corpus(cfg)
 
+    resumed = find_resumable(cfg, corpus.about)
+    if resumed:
+        model, about = resume(cfg, resumed, device)
+    elif cfg.init_from:
+        model, about = from_checkpoint(cfg, corpus.vocab, corpus.about, device)
+    else:
+        model, about = from_scratch(cfg, corpus, device)
+
+    block_size = model.config.block_size  # init_from may bring another than cfg's
+    tokens_per_update = cfg.batch_size * block_size
+    dtype = str(runtime.get_dtype(device, cfg.dtype)).removeprefix("torch.")
+    print0(f"{about['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
+           f"tokens | {tokens_per_update:,} tokens per update | {runtime.WORLD_SIZE} rank(s) on "
+           f"{device.type}, {dtype}")
+    if device.type == "cpu" and model.flops_per_token(block_size) * tokens_per_update > 1e15:
+        print0("an update of this size takes hours on a CPU; try config/laptop.py or "
+               "config/quick.py")
+    fit(cfg, model, about, resumed, Batches(cfg, corpus, held_out, block_size))
+
+
+def open_corpus(cfg):
+    """The Tokens to train on, and those of the validation loss (None without evaluations)."""
     corpus = Tokens(cfg.data_dir, cfg.train_split)
     held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
     if held_out and held_out.vocab != corpus.vocab:  # the same ids would be other words
         raise UserError(f"{cfg.data_dir}: {cfg.val_split} and {cfg.train_split} have different "
-                        "vocabularies; prepare both with --compact_vocab")
-    # the corpus says what the vocabulary is; a number that agrees does no harm
+                        "vocabularies; prepare both with the same settings")
+    # the corpus says what the vocabulary is; a vocab_size that was typed must agree with it
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
-        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not vocab_size")
+        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not "
+                        f"vocab_size={cfg.vocab_size}; leave that setting out")
+    return corpus, held_out
 
-    model, about, resumed = start_model(cfg, device, corpus.about, corpus)
-    block_size = model.config.block_size  # init_from may bring another than cfg's
 
-    def micro_batches(tokens, step, n, m):
-        x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
-        trained = n * block_size
-        if cfg.loss_on == "repeats":
-            y = repeats(x, y)
-            trained = sum(runtime.all_gather(int((y >= 0).sum())))
+@dataclass
+class Batches:
+    """The micro-batches of every update and of the validation loss: what `fit` trains on."""
+    cfg: TrainConfig
+    corpus: Tokens
+    held_out: Tokens | None
+    block_size: int
+
+    def train(self, step, m):
+        """
+        This rank's part of global batch `step`, and what the loss summed over the *global* batch
+        is divided by -> ([(x, y, documents), ...], denominator).
+
+        x, y: int64 arrays (at most m, T); -1 in y is not trained. documents: None, or as
+        Attention.position in model.py has them.
+        """
+        return self.micro_batches(self.corpus, step, self.cfg.batch_size, m)
+
+    def val(self, m):
+        """The same for the validation loss: one batch, which is always the same."""
+        return self.micro_batches(self.held_out, 0, self.cfg.eval_seqs, m)
+
+    def micro_batches(self, tokens, step, n, m):
+        cfg = self.cfg
+        x, y = tokens.batch(cfg.seed, step, n, self.block_size, cfg.data_order)
         # the denominator is the global batch's, so that ranks and micro-batches only add up
-        return [(x[i:i + m], y[i:i + m]) for i in range(0, len(x), m)], max(1, trained)
+        trained = n * self.block_size
+        if cfg.loss_on == "repeats":
+            y = only_repeats(x, y)
+            trained = sum(runtime.all_gather(int((y >= 0).sum())))
+        documents = None
+        if cfg.doc_mask:  # an end of text begins the document behind it, as in every prompt
+            documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
+        micros = []
+        for i in range(0, len(x), m):
+            part = slice(i, i + m)
+            micros.append((x[part], y[part], documents[part] if cfg.doc_mask else None))
+        return micros, max(1, trained)
 
-    an_update = cfg.batch_size * block_size
-    dtype = str(runtime.get_dtype(device, cfg.dtype)).removeprefix("torch.")
-    print0(f"{about['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
-           f"tokens | {an_update:,} tokens an update | {runtime.WORLD_SIZE} rank(s) on "
-           f"{device.type}, {dtype}")
-    if device.type == "cpu" and model.flops_per_token(block_size) * an_update > 1e15:
-        print0("an update of this size takes hours on a CPU; try config/laptop.py, config/quick.py")
-    fit(cfg, model, about, resumed,
-        train_batch=lambda step, m: micro_batches(corpus, step, cfg.batch_size, m),
-        val_batch=lambda m: micro_batches(held_out, 0, cfg.eval_seqs, m))
 
-
-def repeats(x, y):
-    """y (rows, T), -1 but where token and target have followed one another before in their row."""
+def only_repeats(x, y):
+    """y (rows, T), -1 unless its pair of token and target has been in the same row before."""
     known = y.copy()
     for row, pairs in zip(known, (x << 32) + y, strict=True):  # an id has at most 32 bits
         _, first = np.unique(pairs, return_index=True)
@@ -163,51 +210,69 @@ def repeats(x, y):
     return known
 
 
-def start_model(cfg, device, data, corpus=None):
-    """
-    (model, about, resumed): a new model, the weights of init_from, or the run in out_dir; what
-    checkpoint and log say of the run beside its settings; the checkpoint that it continues, or None
-    """
-    if resumed := find_resumable(cfg, data):  # init_from is not needed any more
-        print0(f"continuing {cfg.out_dir} after iter {resumed['iter']:,}")
-        about = {key: resumed[key] for key in ("variant", "base", "vocab", "data")}
-        return checkpoint.restore(resumed, device, where=cfg.out_dir).train(), about, resumed
+# -----------------------------------------------------------------------------
+# where the model comes from. `about` is what checkpoint and log say of a run beside its settings:
+# its variant, the settings of the run it began from (base), the vocabulary and the training data.
 
-    init = checkpoint.load(cfg.init_from) if cfg.init_from else None
-    if init and corpus and init["vocab"] != corpus.vocab:
+
+def from_scratch(cfg, corpus, device):
+    """(model, about) of a new run."""
+    # drawn on the CPU: the same weights on every device, and for every attention type
+    torch.manual_seed(cfg.seed)
+    settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)}
+    settings["vocab_size"] = corpus.vocab_size
+    model = rivals.build(RivalConfig(**settings)).to(device)
+    return model.train(), {
+        "variant": cfg.variant or cfg.attention_type + switch_name(cfg), "base": None,
+        "vocab": corpus.vocab, "data": corpus.about}
+
+
+def from_checkpoint(cfg, vocab, data, device):
+    """
+    (model, about) of a new run that begins with the weights of cfg.init_from.
+
+    vocab: what the ids of the data mean, None: whatever the checkpoint says. data: its `about`.
+    """
+    state = checkpoint.load(cfg.init_from)
+    trained = state["model_config"]
+    if vocab is not None and state["vocab"] != vocab:
         raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir}")
-    variant = init["variant"] if init else cfg.attention_type
-    if init and cfg.attention_type not in ("softmax", init["model_config"]["attention_type"]):
-        variant += f">{cfg.attention_type}"  # softmax>ssmax is the paper's (e)
-    if cfg.switch_iter:
-        variant += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
-    about = {"variant": cfg.variant or variant, "base": init["config"] if init else None,
-             "vocab": init["vocab"] if init else corpus.vocab, "data": data}
-    if init:
-        theirs = init["model_config"]
-        asked = {k: getattr(cfg, k) for k in theirs if getattr(cfg, k) != getattr(GPTConfig, k)}
-        changes = {k: asked.pop(k, None) for k in ("attention_type", "rope_theta")}
-        # n_head would fit the weights and make another model of them, silently
-        differs = [f"{k}={theirs[k]}" for k in asked if asked[k] != theirs[k]]
-        if differs:
-            raise UserError(f"{cfg.init_from} has {', '.join(differs)}; leave that out")
-        model = checkpoint.restore(init, device, where=cfg.init_from, **changes)
-        if cfg.switch_iter and model.config.attention_type != "softmax":
-            raise UserError(f"{cfg.init_from} is no softmax model: switch_iter cannot switch it")
-    else:
-        # on the CPU: the same weights on every device, and for every attention type
-        torch.manual_seed(cfg.seed)
-        settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(GPTConfig)}
-        settings["vocab_size"] = corpus.vocab_size
-        model = GPT(GPTConfig(**settings)).to(device)
-    return model.train(), about, None
+    # what was typed must agree with the weights: another n_head, say, would fit them and make
+    # another model of them, silently. Only attention and theta may become others.
+    asked = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)
+             if f.name in cfg.given}
+    changes = {key: asked.pop(key, None) for key in ("attention_type", "rope_theta")}
+    differs = [f"{k}={trained[k]}" for k in asked if asked[k] != trained[k]]
+    if differs:
+        raise UserError(f"{cfg.init_from} has {', '.join(differs)}; leave that out")
+    model = checkpoint.restore(state, device, where=cfg.init_from, **changes)
+    if cfg.switch_iter and model.config.attention_type != "softmax":
+        raise UserError(f"{cfg.init_from} is no softmax model: switch_iter cannot switch it")
+    variant = state["variant"]
+    if model.config.attention_type != trained["attention_type"]:
+        variant += f">{model.config.attention_type}"  # softmax>ssmax is the paper's (e)
+    return model.train(), {
+        "variant": cfg.variant or variant + switch_name(cfg), "base": state["config"],
+        "vocab": state["vocab"], "data": data}
+
+
+def resume(cfg, state, device):
+    """(model, about) of the run in cfg.out_dir, whose checkpoint is `state`."""
+    print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
+    model = checkpoint.restore(state, device, where=cfg.out_dir)
+    return model.train(), {key: state[key] for key in ("variant", "base", "vocab", "data")}
+
+
+def switch_name(cfg):
+    return f">>{cfg.switch_attention_type}" if cfg.switch_iter else ""  # softmax>>ssmax is (f)
 
 
 def find_resumable(cfg, data):
     """The checkpoint in out_dir if it is of this very run, or None. Another run is a UserError."""
     path = Path(cfg.out_dir) / "ckpt.pt"
     if cfg.resume == "overwrite" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-        raise UserError("--resume=overwrite starts anew at each restart: leave out --max-restarts")
+        raise UserError("--resume=overwrite begins anew at each of torchrun's restarts: leave out "
+                        "--max-restarts")
     if cfg.resume == "overwrite" or not path.exists():
         return None
     state = checkpoint.load(path)
@@ -229,17 +294,13 @@ def find_resumable(cfg, data):
 # the loop
 
 
-def fit(cfg, model, about, resumed, train_batch, val_batch):
+def fit(cfg, model, about, resumed, batches):
     """
     Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
 
-    train_batch(step, m) -> (micro-batches, denominator): this rank's part of global batch `step`, a
-    list of (x, y), int64 arrays (at most m rows, T), -1 in y = not trained; and what the loss
-    summed over the *global* batch is divided by. val_batch(m) -> the same for validation.
+    resumed: the checkpoint that this run continues, or None. batches: see Batches.
     """
-    if 0 < cfg.max_iters <= cfg.warmup_iters:
-        print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
-               f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
+    check_run(cfg, model)
     device = next(model.parameters()).device
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
@@ -247,27 +308,24 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop: it is as large as two models
     log = Log(cfg, model, about, start)
-    stop = runtime.install_stop_flag()
-    micro = cfg.micro_batch_size or first_micro_batch(cfg, model, device)
-    how = Compute(min(runtime.all_gather(micro)))  # GPUs may have less memory free than others
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "none"
-    peak = next((flops for name, flops in PEAK_FLOPS.items() if name in gpu), None)
+    received_signals = runtime.install_stop_flag()
+    compute = Compute.for_run(cfg, model)
+    peak = runtime.peak_flops(device, PEAK_FLOPS)
 
     def validate(done):
         with torch.no_grad():
-            loss, _ = loss_of(cfg, model, how, val_batch)
+            loss, _ = try_batch(cfg, model, compute, summed_loss, batches.val)
         runtime.all_reduce([loss])
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
         if cfg.sample_interval and done % cfg.sample_interval == 0:
-            batch = val_batch(1)  # on all ranks, which may have to add up its denominator
+            batch = batches.val(1)  # on all ranks, which may have to add up its denominator
             if runtime.RANK == 0:
                 print_sample(cfg, model, batch, about["vocab"])
 
     def save(done):
         if runtime.RANK == 0:
-            with runtime.writing(log.file.name):
-                os.fsync(log.file.fileno())  # the log must not be behind the checkpoint
+            log.sync()  # the log must not be behind the checkpoint
             checkpoint.save(path, {
                 "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
@@ -275,139 +333,173 @@ def fit(cfg, model, about, resumed, train_batch, val_batch):
 
     if cfg.eval_interval and start == 0:  # a wrong initialization shows here: log V, or a bug
         validate(0)
-    seconds = 0.0  # what an update takes of late
+    seconds = 0.0  # running mean of the seconds per update
     for step in range(start, cfg.max_iters):
-        if step == cfg.switch_iter > 0:  # (f): the moments of what was there stay, s is new
+        if cfg.switch_iter and step == cfg.switch_iter:  # (f): old moments stay, s is new
             model.swap_attention(cfg.switch_attention_type)
             add_scales(optimizer, model)
-            how.loss_fn = None  # what was compiled is softmax
+            compute.compile(cfg)  # what was compiled is softmax
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
 
         began = time.perf_counter()
-        loss, norm, tokens, stops = update(
-            cfg, model, optimizer, how, step, partial(train_batch, step), stop)
+        lr = learning_rate(cfg, step)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        # the gradients, in micro-batches; batches are a function of the step alone
+        loss, tokens = try_batch(cfg, model, compute, compute.loss_fn, partial(batches.train, step))
+
+        # No DDP: one all-reduce per update is 0.6 % of it, one code path serves one process and
+        # many, and nothing cuts the compiled layers in pieces. Every rank ends with the same sums.
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        stops = torch.full((), float(len(received_signals)), device=device)
+        runtime.all_reduce([*grads, loss, stops])
+        total_norm = torch.nn.utils.get_total_norm(grads)
+        # the one wait for a GPU in an update
+        loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
+        if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
+            raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
+                            "the update; what is saved is good. Try a lower learning_rate or a "
+                            "longer warm-up", status=1)
+        if cfg.grad_clip:
+            torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
+
         done, now = step + 1, time.perf_counter() - began
         # the first update warms caches up and says nothing of the next: the mean begins after it
         seconds = now if step <= start + 1 else 0.95 * seconds + 0.05 * now
         rate = tokens * runtime.WORLD_SIZE / now
-        lr = optimizer.param_groups[0]["lr"]
         record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm,
-                  "tokens_per_s": round(rate), "micro_batch_size": how.micro}
+                  "tokens_per_s": round(rate), "micro_batch_size": compute.micro}
         if peak:
-            flops = model.flops_per_token(model.config.block_size)
-            record["mfu"] = flops * tokens / now / peak
+            record["mfu"] = model.flops_per_token(model.config.block_size) * tokens / now / peak
         log(record)
         last = done == cfg.max_iters
         if last or done % cfg.log_interval == 0:
             left = datetime.timedelta(seconds=round(seconds * (cfg.max_iters - done)))
             share = f" | MFU {record['mfu']:.1%}" if peak else ""
             print0(f"iter {done:,}/{cfg.max_iters:,} | loss {loss:.4f} | lr {lr:.2e} | norm "
-                   f"{norm:.2f} | micro-batch {how.micro} | {rate:,.0f} tokens/s{share} | "
+                   f"{norm:.2f} | micro-batch {compute.micro} | {rate:,.0f} tokens/s{share} | "
                    f"ETA {left}")
         if cfg.eval_interval and (last or done % cfg.eval_interval == 0):
             validate(done)
         if stops or last or done % cfg.save_interval == 0:
             save(done)
-        if stops:  # where another rank was told: as after SIGTERM, 15
+        if stops:  # on this rank or on another: that one received it, and 15 stands for SIGTERM
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
-                            "with --resume=auto continues", status=128 + (stop or [15])[0])
+                            "with --resume=auto continues",
+                            status=128 + (received_signals or [15])[0])
     if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
         save(0)
-    stop.append(0)  # from here on a signal ends the program at once
+    received_signals.append(0)  # from here on a signal ends the program at once
     print0(f"{'finished before' if resumed and start >= cfg.max_iters else 'done'}: {path}")
-
-
-def update(cfg, model, optimizer, how, step, batch, stop=()):
-    """
-    Update `step` (from 0): all of the global batch, of which `batch(m)` is this rank's part.
-
-    -> (loss, gradient norm, tokens of this rank, ranks that were told to `stop`)
-    """
-    lr = learning_rate(cfg, step)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-    loss, tokens = loss_of(cfg, model, how, batch)  # and the gradients
-
-    # No DDP: one all-reduce an update is 0.6 % of it, one code path serves one process and many,
-    # and nothing cuts the compiled layers in pieces. Every rank ends with the same sums.
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
-    stops = torch.full((), float(len(stop)), device=loss.device)
-    runtime.all_reduce([*grads, loss, stops])
-    total_norm = torch.nn.utils.get_total_norm(grads)
-    # the one wait for a GPU in an update
-    loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
-    if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
-        raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
-                        "the update; what is saved is good. Try a lower learning_rate or a longer "
-                        "warm-up", status=1)
-
-    if cfg.grad_clip:
-        torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
-    return loss, norm, tokens, stops
 
 
 @dataclass
 class Compute:
-    """What the machine allows, found out as it goes; the result does not depend on it."""
+    """Micro-batch size and compiled loss: chosen to fit the machine, without effect on results."""
     micro: int  # sequences that a rank computes at once
-    loss_fn: Callable | None = None  # model.loss, compiled where that works
+    loss_fn: Callable = summed_loss  # of training: compiled if that works, see `compile`
+
+    @classmethod
+    def for_run(cls, cfg, model):
+        device = next(model.parameters()).device
+        micro = cfg.micro_batch_size or first_micro_batch(cfg, model, device)
+        compute = cls(min(runtime.all_gather(micro)))  # one GPU may have less memory free
+        compute.compile(cfg)
+        return compute
+
+    def compile(self, cfg):
+        """Compile the loss of training, where cfg wants it: now nothing happens, but when first
+        used, and that is where it may fail. The validation loss has other shapes and stays as it
+        is."""
+        self.loss_fn = summed_loss
+        if cfg.compile:
+            try:
+                self.loss_fn = torch.compile(summed_loss, dynamic=False)
+            except Exception as e:  # a Python that torch.compile does not know
+                self.give_up_compiling(e)
+
+    def give_up_compiling(self, error):
+        self.loss_fn = summed_loss
+        print0(f"torch.compile does not work here ({runtime.describe(error)}); going on without it")
 
 
-def loss_of(cfg, model, how, batch):
+def try_batch(cfg, model, compute, loss_fn, batch):
     """
-    (loss, tokens) of this rank's part of batch(m), a list of micro-batches and its denominator;
-    where gradients are on they are added up. Changes `how` where memory or the compiler fails.
+    (loss, tokens) of this rank's part of batch(m), which gives micro-batches of m and their
+    denominator; with gradients switched on these are added up too. If memory runs out or the
+    compiler fails, `compute` changes and all micro-batches are tried again.
     """
     while True:
-        compiled = cfg.compile and torch.is_grad_enabled()  # validation has other shapes
         try:
-            if how.loss_fn is None and compiled:
-                how.loss_fn = torch.compile(model.loss, dynamic=False)
-            loss_fn = how.loss_fn if compiled else model.loss
-            return runtime.attempt(batch_loss, cfg, model, loss_fn, batch, how.micro)
+            return runtime.attempt(run_micro_batches, cfg, model, loss_fn, batch, compute.micro)
         except torch.OutOfMemoryError:
-            if how.micro == 1:
+            if compute.micro == 1:
                 raise torch.OutOfMemoryError("with a micro-batch of 1") from None
-            how.micro //= 2
-            print0(f"out of memory: going on in micro-batches of {how.micro}, with the same result")
+            compute.micro //= 2
+            print0(f"out of memory: going on in micro-batches of {compute.micro}, with the same "
+                   "result")
         except Exception as e:
             # no compiler, no Python headers, ...: torch.compile fails in ways of its own
             known = isinstance(e, UserError) or runtime.out_of_memory(e)
-            if known or not compiled or how.loss_fn == model.loss:
+            if known or loss_fn is summed_loss:
                 raise
-            how.loss_fn = model.loss
-            print0(f"torch.compile does not work here ({runtime.describe(e)}); going on without it")
+            compute.give_up_compiling(e)
+            loss_fn = summed_loss
         # from the first micro-batch again, so that nothing is lost or counted twice
         model.zero_grad(set_to_none=True)
 
 
-def batch_loss(cfg, model, loss_fn, batch, micro):
+def run_micro_batches(cfg, model, loss_fn, batch, m):
     device = model.wte.weight.device
-    # a GPU is fastest with all logits at once, compiled; what is not compiled needs a bound
-    bound = runtime.logits_at_once(device, model.config.vocab_size, training=True)
-    unbounded = device.type == "cuda" and loss_fn != model.loss
-    chunk = cfg.loss_chunk or (0 if unbounded else bound)
-    micros, denominator = batch(micro)
+    # Compiled code on a GPU is fastest with all logits at once; uncompiled code computes them in
+    # chunks, to bound memory.
+    chunk = cfg.loss_chunk
+    if not chunk and (device.type != "cuda" or loss_fn is summed_loss):
+        chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)
+    micros, denominator = batch(m)
     total = torch.zeros((), device=device)  # stays there: .item() would wait for each micro-batch
-    for x, y in micros:
-        # which targets count is looked up here: a GPU would have to be waited for
-        where = [] if (y >= 0).all() else [np.flatnonzero(y >= 0)]
-        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in (x, y, *where)]
-        if device.type == "cuda":  # from memory that is not pinned the copy would wait as well
-            tensors = [tensor.pin_memory() for tensor in tensors]
-        x, y, *where = (tensor.to(device, non_blocking=True) for tensor in tensors)
+    for x, y, documents in micros:
+        # We look these places up on the CPU; asking the GPU would stall every micro-batch.
+        where = None if (y >= 0).all() else np.flatnonzero(y >= 0)
+        x, y, where, documents = (to_device(array, device) for array in (x, y, where, documents))
         with runtime.autocast(device, cfg.dtype):
-            loss = loss_fn(x, y, False, chunk, *where) / denominator
+            loss = loss_fn(model, x, y, chunk, where, documents) / denominator
         if torch.is_grad_enabled():
             loss.backward()
         total += loss.detach()
-    return total, sum(x.size for x, _ in micros)
+    return total, sum(x.size for x, _, _ in micros)
+
+
+def to_device(array, device):
+    """A numpy array as a tensor on the device; None stays None."""
+    if array is None:
+        return None
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type == "cuda":  # the copy would wait for the GPU from memory that is not pinned
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 # -----------------------------------------------------------------------------
 # what the loop uses
+
+
+def check_run(cfg, model):
+    """Before the first update: is the warm-up shorter than the run, and is there disk for it?"""
+    if 0 < cfg.max_iters <= cfg.warmup_iters:
+        print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
+               f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
+    folder = Path(cfg.out_dir)
+    with runtime.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    # weights and two moments in fp32; the checkpoint, the one before, and the one being written
+    needed = 3 * 12 * model.num_params()
+    free = shutil.disk_usage(folder).free
+    if free < needed and not (folder / "ckpt.pt").exists():
+        raise UserError(f"{folder} has {free / 1e9:.1f} GB free, and three checkpoints of this "
+                        f"model take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
 
 
 def first_micro_batch(cfg, model, device):
@@ -415,10 +507,10 @@ def first_micro_batch(cfg, model, device):
     c, tokens = model.config, 2**12  # a CPU is not faster with more
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # `python -m experiments.speed.memory`: what a token leaves for the backward pass, compiled; to the
-        # parameters, which are there, come gradients and moments
-        a_token = c.n_layer * (20 * c.n_embd + 10 * c.n_inner) + 4 * c.vocab_size
-        tokens = (0.85 * free - 12 * model.num_params()) / a_token
+        # What a token keeps for the backward pass, compiled (`python -m experiments.speed.memory`).
+        per_token = c.n_layer * (20 * c.n_embd + 10 * c.n_inner) + 4 * c.vocab_size
+        # Parameters are on the GPU already; gradients and two moments are still to come.
+        tokens = (0.85 * free - 12 * model.num_params()) / per_token
     rows = min(-(-cfg.batch_size // runtime.WORLD_SIZE), max(1, int(tokens / c.block_size)))
     return 2 ** (rows.bit_length() - 1)  # so that halves of it are whole
 
@@ -458,7 +550,7 @@ def add_scales(optimizer, model):
 
 def print_sample(cfg, model, batch, vocab):
     """How the first validation text begins, and how the model goes on, greedily."""
-    (start, _), *_ = batch[0]
+    (start, _, _), *_ = batch[0]
     idx = torch.from_numpy(start[:1, :16]).to(model.wte.weight.device)
     T = idx.size(1)
     with runtime.autocast(idx.device, cfg.dtype):
@@ -467,12 +559,13 @@ def print_sample(cfg, model, batch, vocab):
 
 
 def learned_scales(model):
-    """{s: [layer][head], and b, g, sink} where learned, for the log."""
-    found = {}
+    """{s: [layer][head], and b, g, sink} where learned, for the log; of the layers that have it."""
+    scales = {}
     for name, p in model.scales().items():
         if name.startswith("blocks."):  # p_n is in the checkpoint
-            found.setdefault(name.rpartition(".")[2], []).append([round(v, 5) for v in p.tolist()])
-    return found
+            letter = name.rpartition(".")[2]
+            scales.setdefault(letter, []).append([round(v, 5) for v in p.tolist()])
+    return scales
 
 
 class Log:
@@ -494,7 +587,7 @@ class Log:
             with runtime.explain(f"{path} is damaged; move it away", runtime.MALFORMED):
                 records = [r for r in runtime.read_lines(path) if r.get("iter", 0) <= start]
         runtime.write_lines(path, records)
-        self.file = open(path, "a", buffering=1)  # a line at a time
+        self.file = open(path, "a", buffering=1)  # written line by line
         if cfg.wandb_log:
             try:
                 import wandb
@@ -503,6 +596,11 @@ class Log:
                     name=cfg.wandb_run_name or Path(cfg.out_dir).name)
             except Exception as e:  # no key, no network, no package: none is worth a run
                 print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
+
+    def sync(self):
+        """Wait until what was logged is on the disk."""
+        with runtime.writing(self.file.name):
+            os.fsync(self.file.fileno())
 
     def __call__(self, record):
         if self.file:

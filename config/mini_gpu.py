@@ -1,4 +1,4 @@
-# The mini-reproduction on one GPU (experiments/mini_gpu/run.sh): 49 M parameters, 98 M tokens of real text
+# The mini-reproduction on one GPU (experiments/mini_gpu): 49 M parameters, 98 M tokens of real text
 # at block 512.
 data_dir = "data/mini_text"
 out_dir = "out/mini_gpu"

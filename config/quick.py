@@ -1,4 +1,5 @@
-# A small model on the embedded corpus, four minutes on one CPU core (experiments/mini_cpu/recipe.md):
+# A small model on the embedded corpus, four minutes on one CPU core
+# (experiments/mini_cpu/recipe.md says how these settings were chosen):
 # prepare.py --embedded=almanac --compact_vocab --name=almanac
 data_dir = "data/almanac"
 data_order = "sequence"  # the corpus is a curriculum: copying fades out of it

@@ -1,5 +1,6 @@
 """
-The rule by which the predictions in results/ are judged, and the tables that say what came out.
+The rule by which the predictions of all experiments are judged, and the tables that say what came
+out.
 
 A prediction is a number for every seed, positive where the seed agrees. It holds if the 95 %
 interval of the mean (Student's t over the seeds) lies above 0, does not hold if it lies below, and

@@ -7,7 +7,8 @@ it it fills one training block. It states facts ("The special magic number of To
 ."), more at its beginning, states some of them again, more at its end, and fills the rest with
 sentences about people, two in five of them repeated word for word. Among the first `n_copy`
 documents of the training split are others, fewer and fewer: 4 to 16 random words over and over.
-Copying is learned from them; looking up, at this size, comes with it (experiments/mini_cpu/recipe.md).
+Copying is learned from them; looking up, at this size, comes with it
+(experiments/mini_cpu/recipe.md).
 """
 import itertools
 import random
@@ -106,9 +107,10 @@ def vocabulary():
 
 
 def documents(cfg):
-    """Yield (split, text). test and haystack have long documents, the latter without facts."""
+    """Yield (split, text). test, haystack (without facts) and long have long documents."""
     sizes = {"train": (cfg.n_train, cfg.block_size), "val": (512, cfg.block_size),
-             "test": (64, 32 * cfg.block_size), "haystack": (64, 32 * cfg.block_size)}
+             "test": (64, 32 * cfg.block_size), "haystack": (64, 32 * cfg.block_size),
+             "long": (16, 256 * cfg.block_size)}
     for split, (count, n_words) in sizes.items():
         for i in range(count):
             rng = random.Random(f"{cfg.seed} {split} {i}")  # follows from nothing but its number

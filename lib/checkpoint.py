@@ -11,11 +11,14 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
+from lib import rivals
+from lib.rivals import RivalConfig
 from lib.runtime import DType, UserError, atomic_write, explain
-from model import GPT, GPTConfig
+from model import ATTENTION
 
 KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter", "vocab", "data"}
 
@@ -26,9 +29,8 @@ class LoadConfig:
     # arguments
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
-    rope_theta: float = 500_000.0  # base of RoPE, in the paper 50 x that of training; 0: unchanged
-    rope_scaling: str = ""  # theta, pi, ntk, yarn, yarn_mscale, nope; then rope_theta is unchanged
-    rope_factor: float = 0.0  # by how much it stretches; 0: unchanged
+    rope_scaling: Literal[rivals.SCALINGS[1:]] = "theta"  # how RoPE is stretched
+    rope_factor: float = 50.0  # by how much, the paper's is theta x 50; 1: RoPE as trained
     attention_type: str = ""  # swap the attention of a softmax checkpoint: (e)
     swap_scale: float = 1.0  # mean factor on q after the swap; with head_scale one temperature
     # machine
@@ -38,16 +40,33 @@ class LoadConfig:
     def __post_init__(self):
         if self.swap_scale == 0:
             raise ValueError("swap_scale must be positive: 0 is uniform attention")
-        if self.rope_scaling and self.rope_theta not in (0, LoadConfig.rope_theta):
-            raise ValueError("rope_scaling is of the theta of training: leave rope_theta out")
+        if self.swap_scale != 1 and not self.attention_type:
+            raise ValueError(f"swap_scale={self.swap_scale} is of a swap: give --attention_type "
+                             "as well")
+        if self.rope_factor < 1:
+            raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
+                             "RoPE as trained")
+
+    given = frozenset()  # names of the settings that were typed: lib/config.py says which
+
+    def check_stretch(self):
+        """Refuse a rope_scaling or rope_factor that was typed and has no effect."""
+        if self.rope_scaling == "nope" and "rope_factor" in self.given:
+            raise UserError(f"rope_scaling=nope takes RoPE out: rope_factor={self.rope_factor} has "
+                            "no effect; leave it out")
+        if self.rope_factor == 1 and self.rope_scaling != "nope" and "rope_scaling" in self.given:
+            raise UserError("rope_factor=1 leaves RoPE as trained: leave "
+                            f"rope_scaling={self.rope_scaling} out, or give a larger factor")
 
     def overrides(self):
         """What of these settings replaces the model's own: arguments of `load_model`."""
-        # found by name, so that a new setting of GPTConfig needs no line here
-        shared = {f.name for f in dataclasses.fields(GPTConfig)} | {"swap_scale"}
-        found = {k: v for k, v in vars(self).items() if k in shared}
-        # one cure at a time: theta x 50 is a default that nobody asked for then
-        return found | ({"rope_theta": 0.0} if self.rope_scaling else {})
+        self.check_stretch()
+        swap = {"attention_type": self.attention_type, "swap_scale": self.swap_scale}
+        if self.rope_scaling == "nope":
+            return {**swap, "rope_scaling": "nope"}
+        if self.rope_factor == 1:
+            return swap
+        return {**swap, "rope_scaling": self.rope_scaling, "rope_factor": self.rope_factor}
 
 
 def find(path):
@@ -82,7 +101,7 @@ def load(path):
         if missing := KEYS.difference(state):  # somebody else's torch.save
             raise KeyError(f"it has no {', '.join(sorted(missing))}")
         # a setting younger than the checkpoint had its default then
-        state["model_config"] = dataclasses.asdict(GPTConfig()) | state["model_config"]
+        state["model_config"] = dataclasses.asdict(RivalConfig()) | state["model_config"]
     return state
 
 
@@ -97,8 +116,9 @@ def load_model(path, device="cpu", swap_scale=1.0, **overrides):
     """
     (model in eval mode on `device`, checkpoint dict without the optimizer), from any checkpoint.
 
-    overrides: settings of GPTConfig to replace those of training; 0, "" and None keep them. With
-    attention_type softmax weights become another, s = swap_scale / mean(log n): the paper's (e).
+    overrides: settings of RivalConfig that replace those of training; 0, "" and None keep them.
+    With attention_type softmax weights become another type's, s = swap_scale / mean(log n): the
+    paper's (e).
     """
     state = load(path)
     del state["optimizer"]  # two thirds of the memory
@@ -109,10 +129,22 @@ def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides
     """The model of a checkpoint dict, in eval mode; see `load_model`."""
     overrides = {k: v for k, v in overrides.items() if v}
     attention_type = overrides.pop("attention_type", None)
+    trained = state["model_config"]
+    if overrides.get("rope_scaling") and trained["rope_scaling"]:
+        raise UserError(f"{where} was trained with rope_scaling={trained['rope_scaling']}, which "
+                        "would be replaced: leave rope_scaling out and set --rope_factor=1")
     with explain(f"{where} does not go with the settings", (TypeError, ValueError, RuntimeError)):
-        model = GPT(GPTConfig(**{**state["model_config"], **overrides}))
+        model = rivals.build(RivalConfig(**{**trained, **overrides}))
         model.load_state_dict(state["model"])
         # after loading: the weights are of the old type
-        if attention_type and attention_type != model.config.attention_type:
+        if attention_type and attention_type != trained["attention_type"]:
             model.swap_attention(attention_type, swap_scale)
     return model.to(device).eval()
+
+
+def is_plain(model):
+    """Whether every layer multiplies its queries by 1 at any length: plain softmax."""
+    n = torch.arange(1, 4 * model.config.block_size + 1, device=model.wte.weight.device)
+    n = n[:min(len(n), model.max_len)]
+    factors = [block.attn.factor(ATTENTION[block.attn.type].f(n, model)) for block in model.blocks]
+    return all(torch.allclose(factor, torch.ones(())) for factor in factors)

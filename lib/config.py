@@ -22,6 +22,7 @@ from lib.runtime import UserError, explain
 def configure(cls, argv=None):
     """
     Make a `cls` (a frozen dataclass) from the command line `argv` (default: the program's own).
+    Its `given` are the names of the settings that were typed or stand in a config file.
 
     Arguments that end in .py are config files, others without "--" go to the field `files` where
     `cls` has it. UserError for an unknown key, a wrong type, a bad file.
@@ -52,9 +53,19 @@ def configure(cls, argv=None):
         else:
             raise UserError(f"{arg}: arguments are config files (*.py) or --key=value")
     try:
-        return cls(**values)
+        cfg = cls(**values)
     except ValueError as e:  # the dataclass's own check of its values
         raise UserError(str(e)) from e
+    # so that a value that was typed can be told from a default that it equals
+    object.__setattr__(cfg, "given", frozenset(values))
+    return cfg
+
+
+def complete(cfg, **values):
+    """A copy of `cfg` in which settings have the values that follow from the data."""
+    completed = dataclasses.replace(cfg, **values)
+    object.__setattr__(completed, "given", cfg.given)
+    return completed
 
 
 def checked(fields, key, value, where, is_text=False):

@@ -3,6 +3,7 @@ import ast
 import dataclasses
 import datetime
 import json
+import os
 import symtable
 import sys
 import zlib
@@ -13,10 +14,9 @@ import torch
 from tqdm import tqdm
 
 import model as model_py
-from lib import checkpoint, rope, runtime
+from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
 from lib.runtime import MALFORMED, UserError, explain, print0
-from model import ATTENTION, Learned
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class EvalConfig(LoadConfig):
     # evaluation
     seed: int = 1337  # of what is drawn: the same for every checkpoint
     tag: str = ""  # part of the names of the results, and of their label in figures
+    out: str = ""  # folder (or .json file) for the results; empty: beside each checkpoint
     overwrite: bool = False  # measure anew what is measured already
     # machine
     micro_batch_size: int = 0  # windows or prompts at once; 0: as many as fit
@@ -46,15 +47,19 @@ def progress(done, total):
 
 # What a result does not depend on, or states in another way
 NOT_OF_THE_RESULT = {
-    "files", "data_dir", "tag", "overwrite", "device", "micro_batch_size", "dump"}
+    "files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size", "dump"}
 
 
 def open_model(cfg, path, device, length):
     """(model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens."""
-    factor = ATTENTION.get(cfg.attention_type)
-    if factor and isinstance(factor.s, Learned) and factor.b == cfg.swap_scale:
-        raise UserError(f"{cfg.attention_type} swapped in is softmax: train it with --init_from")
     model, state = checkpoint.load_model(path, device, **cfg.overrides())
+    trained = state["model_config"]["attention_type"]
+    if cfg.attention_type == trained and "attention_type" in cfg.given:
+        raise UserError(f"{path} has attention_type={trained} already: nothing is swapped; leave "
+                        "--attention_type out")
+    if cfg.attention_type and checkpoint.is_plain(model):
+        raise UserError(f"{cfg.attention_type} swapped in is softmax until it is trained: train it "
+                        "with --init_from, or choose another --attention_type or --swap_scale")
     block = model.config.block_size
     if length > model.max_len:
         raise UserError(f"{path}: p_n is learned for {block} positions, not {length}")
@@ -121,14 +126,49 @@ def source_of(model, types):
     return source
 
 
+def result_file(cfg, path, name):
+    """
+    Return the file for the result of the checkpoint at `path`; UserError for an unusable --out.
+
+    name: the result's plain name, as in posloss.json; a tag is put into it: posloss-e.json. Without
+    --out the file lies beside the checkpoint. With --out=FOLDER it lies in a subfolder named after
+    the checkpoint's own folder: FOLDER/a_softmax/posloss.json. --out=FOLDER/posloss-mine.json
+    names the file itself.
+    """
+    name = Path(name)
+    if cfg.out.endswith((".json", ".jsonl")):
+        file = Path(cfg.out).with_suffix(name.suffix)  # records are .jsonl, also beside a .json
+        if not file.name.startswith(name.stem):
+            raise UserError(f"--out={cfg.out}: plot.py finds results by the names of their files; "
+                            f"call this one {name.stem}.json or {name.stem}-something.json")
+        return file
+    folder = Path(path).parent if Path(path).is_file() else Path(path)
+    if cfg.out:
+        folder = Path(cfg.out) / Path(os.path.abspath(folder)).name  # abspath: "." has no name
+    return folder / (f"{name.stem}-{cfg.tag}{name.suffix}" if cfg.tag else name)
+
+
+def check_result_files(cfg, name):
+    """Raise a UserError where the results of two checkpoints would be one file."""
+    checkpoints = {}  # {result file: its checkpoint}
+    for path in cfg.files:
+        file = os.path.abspath(result_file(cfg, path, name))
+        if file in checkpoints:
+            raise UserError(f"the results of {checkpoints[file]} and {path} would both be {file}; "
+                            "evaluate one at a time, each with another --out")
+        checkpoints[file] = path
+
+
 def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
     """
-    What there is of a checkpoint's result -> (its file, `name` beside it with the tag; records).
+    Look up what is measured already -> (file of the result, its records).
+
     The first record says what the result belongs to, and is there in any case; a finished one has
     `n_records` behind it. UserError for a file of another evaluation or model.py.
-
-    data: digest and source of the text; modules: code beside the model's that it depends on.
+    data: digest and source of the text; name: of the result, as in `result_file`; modules: code
+    beside the model's that it depends on.
     """
+    check_result_files(cfg, name)  # of all checkpoints, before the first one takes hours
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
     # auto is not the same everywhere, nor is a path: what they stand for is
     settings["dtype"] = str(runtime.get_dtype(model.wte.weight.device, cfg.dtype))
@@ -139,12 +179,11 @@ def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
     changes = [f"{k} {theirs[k]} -> {v}" for k, v in vars(model.config).items() if theirs[k] != v]
     tag = f" [{cfg.tag}]" if cfg.tag else ""
     done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
-    # rope_theta changes by default, which must not stay unseen
+    # RoPE is stretched by default, which must not stay unseen
     said = [f"{variant}{tag}", *(changes or ["as trained"]), progress(done, total)]
     print0(f"{path}: {', '.join(filter(None, said))}")
-    types = {theirs["attention_type"], model.config.attention_type}
-    source = source_of(model, types)
-    for module in (rope, *modules):
+    source = source_of(model, {theirs["attention_type"], model.config.attention_type})
+    for module in modules:
         source += "".join(map(ast.unparse, statements(module)))
     about = {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
@@ -154,8 +193,9 @@ def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
         "model_py": f"{zlib.crc32(source.encode()):08x}",  # another one measures another thing
     }
 
-    out = checkpoint.find(path).with_name(name)
-    out = out.with_stem(f"{out.stem}-{cfg.tag}") if cfg.tag else out
+    out = result_file(cfg, path, name)
+    with runtime.writing(out):  # a folder that cannot be made must not be found out at the end
+        out.parent.mkdir(parents=True, exist_ok=True)
     records = runtime.read_lines(out) if out.exists() and not cfg.overwrite else []
     if not records:  # or killed before the first
         return out, [about]
@@ -168,7 +208,7 @@ def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
         finished = len(records) > n_records and "done" not in records[0]
     if differs:  # never replaced unasked: it may have taken days
         raise UserError(f"{out} is another evaluation (its {', '.join(differs)} differ); choose "
-                        "another --tag, or --overwrite it")
+                        "another --tag or --out, or --overwrite it")
     if stale and not finished:  # half of each would be a result of neither
         raise UserError(f"{out} was begun with another model.py or task; --overwrite it")
     if finished:

@@ -1,12 +1,35 @@
 """
-Cross-entropy of a language model's head without all of its logits at once.
+The loss of a model over many targets, without all of its logits at once.
 
 Why our own: forward and backward of 4,096 rows x 384 x 50,257 in bf16 took 1.25 s here, 2.07 s
-with all logits at once, and with torch 2.13's F.linear_cross_entropy 3.91 s in chunks of 2,048 or
-1.47 s by its own choice, whose loss is rounded to bf16: 11.0 where the others say 10.903 (medians
-of 3, two cores of a Xeon with AMX; on an EPYC 1.62, 4.24, 3.28 and 8.9 s).
+with all logits at once. torch 2.13's F.linear_cross_entropy took 3.91 s in chunks of 2,048, or
+1.47 s by its own choice, whose loss is rounded to bf16: 11.0 where the others say 10.903. (Medians
+of 3, two cores of a Xeon with AMX; on an EPYC 1.62, 4.24, 3.28 and 8.9 s.)
 """
 import torch
+import torch.nn.functional as F
+
+
+def summed_loss(model, idx, targets, chunk=0, where=None, documents=None):
+    """
+    The cross-entropy in nats, summed over all targets (B, T) that are not -1.
+
+    chunk > 0: only so many rows of logits exist at a time, so that 20,000 tokens fit anywhere. If
+    targets are ignored it needs `where`, the places in targets.flatten() that are not.
+    documents: see Attention.position in model.py.
+    """
+    x, flat = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
+    if chunk:
+        return chunked_cross_entropy(x, model.lm_head.weight, flat, chunk, where)[0]
+    logits = model.lm_head(x).float()
+    return F.cross_entropy(logits, flat, ignore_index=-1, reduction="none").sum()
+
+
+def token_losses(model, idx, targets, chunk):
+    """The cross-entropy in nats of each target, (B, T), in chunks; it has no gradient."""
+    x = model.hidden(idx).flatten(0, 1)
+    _, losses = chunked_cross_entropy(x, model.lm_head.weight, targets.flatten(), chunk)
+    return losses.view_as(targets)
 
 
 @torch.compiler.disable  # unrolling the chunks takes minutes and gains nothing
@@ -15,8 +38,9 @@ def chunked_cross_entropy(x, weight, targets, chunk, where=None):
     x (N, C), weight (V, C), targets (N,) -> (sum, losses (N,)) in nats.
 
     Only `chunk` rows of logits exist at once. The sum has a gradient, a single loss has none.
-    where: places of the targets that count, None: all do. (To look for them in `targets` would wait
-    for a GPU at each micro-batch.) The others, nearly all in fine-tuning, get no logits.
+    where: places of the targets that count, None: all do. (Looking for them in `targets` would make
+    the CPU wait for the GPU at each micro-batch.) The others, nearly all in fine-tuning, get no
+    logits.
     """
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))

@@ -142,6 +142,14 @@ def autocast(device, dtype, cache=True):
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
 
 
+def peak_flops(device, table):
+    """FLOP/s of a CUDA device by the first name in `table` that its own contains, or None."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((flops for part, flops in table.items() if part in name), None)
+
+
 def logits_at_once(device, vocab_size, training=False):
     """Rows of logits at once where they are bounded: 0.3 GB, or 30 MB in a CPU's evaluation."""
     # a power of two: 4,096 rows of 384 took 65 ms in chunks of 512 and 178 ms in chunks of 333

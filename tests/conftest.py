@@ -22,7 +22,7 @@ import prepare  # noqa: E402
 import train  # noqa: E402
 from lib import checkpoint, runtime  # noqa: E402
 from lib.runtime import UserError  # noqa: E402
-from model import GPT, GPTConfig  # noqa: E402
+from lib.rivals import RivalConfig, build  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}
@@ -117,7 +117,7 @@ def tiny_model(attention_type="ssmax", **changes):
     """A small model whose s, b, p_n and norms differ by head, so that a broadcast error shows."""
     torch.manual_seed(0)
     settings = {**TINY, "vocab_size": 61, "init_std": 0.15, **changes}
-    model = GPT(GPTConfig(attention_type, **settings))
+    model = build(RivalConfig(attention_type, **settings))
     for p in model.parameters():
         if p.dim() == 1:
             p.data += 0.4 * torch.rand_like(p)

@@ -1,19 +1,15 @@
 """The claims' arithmetic against known numbers, and planted measures that hold or do not."""
 import itertools
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, call, refused
+from conftest import call, refused
 from test_plot import plant_posloss
 
 from experiments import verdicts
-
-sys.path[:0] = [str(ROOT / "experiments/mini_cpu"), str(ROOT / "experiments/matrix")]
-
-import claims  # noqa: E402
-import matrix  # noqa: E402
+from experiments.matrix import matrix
+from experiments.mini_cpu import claims
 
 
 def test_interval_and_p_are_students_holm_steps_down_and_ranks_share_ties():

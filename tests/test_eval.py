@@ -24,12 +24,13 @@ from conftest import (
 
 import eval_niah
 import eval_posloss
-import temperature
 from eval_niah import NiahConfig, score, wilson
+from experiments.temperature import temperature
 from lib import checkpoint
 from lib import evaluate as lib_evaluate
 from lib.config import configure
 from lib.data import Tokens, random_starts
+from lib.loss import token_losses
 from lib.tasks import TASKS, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text
 from model import ATTENTION, GPT
@@ -163,7 +164,7 @@ def test_scores_of_answers_and_their_intervals(text, groups, found):
 
 
 def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
-    found = evaluate(eval_posloss, "b", "--seq_len=32", "--rope_theta=0", "--loss_chunk=11",
+    found = evaluate(eval_posloss, "b", "--seq_len=32", "--rope_factor=1", "--loss_chunk=11",
                      "--micro_batch_size=5")
     model, tokens = checkpoint.load_model(tmp_path / "b")[0], Tokens(corpus, "test")
     window = tokens.read(random_starts(1337, "posloss", 0, 12, len(tokens) - 32), 33)
@@ -171,8 +172,26 @@ def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
     with torch.no_grad():
         losses = F.cross_entropy(model(x, y)[0].transpose(1, 2), y, reduction="none").numpy()
     assert np.allclose(found["mean"], losses.mean(0), atol=1e-4)
-    assert np.allclose(found["stderr"], losses.std(0, ddof=1) / 12**0.5, atol=1e-4)
-    assert found["count"] == 12
+    # a window's positions are of one text: the error of their mean is that of the windows' means
+    for end, error in found["stderr_before"].items():
+        tenth = losses[:, int(end) - max(1, int(end) // 10):int(end)].mean(1)
+        assert error == pytest.approx(tenth.std(ddof=1) / 12**0.5, abs=1e-4)
+    assert {"16", "32"} <= found["stderr_before"].keys()
+    assert (found["count"], found["independent"]) == (12, 12)
+
+
+def test_windows_that_overlap_or_are_alone_have_no_small_error(evaluate, monkeypatch, capsys):
+    def loss(starts):
+        starts = np.array(starts, dtype=np.uint64)
+        monkeypatch.setattr(eval_posloss, "random_starts", lambda *args: starts)
+        return evaluate(eval_posloss, "a", f"--n_seqs={len(starts)}", "--overwrite")
+
+    two, repeated = loss([0, 500]), loss([0, 500] * 10)
+    assert "20 windows of 90 tokens overlap in a split of 65" in capsys.readouterr().out
+    assert (two["independent"], repeated["independent"]) == (2, 2)
+    assert repeated["stderr_before"]["90"] > 0.7 * two["stderr_before"]["90"], "repeats count"
+    assert not loss([0])["stderr_before"]
+    assert eval_posloss.independent_windows([0, 5, 10, 12, 21], 10) == 3
 
 
 def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
@@ -184,7 +203,7 @@ def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
     low, high = temperature.interval(factors, costs)
     assert 1.2 < low < temperature.best(factors, costs) < high < 1.4
     arguments = [tmp_path / "b", f"--data_dir={corpus}", "--context_sizes=40,64", "--n_samples=6",
-                 "--factors=0.5,1,2", "--rope_theta=0", *CPU]
+                 "--factors=0.5,1,2", "--rope_factor=1", *CPU]
     call(temperature, *arguments)
     call(temperature, "config/quick_niah.py", *arguments, "--tag=needles", "--what=needles")
     about, *found = (json.loads(line) for line in open(tmp_path / "b/temperature.jsonl"))
@@ -195,7 +214,7 @@ def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
         for block in model.blocks:
             block.attn.s.data *= factor
         with torch.no_grad():
-            assert model.loss(x, y, per_token=True)[:, 36:].mean().item() == pytest.approx(
+            assert token_losses(model, x, y, 64)[:, 36:].mean().item() == pytest.approx(
                 cost, abs=1e-4)
     capsys.readouterr()
     call(temperature, *arguments)
@@ -208,12 +227,12 @@ def test_a_change_at_load_is_measured_and_named(evaluate, capsys):
 
     plain, e = loss(), loss("--attention_type=ssmax")
     constant = "--attention_type=head_scale"
-    assert same(loss(constant), plain), "f(n) of it has the mean 1"
     assert not same(loss(constant, "--swap_scale=2"), plain)
-    assert not same(loss("--rope_theta=1e4"), plain)
+    assert not same(loss("--rope_factor=1"), plain)
     assert not same(e, plain)
     assert (e["variant"], e["model_config"]["attention_type"]) == ("softmax>ssmax", "ssmax")
     assert e["settings"]["data"]["source"]["embedded"] == "almanac"
+    assert (e["model_config"]["rope_scaling"], e["model_config"]["rope_factor"]) == ("theta", 50)
     loss("--seq_len=700")
     assert "700 tokens are 22 x those of training" in capsys.readouterr().out
 
@@ -227,7 +246,7 @@ def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path,
     with sigterm_in(4):
         refused("stopped after iter 4", run, tmp_path)
     assert measured() == (4, 6)
-    assert "rope_theta 10000.0 -> 500000.0, update 4 of 6\n" in capsys.readouterr().out
+    assert "rope_factor 1.0 -> 50.0, update 4 of 6\n" in capsys.readouterr().out
     run(tmp_path)
     refused(r"its checkpoint differ\)", measured)
     assert measured("--overwrite") == (6, 6)
@@ -299,6 +318,20 @@ def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch)
     assert source(used.replace("3", "4")) != wide
 
 
+@pytest.mark.parametrize("settings, message", [
+    ("--swap_scale=1.76", "swap_scale=1.76 is of a swap: give --attention_type as well"),
+    ("--attention_type=head_scale", "head_scale swapped in is softmax until it is trained"),
+    ("--attention_type=residual", "residual swapped in is softmax until it is trained"),
+    ("--attention_type=pn --seq_len=20", "pn swapped in is softmax until it is trained"),
+    ("--attention_type=softmax", "attention_type=softmax already: nothing is swapped"),
+    ("--rope_theta=500000", "unknown setting 'rope_theta'"),
+    ("--rope_factor=0.5", "rope_factor=0.5 must be at least 1"),
+    ("--rope_scaling=nope --rope_factor=4", "nope takes RoPE out: rope_factor=4.0 has no effect"),
+    ("--rope_scaling=yarn --rope_factor=1", "rope_factor=1 leaves RoPE as trained")])
+def test_a_setting_without_effect_is_refused(evaluate, settings, message):
+    assert refused(message, evaluate, eval_posloss, "a", *settings.split()) == 2
+
+
 @pytest.mark.parametrize("program, name, at", [
     (eval_niah, "answer", 3), (eval_posloss, "loss_sums", 1)])
 def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
@@ -340,6 +373,80 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
         evaluate(program, "b", "--overwrite")
     path.write_text('{"a": 1}\n')
     refused("is not a result of this program", evaluate, program, "b")
+
+
+@pytest.mark.parametrize("program, files", [
+    (eval_posloss, ["posloss.json"]), (eval_niah, ["niah.json", "niah.jsonl"])])
+def test_out_keeps_the_results_of_several_checkpoints_apart(
+        evaluate, corpus, tmp_path, capsys, program, files):
+    def measure(*arguments):
+        call(program, *EVALS[program.__name__], f"--data_dir={corpus}", *arguments)
+
+    beside, out = evaluate(program, "b"), tmp_path / "out"
+    for path in (tmp_path / "b").glob("*.json*"):
+        path.unlink()
+    measure(tmp_path / "a", tmp_path / "b/ckpt.pt", f"--out={out}")
+    written = {str(path.relative_to(out)) for path in out.rglob("*.json*")}
+    assert written == {f"{name}/{file}" for name in "ab" for file in files}
+    found = result(out / "b", files[0].removesuffix(".json"))
+    assert same(found, beside)
+    assert found["settings"] == beside["settings"], "where a result lies is not a part of it"
+    assert not list((tmp_path / "b").glob("*.json*")), "a result lies beside the checkpoint as well"
+
+    capsys.readouterr()
+    measure(tmp_path / "a", tmp_path / "b", f"--out={out}")
+    assert capsys.readouterr().out.count("repeated, not measured") == 2
+    refused(r"its seed differ\)", measure, tmp_path / "b", f"--out={out}", "--seed=3")
+    measure(tmp_path / "b", f"--out={out}", "--seed=3", "--tag=3")
+    name = files[0].removesuffix(".json")
+    assert (out / f"b/{name}-3.json").exists()
+    measure(tmp_path / "b", f"--out={out}/mine/{name}-x.json")
+    assert {path.name for path in (out / "mine").iterdir()} == {
+        file.replace(name, f"{name}-x") for file in files}
+
+
+def test_a_killed_evaluation_with_out_is_continued(evaluate, corpus, tmp_path, monkeypatch):
+    calls, real = itertools.count(1), eval_posloss.loss_sums
+
+    def killed(*arguments):
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    def measure():
+        call(eval_posloss, *EVALS["eval_posloss"], tmp_path / "b", f"--data_dir={corpus}",
+             "--micro_batch_size=2", f"--out={tmp_path / 'out'}")
+
+    whole = evaluate(eval_posloss, "b", "--micro_batch_size=2")
+    monkeypatch.setattr(eval_posloss, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(eval_posloss, "loss_sums", killed)
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    assert result(tmp_path / "out/b", "posloss")["done"] == 6
+    measure()
+    assert next(calls) == 4 + 3 + 1, "of 6 calls, 3 were done before"
+    assert same(result(tmp_path / "out/b", "posloss"), whole)
+
+
+def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_measured(
+        evaluate, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(eval_posloss, "loss_sums", None)  # calling it fails otherwise
+
+    def refuse(message, *arguments):
+        refused(message, call, eval_posloss, *EVALS["eval_posloss"], f"--data_dir={corpus}",
+                *arguments)
+
+    a, b, out = tmp_path / "a", tmp_path / "b", tmp_path / "out"
+    for name in ("other/a/ckpt.pt", "a/ckpt_prev.pt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((a / "ckpt.pt").read_bytes())
+    refuse("would both be .*out/a/posloss.json", a, b, tmp_path / "other/a", f"--out={out}")
+    refuse("would both be .*a/posloss-t.json", b, a, a / "ckpt_prev.pt", "--tag=t")
+    refuse("would both be .*out/posloss.json", a, b, f"--out={out}/posloss.json")
+    refuse("call this one posloss.json", a, f"--out={out}/mine.json")
+    assert not out.exists()
+    out.write_text("not a folder")
+    refuse("cannot write .*out/a/posloss.json", a, f"--out={out}")
 
 
 @pytest.mark.parametrize("program, name, argument, message", [

@@ -4,6 +4,7 @@ waits for the device. It cannot prove numbers, NCCL or the allocator; nothing of
 """
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import eval_niah
 import eval_posloss
-from lib import checkpoint, fakecuda
+import train
+from experiments.speed import memory
+from lib import checkpoint
+from lib.loss import summed_loss
 from lib.runtime import UserError
-from model import ATTENTION, GPT, KVCache
-from experiments import memory
+from model import ATTENTION, KVCache
+from tests import fakecuda
 from train import TrainConfig, fit
 
 HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)
@@ -74,17 +78,17 @@ def on_gpu(attention_type, **changes):
     *((attention_type, False) for attention_type in ATTENTION), ("ssmax", True)])
 def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
         gpu, tmp_path, monkeypatch, attention_type, compiled):
-    plain, chunks, waits, saved = GPT.loss, [], [], []
+    chunks, waits, saved = [], [], []
 
-    def loss(self, x, y, per_token, chunk, *where):
+    def loss(model, x, y, chunk, *rest):
         chunks.append(chunk)
-        return plain(self, x, y, per_token, chunk, *where)
+        return summed_loss(model, x, y, chunk, *rest)
 
     def tolist(tensor):  # what only a real GPU knows
         waits.append(tensor)
         return [0.0] * len(tensor)
 
-    monkeypatch.setattr(GPT, "loss", loss)
+    monkeypatch.setattr(train, "summed_loss", loss)
     monkeypatch.setattr(FakeTensor, "tolist", tolist)
     monkeypatch.setattr(torch, "compile", lambda loss, dynamic: lambda *args: loss(*args))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
@@ -98,7 +102,8 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
         switch_iter=1, switch_attention_type=attention_type, compile=compiled)
     about = {"variant": "x", "base": None, "vocab": None, "data": {}}
     model = on_gpu("softmax", qk_norm=compiled)
-    fit(cfg, model, about, None, lambda step, m: ([(y, y), (y, masked)], 64), None)
+    batches = SimpleNamespace(train=lambda step, m: ([(y, y, None), (y, masked, None)], 64))
+    fit(cfg, model, about, None, batches)
 
     assert len(waits) == 2, "an update waits for the GPU more than once"
     moments = saved[0]["optimizer"]["state"]

@@ -1,4 +1,4 @@
-"""It keeps working: killed, full, lost. experiments/reliability/torture.py is the long and random version."""
+"""It keeps working: killed, full, lost. experiments/reliability is the long and random version."""
 import itertools
 import multiprocessing
 import os

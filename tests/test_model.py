@@ -1,27 +1,45 @@
 """The mathematics, against what this project did not write: Llama, float64 formulas, gradients."""
 import math
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
-from conftest import tiny_model
+from conftest import ROOT, refused, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hf
-from lib import rope
-from model import ATTENTION, GPT, Factor, GPTConfig, KVCache, Learned
+from lib import checkpoint
+from lib.config import configure
+from lib.loss import summed_loss, token_losses
+from lib.readout import readout
+from lib.rivals import Packed, RivalConfig
+from model import ATTENTION, GPT, Attention, Factor, GPTConfig, KVCache, Learned
 from train import TrainConfig, make_optimizer
 
+WINDOWS = {"window": 8, "window_pattern": "SL"}
 BESIDE = [{"rope_fraction": 0.5}, {"rope_fraction": 0.0, "alibi": True}, {"sink": "off_by_one"},
           {"sink": "learned"}, {"rope_fraction": 0.5, "scale_invariant": True},
-          {"rope_scaling": "nope"}]  # what is no factor on the query
+          {"rope_scaling": "nope"}, {"gate": True}, WINDOWS, {**WINDOWS, "window": 32},
+          {**WINDOWS, "window_pattern": "LS"}, {**WINDOWS, "global_rope": True},
+          {**WINDOWS, "sink": "learned"}, {**WINDOWS, "scale_invariant": True},
+          {**WINDOWS, "n_kv_head": 1, "gate": True},
+          {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True},
+          ]  # what is no factor on the query
 all_types = pytest.mark.parametrize("attention_type", ATTENTION)
 all_kinds = pytest.mark.parametrize("attention_type, settings", [
     *((kind, {"qk_norm": qk_norm}) for kind in ATTENTION for qk_norm in (False, True)),
+    *((kind, WINDOWS) for kind in ATTENTION),
     *(("ssmax", settings) for settings in BESIDE)], ids=str)
 
 
 def tokens(*shape):
     return torch.randint(61, shape)
+
+
+def f_of(model, n):
+    return ATTENTION[model.config.attention_type].f(n, model)
 
 
 def farthest(a, b):
@@ -61,7 +79,8 @@ def test_softmax_equals_transformers_llama(theirs, ours):
 
 def reference_logits(model, idx):
     """The whole model in float64: softmax((s f(n) + b) z). (T,) -> (T, V)"""
-    P, c = {name: p.detach().double() for name, p in model.named_parameters()}, model.config
+    P = {name: p.detach().double() for name, p in model.named_parameters()}
+    c = RivalConfig(**vars(model.config))
     D, T = c.n_embd // c.n_head, len(idx)
     f = {  # as the paper writes it; a type that is not here is compared with its own in ATTENTION
         "softmax": lambda n: 1.0, "ssmax": math.log, "ssmax_s1": math.log, "ssmax_bias": math.log,
@@ -73,7 +92,7 @@ def reference_logits(model, idx):
         "llama4": lambda n: 1 + 0.1 * math.log(1 + math.floor(n / 32)),
         "log_floor": lambda n: 1 + 0.1 * math.log(max(1, n / 32)),
         "residual": math.log, "asentmax": lambda n: math.log(n + 1),
-    }.get(c.attention_type, lambda n: model.f(torch.tensor(n)).double())
+    }.get(c.attention_type, lambda n: f_of(model, torch.tensor(n)).double())
 
     def norm(x, w):
         return x / (x.pow(2).mean(-1, keepdim=True) + c.norm_eps).sqrt() * w
@@ -85,31 +104,41 @@ def reference_logits(model, idx):
         turned = torch.complex(*z.chunk(2, dim=-1)) * torch.exp(1j * angles)
         return torch.cat((turned.real, turned.imag), dim=-1)
 
-    x = P["wte.weight"][idx]
+    x, KV = P["wte.weight"][idx], c.n_kv_head or c.n_head
     for layer in range(c.n_layer):
         p = f"blocks.{layer}."
-        q, k, v = (norm(x, P[p + "norm_1.weight"]) @ P[p + "attn.qkv.weight"].T).chunk(3, dim=-1)
-        q, k, v = (z.view(T, c.n_head, D) for z in (q, k, v))
+        letter = (c.window_pattern or " ")[layer % len(c.window_pattern or " ")]
+        h = norm(x, P[p + "norm_1.weight"])
+        qkv = h @ P[p + "attn.qkv.weight"].T
+        q, k, v = (z.view(T, -1, D) for z in qkv.split((c.n_head * D, KV * D, KV * D), dim=-1))
+        k, v = (z.repeat_interleave(c.n_head // KV, dim=1) for z in (k, v))
         if c.qk_norm:  # each head by itself
             q = norm(q, P[p + "attn.q_norm.weight"])
             k = norm(k, P[p + "attn.k_norm.weight"])
-        s, b, g = (P[f"{p}attn.{name}"] if isinstance(value, Learned)
+        s, b, g = (P.get(f"{p}attn.{name}", 1.0) if isinstance(value, Learned)
                    else torch.tensor(1.0 if value is None else value)
                    for name, value in zip("sbg", ATTENTION[c.attention_type][1:], strict=True))
         n_s = torch.tensor([[f(n)] for n in range(1, T + 1)]).double()
         scale = (s * n_s ** g + b).expand(T, c.n_head)
-        z = torch.einsum("thd,uhd->htu", turn(q), turn(k)) / math.sqrt(D) * scale.T[..., None]
+        if letter == "S":  # softmax with a window
+            scale = torch.ones(T, c.n_head)
+        if letter != "L" or c.global_rope:
+            q, k = turn(q), turn(k)
+        z = torch.einsum("thd,uhd->htu", q, k) / math.sqrt(D) * scale.T[..., None]
         t = torch.arange(T)[:, None] - torch.arange(T).double()  # the distance
         if c.alibi:
             m = 2 ** (-8 * torch.arange(1, c.n_head + 1).double() / c.n_head)
             z = z - m[:, None, None] * t
-        if c.scale_invariant:
+        if c.scale_invariant and letter != "S":
             a = (2 * (t.clamp(min=0) / 10 + 1).log() + 1).sqrt()
             z = a * z + 1 - a**2
-        w = z.exp().tril()
-        sink = P.get(f"{p}attn.sink", torch.zeros(c.n_head)).exp()[:, None, None] * bool(c.sink)
-        out = torch.einsum("htu,uhd->thd", w / (sink + w.sum(-1, keepdim=True)), v)
-        x = x + out.reshape(T, -1) @ P[p + "attn.proj.weight"].T
+        w = z.exp().tril() * (t < (c.window if letter == "S" else T))
+        sink = P.get(f"{p}attn.sink", torch.zeros(c.n_head))  # its logit has the factor too
+        sink = (sink * scale).T.exp()[..., None] * bool(c.sink) * (letter != "S")
+        out = torch.einsum("htu,uhd->thd", w / (sink + w.sum(-1, keepdim=True)), v).flatten(1)
+        if c.gate:
+            out = out * torch.sigmoid(h @ P[p + "attn.gate.weight"].T)
+        x = x + out @ P[p + "attn.proj.weight"].T
         inner = norm(x, P[p + "norm_2.weight"]) @ P[p + "mlp.gate_up.weight"].T
         gate, up = inner.chunk(2, dim=-1)
         x = x + (gate * torch.sigmoid(gate) * up) @ P[p + "mlp.down.weight"].T
@@ -134,7 +163,7 @@ def test_a_new_variant_is_one_line(monkeypatch):
 
 def test_rope_is_exact_at_a_million():
     config = GPTConfig(n_embd=64, n_head=1, rope_theta=500_000.0)
-    cos, sin = rope.tables(torch.tensor([1_000_000]), config)
+    cos, sin = Attention(config, 0).rope(torch.tensor([1_000_000]))
     angles = [1_000_000 * 500_000.0 ** (-2 * i / 64) for i in range(32)]
     assert cos[0, 32:].tolist() == pytest.approx([math.cos(a) for a in angles], abs=1e-6)
     assert sin[0, 32:].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
@@ -148,7 +177,7 @@ def test_scales_are_fp32_of_rank_one_and_not_decayed(attention_type):
     for name, p in model.named_parameters():
         assert decay.pop(p) == (0.1 if p.dim() >= 2 else 0.0), f"weight decay of {name}"
     with torch.autocast("cpu", torch.bfloat16):
-        model.loss(tokens(1, 9), tokens(1, 9)).backward()
+        summed_loss(model, tokens(1, 9), tokens(1, 9)).backward()
     scales = {name: p for name, p in model.named_parameters() if not name.endswith("weight")}
     assert model.scales() == scales
     for name, p in scales.items():
@@ -165,9 +194,11 @@ def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, qk_norm)
     idx = tokens(1, min(100, swapped.max_len))
     log_weights = [m.last_query_attention(idx)[0, 0].log() for m in (model, swapped)]
     spread, sharper = (w - w[:, :1] for w in log_weights)  # softmax leaves a constant open
-    f, b = swapped.f(torch.arange(1, 33)).double(), ATTENTION[attention_type].b
+    f, b = f_of(swapped, torch.arange(1, 33)).double(), ATTENTION[attention_type].b
     b = b.start if isinstance(b, Learned) else b
-    factor = b + (1 - b) * swapped.f(torch.tensor([idx.size(1)])).item() / f.mean().item()
+    as_published = attention_type in ("logn_clip", "sqrt_log", "log_squared", "llama4", "log_floor")
+    mean = 1.0 if as_published else f.mean().item()
+    factor = b + (1 - b) * f_of(swapped, torch.tensor([idx.size(1)])).item() / mean
     assert farthest(sharper, factor * spread) < 1e-4, f"the logits are not {factor} times as large"
     with pytest.raises(ValueError, match="only softmax"):
         swapped.swap_attention("pn")
@@ -200,18 +231,49 @@ def test_generate_bans_and_keeps_the_top_k():
 
 
 @all_kinds
+@torch.no_grad()
 def test_last_query_attention_is_the_one_used(attention_type, settings):
-    model, idx = tiny_model(attention_type, n_layer=1, **settings), tokens(2, 30)
-    attn, (x, position) = model.blocks[0].attn, model.embed(idx)
-    x = model.blocks[0].norm_1(x)
-    _, _, v = attn.queries_keys_values(x, position)
-    v = v[:, :, -30:, :16]  # without a sink and channels beside the head's own
-    y = model.last_query_attention(idx)[:, 0, :, None] @ v  # (B, H, 1, D)
-    assert farthest(attn.proj(y.reshape(2, 32)), attn(x, position)[:, -1]) < 1e-5
+    model, idx = tiny_model(attention_type, **settings), tokens(2, 30)
+    weights, positions, x = model.last_query_attention(idx), model.positions(idx), model.wte(idx)
+    for layer, block in enumerate(model.blocks):
+        attn, position, h = block.attn, positions[block.attn.kind], block.norm_1(x)
+        _, _, v = attn.project(h, position)
+        v = attn.per_head(v)[..., :16]  # without channels beside the head's own
+        y = (weights[:, layer, :, None] @ v).reshape(2, 32)
+        if model.config.gate:
+            y = y * attn.gate(h[:, -1]).sigmoid()
+        assert farthest(y, attn.mix(h, position)[:, -1]) < 1e-5, f"layer {layer}"
+        x = block(x, position)
     with torch.autocast("cpu", torch.bfloat16):
         weights = model.last_query_attention(idx)
     assert weights.dtype == torch.float32
-    assert attn.config.sink or farthest(weights.sum(-1), torch.ones(2, 1, 2)) < 1e-6
+    assert model.config.sink or farthest(weights.sum(-1), torch.tensor(1.0)) < 1e-6
+
+
+PACKED = [{}, WINDOWS, {**WINDOWS, "global_rope": True, "n_kv_head": 1}, {"sink": "learned"},
+          {"rope_fraction": 0.0, "alibi": True}, {"scale_invariant": True}, {"gate": True},
+          {"doc_mask": True, "n_kv_head": 1}, {**WINDOWS, "doc_mask": True}]
+
+
+@pytest.mark.parametrize("attention_type, settings", [
+    *((kind, settings) for kind in ATTENTION for settings in ({}, WINDOWS)),
+    *(("ssmax", settings) for settings in PACKED)], ids=str)
+@torch.no_grad()
+def test_packed_documents_have_the_logits_of_each_alone(monkeypatch, attention_type, settings):
+    model = tiny_model(attention_type, **settings)
+    rows = [[5, 13, 1, 11], [30], [3, 3, 3, 21]]  # lengths of the documents in each row
+    idx = tokens(3, 30)
+    documents = torch.stack([torch.arange(len(row)).repeat_interleave(torch.tensor(row))
+                             for row in rows])
+    packed = model.lm_head(model.hidden(idx, documents=documents))
+    if model.config.doc_mask:  # as on a GPU, where one layer in a kernel of its own is fused
+        monkeypatch.setattr(Packed, "mask", lambda self, T, cached, device, documents:
+                            self.block_mask(documents))
+        flex = model.lm_head(model.hidden(idx, documents=documents))
+        assert farthest(flex, packed) < 1e-5
+    for row, lengths, logits in zip(idx, rows, packed, strict=True):
+        for document, part in zip(row.split(lengths), logits.split(lengths), strict=True):
+            assert farthest(part, reference_logits(model, document)) < 2e-4
 
 
 @pytest.mark.parametrize("chunk", [17, 1000])
@@ -220,23 +282,21 @@ def test_chunked_loss_is_the_plain_loss(dtype, tolerance, chunk):
     model, idx, targets = tiny_model(), tokens(3, 40), tokens(3, 40)
     targets[0, :13] = targets[1] = -1
 
-    def loss_and_gradients(targets, chunk, per_token=False):
+    def loss_and_gradients(targets, chunk):
         model.zero_grad()
         where = (targets.flatten() >= 0).nonzero()[:, 0]
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            loss = model.loss(idx, targets, per_token, chunk, where)
-        if per_token:
-            return [loss]
+            loss = summed_loss(model, idx, targets, chunk, where)
         loss.backward()
         return [loss, *(p.grad for p in model.parameters())]
 
-    for per_token in (False, True):
-        plain, chunked = (loss_and_gradients(targets, c, per_token) for c in (0, chunk))
-        for a, b in zip(plain, chunked, strict=True):
-            assert farthest(a, b) < tolerance * (1 + a.abs().max()), f"per_token={per_token}"
-    assert chunked[0][targets < 0].abs().sum() == 0, "an ignored target has a loss"
-    mean = chunked[0].sum() / (targets >= 0).sum()
-    assert farthest(mean, model(idx, targets)[1]) < 10 * tolerance
+    plain, chunked = (loss_and_gradients(targets, c) for c in (0, chunk))
+    for a, b in zip(plain, chunked, strict=True):
+        assert farthest(a, b) < tolerance * (1 + a.abs().max())
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        losses = token_losses(model, idx, targets.clamp(min=0), chunk)[targets >= 0]
+    assert farthest(losses.sum(), plain[0]) < tolerance * (1 + plain[0].abs())
+    assert farthest(losses.mean(), model(idx, targets)[1]) < 10 * tolerance
     assert not any(p.any() for p in loss_and_gradients(torch.full_like(idx, -1), chunk))
 
 
@@ -252,6 +312,109 @@ def test_chunks_bound_the_logits_that_exist(grad):
             return out
 
     with Watch(), torch.set_grad_enabled(grad):
-        model.loss(idx, idx, chunk=64)
+        summed_loss(model, idx, idx, chunk=64)
     # the gradient of the head, n_embd rows, is as wide as logits
     assert max(rows - {model.config.n_embd}) == 64
+
+
+ALONE = """
+import torch
+from model import GPT, GPTConfig
+torch.manual_seed(0)
+model = GPT(GPTConfig("ssmax", block_size=16, vocab_size=16, n_layer=1, n_head=2, n_embd=16,
+                      n_inner=16))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+losses = []
+for _ in range(60):
+    idx = torch.randint(16, (8, 1)) + torch.arange(17)  # counting on, modulo 16
+    _, loss = model(idx[:, :-1] % 16, idx[:, 1:] % 16)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+assert losses[-1] < losses[0] / 2, losses
+print(model.generate(torch.tensor([[3, 4]]), 3, temperature=0).tolist())
+"""
+
+
+def test_model_py_alone_in_an_empty_folder_trains(tmp_path):
+    shutil.copy(ROOT / "model.py", tmp_path)
+    printed = subprocess.check_output([sys.executable, "-c", ALONE], cwd=tmp_path, text=True)
+    assert printed.strip() == "[[3, 4, 5, 6, 7]]"
+
+
+def test_a_checkpoint_from_before_the_rivals_moved_loads():
+    # of commit 1133d9f, p-RoPE and a bias, and the first logits that it gave there
+    model, state = checkpoint.load_model(ROOT / "tests/ckpt_1133d9f.pt")
+    assert (state["iter"], model.config.rope_fraction, model.config.window) == (7, 0.5, 0)
+    logits = model(torch.arange(20)[None] % 11)[0][0, 0, :4]
+    assert logits.tolist() == pytest.approx([0.2400761, 0.2630234, 1.6118547, 0.7069612], abs=1e-6)
+
+
+@pytest.mark.parametrize("settings, message", [
+    ("--window=32 --window_pattern=SXL", "window_pattern SXL has X: write S .* and L"),
+    ("--window_pattern=SL", "window=0 with window_pattern='SL': an S needs a window"),
+    ("--window=32", "window=32 with window_pattern='': .* as in --window=32 --window_pattern=SL"),
+    ("--window=2048 --window_pattern=SL", "window 2048 is longer than block_size 1024"),
+    ("--window=32 --window_pattern=SSL --n_layer=2", "has 3 letters for 2 layers"),
+    ("--global_rope", "global_rope is of the L layers of a window_pattern"),
+    ("--window=32 --window_pattern=SL --alibi --rope_fraction=0", "choose one")])
+def test_windows_that_cannot_be_are_refused(settings, message):
+    assert refused(message, configure, TrainConfig, settings.split()) == 2
+
+
+def test_windows_keep_time_and_memory_linear():
+    model = tiny_model("ssmax", n_layer=1, **{**WINDOWS, "window_pattern": "S"})
+    model.generate(tokens(1, 500), 1)
+    cache = KVCache(600)
+    for piece in tokens(1, 530).split([500, 1, 29], dim=1):
+        model.hidden(piece, cache)
+        stored = cache.layers[0]
+        assert stored.shape[-2] == 7, "the cache holds more keys than a window's later queries see"
+        assert stored.untyped_storage().nbytes() == stored.nbytes, "a view holds the whole prompt"
+    sizes = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                sizes.append(out.numel())
+            return out
+
+    largest = []
+    for T in (400, 800):
+        sizes.clear()
+        with Watch(), torch.no_grad():
+            model.hidden(tokens(1, T))
+        largest.append(max(sizes))
+    assert largest[1] <= 2 * largest[0], "a tensor grows faster than the context"
+
+
+@pytest.mark.parametrize("attention_type, settings", [
+    *((kind, {}) for kind in ATTENTION), *(("ssmax", settings) for settings in BESIDE)], ids=str)
+@torch.no_grad()
+def test_readout_is_the_brute_force(attention_type, settings):
+    model, idx = tiny_model(attention_type, **settings), tokens(1, 30)
+    needle, others = [(4, 6), (9, 10)], [(20, 22)]
+    places = [4, 5, 9]
+    for z, v in model.last_query(idx):
+        measured = readout(z[0], v[0], needle, others)
+        for head in range(2):
+            logits = z[0, head].double().tolist()
+            sink, tokens_ = logits[:len(logits) - 30], logits[len(logits) - 30:]
+            total = sum(math.exp(x) for x in logits)
+            weights = [math.exp(x) / total for x in tokens_]
+            rest = [x for place, x in enumerate(tokens_) if place not in places] + sink
+            best = max(tokens_[place] for place in places)
+            handed_on = sum(weights[place] * v[0, head, place].double() for place in places)
+            whole = sum(w * x.double() for w, x in zip(weights, v[0, head], strict=True))
+            spread = weights + [math.exp(x) / total for x in sink]
+            assert measured["rank"][head] == 1 + sum(x > best for x in rest)
+            assert measured["behind"][head] == (max(tokens_[20:22]) > best)
+            for name, number in {
+                    "margin": best - max(rest),
+                    "margin_sum": best - math.log(sum(math.exp(x) for x in rest)),
+                    "effective": math.exp(-sum(w * math.log(w) for w in spread if w)),
+                    "share": (handed_on.norm() / whole.norm()).item(),
+                    "score": sum(weights[place] for place in places)}.items():
+                assert measured[name][head].item() == pytest.approx(number, rel=1e-6, abs=1e-9)

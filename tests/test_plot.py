@@ -11,6 +11,7 @@ from conftest import call, refused, save_model, tiny_model
 
 import model
 import plot
+from eval_posloss import measured_ends
 from experiments.recall import figure as recall_figure
 from experiments.temperature import figure as temperature_figure
 from lib import checkpoint
@@ -64,7 +65,8 @@ def plant_posloss(folder, variant="softmax", seed=1, tag="", length=16 * BLOCK, 
                   **changes):
     n = np.arange(1, length + 1)
     mean = 2 + 3 / np.sqrt(n) + LEVEL.get(variant, 0.05) * np.log2(n) + 0.02 * seed
-    measured = {"tag": tag, "count": 100, "mean": mean.tolist(), "stderr": [0.2] * length}
+    errors = {str(end): 0.02 for end in measured_ends(length, BLOCK)}
+    measured = {"tag": tag, "count": 100, "mean": mean.tolist(), "stderr_before": errors}
     settings = {"seq_len": length, **(settings or {})}
     return write(folder / f"posloss{tag}.json", variant, seed, measured, settings, **changes)
 

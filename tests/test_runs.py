@@ -1,6 +1,7 @@
-"""The scripts in runs/ and bench.py, each from beginning to end at a tiny size."""
+"""The scripts of the experiments, each from beginning to end at a tiny size."""
 import json
 import os
+import re
 import runpy
 import socket
 import socketserver
@@ -10,8 +11,11 @@ import time
 
 import pytest
 from conftest import CPU, ROOT, call, log, save_model, squad_file, text_file, tiny_model
-from test_claims import claims  # and with it, through plot.py, what the programs import
 
+from experiments.matrix import matrix
+from experiments.mini_cpu import claims  # and with it, through plot.py, what the programs import
+from experiments.speed import bench
+from lib.data import Tokens
 from lib.text import gpt2_encoding
 
 
@@ -27,6 +31,8 @@ def tiny(program, line):
         "eval_posloss.py": f"{cpu} --n_seqs=2 --seq_len=300",
         "eval_niah.py": f"{cpu} --context_sizes=[{600 if '=noise' in line else '96,120'}] "
             "--depths=[50] --n_samples=2",
+        "experiments.temperature.temperature": f"{cpu} --context_sizes=(96,120) --n_samples=2 "
+            "--factors=(0.5,1.0,2.0) --what=loss",  # models of the tests find no needle
     }.get(program, "")
     if "--embedded" in line:
         more = "--block_size=32 --n_copy=64 --n_train=256"
@@ -50,9 +56,12 @@ class Program(socketserver.BaseRequestHandler):
         os.dup2(descriptors[0], 1)
         os.dup2(descriptors[1], 2)
         status, arguments = 1, asked.decode().split("\0")
+        run = runpy.run_path
+        if arguments[0] == "-m":
+            run, arguments = runpy.run_module, arguments[1:]
         sys.argv = [*arguments, *tiny(arguments[0], " ".join(arguments))]
         try:
-            runpy.run_path(arguments[0], run_name="__main__")
+            run(arguments[0], run_name="__main__")
             status = 0
         except SystemExit as e:
             status = e.code or 0
@@ -80,8 +89,8 @@ def script(tmp_path_factory):
     """script(name, *arguments, **environment): run it in a repository without data -> printed."""
     folder = tmp_path_factory.mktemp("repo")
     (folder / "bin").mkdir()
-    for path in (*ROOT.glob("*.py"), *map(ROOT.joinpath, ("lib", "config", "runs")),
-                 *ROOT.glob("results/*/*.py")):
+    for path in (*ROOT.glob("*.py"), ROOT / "lib", ROOT / "config",
+                 ROOT / "experiments/common.sh", *ROOT.glob("experiments/*/run.sh")):
         (folder / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         (folder / path.relative_to(ROOT)).symlink_to(path)
     text_file(folder / "text.jsonl")  # instead of what the scripts take from the hub
@@ -97,13 +106,14 @@ def script(tmp_path_factory):
 
     def script(name, *arguments, **environment):
         done = subprocess.run(
-            ["bash", f"{folder}/runs/{name}", *arguments], env={**env, **environment}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+            ["bash", f"{folder}/experiments/{name}/run.sh", *arguments],
+            env={**env, **environment}, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=240)
         assert done.returncode == 0, "\n".join(
             line for line in done.stdout.splitlines() if not line.startswith("python"))[-3000:]
         return done.stdout
 
-    script.folder = folder
+    script.folder, script.env = folder, env
     yield script
     server.kill()
     server.wait()
@@ -113,22 +123,32 @@ def names(folder, pattern):
     return {path.stem for path in folder.glob(pattern)}
 
 
+def commands(printed):
+    """The programs that a script called (`xargs -t` prints some of them), or would have called."""
+    lines = [line.removeprefix("+ ").replace("'", "") for line in printed.splitlines()]
+    return sorted(" ".join(line.split()) for line in lines if line.startswith("python "))
+
+
 @pytest.mark.slow
 def test_the_quick_run_and_again(script):
-    printed = script("quick.sh")
+    printed = script("quick")
     assert "a_softmax: iter 4/4" in printed and "(b) SSMax" in printed
     assert "posloss" in names(script.folder / "out/quick", "*.png")
-    again = script("quick.sh")
+    again = script("quick")
     assert "finished before" in again and "iter 4/4" not in again, "not everything was skipped"
 
 
 @pytest.mark.slow
 def test_the_papers_recipe(script):
-    commands = script("paper.sh", "--dry_run").count("+ python")
-    assert commands == 35 and not (script.folder / "out/paper").exists()
-    assert script("paper.sh").count("+ python") == commands
-    out = script.folder / "out/paper"
-    assert {"posloss", "niah", "needle_scores", "p_n", "learned_s"} <= names(out, "*.png")
+    out, results = (script.folder / kind / "paper" for kind in ("out", "experiments"))
+    dry = script("paper", "--dry_run")
+    assert not out.exists(), "a dry run writes"
+    # 200,000 x 2,097,152 tokens, and what the README says of the hours on one H200
+    assert re.search(r"ESTIMATES.*b_ssmax +419\.4 bn +224\n.*corpus[^\n]* 839\n", dry, re.DOTALL)
+    printed = script("paper")
+    assert commands(printed) == commands(dry)
+    assert len(commands(dry)) == 35 and "ESTIMATES" not in printed
+    assert {"posloss", "niah", "needle_scores", "p_n", "learned_s"} <= names(results, "*.png")
     found = {json.loads(path.read_text())["variant"] for path in out.glob("sft/*/niah.json")}
     assert found == {"softmax", "ssmax", "ssmax_s1", "ssmax_bias", "softmax>ssmax",
                      "softmax>>ssmax"}
@@ -137,8 +157,12 @@ def test_the_papers_recipe(script):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mini_cpu", "mini_gpu"])
 def test_the_mini_reproductions_and_their_tables_again_from_small_files(script, name, capsys):
-    out, results = (script.folder / kind / name for kind in ("out", "results"))
-    script(f"{name}.sh", OUT=f"out/{name}", JOBS="2", SEEDS="1", CORPUS="--hf=x --val_fraction=0.1")
+    out, results = (script.folder / kind / name for kind in ("out", "experiments"))
+    settings = {"OUT": f"out/{name}", "JOBS": "2", "SEEDS": "1",
+                "CORPUS": "--hf=x --val_fraction=0.1"}
+    dry = script(name, "--dry_run", **settings)
+    assert not out.exists(), "a dry run writes"
+    assert commands(dry) == commands(script(name, **settings))
     assert names(results, "*-1.json") >= {f"{v}-1" for v in (
         "a", "b", "c", "d", "e", "f", "pn", "head_scale", "constant", "b_s0.168")}
     tables = (results / "tables.md").read_text()
@@ -151,27 +175,68 @@ def test_the_mini_reproductions_and_their_tables_again_from_small_files(script, 
 
 @pytest.mark.slow
 def test_the_reference_table(script):
-    printed = script("matrix.sh", SEEDS="1", AGAIN="2", TYPES="softmax scale_invariant")
+    settings = {"SEEDS": "1", "AGAIN": "2", "TYPES": "softmax scale_invariant"}
+    dry = script("matrix", "--dry_run", **settings)
+    printed = script("matrix", **settings)
+    assert commands(printed) == commands(dry)
     rows = json.loads((script.folder / "experiments/matrix/matrix.json").read_text())
     assert {"softmax-prope||theta50", "softmax-alibi||as_trained",
             "softmax-sink||theta50", "ssmax-rope||yarn_again"} < set(rows)
     assert "| softmax-rope | logn_clip | ntk |" in printed
-    assert len(names(script.folder / "out/matrix/measured", "*/*/niah*.json")) == 7  # with tags
+    out, mini = script.folder / "out/matrix", script.folder / "out/mini/main"
+    assert len(names(out / "measured", "*/*/niah*.json")) == 7  # with tags
+
+    # runs of experiments/mini_cpu are taken as they lie, and their rows are the same
+    mini.mkdir(parents=True)
+    (out / "trained/softmax-rope-1").rename(mini / "a_softmax-1")
+    for folder in out.glob("measured/*/softmax-rope-1"):
+        folder.rename(folder.with_name("a_softmax-1"))
+    assert matrix.collect(out) == rows
+    dry = script("matrix", "--dry_run", **settings)
+    assert "trained/softmax-rope-1" not in dry
+    assert "--out_dir=out/mini/main/a_softmax-1" in dry, "an unfinished run is not continued"
 
 
 @pytest.mark.slow
 def test_recall(script):
     # a model with GPT-2's tokens, as an imported one: the tasks in real words are asked of it
     save_model(script.folder / "out/gpt2/ckpt.pt", tiny_model("softmax", vocab_size=50257), None)
-    printed = script("recall.sh", "out/gpt2", SEEDS="1 2", TYPES="softmax scale_invariant")
+    settings = {"SEEDS": "1 2", "TYPES": "softmax scale_invariant"}
+    dry = script("recall", "--dry_run", "out/gpt2", **settings)
+    printed = script("recall", "out/gpt2", **settings)
+    assert commands(printed) == commands(dry)
     assert "scale_invariant: fewer with pairs in proportion" in printed
     assert printed.count("| 600 |") == 5, "a task lacks in the table of the model"
     assert names(script.folder / "experiments/recall", "*/recall.png") == {"recall"}
 
 
 @pytest.mark.slow
+def test_the_best_temperature(script):
+    prepare = ["python", "prepare.py", "--embedded=almanac", "--compact_vocab", "--name=almanac"]
+    subprocess.run(prepare, cwd=script.folder, env=script.env, check=True)
+    vocab = Tokens(script.folder / "data/almanac", "train").vocab
+    for name, attention_type in {"a_softmax-1": "softmax", "b_ssmax-1": "ssmax"}.items():
+        save_model(script.folder / f"out/models/{name}/ckpt.pt",
+                   tiny_model(attention_type, vocab_size=len(vocab)), vocab)
+    settings = {"SEEDS": "1", "MINI": "out/models"}
+    dry = script("temperature", "--dry_run", **settings)
+    printed = script("temperature", **settings)
+    assert commands(printed) == commands(dry)
+    assert "b_ssmax" in printed and "too few seeds" in printed
+    figures = (script.folder / "experiments/temperature").glob("*/temperature.png")
+    assert {path.parent.name for path in figures} >= {"loss-theta50", "loss-as_trained"}
+    assert not list(script.folder.glob("out/models/*/*.jsonl")), "--out was not heeded"
+
+
+def test_an_unknown_option_of_a_script_is_refused(tmp_path):
+    for path in sorted(ROOT.glob("experiments/*/run.sh")):
+        done = subprocess.run(["bash", path, "--dry-run"], text=True, stderr=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, timeout=60)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, f"{path}: {done.stderr}"
+
+
+@pytest.mark.slow
 def test_benchmarks_take_turns(tmp_path, capsys):
-    import bench
     texts = str(text_file(tmp_path / "text.jsonl"))
     model = {"block_size": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 24}
     window = {"rows": 1, "length": 40}

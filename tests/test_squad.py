@@ -10,6 +10,7 @@ import prepare
 import sft
 from lib import checkpoint
 from lib.data import permutation
+from lib.loss import summed_loss
 from lib.squad import encode_example, exact_and_f1, pad, read_examples
 from lib.text import decode
 
@@ -73,7 +74,7 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
     for i in permutation(1337, "sft", 0, 30)[:8]:  # the first update's, one by one
         example = encode_example(examples[i], 96)
         ids, targets = map(torch.from_numpy, example)
-        total += model.loss(ids[None], targets[None]).item()
+        total += summed_loss(model, ids[None], targets[None]).item()
         count += (targets >= 0).sum().item()
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.2

@@ -10,12 +10,15 @@ import torch
 from conftest import ROOT, TINY_RUN, call, log, refused, sigterm_in, state_of, two_ranks
 
 import sample
+import train
 from eval_niah import NiahConfig
 from eval_posloss import PosLossConfig
 from lib import checkpoint
 from lib.config import configure
+from lib.data import Tokens
+from lib.loss import summed_loss
 from lib.runtime import UserError
-from model import GPT
+from lib.text import end_of_text
 from prepare import PrepareConfig
 from sft import SFTConfig
 from train import TrainConfig, learning_rate
@@ -67,15 +70,15 @@ def test_what_is_free_changes_nothing(run, tmp_path, monkeypatch, capsys):
 
 
 def full_at(monkeypatch, call, fits):
-    """Memory ends in GPT.loss's `call`th call, and afterwards where more than `fits` rows come."""
-    plain, calls = GPT.loss, itertools.count(1)
+    """Memory ends in the loss's `call`th call, and afterwards where more than `fits` rows come."""
+    calls = itertools.count(1)
 
-    def loss(self, idx, *args, **kwargs):
+    def loss(model, idx, *args):
         if next(calls) >= call and len(idx) > fits:
             raise torch.OutOfMemoryError("planted")
-        return plain(self, idx, *args, **kwargs)
+        return summed_loss(model, idx, *args)
 
-    monkeypatch.setattr(GPT, "loss", loss)
+    monkeypatch.setattr(train, "summed_loss", loss)
 
 
 @pytest.mark.parametrize("call, fits", [  # the micro-batches are of 4; the first are four to
@@ -105,14 +108,14 @@ def test_learning_rate_warms_up_and_decays():
 @pytest.mark.parametrize("of_loss, of_gradient", [(math.inf, 1), (0, math.inf)])
 def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss, of_gradient):
     run(tmp_path, "--max_iters=4", "--decay=none")
-    before, plain = state_of(tmp_path), GPT.loss
+    before = state_of(tmp_path)
 
-    def poisoned(*args, **kwargs):
-        loss = plain(*args, **kwargs)
+    def poisoned(*args):
+        loss = summed_loss(*args)
         loss.register_hook(lambda gradient: gradient * of_gradient)
         return loss + of_loss
 
-    monkeypatch.setattr(GPT, "loss", poisoned)
+    monkeypatch.setattr(train, "summed_loss", poisoned)
     assert refused("iter 5: .*before the update; what is saved is good", run, tmp_path,
                    "--eval_interval=0", "--decay=none") == 1
     assert state_of(tmp_path) == before, "the weights are spoilt"
@@ -173,6 +176,18 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
     assert torch.allclose(model.blocks[1].attn.s, torch.tensor(32 / 81.557959))  # of log 32!
     refused("a has n_head=2; leave that out",
             run, tmp_path / "x", init, "--n_head=4")  # which would fit the weights
+
+
+def test_what_was_typed_counts_though_it_equals_a_default(run, tmp_path):
+    run(tmp_path / "a", "--rope_theta=100000", "--max_iters=3")
+    init = [f"--init_from={tmp_path}/a", "--max_iters=0"]
+    for typed, theta in (([], 100_000), (["--rope_theta=10000"], 10_000)):
+        out = tmp_path / f"theta {theta}"
+        run(out, *init, *typed)
+        assert checkpoint.load(out)["model_config"]["rope_theta"] == theta
+    run(tmp_path / "b", "--attention_type=ssmax", "--max_iters=3")
+    assert refused("only softmax weights can be swapped", run, tmp_path / "c",
+                   f"--init_from={tmp_path}/b", "--attention_type=softmax") == 2
 
 
 def test_a_damaged_checkpoint_is_refused(run, tmp_path):
@@ -255,3 +270,21 @@ def test_help_explains_every_setting_in_groups(cls, capsys):
     assert "\nsettings:" not in groups, "a setting without a group or a comment"
     for field in dataclasses.fields(cls):
         assert re.search(rf"^  --{field.name}=.*\s+\w", groups, re.M), field.name
+
+
+def test_doc_mask_trains_each_document_as_if_it_were_alone(run, corpus, tmp_path):
+    settings = ["--attention_type=ssmax", "--data_order=windows", "--eval_interval=0", "--doc_mask"]
+    run(tmp_path / "packed", *settings, "--max_iters=1")
+    run(tmp_path / "start", *settings[:-1], "--max_iters=0")
+    model, state = checkpoint.load_model(tmp_path / "start")
+    end, total, count = end_of_text(state["vocab"]), 0.0, 0
+    x, y = Tokens(corpus, "train").batch(1337, 0, 8, 32)
+    for row, targets in zip(torch.from_numpy(x), torch.from_numpy(y), strict=True):
+        # an end of text is the first token of the document behind it
+        begins = (row == end).nonzero()[:, 0].tolist()
+        lengths = [b - a for a, b in itertools.pairwise([0, *begins, 32]) if b > a]
+        count += len(lengths)
+        for part, wanted in zip(row.split(lengths), targets.split(lengths), strict=True):
+            total += summed_loss(model, part[None], wanted[None]).item()
+    assert count > 8, "no row has two documents: nothing is tested"
+    assert log(tmp_path / "packed")[1]["loss"] == pytest.approx(total / (8 * 32), abs=1e-5)

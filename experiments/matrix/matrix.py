@@ -1,27 +1,24 @@
 """
 The reference table: attention types by positions, from the runs of experiments/matrix/run.sh.
 
-    python -m experiments.matrix.matrix out/matrix --out=experiments/matrix    matrix.json and matrix.png
-    python -m experiments.matrix.matrix experiments/matrix                     again, of matrix.json
+    python -m experiments.matrix.matrix out/matrix --out=experiments/matrix     tables and figure
+    python -m experiments.matrix.matrix experiments/matrix      the tables again, from matrix.json
 
 A row is "what was trained|what was swapped in, or nothing|position at evaluation". The rule is that
 of experiments/verdicts.py.
 """
 import itertools
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
-
+from experiments.verdicts import LEARNED, Prediction, markdown, minus, print_verdicts, spread
 from lib import runtime
 from lib.config import configure
 from lib.runtime import UserError
 from plot import Figure  # with the style of all figures
-from experiments.verdicts import LEARNED, Prediction, markdown, minus, print_verdicts, spread
 
 MULTIPLES = (1, 4, 10, 16)  # of the training length
 TYPES = ("softmax", "ssmax", "ssmax_bias", "residual", "head_scale", "asentmax", "scale_invariant")
@@ -29,6 +26,9 @@ COLUMNS = {  # of the figure: how the names of its rows end
     "RoPE": "rope||as_trained", "RoPE, theta x 50": "rope||theta50", "RoPE, YaRN": "rope||yarn",
     "p-RoPE": "prope||as_trained", "p-RoPE, theta x 50": "prope||theta50",
     "NoPE": "nope||as_trained"}
+# Names of the runs that are taken from experiments/mini_cpu, and what they are called here
+OF_MINI_CPU = {"a_softmax": "softmax-rope", "b_ssmax": "ssmax-rope",
+               "d_ssmax_bias": "ssmax_bias-rope", "head_scale": "head_scale-rope"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def collect(folder):
     rows = {}
     for path in sorted(Path(folder).glob("measured/*/*/*.json")):
         content, (trained, seed) = json.loads(path.read_text()), path.parent.name.rsplit("-", 1)
+        trained = OF_MINI_CPU.get(trained, trained)
         row = rows.setdefault(f"{trained}|{content['tag']}|{path.parent.parent.name}", {})
         what, mean = "needles" if "cells" in content else "loss", content.get("mean", ())
         for k in MULTIPLES:

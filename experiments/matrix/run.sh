@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The reference table: attention types by positions, trained and swapped in, five seeds at the size
-# of the quick run. About five hours on two cores, into out/matrix; the same command continues.
-# TYPES="softmax residual" does less; softmax is what is swapped.
-cd "$(dirname "$0")/.."
+# of the quick run. About five hours on two cores, into out/matrix; the same command continues, and
+# --dry_run only prints the commands. TYPES="softmax residual" does less; softmax is what is swapped.
+cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/matrix}
 SEEDS=${SEEDS:-"1 2 3 4 5"}
 AGAIN=${AGAIN:-"6 7 8 9 10"}
@@ -11,26 +11,33 @@ RESULTS=${RESULTS:-experiments/matrix}
 MINI=${MINI:-out/mini/main}
 source experiments/common.sh
 
+folder_of() {  # folder_of NAME SEED: where that model is trained
+    # experiments/mini_cpu trains four of them with the same settings: its runs are taken if there
+    # are any (train.py answers "finished before"), but not if a run was begun here.
+    local mini=
+    case $1 in
+        softmax-rope) mini=$MINI/a_softmax-$2 ;;
+        ssmax-rope) mini=$MINI/b_ssmax-$2 ;;
+        ssmax_bias-rope) mini=$MINI/d_ssmax_bias-$2 ;;
+        head_scale-rope) mini=$MINI/head_scale-$2 ;;
+    esac
+    if [ -e "$mini/ckpt.pt" ] && [ ! -e "$OUT/trained/$1-$2/ckpt.pt" ]; then
+        echo "$mini"
+    else
+        echo "$OUT/trained/$1-$2"
+    fi
+}
 train() {  # train NAME SEED [settings]
     echo "train.py config/quick.py --seed=$2 ${*:3} --data_dir=data/almanac-$2" \
-        "--out_dir=$OUT/trained/$1-$2"
+        "--out_dir=$(folder_of $1 $2)"
 }
-trained() {  # trained SEED: what experiments/mini_cpu/run.sh has trained with the same settings
-    for pair in softmax:a_softmax ssmax:b_ssmax ssmax_bias:d_ssmax_bias head_scale:head_scale; do
-        from="$MINI/${pair#*:}-$1/ckpt.pt" to="$OUT/trained/${pair%:*}-rope-$1"
-        [ ! -e "$from" ] || [ -e "$to" ] || { mkdir -p "$to" && cp "$from" "$to"; }
-    done
-}
-measure() {  # measure POSITION SEED "NAMES" [settings]: each in a folder of its own
-    folders=
-    for name in $3; do
-        folder="$OUT/measured/$1/$name-$2"
-        mkdir -p "$folder"
-        ln -f "$OUT/trained/$name-$2/ckpt.pt" "$folder/ckpt.pt"
-        folders+=" $folder"
-    done  # in one process: half of a small model's time is Python's start
-    echo "eval_posloss.py config/quick_posloss.py ${*:4} $folders"
-    echo "eval_niah.py config/quick_niah.py --context_sizes=(128,512,1280,2048) ${*:4} $folders"
+measure() {  # measure POSITION SEED "NAMES" [settings]
+    local folders=
+    for name in $3; do folders+=" $(folder_of $name $2)"; done
+    # all in one process: half of a small model's time is Python's start
+    local settings="${*:4} --out=$OUT/measured/$1"
+    echo "eval_posloss.py config/quick_posloss.py $settings $folders"
+    echo "eval_niah.py config/quick_niah.py --context_sizes=(128,512,1280,2048) $settings $folders"
 }
 THETA50="--rope_theta=500000"
 AS_TRAINED="--rope_theta=0"
@@ -46,7 +53,6 @@ echo "== corpora"
 
 for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seeds
     echo "== seed $seed"
-    trained "$seed"
     {
         for position in rope:1 prope:0.5 nope:0; do
             turned="--rope_fraction=${position#*:}"
@@ -84,7 +90,6 @@ done
 
 echo "== YaRN again, on other seeds"
 for seed in $AGAIN; do
-    trained "$seed"
     for type in softmax ssmax head_scale; do
         train $type-rope "$seed" --attention_type=$type
     done | in_parallel
@@ -102,4 +107,4 @@ for seed in $AGAIN; do
 done
 
 echo "== tables"
-python -m experiments.matrix.matrix "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"
+tables experiments.matrix.matrix "$OUT" --out="$RESULTS"

@@ -1,6 +1,6 @@
 """
 Where the last query of a needle prompt looks, by layer and head, against the context size: at the
-first token, the last 8, the needle's number, the rest. The mechanism behind experiments/mini_cpu/recipe.md.
+first token, the last 8, the needle's number, the rest. recipe.md, in this folder, discusses it.
 
     python -m experiments.mini_cpu.attention out/mini/main/b_ssmax-1 ... --out=experiments/mini_cpu
 """
@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
-
 from eval_niah import NiahConfig
 from lib import evaluate
 from lib.config import configure
@@ -23,7 +21,7 @@ from plot import Figure, label_of  # with the style of all figures
 
 PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
          "the rest": "#D9D9D9"}
-QUICK = str(Path(__file__).resolve().parents[2] / "config/quick_niah.py")  # its needle and hay
+QUICK = "config/quick_niah.py"  # the needle and the hay of the quick run
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,36 @@
 """
 The paper's claims, tested over seeds: what each predicts, what was measured, whether it holds.
 
-    python -m experiments.mini_cpu.claims out/mini --out=FOLDER    of the runs below out/mini; also one
-                                                               small JSON a variant and seed
-    python -m experiments.mini_cpu.claims experiments/mini_cpu         again, of those JSON files
+    python -m experiments.mini_cpu.claims out/mini --out=FOLDER     the runs below out/mini; writes
+                                                                    a small JSON a variant and seed
+    python -m experiments.mini_cpu.claims experiments/mini_cpu      the same, from those JSON files
 
-The rule is that of experiments/verdicts.py. All differences are paired: two runs of one seed began with
-the same weights and saw the same batches. Everything is said twice: over all seeds, and over the
-runs that have learned to look up (.95 of the needles at 1x, theta as trained).
+The rule is that of experiments/verdicts.py. All differences are paired: two runs of one seed began
+with the same weights and saw the same batches. Everything is said twice: over all seeds, and over
+the runs that have learned to look up (.95 of the needles at 1x, theta as trained).
 """
 import functools
 import json
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
-
+from experiments import verdicts
+from experiments.verdicts import (
+    LEARNED,
+    Prediction,
+    markdown,
+    minus,
+    number,
+    print_verdicts,
+    spread,
+)
 from lib import checkpoint, runtime
 from lib.config import configure
 from lib.runtime import UserError
-from plot import find, label_of, load
-from experiments import verdicts
-from experiments.verdicts import LEARNED, Prediction, markdown, minus, number, print_verdicts, spread
+from plot import find, label_of, load, theta_of
 
 THETA = "50"  # the multiple of RoPE's theta that the paper measures at
 MULTIPLES = (1, 2, 4, 8, 10, 16, 20)  # of the training length
@@ -71,7 +76,7 @@ def of_training(row):
 
 def of_evaluation(row):
     """What a record has of an evaluation: {theta, as a multiple of that of training: content}."""
-    theta = f"{row.model_config['rope_theta'] / row.config['rope_theta']:g}"
+    theta = f"{theta_of(row.model_config) / row.config['rope_theta']:g}"
     if row.kind == "needle":
         return {f"{theta} at {row.size}": row.trials}
     if row.kind == "niah":

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from attention import QUICK, shares  # which finds the root of the repository
 
 import eval_niah
+from experiments.mini_cpu.attention import QUICK, shares
+from experiments.verdicts import markdown, spread
 from lib import checkpoint, runtime
 from lib.config import configure
 from lib.data import Tokens, random_starts
 from lib.tasks import make_sample, open_haystack
-from experiments.verdicts import markdown, spread
 
 AS_PAPER = {"rope_theta": 500_000.0}
 ROPES = {"theta x 1": {}, "theta x 10": {"rope_theta": 1e5}, "theta x 50": AS_PAPER,

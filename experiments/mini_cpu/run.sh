@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # The mini-reproduction on a CPU, at the size of the quick run and on its corpus: (a), (b) and a
 # control over ten seeds, the paper's other variants over five. About three hours on two cores, into
-# out/mini and experiments/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done, so
-# the same command continues after anything; JOBS=8 SEEDS="1 2" bash experiments/mini_cpu/run.sh does less on
-# more.
-cd "$(dirname "$0")/.."
+# out/mini and experiments/mini_cpu. Ctrl-C or `timeout` stop it. Every program skips what is done,
+# so the same command continues after anything.
+#
+#   bash experiments/mini_cpu/run.sh                        all of it
+#   JOBS=8 SEEDS="1 2" bash experiments/mini_cpu/run.sh     fewer seeds on more cores
+#   bash experiments/mini_cpu/run.sh --dry_run              only print the commands
+cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/mini}
 RESULTS=${RESULTS:-experiments/mini_cpu}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of (a), (b), the control; the others take the first five
@@ -21,7 +24,7 @@ almanac="prepare.py --embedded=almanac --compact_vocab"
 echo "== training"
 train() {  # train CONFIG SEED FOLDER [settings]
     echo "train.py config/$1.py config/quick.py --seed=$2 ${*:4} --data_dir=data/almanac-$2" \
-        "--out_dir=$OUT/$3-$2"  # quick.py behind: its max_iters counts, not the paper's
+        "--out_dir=$OUT/$3-$2"  # quick.py comes last: its max_iters counts, not the paper's
 }
 {
     for seed in $SEEDS; do
@@ -39,48 +42,45 @@ measure() {  # measure CHECKPOINT [settings]
     echo "eval_posloss.py config/quick_posloss.py --seq_len=2560 $*"  # 20 x the training length
     echo "eval_niah.py config/quick_niah.py $*"
 }
-beside() {  # beside FOLDER CHECKPOINT: for results that figures are not to mix with the others
-    mkdir -p "$OUT/$1"
-    ln -f "$2/ckpt.pt" "$OUT/$1/ckpt.pt"
-}
+# What figures must not mix with these results goes to folders of its own: --out.
 scores() {  # scores CHECKPOINT [settings]: at 4, 8, 10 and 16 times the training length
     for size in 512 1024 1280 2048; do
-        folder="scores/$size/${1##*/}"
-        beside "$folder" "$1"
-        echo "eval_niah.py config/quick_niah.py ${*:2} --trials=50 --trial_size=$size $OUT/$folder"
+        echo "eval_niah.py config/quick_niah.py ${*:2} --trials=50 --trial_size=$size" \
+            "--out=$OUT/scores/$size $1"
     done
 }
 learned() {  # learned CHECKPOINT [settings]: does it look up where it was trained?
-    folder="learned/${1##*/}"
-    beside "$folder" "$1"
     echo "eval_niah.py config/quick_niah.py ${*:2} --rope_theta=0 --context_sizes=128" \
-        "--n_samples=100 $OUT/$folder"  # a blank at the end of a line would join it to the next
+        "--n_samples=100 --out=$OUT/learned $1"
 }
 {
-    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
-        [[ $run == */pn-* ]] && continue  # p_n is not defined beyond the training length
-        measure "$run"
-        scores "$run"
-        [[ $run =~ main/(a_softmax|b_ssmax|head_scale) ]] || learned "$run"  # those: below
-    done
     for seed in $SEEDS; do
+        for name in a_softmax b_ssmax head_scale; do
+            run=$OUT/main/$name-$seed
+            measure $run
+            scores $run
+            # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
+            for theta in 10000 100000 1000000; do
+                measure $run --rope_theta=$theta --out=$OUT/theta/$theta
+            done
+        done
         # (a) swapped at load: (e); one temperature, log 2560 / mean log n, which sees no n
         for swap in "--attention_type=ssmax --tag=e" \
                 "--attention_type=head_scale --swap_scale=2.02 --tag=constant"; do
-            measure "$OUT/main/a_softmax-$seed" "$swap"
-            scores "$OUT/main/a_softmax-$seed" "$swap"
-            learned "$OUT/main/a_softmax-$seed" "$swap"
+            measure $OUT/main/a_softmax-$seed $swap
+            scores $OUT/main/a_softmax-$seed $swap
+            learned $OUT/main/a_softmax-$seed $swap
         done
-        # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
-        for theta in 10000 100000 1000000; do
-            for name in a_softmax b_ssmax head_scale; do
-                beside "theta/$theta/$name-$seed" "$OUT/main/$name-$seed"
-                measure "$OUT/theta/$theta/$name-$seed" --rope_theta=$theta
-            done
+    done
+    for seed in $FEWER; do  # not p_n: it is not defined beyond the training length
+        for name in main/c_ssmax_s1 main/d_ssmax_bias main/f_swap_during sceptic/b_s0.168; do
+            measure $OUT/$name-$seed
+            scores $OUT/$name-$seed
+            learned $OUT/$name-$seed
         done
     done
 } | in_parallel
 
 echo "== figures and claims"
-python plot.py all "$OUT/main" "$OUT/scores/1024" --out="$RESULTS"
-python -m experiments.mini_cpu.claims "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"
+run python plot.py all "$OUT/main" "$OUT/scores/1024" --out="$RESULTS"
+tables experiments.mini_cpu.claims "$OUT" --out="$RESULTS"

@@ -2,12 +2,15 @@
 # The mini-reproduction on one GPU: 49 M parameters trained on real text, their loss by position
 # measured there to 20 x the training length, then taught to look things up on the recall corpus
 # (as the paper teaches answers with SQuAD), and asked for needles. Every program skips what is
-# done, so it may be done in pieces, and the same command continues:
+# done, so it may be done in pieces, and the same command continues. It writes out/mini_gpu and
+# experiments/mini_gpu.
 #
-#   timeout 9m bash experiments/mini_gpu/run.sh       until it is finished: out/mini_gpu, experiments/mini_gpu
+#   bash experiments/mini_gpu/run.sh --dry_run        only print the commands
+#   timeout 9m bash experiments/mini_gpu/run.sh       nine minutes of it, again until it is finished
 #   SEEDS=1 bash experiments/mini_gpu/run.sh          each variant once
-#   CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" bash experiments/mini_gpu/run.sh
-cd "$(dirname "$0")/.."
+#   CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" \
+#       bash experiments/mini_gpu/run.sh              on your own texts
+cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/mini_gpu}
 RESULTS=${RESULTS:-experiments/mini_gpu}
 JOBS=${JOBS:-1}             # programs at a time
@@ -18,9 +21,10 @@ TEST=${TEST:-"--hf=slimpajama-6b"}                                        # to m
 source experiments/common.sh
 
 echo "== corpora: text to train and measure on, and documents that teach recall"
-python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000
-python prepare.py $TEST --split=test --name=mini_text
-python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 --n_train=32000
+run python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000
+run python prepare.py $TEST --split=test --name=mini_text
+run python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 \
+    --n_train=32000
 
 echo "== training on text"
 train() {  # train CONFIG SEED FOLDER [settings]
@@ -38,54 +42,61 @@ train() {  # train CONFIG SEED FOLDER [settings]
     train b_ssmax $FIRST sceptic/b_qk --qk_norm=True --variant=b_qk
 } | in_parallel
 
+# All runs but that of p_n, which is not defined beyond the training length
+RUNS=
+for seed in $SEEDS; do
+    for name in a_softmax b_ssmax head_scale; do RUNS+=" main/$name-$seed"; done
+done
+for name in main/c_ssmax_s1 main/d_ssmax_bias main/f_swap_during \
+        sceptic/b_s0.43 sceptic/b_s0.168 sceptic/a_qk sceptic/b_qk; do
+    RUNS+=" $name-$FIRST"
+done
+
 echo "== loss by position"
 posloss() { echo "eval_posloss.py --data_dir=data/mini_text --seq_len=10240 --n_seqs=200 $*"; }
 constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # log 10240 / mean log n
 {
-    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
-        [[ $run == */pn-* ]] || posloss "$run"  # p_n is not defined beyond the training length
-    done
+    for run in $RUNS; do posloss $OUT/$run; done
     for seed in $SEEDS; do
-        posloss "$OUT/main/a_softmax-$seed" --attention_type=ssmax --tag=e
-        posloss "$OUT/main/a_softmax-$seed" $constant
+        posloss $OUT/main/a_softmax-$seed --attention_type=ssmax --tag=e
+        posloss $OUT/main/a_softmax-$seed $constant
         # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
         for theta in 10000 100000 1000000; do
             for name in a_softmax b_ssmax head_scale; do
-                folder="$OUT/theta/$theta/$name-$seed"
-                mkdir -p "$folder"
-                ln -f "$OUT/main/$name-$seed/ckpt.pt" "$folder/ckpt.pt"
-                posloss "$folder" --rope_theta=$theta
+                posloss $OUT/main/$name-$seed --rope_theta=$theta --out=$OUT/theta/$theta
             done
         done
     done
 } | in_parallel
 
 echo "== teaching recall"
-recall() {  # recall CHECKPOINT FOLDER [settings]; the seed is the end of the checkpoint's name
-    echo "train.py config/mini_gpu.py --init_from=$1 --seed=${1##*-} ${*:3} --max_iters=250" \
+recall() {  # recall RUN NEW_RUN [settings]; the seed is the end of the run's name
+    echo "train.py config/mini_gpu.py --init_from=$OUT/$1 --seed=${1##*-} ${*:3} --max_iters=250" \
         "--learning_rate=1e-3 --warmup_iters=20 --decay_iters=50 --data_order=sequence" \
         "--data_dir=data/mini_recall --out_dir=$OUT/recall/$2"
 }
 {
-    for run in "$OUT"/main/* "$OUT"/sceptic/*; do
-        [[ $run == */pn-* ]] || recall "$run" "${run#"$OUT"/}"
-    done
+    for run in $RUNS; do recall $run $run; done
     for seed in $SEEDS; do  # (e): swapped, then taught, as in the paper
-        recall "$OUT/main/a_softmax-$seed" "main/e_swap_after-$seed" --attention_type=ssmax
+        recall main/a_softmax-$seed main/e_swap_after-$seed --attention_type=ssmax
     done
 } | in_parallel
 
 echo "== needles and needle scores"
-needles() {
+needles() {  # needles RUN [settings]
     local sizes="--context_sizes=[512,1024,2048,4096,5120,8192] --trial_size=4096"
-    echo "eval_niah.py config/quick_niah.py $sizes --data_dir=data/mini_recall $*"
-    echo "eval_niah.py config/quick_niah.py $sizes --data_dir=data/mini_recall --trials=50 $*"
+    local settings="config/quick_niah.py $sizes --data_dir=data/mini_recall ${*:2}"
+    echo "eval_niah.py $settings $OUT/recall/$1"
+    echo "eval_niah.py $settings --trials=50 $OUT/recall/$1"
 }
 {
-    for run in "$OUT"/recall/main/* "$OUT"/recall/sceptic/*; do needles "$run"; done
-    for seed in $SEEDS; do needles "$OUT/recall/main/a_softmax-$seed" $constant; done
+    for run in $RUNS; do needles $run; done
+    for seed in $SEEDS; do
+        needles main/e_swap_after-$seed
+        needles main/a_softmax-$seed $constant
+    done
 } | in_parallel
 
 echo "== figures and claims"
-python plot.py all "$OUT/main" "$OUT/recall/main" --out="$RESULTS"
-python -m experiments.mini_cpu.claims "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"
+run python plot.py all "$OUT/main" "$OUT/recall/main" --out="$RESULTS"
+tables experiments.mini_cpu.claims "$OUT" --out="$RESULTS"

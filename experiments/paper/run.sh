@@ -2,45 +2,54 @@
 # The paper's whole recipe: SlimPajama, pretraining of (a)-(d), (f) and p_n, the swap (e),
 # fine-tuning on SQuAD 2.0, every measurement, every figure.
 #
+#   bash experiments/paper/run.sh --dry_run    only print the commands, and estimate hours and disk
 #   bash experiments/paper/run.sh              one GPU: 419 billion tokens a variant are months
 #   GPUS=8 bash experiments/paper/run.sh       eight
-#   bash experiments/paper/run.sh --dry_run    only print the commands
 #
 # Every program skips what is done, so the same command continues after anything.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 GPUS=${GPUS:-1}
 OUT=${OUT:-out/paper}
+RESULTS=${RESULTS:-experiments/paper}
+source experiments/common.sh
 launch="python"
 [ "$GPUS" = 1 ] || launch="torchrun --standalone --nproc_per_node=$GPUS"
+PRETRAINED="a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias f_swap_during pn"
+# p_n is not defined beyond the training length: it has its figure, and no evaluation
+MEASURED="a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias e_swap_after f_swap_during"
+WINDOWS=100000  # of the loss by position
 
-case "${1:-}" in
-    "") run() { echo "+ $*"; "$@"; } ;;
-    --dry_run) run() { echo "+ $*"; } ;;
-    *) echo "usage: bash experiments/paper/run.sh [--dry_run]" >&2; exit 2 ;;
-esac
-
-echo "== data: 1.2 TB of tokens (prepare.py --slice shares the work), and the questions"
-run python prepare.py --hf=slimpajama --name=slimpajama --split=train --val_fraction=0.00001
+# A variant sees 200,000 updates x 2,097,152 tokens = 419 billion, two thirds of SlimPajama's 627
+# billion. prepare.py counts documents, and these have 1,142 tokens on average: the 5,489,000 of
+# huggingface.co/datasets/DKYoon/SlimPajama-6B are 1 % of all, by its card. 370 million are enough.
+# They may be read from the beginning, as SlimPajama is shuffled. A few percent less would do no
+# harm: windows are drawn at random places, some of them twice.
+echo "== data: 0.85 TB of tokens (prepare.py --slice shares the work), and the questions"
+run python prepare.py --hf=slimpajama --name=slimpajama --split=train --val_fraction=0.00001 \
+    --limit=370_000_000
 run python prepare.py --hf=slimpajama --name=slimpajama --split=test
 run python prepare.py --squad --hf=rajpurkar/squad_v2 --name=squad --val_fraction=0.02
 
 echo "== pretraining"
-for name in a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias f_swap_during pn; do
+for name in $PRETRAINED; do
     run $launch train.py config/$name.py --out_dir="$OUT/$name"
 done
 # (e): the weights of (a), swapped without training
 run $launch train.py config/e_swap_after.py --init_from="$OUT/a_softmax" \
     --out_dir="$OUT/e_swap_after" --eval_interval=0
 
-# p_n is not defined beyond the training length: it has its figure, and no evaluation
-for name in a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias e_swap_after f_swap_during; do
+for name in $MEASURED; do
     echo "== $name: loss by position, fine-tuning, needles, needle scores"
-    run $launch eval_posloss.py "$OUT/$name" --n_seqs=100000
+    run $launch eval_posloss.py "$OUT/$name" --n_seqs=$WINDOWS
     run $launch sft.py --init_from="$OUT/$name" --out_dir="$OUT/sft/$name"
     run $launch eval_niah.py "$OUT/sft/$name"
     run $launch eval_niah.py "$OUT/sft/$name" --trials=100
 done
 
 echo "== figures"
-run python plot.py all "$OUT"
+run python plot.py all "$OUT" --out="$RESULTS"
+
+if [ "$DRY_RUN" ]; then
+    python -m experiments.paper.estimate $PRETRAINED --gpus="$GPUS" --n_seqs=$WINDOWS \
+        --n_measured="$(wc -w <<< "$MEASURED")"
+fi

@@ -3,7 +3,8 @@
 # with RoPE's theta 50 times larger. Five minutes on two cores; no GPU, no download. Every program
 # skips what is done, so the same command continues after anything.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+[ $# = 0 ] || { echo "usage: bash experiments/quick/run.sh" >&2; exit 2; }
+cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs of one thread beat one run of two here
 
 echo "== the embedded corpus"

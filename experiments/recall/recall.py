@@ -8,9 +8,6 @@ import math
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
-
-from lib.runtime import UserError, launch
 from experiments.verdicts import (
     Prediction,
     markdown,
@@ -20,6 +17,7 @@ from experiments.verdicts import (
     rank_correlation,
     spread,
 )
+from lib.runtime import UserError, launch
 
 TASKS = ("mqar", "mqar_fixed")  # pairs in proportion, and 8 whatever the size
 MODELS = ("multikey", "multivalue", "multiquery", "tracking", "abcdigits")  # of SmolLM2

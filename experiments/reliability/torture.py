@@ -1,5 +1,7 @@
 """
-Random faults for some minutes: python -m experiments.reliability.torture MINUTES SEED.
+Random faults for some minutes:
+
+    bash experiments/reliability/run.sh MINUTES SEED
 
 A trial disturbs one command one to three times and then runs it to its end. It is lost unless each
 time the command was done, was killed by us, or said in one line what is wrong, and the outcome is
@@ -16,7 +18,7 @@ import time
 from pathlib import Path
 
 from conftest import make_corpus
-from test_faults import disturb, outcome, server
+from test_faults import disturb, outcome, server  # a server that has imported the programs
 
 import eval_niah
 import eval_posloss
@@ -24,8 +26,7 @@ import prepare
 import train
 
 os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"  # a killed process leaves semaphores
-server.set_forkserver_preload(["torture"])  # which has imported everything
-eval_posloss.SAVE_SECONDS = 0  # partial results all the time
+eval_posloss.SAVE_SECONDS = 0  # partial results all the time, in each process: it imports this file
 
 FAULTS = ["kill", "kill before a write", "kill inside a write", "full disk", "spoil"]
 LONGER = {

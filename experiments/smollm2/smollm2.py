@@ -1,5 +1,5 @@
 """
-Tables, verdicts and figure of experiments/smollm2/run.sh: what swapping SSMax into SmolLM2-135M does.
+What swapping SSMax into SmolLM2-135M does: tables, verdicts and figure of run.sh in this folder.
 
     python -m experiments.smollm2.smollm2 out/smollm2 --out=experiments/smollm2
 
@@ -9,18 +9,15 @@ import contextlib
 import dataclasses
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
-
 from eval_niah import wilson
+from experiments.verdicts import markdown, over_prompts
 from lib.config import configure
 from lib.runtime import UserError, launch
 from plot import Figure  # with the style of all figures
-from experiments.verdicts import markdown, over_prompts
 
 VARIANTS = {"softmax": ("softmax", "#D55E00"), "e": ("(e) SSMax swapped in", "#E69F00"),
             "constant": ("one temperature", "#7F5539"), "clip": ("log-n clip", "#6A3D9A"),

@@ -1,12 +1,13 @@
 """
 Speed of this machine, in tokens per second: ours against the plain recipe, side by side.
 
-    python -m experiments.speed.bench train               train.py against nanoGPT's recipe (C1, G1)
-    python -m experiments.speed.bench ssmax               what SSMax costs over softmax (C2, G3)
-    python -m experiments.speed.bench posloss             loss by position against all logits in fp32 (C3)
-    python -m experiments.speed.bench niah                answers with the KV cache against none (C3)
-    python -m experiments.speed.bench prepare files...    prepare.py against tiktoken alone (P1)
-    python -m experiments.speed.bench all [files...]      everything
+    python -m experiments.speed.bench train             train.py against nanoGPT's recipe (C1, G1)
+    python -m experiments.speed.bench ssmax             what SSMax costs over softmax (C2, G3)
+    python -m experiments.speed.bench posloss           loss by position against fp32 and all logits
+                                                        at once (C3)
+    python -m experiments.speed.bench niah              answers with the KV cache and without (C3)
+    python -m experiments.speed.bench prepare files...  prepare.py against tiktoken alone (P1)
+    python -m experiments.speed.bench all [files...]    everything
 
 The candidates take turns, so that only ratios of turns side by side count. The plain recipe is what
 nanoGPT runs, around a block of our shapes: on a CPU fp32, eager, all logits at once, AdamW unfused;

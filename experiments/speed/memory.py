@@ -1,5 +1,5 @@
 """
-Memory that an update and an evaluation take on a GPU, without one (performance.md).
+Memory that an update and an evaluation take on a GPU, without one (README.md).
 
     python -m experiments.speed.memory            3 minutes of one core
 
@@ -8,7 +8,6 @@ points train.py computes the micro-batch that it starts with.
 """
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 from functorch.compile import aot_function, min_cut_rematerialization_partition
@@ -16,13 +15,12 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root of the repository
-
 from eval_posloss import loss_sums
-from lib import fakecuda, runtime
+from lib import runtime
 from lib.config import configure
 from lib.runtime import launch
 from model import GPT
+from tests import fakecuda
 from train import TrainConfig, make_optimizer
 
 
@@ -91,7 +89,8 @@ def evaluation_gib(model, rows, length=20_000):
 def main():
     """Print the table; allow 10 % for CUDA itself, its libraries and fragmentation."""
     if not fakecuda.enabled():  # torch looks for devices once: a process of its own
-        sys.exit(subprocess.call([sys.executable, *sys.argv], env=fakecuda.environment()))
+        again = [sys.executable, "-m", "experiments.speed.memory", *sys.argv[1:]]
+        sys.exit(subprocess.call(again, env=fakecuda.environment()))
     for files in ([], ["config/mini_gpu.py"]):
         cfg = configure(TrainConfig, [*files, "--attention_type=ssmax"])
         name = "".join(files) or "the paper's model"

@@ -1,5 +1,5 @@
 """
-The best factor on the query by context size (README.md here), from the runs of experiments/temperature/run.sh.
+The best factor on the query by context size: tables and verdicts of run.sh in this folder.
 
     python -m experiments.temperature.laws out/temperature
 """
@@ -10,10 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root of the repository
-
-from lib.runtime import UserError, launch
 from experiments.verdicts import Prediction, markdown, print_verdicts, spread
+from lib.runtime import UserError, launch
 
 
 def collect(folder):
@@ -100,7 +98,8 @@ def main():
         raise UserError("name out/temperature")
     found = collect(sys.argv[1])
     if not found:
-        raise UserError(f"no results in {sys.argv[1]}; bash experiments/temperature/run.sh makes them")
+        raise UserError(
+            f"no results in {sys.argv[1]}; bash experiments/temperature/run.sh makes them")
     print_verdicts(predictions(found))
     for what in sorted({what for what, _ in found}):
         models = {model: runs for (name, model), runs in found.items() if name == what}

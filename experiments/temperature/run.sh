@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The best factor on the query by context size (experiments/temperature), of what experiments/mini_cpu/run.sh and,
-# where it is there, experiments/smollm2/run.sh have left; about an hour on two cores.
-cd "$(dirname "$0")/.."
+# The best factor on the query by context size, of what experiments/mini_cpu/run.sh and, where it is
+# there, experiments/smollm2/run.sh have left; about an hour on two cores. With --dry_run it only
+# prints the commands.
+cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/temperature}
 SEEDS=${SEEDS:-"1 2 3 4 5"}
 RESULTS=${RESULTS:-experiments/temperature}
@@ -9,15 +10,8 @@ MINI=${MINI:-out/mini/main}
 SMOLLM2=${SMOLLM2:-out/smollm2}
 source experiments/common.sh
 
-find_best() {  # find_best FOLDER "CHECKPOINTS" settings: in a folder of their own
-    folders=
-    for run in $2; do
-        folder="$OUT/$1/$(basename "$run")"
-        mkdir -p "$folder"
-        ln -f "$run/ckpt.pt" "$folder/ckpt.pt"
-        folders+=" $folder"
-    done
-    echo "temperature.py ${*:3} $folders"
+find_best() {  # find_best FOLDER "CHECKPOINTS" settings: results in a folder of their own
+    echo "-m experiments.temperature.temperature ${*:3} --out=$OUT/$1 $2"
 }
 small=
 for seed in $SEEDS; do
@@ -26,6 +20,8 @@ done
 SIZES="--context_sizes=(128,256,512,1024,2048)"
 LOSS="--data_dir=data/almanac --split=test $SIZES --n_samples=100"
 LARGE="--data_dir=data/smollm2 --factors=(0.71,0.84,1.0,1.19,1.41) --n_samples=4"
+measured="needles-theta50 loss-theta50 loss-as_trained"
+[ ! -e "$SMOLLM2/ckpt.pt" ] || measured+=" smollm2-theta2 smollm2-as_trained"
 {
     find_best needles-theta50 "$small" config/quick_niah.py --what=needles $SIZES --n_samples=60
     find_best loss-theta50 "$small" $LOSS
@@ -37,7 +33,7 @@ LARGE="--data_dir=data/smollm2 --factors=(0.71,0.84,1.0,1.19,1.41) --n_samples=4
             "--context_sizes=(1024,2048,4096,8192)"
     fi
 } | in_parallel
-for folder in "$OUT"/*/; do
-    python -m experiments.temperature.figure "$folder" --out="$RESULTS/$(basename "$folder")"
+for name in $measured; do
+    run python -m experiments.temperature.figure "$OUT/$name" --out="$RESULTS/$name"
 done
-python -m experiments.temperature.laws "$OUT" | tee "$RESULTS/tables.md"
+tables experiments.temperature.laws "$OUT"

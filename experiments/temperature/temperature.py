@@ -2,12 +2,13 @@
 Which f(n) does a trained model want? For each context size, the constant factor on the query that
 is best there: for the loss of the last tenth of its positions, or for needles found, at any depth.
 
-    python -m experiments.temperature.temperature out/a_softmax out/b_ssmax --data_dir=data/slimpajama
-    python -m experiments.temperature.temperature out/a_softmax config/quick_niah.py --what=needles
+    python -m experiments.temperature.temperature out/a out/b --data_dir=data/slimpajama
+    python -m experiments.temperature.temperature out/a config/quick_niah.py --what=needles
 
 If (b)'s log n is right its curve stays at 1, and (a)'s grows as log n does. RoPE's theta is the
 evaluations', 500,000, which has a say in it; --rope_theta=0 keeps that of training. Beside each
-checkpoint: temperature[-tag].jsonl, a line a size, which experiments.temperature.figure draws.
+checkpoint, or where --out says: temperature[-tag].jsonl, a line a size, which
+experiments.temperature.figure draws.
 """
 import math
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import eval_niah
 from lib import evaluate, mqar, runtime, tasks
 from lib.config import configure
 from lib.data import random_starts
+from lib.loss import token_losses
 from lib.runtime import UserError, print0
 from lib.tasks import make_sample, open_haystack
 
@@ -87,7 +89,7 @@ def measure(cfg, path, device):
         window = torch.from_numpy(hay.read(starts[numbers], size + 1)).to(device)
         chunk = runtime.logits_at_once(device, model.config.vocab_size)
         with runtime.autocast(device, cfg.dtype, cache=False):
-            found = model.loss(window[:, :-1], window[:, 1:], per_token=True, chunk=chunk)
+            found = token_losses(model, window[:, :-1], window[:, 1:], chunk)
         # where all see about `size` keys; the mean over all positions would blur the curve
         found = found[:, size - max(1, size // 10):].mean(1).tolist()
         return list(zip(numbers, found, strict=True))

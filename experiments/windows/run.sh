@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Windows with RoPE, no position where a layer sees all keys: every type, needles to 1,024 times the
+# training length (README.md here). The same command continues after anything.
+#
+#   bash experiments/windows/run.sh                      all of it: about six hours on two cores
+#   bash experiments/windows/run.sh mytype               three seeds of a line that you added to
+#                                                        ATTENTION, beside the stored results
+#   bash experiments/windows/run.sh sink --set="--attention_type=ssmax --sink=learned"
+#                                                        the same of settings: 15 minutes
+cd "$(dirname "$0")/../.."
+OUT=${OUT:-out/windows}
+RESULTS=${RESULTS:-experiments/windows}
+SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; the others take the first 5
+FEWER=$(echo $SEEDS | cut -d" " -f1-5)
+NAME=${1:-} SETTINGS="--attention_type=$NAME"
+if [ $# -gt 1 ]; then
+    [[ $# = 2 && $2 == --set=* ]] || { echo "usage: bash $0 [NAME [--set=\"SETTINGS\"]]" >&2; exit 2; }
+    SETTINGS=${2#--set=}
+fi
+[ -z "$NAME" ] || { SEEDS="1 2 3" FEWER=; }
+source experiments/common.sh
+
+echo "== corpora: one for each seed to train on, and one to measure all on"
+for seed in 0 $SEEDS; do
+    echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \
+        "--n_train=64001"
+done | in_parallel
+
+echo "== training"
+train() {  # train NAME SEED SETTINGS
+    echo "train.py config/quick.py config/window.py --seed=$2 $3" \
+        "--data_dir=data/almanac-$2 --out_dir=$OUT/trained/$1-$2"
+}
+{
+    for seed in $SEEDS; do
+        if [ -n "$NAME" ]; then
+            train "$NAME" $seed "$SETTINGS --variant=$NAME"
+            continue
+        fi
+        for type in softmax ssmax head_scale; do train $type $seed "--attention_type=$type"; done
+        [[ " $FEWER " == *" $seed "* ]] || continue
+        for type in ssmax_bias ssmax_s1 asentmax residual; do
+            train $type $seed "--attention_type=$type"
+        done
+        train scale_invariant $seed "--scale_invariant --variant=scale_invariant"
+    done
+} | in_parallel
+
+echo "== measuring"
+measure() {  # measure "CHECKPOINTS" [settings]: in one process, as half of the time is its start
+    local ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0 --rope_factor=1"
+    local sizes="--context_sizes"
+    echo "$ask $sizes=(128,512,2048) --n_samples=20 --out=$OUT/measured/near $*"
+    echo "$ask $sizes=(8192,16384,32768,65536) --n_samples=10 --out=$OUT/measured/far $*"
+    echo "$ask $sizes=131072 --n_samples=4 --out=$OUT/measured/farthest $*"
+    for size in 128 2048 16384 65536; do
+        echo "$ask --trials=50 --trial_size=$size --out=$OUT/measured/score_$size $*"
+    done
+    for others in 3 15 63; do
+        echo "$ask --task=multikey --n_needles=$others $sizes=(2048,8192) --n_samples=10" \
+            "--out=$OUT/measured/look_$others $*"
+    done
+    echo "eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192 --n_seqs=48" \
+        "--rope_factor=1 --out=$OUT/measured/loss $*"
+}
+{
+    for seed in $SEEDS; do
+        if [ -n "$NAME" ]; then
+            measure "$OUT/trained/$NAME-$seed"
+            continue
+        fi
+        checkpoints=
+        for run in "$OUT"/trained/*-$seed; do checkpoints+=" $run"; done
+        measure "$checkpoints"
+        softmax="$OUT/trained/softmax-$seed"
+        measure "$softmax" --attention_type=ssmax --tag=e
+        measure "$softmax" --attention_type=logn_clip --tag=clip
+        measure "$softmax" --attention_type=head_scale --swap_scale=2.0 --tag=constant
+    done
+} | in_parallel
+if [ -n "$NAME" ]; then
+    python -m experiments.windows.windows "$OUT" --row="$NAME"
+    exit
+fi
+
+echo "== MQAR"
+for seed in 0 $FEWER; do
+    echo "prepare.py --embedded=mqar --compact_vocab --name=mqar-$seed --seed=$seed"
+done | in_parallel
+for seed in $FEWER; do
+    for type in softmax ssmax head_scale; do
+        echo "train.py config/quick.py config/mqar.py config/window.py --attention_type=$type" \
+            "--seed=$seed --data_dir=data/mqar-$seed --out_dir=$OUT/mqar/$type-$seed"
+    done
+done | in_parallel
+ask="eval_niah.py config/quick_mqar.py --data_dir=data/mqar-0 --rope_factor=1 --n_samples=100"
+{  # at most 256 pairs, so that 4,096 tokens are the most
+    echo $ask --task=mqar "--context_sizes=(128,512,2048,4096)" --out="$OUT/measured/mqar" \
+        "$OUT"/mqar/*
+    echo $ask --task=mqar_fixed "--context_sizes=(128,512,2048,8192)" \
+        --out="$OUT/measured/mqar_fixed" "$OUT"/mqar/*
+} | in_parallel
+
+echo "== tables and figure"
+python -m experiments.windows.windows "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"

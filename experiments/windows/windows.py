@@ -1,0 +1,291 @@
+"""
+Tables, verdicts and figure of windows with RoPE and no position where a layer sees all keys.
+
+    python -m experiments.windows.windows out/windows --out=experiments/windows   of the runs there
+    python -m experiments.windows.windows experiments/windows        again, of the stored numbers
+    python -m experiments.windows.windows out/windows --row=mytype   one row beside the stored ones
+
+--out adds what is measured in out/windows to windows.json, so that a part of the runs is enough.
+"""
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from experiments.verdicts import (
+    LEARNED,
+    Prediction,
+    interval,
+    markdown,
+    minus,
+    print_verdicts,
+    spread,
+)
+from lib import runtime
+from lib.config import configure
+from lib.runtime import UserError
+from plot import Figure  # with the style of all figures
+
+HERE = Path(__file__).parent
+BLOCK = 128  # training length in tokens
+SIZES = (128, 512, 2048, 8192, 16384, 32768, 65536, 131072)
+LOSS_SIZES = (128, 512, 2048, 8192)
+SCORE_SIZES = (128, 2048, 16384, 65536)
+ROWS = {  # in the order of the tables: name, and what it is called in them
+    "softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control: `head_scale`",
+    "softmax|e": "(a), (e) swapped in", "softmax|clip": "(a), `logn_clip` swapped in",
+    "softmax|constant": "(a), constant temperature 2", "ssmax_bias": "(d) `ssmax_bias`",
+    "ssmax_s1": "(c) `ssmax_s1`", "asentmax": "`asentmax`", "residual": "`residual`",
+    "scale_invariant": "scale-invariant"}
+COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
+          "softmax|clip": "#E69F00"}
+
+
+@dataclass(frozen=True)
+class WindowsConfig:
+    files: tuple = ()  # out/windows, or a folder with windows.json
+    out: str = ""  # folder for windows.json and windows.png
+    row: str = ""  # compare this row with the stored softmax and ssmax of the same seeds
+
+
+# -----------------------------------------------------------------------------
+# results -> numbers
+
+
+def collect(folder):
+    """{row: {what was measured: {seed: number}}} of the results in out/windows."""
+    rows = {}
+    for path in sorted(Path(folder).glob("measured/*/*/*.json")):
+        content = json.loads(path.read_text())
+        if "done" in content:
+            continue  # it was cut off, or still runs
+        name, seed = path.parent.name.rsplit("-", 1)
+        row = rows.setdefault("|".join(filter(None, (name, content["tag"]))), {})
+        for what, number in numbers(path.parent.parent.name, content).items():
+            row.setdefault(what, {})[seed] = round(float(number), 4)
+    return rows
+
+
+def numbers(kind, content):
+    """{what: number} of one result; `kind` is the folder that run.sh has put it into."""
+    if kind == "loss":
+        # the mean of the tenth of positions before a size, as eval_posloss.py prints it
+        return {f"loss {size}": np.mean(content["mean"][size - size // 10:size])
+                for size in LOSS_SIZES}
+    if kind.startswith("score"):
+        tops = [trial["top"] for trial in content["trials"]]
+        return {f"score {kind.removeprefix('score_')}": np.median(tops)}
+    prefix = "needles" if kind in ("near", "far", "farthest") else kind
+    shares, found = {}, {}
+    for cell in content["cells"]:
+        # of several answers the share of them, as RULER scores
+        share = cell["substring"] if kind.startswith("mqar") else cell["exact"]
+        shares.setdefault(cell["size"], []).append(share)
+    for size, of_depths in shares.items():
+        found[f"{prefix} {size}"] = np.mean(of_depths)
+    return found
+
+
+def get(rows, row, what):
+    """{seed: number}"""
+    return rows.get(row, {}).get(what, {})
+
+
+def first_missed(row):
+    """{seed: the first measured size at which fewer than half are found}; inf: none."""
+    seeds = row.get("needles 128", {})
+    return {seed: next((size for size in SIZES
+                        if row.get(f"needles {size}", {}).get(seed, 1) < 0.5), math.inf)
+            for seed in seeds}
+
+
+# -----------------------------------------------------------------------------
+# predictions, as README.md numbers them
+
+
+def predictions(rows):
+    said = []
+
+    def say(claim, text, values, unit="share", margin=None):
+        said.append(Prediction(claim, text, unit, values, margin))
+
+    def more(claim, text, what, row, other, margin=None):
+        unit = "nats" if what.startswith("loss") else "share"
+        say(claim, text, minus(get(rows, row, what), get(rows, other, what)), unit, margin)
+
+    def change(row, what, begin, end):
+        return minus(get(rows, row, f"{what} {end}"), get(rows, row, f"{what} {begin}"))
+
+    half = {seed: share / 2 for seed, share in get(rows, "softmax", "needles 128").items()}
+    say(1, "(a) at 512x finds less than half of 1x",
+        minus(half, get(rows, "softmax", "needles 65536")))
+    say(2, "(b) finds as much at 512x as at 1x, within .1",
+        change("ssmax", "needles", 128, 65536), margin=0.1)
+    for size, x in ((8192, 64), (32768, 256), (65536, 512)):
+        more(3, f"{x}x: (b) finds more than (a)", f"needles {size}", "ssmax", "softmax")
+    more(4, "512x: the control finds as much as (b), within .1", "needles 65536", "head_scale",
+         "ssmax", 0.1)
+    for swap in ("e", "clip", "constant"):
+        more(5, f"512x: {ROWS[f'softmax|{swap}']}, finds more than (a)", "needles 65536",
+             f"softmax|{swap}", "softmax")
+    more(6, "512x: the clip finds as much as (e), within .1", "needles 65536", "softmax|clip",
+         "softmax|e", 0.1)
+    say(7, "score of (b) rises from 1x to 512x", change("ssmax", "score", 128, 65536))
+    for row, name in (("softmax", "(a)"), ("head_scale", "the control")):
+        say(7, f"score of {name} falls", change(row, "score", 65536, 128))
+    more(8, "512x: score higher with (b) than with the control", "score 65536", "ssmax",
+         "head_scale")
+    for size, x in ((2048, 16), (8192, 64)):
+        more(9, f"{x}x: loss of (b) higher than of (a)", f"loss {size}", "ssmax", "softmax")
+    more(9, "1x: loss of (b) equal to (a)'s, within .02", "loss 128", "ssmax", "softmax", 0.02)
+    more(10, "64x: loss of the control higher than of (a)", "loss 8192", "head_scale", "softmax")
+    more(10, "64x: loss of (b) higher than of the control", "loss 8192", "ssmax", "head_scale")
+    more(11, "64x: loss of (e) higher than of the clip", "loss 8192", "softmax|e", "softmax|clip")
+    more(12, "64x: loss of ssmax higher than of ssmax_bias", "loss 8192", "ssmax", "ssmax_bias")
+    more(12, "512x: ssmax_bias finds as much as ssmax, within .1", "needles 65536", "ssmax_bias",
+         "ssmax", 0.1)
+    for row in ("ssmax_s1", "asentmax", "residual", "scale_invariant"):
+        more(13, f"512x: {row} finds as much as ssmax, within .1", "needles 65536", row, "ssmax",
+             0.1)
+    more(14, "63 look-alikes, 64x: (b) finds more than (a)", "look_63 8192", "ssmax", "softmax")
+    more(14, "the same: the control as much as (b), within .1", "look_63 8192", "head_scale",
+         "ssmax", 0.1)
+    more(15, "MQAR, 128 pairs at 16x: (b) finds more than (a)", "mqar 2048", "ssmax", "softmax")
+    more(15, "the same: (b) as much as the control, within .1", "mqar 2048", "ssmax",
+         "head_scale", 0.1)
+    more(15, "MQAR, 8 pairs at 16x: (b) as much as (a), within .1", "mqar_fixed 2048", "ssmax",
+         "softmax", 0.1)
+    return said
+
+
+# -----------------------------------------------------------------------------
+# tables
+
+
+def ordered(rows):
+    return [row for row in ROWS if row in rows] + sorted(rows.keys() - ROWS.keys())
+
+
+def print_table(rows, title, what, sizes, digits=2):
+    """A line a row, a column a size: mean over the seeds, and the least and largest."""
+    lines = []
+    for row in ordered(rows):
+        cells = [spread(get(rows, row, f"{what} {size}"), digits) for size in sizes]
+        seeds = max(len(get(rows, row, f"{what} {size}")) for size in sizes)
+        if seeds:
+            lines.append([ROWS.get(row, row), seeds, *cells])
+    heads = [f"{size:,} ({size // BLOCK}x)" for size in sizes]
+    markdown(f"{title}: mean over the seeds (least–largest)", ["", "seeds", *heads], lines)
+
+
+def print_tables(rows):
+    print_verdicts(predictions(rows))
+    print_table(rows, "Needles found, all digits right", "needles", SIZES)
+    lines = []
+    for row in ordered(rows):
+        missed, at_1x = first_missed(rows[row]), get(rows, row, "needles 128")
+        if missed:
+            learned = sum(share >= LEARNED for share in at_1x.values())
+            sizes = sorted(missed.values())
+            middle = (sizes[(len(sizes) - 1) // 2], sizes[-1])
+            texts = [f"{size:,}" if size < math.inf else "none" for size in (sizes[0], *middle)]
+            lines.append([ROWS.get(row, row), f"{learned} of {len(at_1x)}", *texts])
+    markdown("The first context size at which half of the needles are missed, over the seeds; "
+             "learned: found .95 at 128", ["", "learned", "least", "median", "largest"], lines)
+    print_table(rows, "Top needle score, median of the trials", "score", SCORE_SIZES, 3)
+    print_table(rows, "Test loss (nats) before a position", "loss", LOSS_SIZES, 3)
+    for others in (3, 15, 63):
+        print_table(rows, f"Needles found among {others} other cities", f"look_{others}",
+                    (2048, 8192))
+    print_table(rows, "MQAR, a pair for each 16 tokens: share of the answers", "mqar",
+                (128, 512, 2048, 4096))
+    print_table(rows, "MQAR, 8 pairs: share of the answers", "mqar_fixed", (128, 512, 2048, 8192))
+
+
+def print_row(rows, stored, row, folder):
+    """What a new row is worth: beside the stored rows, and its differences to two of them."""
+    seeds = get(rows, row, "needles 128").keys()
+    if not seeds:
+        raise UserError(f"no results of {row} in {folder}; bash experiments/windows/run.sh {row} "
+                        "makes them")
+    same = {other: {what: {seed: values[seed] for seed in values.keys() & seeds}
+                    for what, values in stored.get(other, {}).items()}
+            for other in ("softmax", "ssmax", "head_scale")}
+    shown = {**same, row: rows[row]}
+    print_table(shown, "Needles found, all digits right", "needles", SIZES)
+    print_table(shown, "Test loss (nats) before a position", "loss", LOSS_SIZES, 3)
+    missed = [f"{size:,}" if size < math.inf else "none"
+              for size in first_missed(rows[row]).values()]
+    print(f"First context size at which half of the needles are missed, by seed: "
+          f"{', '.join(missed)}")
+    rates = [record["tokens_per_s"] for seed in seeds
+             for record in runtime.read_lines(
+                 Path(folder) / f"trained/{row}-{seed}/log.jsonl")[1:] if "tokens_per_s" in record]
+    if rates:
+        print(f"Time of an update here: {16 * BLOCK / np.median(rates) * 1000:.0f} ms (median)\n")
+    lines = []
+    for other in ("softmax", "ssmax"):
+        for what in ("needles 2048", "needles 65536", "loss 128", "loss 2048", "loss 8192"):
+            difference = minus(get(shown, row, what), get(shown, other, what))
+            if len(difference) > 1:
+                mean, half = interval(difference)
+                worth = "a difference" if abs(mean) > half else "may be chance"
+                lines.append([other, what, len(difference), f"{mean:+.3f} ± {half:.3f}", worth])
+    markdown(f"{row} minus the stored rows, paired by seed, ± half of the 95 % interval",
+             ["minus", "what, at how many tokens", "seeds", "difference", ""], lines)
+
+
+# -----------------------------------------------------------------------------
+# figure
+
+
+def draw(rows, path):
+    """Needles found against context size: a line is the mean of the seeds, a dot one seed."""
+    figure = Figure(figsize=(5.2, 3.4))
+    axis = figure.subplots()
+    shown = [row for row in COLORS if row in rows]
+    for i, row in enumerate(shown):
+        sizes = [size for size in SIZES if get(rows, row, f"needles {size}")]
+        shares = [list(get(rows, row, f"needles {size}").values()) for size in sizes]
+        label = ROWS[row].replace("`", "")
+        axis.plot(sizes, [np.mean(values) for values in shares], color=COLORS[row], lw=2,
+                  label=label)
+        for size, values in zip(sizes, shares, strict=True):
+            # the dots of the rows stand side by side, or one would hide the others
+            beside = size * 2 ** (0.22 * (i - (len(shown) - 1) / 2))
+            axis.plot([beside] * len(values), values, "o", ms=2.5, alpha=0.6, color=COLORS[row])
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(SIZES, [f"{size:,}\n{size // BLOCK}x" for size in SIZES], fontsize=6.5)
+    axis.minorticks_off()
+    axis.set(xlabel="context size (tokens; x training length)", ylim=(-0.03, 1.03),
+             ylabel="needles found (all digits right)")
+    axis.legend(loc="lower left")
+    with runtime.atomic_write(path) as f:
+        figure.savefig(f, format="png")
+
+
+def main():
+    cfg = configure(WindowsConfig)
+    if len(cfg.files) != 1:
+        raise UserError("name out/windows, or the folder of windows.json")
+    folder = Path(cfg.files[0])
+    stored = json.loads((HERE / "windows.json").read_text()) if (
+        HERE / "windows.json").exists() else {}
+    if cfg.row:
+        return print_row(collect(folder), stored, cfg.row, folder)
+    if cfg.out:
+        for row, measured in collect(folder).items():
+            for what, values in measured.items():
+                stored.setdefault(row, {}).setdefault(what, {}).update(values)
+    if not stored:
+        raise UserError(f"no results in {folder}; bash experiments/windows/run.sh makes them")
+    print_tables(stored)
+    if cfg.out:
+        runtime.write_json(Path(cfg.out) / "windows.json", stored)
+        draw(stored, Path(cfg.out) / "windows.png")
+
+
+if __name__ == "__main__":
+    runtime.launch(main)

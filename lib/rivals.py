@@ -1,0 +1,382 @@
+"""
+Attention beyond the paper: subclasses of model.py's Attention, the settings that ask for them, and
+which class a config needs.
+
+Positions: p-RoPE and NoPE, and RoPE stretched at evaluation. Beside the factor: ALiBi, a sink,
+scale-invariant attention. Layers that differ: windows. On the output: a gate. A class overrides
+what it changes of `project`, `attend`, `logits`, `mask` and `frequencies`, and nothing else.
+"""
+import functools
+import math
+from dataclasses import dataclass, fields
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from model import GPT, Attention, GPTConfig, Learned
+
+SCALINGS = ("", "theta", "pi", "ntk", "yarn", "yarn_mscale", "nope")
+SINKS = ("", "off_by_one", "learned")
+
+
+@dataclass(frozen=True)
+class RivalConfig(GPTConfig):
+    """The paper's model and what can stand beside it; the defaults are the paper's model."""
+    # beyond the paper: lib/rivals.py
+    rope_fraction: float = 1.0  # p-RoPE: the share of the pairs that turn, the fast ones; 0: NoPE
+    rope_scaling: str = ""  # RoPE stretched: theta, pi, ntk, yarn, yarn_mscale; or nope: taken out
+    rope_factor: float = 1.0  # by how much rope_scaling stretches
+    alibi: bool = False  # a bias that falls with distance (arXiv 2108.12409); with rope_fraction=0
+    sink: str = ""  # one more key of value zero: off_by_one (its logit is 0) or learned
+    scale_invariant: bool = False  # of arXiv 2505.17083: no fused kernel, memory T x T
+    window_pattern: str = ""  # by layer, repeated: S sees `window` tokens, L all; SL, SSSL, ...
+    window: int = 0  # tokens that an S layer sees; its factor is 1
+    global_rope: bool = False  # L layers keep RoPE; otherwise they have no position (NoPE)
+    doc_mask: bool = False  # in training, documents packed in a row do not see each other
+    gate: bool = False  # attention's output times sigmoid(x W), elementwise (OLMo 3.5, Qwen)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for key, known in (("rope_scaling", SCALINGS), ("sink", SINKS)):
+            if getattr(self, key) not in known:
+                names = ", ".join(filter(None, known))
+                raise ValueError(f"{key} {getattr(self, key)} is none of {names}")
+        if bool(self.sink) + self.alibi + self.scale_invariant > 1:
+            raise ValueError("choose one of alibi, scale_invariant and sink")
+        if self.alibi and self.window_pattern:
+            raise ValueError("alibi has no RoPE, the windows of window_pattern have: choose one")
+        if self.alibi and self.rope_fraction:
+            raise ValueError("alibi is instead of RoPE: set --rope_fraction=0 as well")
+        if (self.rope_factor > 1) != (self.rope_scaling not in ("", "nope")):
+            raise ValueError("rope_scaling (but nope) and a rope_factor above 1 go together")
+        if self.rope_factor < 1 or not 0 <= self.rope_fraction <= 1:
+            raise ValueError("rope_factor must be at least 1, rope_fraction from 0 to 1")
+        self.check_windows()
+
+    def check_windows(self):
+        pattern = self.window_pattern
+        if strange := set(pattern) - {"S", "L"}:
+            raise ValueError(f"window_pattern {pattern} has {', '.join(sorted(strange))}: write S "
+                             "for a layer with a window and L for one that sees all, as in SSSL")
+        if len(pattern) > self.n_layer:
+            raise ValueError(f"window_pattern {pattern} has {len(pattern)} letters for "
+                             f"{self.n_layer} layers: shorten it, or set --n_layer")
+        if ("S" in pattern) != bool(self.window):
+            raise ValueError(f"window={self.window} with window_pattern={pattern!r}: an S needs a "
+                             "window, and a window an S, as in --window=32 --window_pattern=SL")
+        if self.window > self.block_size:
+            raise ValueError(f"window {self.window} is longer than block_size {self.block_size}: "
+                             "such a layer would see all; make it smaller")
+        if self.global_rope and "L" not in pattern:
+            raise ValueError("global_rope is of the L layers of a window_pattern: give one")
+
+
+def build(config):
+    """The GPT of a GPTConfig or RivalConfig, with the attention classes that it asks for."""
+    def attention(config, layer):
+        return attention_class(config, layer)(config, layer)
+
+    return GPT(config, attention)
+
+
+def beyond_the_paper(config):
+    """{setting: value} of all that a config asks for and that model.py alone does not have."""
+    papers = {field.name for field in fields(GPTConfig)}
+    rivals = [field for field in fields(RivalConfig) if field.name not in papers]
+    values = {field.name: getattr(config, field.name, field.default) for field in rivals}
+    return {field.name: values[field.name] for field in rivals
+            if values[field.name] != field.default}
+
+
+def attention_class(config, layer):
+    """The class of one layer's attention."""
+    if not beyond_the_paper(config):
+        return Attention
+    pattern = config.window_pattern
+    letter = pattern[layer % len(pattern)] if pattern else ""
+    cls = Positioned
+    for name, rival in (("alibi", ALiBi), ("sink", Sink), ("scale_invariant", ScaleInvariant)):
+        if getattr(config, name):
+            cls = rival
+    if config.doc_mask and cls is Positioned:
+        cls = Packed
+    if letter == "L" and not config.global_rope:
+        cls = with_mixin(Unpositioned, cls)
+    if letter == "S":
+        cls = Window
+    return with_mixin(Gated, cls) if config.gate else cls
+
+
+@functools.cache
+def with_mixin(mixin, cls):
+    """`cls` with a mixin that goes with every class, so that the combinations need no names."""
+    return type(f"{mixin.__name__}{cls.__name__}", (mixin, cls), {})
+
+
+# -----------------------------------------------------------------------------
+# positions
+
+
+class Positioned(Attention):
+    """RoPE of which a part stands still (p-RoPE, NoPE), or which an evaluation has stretched."""
+
+    def frequencies(self, device, dtype):
+        c, D = self.config, self.head_size
+        factor, theta = c.rope_factor, c.rope_theta
+        pair = torch.arange(D // 2, dtype=dtype, device=device)
+        if c.rope_scaling == "theta":  # the paper's: theta x 50 for 20 times the length
+            theta *= factor
+        if c.rope_scaling == "ntk":  # the slowest frequency is stretched by the factor
+            theta *= factor ** (D / (D - 2))
+        speeds = theta ** (-2 * pair / D)
+        if c.rope_scaling == "pi":  # position interpolation (arXiv 2306.15595)
+            speeds = speeds / factor
+        if c.rope_scaling.startswith("yarn"):
+            # pairs that turn 32 times in a block keep their speed, pairs that turn less than once
+            # are stretched, between the two lies a ramp over the pairs (arXiv 2309.00071)
+            low, high = (D * math.log(c.block_size / (turns * 2 * math.pi)) / 2 / math.log(theta)
+                         for turns in (32, 1))
+            low, high = max(0, math.floor(low)), min(D - 1, math.ceil(high))
+            ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
+            speeds = speeds * (1 - ramp + ramp / factor)
+        turning = 0 if c.rope_scaling == "nope" else int(c.rope_fraction * D / 2)
+        return torch.where(pair < turning, speeds, 0)  # p-RoPE: the slowest stand (2410.06205)
+
+    def rope(self, at):
+        cos, sin = super().rope(at)
+        if self.config.rope_scaling == "yarn_mscale":
+            # YaRN's temperature is a constant on both q and k, so its square is a factor on the
+            # logits: a rival of SSMax, and therefore a setting of its own
+            size = 1 + 0.1 * math.log(self.config.rope_factor)
+            cos, sin = size * cos, size * sin
+        return cos, sin
+
+
+# -----------------------------------------------------------------------------
+# beside the factor
+
+
+class ALiBi(Positioned):
+    """A bias of -m (i - j) on the logit of query i and key j, with a slope m for each head."""
+
+    def project(self, x, position):
+        q, k, v = super().project(x, position)
+        # Within a row of the softmax -m (i - j) is the same as m j. Two channels of q and k add it:
+        # j as two numbers that bf16 holds exactly up to 32,768.
+        slopes = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
+        j = position.at
+        q, k, v = (F.pad(z, (0, 2)) for z in (q, k, v))
+        q[..., -2:] = slopes[:, None, None] * self.head_size**0.5
+        k[..., -2:] = torch.stack((j // 128 * 128, j % 128), dim=-1)
+        return q, k, v
+
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask)[..., :self.head_size]
+
+
+class Sink(Positioned):
+    """
+    One more key, of value zero, in front of all others: a head may attend to nothing.
+
+    Its logit is 0 (off_by_one), or learned per head and then multiplied by the query's factor as
+    every logit is: beside logits that grow with log n a fixed one would lose its share.
+    """
+
+    def __init__(self, config, layer):
+        super().__init__(config, layer)
+        self.set_number("sink", Learned(0.0) if config.sink == "learned" else 0.0)
+
+    def project(self, x, position):
+        q, k, v = super().project(x, position)
+        # one more channel carries the logit: it is 0 in every key but the sink
+        logit = self.sink[:, None] * self.factor(position.f) * self.head_size**0.5
+        q = torch.cat((q, logit[..., None].to(q.dtype).expand(*q.shape[:-1], 1)), dim=-1)
+        return q, F.pad(k, (0, 1)), F.pad(v, (0, 1))
+
+    def with_sink(self, z, last):
+        """Keys or values (B, H, S, D) with the sink in front: zeros, and `last` as the last one."""
+        z = F.pad(z, (0, 0, 1, 0))
+        z[:, :, 0, -1] = last
+        return z
+
+    def attend(self, q, k, v, mask):
+        k, v = self.with_sink(k, 1), self.with_sink(v, 0)
+        if mask is None and q.size(2) + 1 == k.size(2) and q.size(2) > 1:
+            # a dummy query makes T equal S, as the causal kernels need; its output is dropped
+            return super().attend(F.pad(q, (0, 0, 1, 0)), k, v, None)[:, :, 1:, :self.head_size]
+        mask = mask if mask is None else F.pad(mask, (1, 0), value=True)
+        return super().attend(q, k, v, mask)[..., :self.head_size]
+
+    def logits(self, q, k):
+        return super().logits(q, self.with_sink(k, 1))
+
+
+class ScaleInvariant(Positioned):
+    """Logits a z + m, where a and m depend on the distance t of query and key (2505.17083)."""
+
+    def logits(self, q, k):
+        z = super().logits(q, k)
+        T, S = z.shape[-2:]
+        i, j = (torch.arange(start, S, device=z.device) for start in (S - T, 0))
+        square = 1 + 2 * (1 + (i[:, None] - j).clamp(min=0) / 10).log()  # tau = 10
+        return square.sqrt() * z + 1 - square
+
+    def attend(self, q, k, v, mask):
+        T, S = q.size(2), k.size(2)
+        if mask is None:
+            mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+        z = self.logits(q, k).masked_fill(~mask, -math.inf)
+        return z.softmax(dim=-1).to(v.dtype) @ self.per_head(v)
+
+
+# -----------------------------------------------------------------------------
+# packed documents
+
+
+class Packed(Positioned):
+    """
+    Documents of a packed row that do not see each other, by flex_attention on a GPU.
+
+    It skips what lies between documents, where a kernel with a mask computes it. Elsewhere it is
+    not fused (and has no backward on a CPU), so the mask of Attention stays.
+    """
+
+    def mask(self, T, cached, device, documents=None):
+        if documents is None or device.type != "cuda":
+            return super().mask(T, cached, device, documents)
+        return self.block_mask(documents)
+
+    def block_mask(self, documents):
+        def sees(row, head, i, j):
+            return (j <= i) & (documents[row, i] == documents[row, j])
+
+        B, T = documents.shape
+        return create_block_mask(sees, B, None, T, T, device=documents.device)
+
+    def attend(self, q, k, v, mask):
+        if not isinstance(mask, BlockMask):
+            return super().attend(q, k, v, mask)
+        return flex_attention(q, self.per_head(k), self.per_head(v), block_mask=mask,
+                              scale=1 / math.sqrt(self.head_size))
+
+
+# -----------------------------------------------------------------------------
+# layers that differ
+
+
+class Unpositioned(Attention):
+    """An L layer: it sees all keys and has no position (NoPE), where the S layers have RoPE."""
+
+    def frequencies(self, device, dtype):
+        return torch.zeros_like(super().frequencies(device, dtype))
+
+
+class Recent:
+    """A KVCache that keeps the last keys of a layer only, as many as later queries still see."""
+
+    def __init__(self, cache, window):
+        self.cache, self.keep = cache, window - 1
+
+    def append(self, layer, k, v):
+        """Like KVCache.append, but what comes back begins with at most window - 1 older keys."""
+        new = torch.stack((k, v))
+        if layer in self.cache.layers:
+            new = torch.cat((self.cache.layers[layer], new), dim=-2)
+        # a copy: a view would keep the keys of the whole prompt in memory
+        self.cache.layers[layer] = new[..., max(0, new.size(-2) - self.keep):, :].clone()
+        return new[0], new[1]
+
+
+class Window(Attention):
+    """
+    An S layer: a query sees `window` keys, itself and those right before it, with RoPE.
+
+    Its factor is 1, as in the models that ship log n: its n is constant beyond the window. RoPE is
+    never stretched here, as no distance is longer than in training. Time and memory are linear in
+    T: blocks of W queries attend to the 2 W keys of their own block and the one before.
+    """
+    kind = "S"
+
+    def __init__(self, config, layer):
+        super().__init__(config, layer)
+        self.reach = config.window
+
+    def set_type(self, attention_type):
+        super().set_type("softmax")
+
+    def swap(self, attention_type, model, scale=1.0):
+        pass  # n does not grow here, so there is nothing to swap
+
+    def mix(self, x, position, cache=None, last=False):
+        return super().mix(x, position, cache and Recent(cache, self.reach), last)
+
+    def mask(self, T, cached, device, documents=None):
+        """
+        What the queries of each block see of its 2 W keys, (B or 1, blocks, 1, W, 2 W).
+
+        Where all keys are within the window it is the mask of Attention.
+        """
+        W = self.reach
+        older = min(cached, W - 1)  # keys that the cache still has
+        if documents is None and older + T <= W:
+            return super().mask(T, older, device)
+        blocks = -(-(older + T) // W)
+        begin = torch.arange(blocks, device=device)[:, None, None, None] * W
+        i = begin + torch.arange(W, device=device)[:, None]
+        j = begin + torch.arange(-W, W, device=device)
+        # the last block is padded: its keys behind the last token are later than every query
+        mask = (j <= i) & (j > i - W) & (j >= 0)
+        if documents is None:
+            return mask[None]
+        documents = F.pad(documents, (0, blocks * W - T), value=-1)
+        return mask & (documents[:, i] == documents[:, j.clamp(min=0)])
+
+    def attend(self, q, k, v, mask):
+        W, T, S = self.reach, q.size(2), k.size(2)
+        if mask is None and T == 1:
+            k, v = k[:, :, -W:], v[:, :, -W:]
+        if mask is None or mask.dim() < 5:
+            return super().attend(q, k, v, mask)
+        B, blocks = len(q), mask.size(1)
+        # dummy queries in front make T equal S, zeros behind fill the last block
+        q = F.pad(q, (0, 0, S - T, blocks * W - S))
+        k, v = (F.pad(self.per_head(z), (0, 0, 0, blocks * W - S)) for z in (k, v))
+
+        def in_blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
+            return z.unflatten(2, (blocks, W)).transpose(1, 2)
+
+        def with_the_block_before(z):  # -> (B, blocks, H, 2 W, D); zeros are before the first one
+            z = in_blocks(z)
+            return torch.cat((F.pad(z, (0, 0, 0, 0, 0, 0, 1, -1)), z), dim=3)
+
+        # a block counts as a row of a batch: the fused kernels want four dimensions
+        y = F.scaled_dot_product_attention(
+            *(z.flatten(0, 1) for z in (
+                in_blocks(q), with_the_block_before(k), with_the_block_before(v),
+                mask.expand(B, -1, -1, -1, -1))), scale=1 / math.sqrt(self.head_size))
+        y = y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)  # (B, H, blocks * W, D)
+        return y[:, :, S - T:S]
+
+    def logits(self, q, k):
+        z = super().logits(q, k)
+        T, S = z.shape[-2:]
+        i, j = (torch.arange(start, S, device=z.device) for start in (S - T, 0))
+        return z.masked_fill(j <= i[:, None] - self.reach, -math.inf)
+
+
+# -----------------------------------------------------------------------------
+# on the output
+
+
+class Gated(Attention):
+    """What attention finds, times sigmoid(x W), elementwise, before it is projected back."""
+
+    def __init__(self, config, layer):
+        super().__init__(config, layer)
+        self.gate = nn.Linear(config.n_embd, config.n_embd, bias=False)
+
+    def mix(self, x, position, cache=None, last=False):
+        y = super().mix(x, position, cache, last)
+        return self.gate(x[:, -y.size(1):]).sigmoid() * y
