@@ -75,7 +75,9 @@ def of_training(row):
 
 def of_evaluation(row):
     """What a record has of an evaluation: {theta, as a multiple of that of training: content}."""
-    theta = f"{row.model_config['rope_theta'] / row.config['rope_theta']:g}"
+    # results from before rope_factor have another rope_theta instead
+    factor = row.model_config["rope_theta"] / row.config["rope_theta"]
+    theta = f"{factor * row.model_config.get('rope_factor', 1.0):g}"
     if row.kind == "needle":
         return {f"{theta} at {row.size}": row.trials}
     if row.kind == "niah":
