@@ -342,33 +342,13 @@ def fit(cfg, model, about, resumed, batches):
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
 
         began = time.perf_counter()
-        lr = learning_rate(cfg, step)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        # the gradients, in micro-batches; batches are a function of the step alone
-        loss, tokens = try_batch(cfg, model, compute, compute.loss_fn, partial(batches.train, step))
-
-        # No DDP: one all-reduce per update is 0.6 % of it, one code path serves one process and
-        # many, and nothing cuts the compiled layers in pieces. Every rank ends with the same sums.
-        grads = [p.grad for p in model.parameters() if p.grad is not None]
-        stops = torch.full((), float(len(received_signals)), device=device)
-        runtime.all_reduce([*grads, loss, stops])
-        total_norm = torch.nn.utils.get_total_norm(grads)
-        # the one wait for a GPU in an update
-        loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
-        if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
-            raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before "
-                            "the update; what is saved is good. Try a lower learning_rate or a "
-                            "longer warm-up", status=1)
-        if cfg.grad_clip:
-            torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
-
+        loss, norm, tokens, stops = update(
+            cfg, model, optimizer, compute, step, partial(batches.train, step), received_signals)
         done, now = step + 1, time.perf_counter() - began
         # the first update warms caches up and says nothing of the next: the mean begins after it
         seconds = now if step <= start + 1 else 0.95 * seconds + 0.05 * now
         rate = tokens * runtime.WORLD_SIZE / now
+        lr = optimizer.param_groups[0]["lr"]
         record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm,
                   "tokens_per_s": round(rate), "micro_batch_size": compute.micro}
         if peak:
@@ -393,6 +373,37 @@ def fit(cfg, model, about, resumed, batches):
         save(0)
     received_signals.append(0)  # from here on a signal ends the program at once
     print0(f"{'finished before' if resumed and start >= cfg.max_iters else 'done'}: {path}")
+
+
+def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
+    """
+    Update `step` (from 0) with all of the global batch; batch(m) is this rank's part of it.
+
+    -> (loss, gradient norm, tokens of this rank, ranks that have received a signal to stop)
+    """
+    lr = learning_rate(cfg, step)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    loss, tokens = try_batch(cfg, model, compute, compute.loss_fn, batch)  # and the gradients
+
+    # No DDP: one all-reduce per update is 0.6 % of it, one code path serves one process and many,
+    # and nothing cuts the compiled layers in pieces. Every rank ends with the same sums.
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    stops = torch.full((), float(len(received_signals)), device=loss.device)
+    runtime.all_reduce([*grads, loss, stops])
+    total_norm = torch.nn.utils.get_total_norm(grads)
+    # the one wait for a GPU in an update
+    loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
+    if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
+        raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before the "
+                        "update; what is saved is good. Try a lower learning_rate or a longer "
+                        "warm-up", status=1)
+
+    if cfg.grad_clip:
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
+    return loss, norm, tokens, stops
 
 
 @dataclass

@@ -1,4 +1,4 @@
-# Windows with RoPE, and no position where a layer sees all keys (NoPE), for small models. Compose it:
+# Windows with RoPE, and no position where a layer sees all keys (NoPE), for small models:
 # train.py config/quick.py config/window.py --attention_type=ssmax
 # The distances that RoPE turns by never exceed the window, so that longer contexts hold no angle
 # that training did not. The factor s f(n)^g + b acts in the L layers.

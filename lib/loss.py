@@ -26,9 +26,12 @@ def summed_loss(model, idx, targets, chunk=0, where=None, documents=None):
 
 
 def token_losses(model, idx, targets, chunk):
-    """The cross-entropy in nats of each target, (B, T), in chunks; it has no gradient."""
-    x = model.hidden(idx).flatten(0, 1)
-    _, losses = chunked_cross_entropy(x, model.lm_head.weight, targets.flatten(), chunk)
+    """The cross-entropy in nats of each target, (B, T). `chunk` as above; then without gradient."""
+    x, flat = model.hidden(idx).flatten(0, 1), targets.flatten()
+    if chunk:
+        _, losses = chunked_cross_entropy(x, model.lm_head.weight, flat, chunk)
+    else:
+        losses = F.cross_entropy(model.lm_head(x).float(), flat, reduction="none")
     return losses.view_as(targets)
 
 

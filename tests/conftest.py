@@ -21,8 +21,8 @@ torch.set_num_threads(1)
 import prepare  # noqa: E402
 import train  # noqa: E402
 from lib import checkpoint, runtime  # noqa: E402
-from lib.runtime import UserError  # noqa: E402
 from lib.rivals import RivalConfig, build  # noqa: E402
+from lib.runtime import UserError  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}

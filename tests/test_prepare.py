@@ -16,7 +16,7 @@ from lib import squad
 from lib.config import configure
 from lib.data import Tokens
 from lib.text import gpt2_encoding
-from train import repeats
+from train import only_repeats
 
 TEXTS = ["The quick brown fox.\n", "größer, 東京 \u00a0 \u2003 x\n\n  y\t z", "a\ud800b",
          "a<|endoftext|>b", "x" * 700]
@@ -189,7 +189,7 @@ def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path, na
 def test_the_answers_of_mqar_are_what_repeats(tmp_path):
     go(tmp_path, "--embedded=mqar", "--compact_vocab", "--block_size=64", "--n_train=50")
     x, y = Tokens(tmp_path / "c", "train").batch(0, 0, 40, 64, "sequence")
-    trained = repeats(x, y)
+    trained = only_repeats(x, y)
     for row, answers in zip(x, trained, strict=True):
         pairs = zip(row[1:9:2], row[2:10:2], strict=True)  # behind an end of text
         asked = zip(row[answers >= 0], answers[answers >= 0], strict=True)

@@ -39,8 +39,8 @@ measure() {  # measure POSITION SEED "NAMES" [settings]
     echo "eval_posloss.py config/quick_posloss.py $settings $folders"
     echo "eval_niah.py config/quick_niah.py --context_sizes=(128,512,1280,2048) $settings $folders"
 }
-THETA50="--rope_theta=500000"
-AS_TRAINED="--rope_theta=0"
+THETA50="--rope_factor=50"
+AS_TRAINED="--rope_factor=1"
 MSCALE="--rope_scaling=yarn_mscale --rope_factor=16 --tag=mscale"  # with YaRN's own temperature
 
 echo "== corpora"

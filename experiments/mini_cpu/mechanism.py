@@ -22,11 +22,13 @@ from experiments.verdicts import markdown, spread
 from lib import checkpoint, runtime
 from lib.config import configure
 from lib.data import Tokens, random_starts
+from lib.loss import token_losses
 from lib.tasks import make_sample, open_haystack
 
-AS_PAPER = {"rope_theta": 500_000.0}
-ROPES = {"theta x 1": {}, "theta x 10": {"rope_theta": 1e5}, "theta x 50": AS_PAPER,
-         "theta x 100": {"rope_theta": 1e6}, "half the pairs turn": {"rope_fraction": 0.5},
+AS_PAPER = {"rope_scaling": "theta", "rope_factor": 50.0}
+ROPES = {"theta x 1": {}, "theta x 10": {**AS_PAPER, "rope_factor": 10.0}, "theta x 50": AS_PAPER,
+         "theta x 100": {**AS_PAPER, "rope_factor": 100.0},
+         "half the pairs turn": {"rope_fraction": 0.5},
          "half of theta x 50": {**AS_PAPER, "rope_fraction": 0.5}}
 BROKEN = ("positional head broken", "other head broken", "held within 128 tokens")
 
@@ -37,15 +39,12 @@ class MechanismConfig(eval_niah.NiahConfig):
     n_seqs: int = 12  # windows for the loss
 
 
-def within(attn, head, reach, x, position, cache=None):
-    """Attention.forward, but `head` sees the last `reach` keys alone; its log n is as before."""
-    B, T, C = x.shape
-    q, k, v = attn.queries_keys_values(x, position, cache)
-    S = k.size(2)
+def within(attn, head, reach, q, k, v, mask):
+    """Attention.attend, but `head` sees the last `reach` keys alone; its log n is as before."""
+    T, S = q.size(2), k.size(2)
     mask = torch.ones(attn.n_head, T, S, dtype=torch.bool).tril(S - T)
     mask[head] = mask[head].triu(S - T - reach + 1)
-    y = attn.logits(q, k).masked_fill(~mask, -torch.inf).softmax(-1) @ v
-    return attn.proj(y.transpose(1, 2).reshape(B, T, C))
+    return attn.logits(q, k).masked_fill(~mask, -torch.inf).softmax(-1) @ v
 
 
 def answers(cfg, model, vocab, hay, size):
@@ -62,14 +61,14 @@ def losses(cfg, model, tokens):
     sizes = cfg.context_sizes
     starts = random_starts(cfg.seed, "mechanism", 0, cfg.n_seqs, len(tokens) - sizes[-1])
     window = torch.from_numpy(tokens.read(starts.astype(np.int64), sizes[-1] + 1))
-    rows = [model.loss(row[None, :-1], row[None, 1:], per_token=True)[0] for row in window]
+    rows = [token_losses(model, row[None, :-1], row[None, 1:], 4096)[0] for row in window]
     mean = torch.stack(rows).mean(0)
     return [mean[size - size // 10:size].mean().item() for size in sizes]
 
 
 def breaks(attn, head, how):
     if how == "held within 128 tokens":
-        attn.forward = functools.partial(within, attn, head, 128)
+        attn.attend = functools.partial(within, attn, head, 128)
     else:
         gone = head if how == "positional head broken" else 1 - head
         attn.s[gone] = attn.b[gone] = 0

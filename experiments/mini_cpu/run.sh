@@ -50,7 +50,7 @@ scores() {  # scores CHECKPOINT [settings]: at 4, 8, 10 and 16 times the trainin
     done
 }
 learned() {  # learned CHECKPOINT [settings]: does it look up where it was trained?
-    echo "eval_niah.py config/quick_niah.py ${*:2} --rope_theta=0 --context_sizes=128" \
+    echo "eval_niah.py config/quick_niah.py ${*:2} --rope_factor=1 --context_sizes=128" \
         "--n_samples=100 --out=$OUT/learned $1"
 }
 {
@@ -60,8 +60,8 @@ learned() {  # learned CHECKPOINT [settings]: does it look up where it was train
             measure $run
             scores $run
             # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
-            for theta in 10000 100000 1000000; do
-                measure $run --rope_theta=$theta --out=$OUT/theta/$theta
+            for factor in 1 10 100; do
+                measure $run --rope_factor=$factor --out=$OUT/theta/$factor
             done
         done
         # (a) swapped at load: (e); one temperature, log 2560 / mean log n, which sees no n

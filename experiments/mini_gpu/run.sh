@@ -61,9 +61,9 @@ constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # log 1
         posloss $OUT/main/a_softmax-$seed --attention_type=ssmax --tag=e
         posloss $OUT/main/a_softmax-$seed $constant
         # at 1, 10 and 100 times the theta of training; the paper's 50 is the default
-        for theta in 10000 100000 1000000; do
+        for factor in 1 10 100; do
             for name in a_softmax b_ssmax head_scale; do
-                posloss $OUT/main/$name-$seed --rope_theta=$theta --out=$OUT/theta/$theta
+                posloss $OUT/main/$name-$seed --rope_factor=$factor --out=$OUT/theta/$factor
             done
         done
     done

@@ -45,7 +45,7 @@ done | in_parallel
 of_models="abcdigits tracking multivalue multiquery multikey"
 for model in ${1:+"$1"}; do
     for task in $of_models; do  # each in a folder of its own, as figures tell tasks apart
-        how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_theta=200000"
+        how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_factor=2"
         how+=" --context_sizes=(1024,4096,16384) --n_samples=2 --dtype=bfloat16"
         how+=" --out=$OUT/$task $model"
         echo "$how"

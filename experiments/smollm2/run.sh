@@ -20,16 +20,16 @@ python prepare.py $TRAIN --tokenizer=$OUT --name=smollm2
 python prepare.py $TEST --tokenizer=$OUT --name=smollm2 --split=test
 
 echo "== the multiple of theta, chosen on other text than it is judged on"
-for theta in 100000 200000 400000 800000; do
+for factor in 1 2 4 8; do  # it was trained with theta 100,000
     echo "eval_posloss.py $OUT --data_dir=data/smollm2 --split=train --seq_len=16384 --n_seqs=4" \
-        "--rope_theta=$theta --tag=choose_$theta"
+        "--rope_factor=$factor --tag=choose_$factor"
 done | in_parallel
 BEST=$(python - <<'PY'
 import glob, json
 found = {}
 for path in glob.glob("out/smollm2/posloss-choose_*.json"):
     result = json.load(open(path))
-    found[sum(result["mean"][-1638:])] = int(result["settings"]["rope_theta"])
+    found[sum(result["mean"][-1638:])] = 100_000 * int(result["settings"]["rope_factor"])
 print(found[min(found)])
 PY
 )
@@ -37,7 +37,7 @@ echo "theta $BEST"
 
 echo "== measuring"
 measure() {  # measure CHECKPOINT NAME THETA HAYS [swap]: results in folders named after the hay
-    how="--data_dir=data/smollm2 --rope_theta=$3 ${*:5}"
+    how="--data_dir=data/smollm2 --rope_factor=$(($3 / 100000)) ${*:5}"
     for hay in $4; do
         [ $hay = noise ] && text=--haystack=noise || text=
         for sizes in 1024:4 4096:4 8192:2 16384:1; do
@@ -58,7 +58,7 @@ for theta in 100000 $BEST; do
 done | sort -u | in_parallel
 for swap in softmax "e --attention_type=ssmax"; do  # the heads' scores, as Fig. 7
     read -r name how <<< "$swap"
-    echo "eval_niah.py $OUT $how --data_dir=data/smollm2 --rope_theta=100000 --prompt=completion" \
+    echo "eval_niah.py $OUT $how --data_dir=data/smollm2 --rope_factor=1 --prompt=completion" \
         "--trials=20 --trial_size=8192 --tag=100000 --out=$OUT/novels/$name/needle-100000.json"
 done | in_parallel
 echo "== (f) in small: training from softmax and from (e), the same batches"

@@ -36,7 +36,7 @@ from lib.runtime import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
 from model import GPT, GPTConfig
 from prepare import PrepareConfig, documents, prepare
-from train import Compute, TrainConfig, first_micro_batch, make_optimizer, update
+from train import Compute, TrainConfig, make_optimizer, update
 
 # What is compared, and turns of each candidate
 ROUNDS = {"train": 20, "ssmax": 40, "posloss": 5, "niah": 5, "prepare": 5}
@@ -94,13 +94,13 @@ def our_training(device, settings, batch, compile=True):
     cfg = TrainConfig(**settings, batch_size=batch, compile=compile)
     model = GPT(cfg).to(device)
     x, y = torch.randint(cfg.vocab_size, (2, batch, cfg.block_size)).numpy()
-    optimizer, how = make_optimizer(cfg, model), Compute(first_micro_batch(cfg, model, device))
+    optimizer, compute = make_optimizer(cfg, model), Compute.for_run(cfg, model)
 
     def micro_batches(m):
-        return [(x[i:i + m], y[i:i + m]) for i in range(0, batch, m)], x.size
+        return [(x[i:i + m], y[i:i + m], None) for i in range(0, batch, m)], x.size
 
     for step in itertools.count():
-        update(cfg, model, optimizer, how, step, micro_batches)
+        update(cfg, model, optimizer, compute, step, micro_batches)
         yield x.size
 
 

@@ -18,6 +18,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from eval_posloss import loss_sums
 from lib import runtime
 from lib.config import configure
+from lib.loss import summed_loss
 from lib.runtime import launch
 from model import GPT
 from tests import fakecuda
@@ -44,7 +45,7 @@ def update_gib(model, rows):
     def update():
         chunk = runtime.logits_at_once(x.device, model.config.vocab_size, training=True)
         with torch.autocast("cuda", torch.bfloat16):
-            loss = model.loss(x, x, chunk=chunk)
+            loss = summed_loss(model, x, x, chunk)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

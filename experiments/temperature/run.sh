@@ -25,11 +25,11 @@ measured="needles-theta50 loss-theta50 loss-as_trained"
 {
     find_best needles-theta50 "$small" config/quick_niah.py --what=needles $SIZES --n_samples=60
     find_best loss-theta50 "$small" $LOSS
-    find_best loss-as_trained "$small" $LOSS --rope_theta=0
+    find_best loss-as_trained "$small" $LOSS --rope_factor=1
     if [ -e "$SMOLLM2/ckpt.pt" ]; then
-        find_best smollm2-theta2 "$SMOLLM2" $LARGE --rope_theta=200000 \
+        find_best smollm2-theta2 "$SMOLLM2" $LARGE --rope_factor=2 \
             "--context_sizes=(1024,2048,4096,8192,16384)"
-        find_best smollm2-as_trained "$SMOLLM2" $LARGE --rope_theta=0 \
+        find_best smollm2-as_trained "$SMOLLM2" $LARGE --rope_factor=1 \
             "--context_sizes=(1024,2048,4096,8192)"
     fi
 } | in_parallel

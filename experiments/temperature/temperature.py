@@ -6,9 +6,9 @@ is best there: for the loss of the last tenth of its positions, or for needles f
     python -m experiments.temperature.temperature out/a config/quick_niah.py --what=needles
 
 If (b)'s log n is right its curve stays at 1, and (a)'s grows as log n does. RoPE's theta is the
-evaluations', 500,000, which has a say in it; --rope_theta=0 keeps that of training. Beside each
-checkpoint, or where --out says: temperature[-tag].jsonl, a line a size, which
-experiments.temperature.figure draws.
+evaluations', 50 times that of training, and matters; --rope_factor=1 keeps that of training. The
+result is temperature[-tag].jsonl, a line a size, beside each checkpoint or where --out says;
+experiments.temperature.figure draws them.
 """
 import math
 from dataclasses import dataclass
