@@ -633,7 +633,7 @@ def plus_minus(values, error=None):
         error = float(np.std(values, ddof=1)) / len(values) ** 0.5
     if not error:  # there is none; or the seeds are equal, and it has no digits to go by
         text = f"{mean:,.4f}".rstrip("0").rstrip(".")
-        return text + " ± 0" * (error == 0)
+        return text if error is None else f"{text} ± 0"
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 

@@ -370,7 +370,8 @@ def test_a_new_variant_and_a_swap_to_it_have_names_and_colours_of_their_own(tmp_
 
 @pytest.mark.parametrize("values, error, says", [
     ([1.0, 1.2, 1.1], None, "1.100 ± 0.058"), ([2.0], 0.00123, "2.0000 ± 0.0012"),
-    ([150.0], 12.0, "150 ± 12"), ([0.5], None, "0.5"), ([1.0, 1.0], None, "1 ± 0")])
+    ([150.0], 12.0, "150 ± 12"), ([0.5], None, "0.5"), ([1.0, 1.0], None, "1 ± 0"),
+    ([0.5], np.float64(0), "0.5 ± 0")])
 def test_two_digits_of_the_standard_error(values, error, says):
     assert plot.plus_minus(values, error) == says
 
