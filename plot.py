@@ -11,8 +11,8 @@ Pictures are saved in --out, or else in the first folder of results.
 
 A row is one result file. A curve is the rows that are equal in everything but the seed of training:
 nothing else is averaged. Curves of one variant are told apart by their --tag, or by the settings in
-which they differ. A label also says if a run was not finished when it was measured, and if a result
-was not measured on the checkpoint that lies beside it.
+which they differ. A label also says if a run was not finished when it was measured, if a result was
+not measured on the checkpoint that lies beside it, and the RoPE, if it is not the same for all.
 """
 import dataclasses
 import json
@@ -341,6 +341,8 @@ def curves_of(rows):
         others = [first for first, *_ in groups.values() if first.kind == kind
                   and first.variant == variant]
         label = ", ".join([label_of(variant) + difference(group[0], others), *group[0].marks])
+        if not common_rope(row for row in rows if row.kind == kind) and "rope_" not in label:
+            label += f", {rope_of(group[0].model_config)}"
         if len(rows) > len(groups):
             label += f", {len(group)} seed{'s' * (len(group) > 1)}"
         color = colors[names.index(variant) % len(colors)]
@@ -387,7 +389,8 @@ def finish(axis, curves=(), title="", **labels):
     """Set the labels of the axes and put a legend beside the axis, where it hides nothing."""
     axis.set(**labels)
     bands = dict.fromkeys(band.get_label()[1:] for band in axis.collections)
-    lines = [title, *bands, rope(curves)]
+    rows = [row for rows, _ in curves for row in rows]
+    lines = [title, *bands, common_rope(rows)]
     handles, names = axis.get_legend_handles_labels()
     axis.legend(handles, map(wrap, names), title="\n".join(map(wrap, filter(None, lines))),
                 alignment="left", loc="center left", bbox_to_anchor=(1, 0.5))
@@ -399,17 +402,21 @@ def wrap(text):
     return "\n".join(textwrap.fill(line, LEGEND_WIDTH) for line in text.splitlines())
 
 
-def rope(curves):
-    """The RoPE that the results were measured with: "RoPE theta 500,000"."""
-    names = set()
-    for config in (row.model_config for rows, _ in curves for row in rows):
-        scaling = config.get("rope_scaling", "")
-        name = f"RoPE theta {theta_of(config):,.0f}"
-        if scaling not in ("", "theta"):
-            name += f", {scaling} x {config.get('rope_factor', 1):g}"
-        without = scaling == "nope" or config.get("rope_fraction", 1) == 0
-        names.add("no RoPE" if without else name)
-    return "; ".join(sorted(names))
+def rope_of(config):
+    """The RoPE that a model was measured with: "RoPE theta 500,000"."""
+    scaling = config.get("rope_scaling", "")
+    if scaling == "nope" or config.get("rope_fraction", 1) == 0:
+        return "no RoPE"
+    name = f"RoPE theta {theta_of(config):,.0f}"
+    if scaling in ("", "theta"):
+        return name
+    return f"{name}, {scaling} x {config['rope_factor']:g}"
+
+
+def common_rope(rows):
+    """The RoPE of all rows, or "" where it differs; then each curve's label has its own."""
+    names = {rope_of(row.model_config) for row in rows}
+    return names.pop() if len(names) == 1 else ""
 
 
 def theta_of(config):
@@ -553,8 +560,9 @@ def niah(curves):
         axis.set_yticks(range(len(depths)), [f"{depth:g} %" for depth in depths])
         axis.set_title(textwrap.fill(style["label"], 36))  # as wide as a panel
         axis.grid(False)
-    figure.supxlabel(f"context size (tokens); {span(curves, 'n')} samples a cell and seed; "
-                     f"{rope(curves)}")
+    said = ["context size (tokens)", f"{span(curves, 'n')} samples a cell and seed",
+            common_rope(row for rows, _ in curves for row in rows)]
+    figure.supxlabel("; ".join(filter(None, said)))
     figure.supylabel("depth of the needle")
     figure.colorbar(image, ax=figure.axes, label="share found (all digits)")
     return figure

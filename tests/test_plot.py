@@ -159,7 +159,7 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
     # a tag is the name of what differs, where there are several
     ([{"tag": "short"}], [""]),
     ([{}, {"tag": "short"}, {"tag": "theta1", "settings": {"rope_theta": 5e5}}],
-     ["", " [short]", " [theta1]"])])
+     [", RoPE theta 10,000", " [short], RoPE theta 10,000", " [theta1], RoPE theta 500,000"])])
 def test_only_seeds_are_averaged_and_a_curve_says_what_differs(tmp_path, results, says):
     for i, result in enumerate(results):
         plant_posloss(tmp_path / str(i), **result)
@@ -206,10 +206,10 @@ def test_one_seed_without_an_error_has_no_band(tmp_path):
 
 @pytest.mark.parametrize("settings, says", [
     ([{}, {}], "RoPE theta 10,000"), ([{"rope_theta": 5e5}] * 2, "RoPE theta 500,000"),
-    ([{"rope_theta": 5e5}, {}], "RoPE theta 10,000; RoPE theta 500,000"),
     ([{"rope_scaling": "theta", "rope_factor": 50.0}] * 2, "RoPE theta 500,000"),
     ([{"rope_scaling": "yarn", "rope_factor": 16.0}] * 2, "RoPE theta 10,000, yarn x 16"),
-    ([{"rope_scaling": "nope"}] * 2, "no RoPE"), ([{"rope_fraction": 0.0}] * 2, "no RoPE")])
+    ([{"rope_scaling": "nope", "rope_factor": 1.0}] * 2, "no RoPE"),
+    ([{"rope_fraction": 0.0}] * 2, "no RoPE")])
 def test_a_figure_names_the_rope_of_its_results(tmp_path, settings, says):
     for variant, changes in zip(("softmax", "ssmax"), settings, strict=True):
         for plant in (plant_posloss, plant_niah):
@@ -218,6 +218,16 @@ def test_a_figure_names_the_rope_of_its_results(tmp_path, settings, says):
     for axis in (plot.posloss(curves["posloss"]).axes[0], plot.retrieval(curves["niah"]).axes[0]):
         assert legend_of(axis)[0].splitlines()[-1] == says
     assert plot.niah(curves["niah"])._supxlabel.get_text().endswith(says)
+
+
+def test_where_the_rope_differs_every_label_has_its_own(tmp_path):
+    for variant, theta in (("softmax", 1e4), ("ssmax", 5e5)):
+        plant_niah(tmp_path / variant, variant, settings={"rope_theta": theta})
+    curves = plot.curves_of(plot.load([tmp_path]))["niah"]
+    labels = ["(a) Softmax, RoPE theta 10,000", "(b) SSMax, RoPE theta 500,000"]
+    assert [style["label"] for _, style in curves] == labels
+    assert "RoPE" not in legend_of(plot.retrieval(curves).axes[0])[0]
+    assert plot.niah(curves)._supxlabel.get_text().endswith("a cell and seed")
 
 
 def test_labels_are_wrapped_so_that_no_picture_is_wide(tmp_path):

@@ -11,12 +11,12 @@ from lib.config import configure
 from lib.runtime import UserError, launch
 from plot import (
     Figure,
+    common_rope,
     curves_of,
     folder_for,
     lines_of_seeds,
     load,
     read_niah,
-    rope,
     save,
     span,
     wrap,
@@ -59,7 +59,8 @@ def recall(curves):
             handles[label] = handle
     axes[0].set_ylabel("answers found (share)")
     figure.supxlabel("context size (tokens)", y=-0.1)  # below the turned numbers
-    title = f"line: mean of the seeds\ndot: {span(curves, 'samples')} samples\n{rope(curves)}"
+    title = (f"line: mean of the seeds\ndot: {span(curves, 'samples')} samples\n"
+             + common_rope(row for rows, _ in curves for row in rows))
     figure.legend(handles.values(), map(wrap, handles), loc="center left",
                   bbox_to_anchor=(0.91, 0.5), title=wrap(title))
     return figure
