@@ -252,6 +252,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
 @pytest.mark.parametrize("program, name, argument, message", [
     (eval_niah, "a", "--context_sizes=[15]", "too small for needle and prompt; take at least"),
     (eval_niah, "a", "--context_sizes=99999", "choose a smaller context"),
+    (eval_niah, "a", "--context_sizes=256,1e3", "context_sizes: 1000.0 is not a positive whole"),
     (eval_niah, "a", "--haystack=nowhere*.txt", "no such file"),
     (eval_niah, "a", "--depths=110", "percentages"),
     (eval_niah, "a", "--needle=no city", "must contain {city}"),
