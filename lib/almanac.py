@@ -7,7 +7,8 @@ it it fills one training block. It states facts ("The special magic number of To
 ."), more at its beginning, states some of them again, more at its end, and fills the rest with
 sentences about people, two in five of them repeated word for word. Among the first `n_copy`
 documents of the training split are others, fewer and fewer: 4 to 16 random words over and over.
-Copying is learned from them; looking up, at this size, comes with it (experiments/mini_cpu/recipe.md).
+Copying is learned from them; looking up, at this size, comes with it
+(experiments/mini_cpu/recipe.md).
 """
 import itertools
 import random

@@ -20,7 +20,7 @@ source experiments/common.sh
 echo "== corpora: text to train and measure on, and documents that teach recall"
 python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000
 python prepare.py $TEST --split=test --name=mini_text
-python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 --n_train=32000
+python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 --n_train=32001
 
 echo "== training on text"
 train() {  # train CONFIG SEED FOLDER [settings]
