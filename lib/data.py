@@ -40,7 +40,6 @@ class Tokens:
         parts = read_parts(folder, split)
         self.split, self.vocab = split, parts[0]["vocab"]
         self.vocab_size, self.dtype = vocab_size(self.vocab), parts[0]["dtype"]
-        self.documents = sum(part["splits"][split]["documents"] for part in parts)
         shards = [shard for part in parts for shard in part["splits"][split]["shards"]]
         # names without a folder: a corpus from elsewhere must not open files outside its own
         self.paths = [folder / os.path.basename(shard["file"]) for shard in shards]
@@ -54,6 +53,7 @@ class Tokens:
                                 "run prepare.py again")
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         self.begins = [0, *self.ends]
+        self.documents = sum(part["splits"][split]["documents"] for part in parts)
         # 16 hex digits stand for the tokens wherever they lie: results are compared by them
         hashes = "".join(shard["sha256"] for shard in shards)
         digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
