@@ -56,13 +56,18 @@ class NiahConfig(EvalConfig):
                            "qa_format": "{context} {question} {answer}"}.items():
             if not all(part in getattr(self, key) for part in parts.split()):
                 raise ValueError(f"{key} must contain {parts}")
-        whole = (*self.context_sizes, *self.number_format, self.trial_size, self.n_samples)
-        good = all(type(n) is int and n > 0 for n in whole)  # not isinstance: True is no size
-        if not good or not self.context_sizes:
-            raise ValueError("sizes, number_format and n_samples must be positive whole numbers")
-        good = all(type(d) in (int, float) and 0 <= d <= 100 for d in self.depths)
-        if not good or not self.depths:
-            raise ValueError("depths are percentages, 0 to 100")
+        for key in ("context_sizes", "number_format", "trial_size", "n_samples"):
+            value = getattr(self, key)
+            for number in value if type(value) is tuple else (value,):
+                if type(number) is not int or number < 1:  # not isinstance: True is no size
+                    raise ValueError(f"{key}: {number!r} is not a positive whole number; write it "
+                                     "without point or exponent")
+        for depth in self.depths:
+            if type(depth) not in (int, float) or not 0 <= depth <= 100:
+                raise ValueError(f"depths are percentages, 0 to 100, not {depth!r}")
+        for key in ("context_sizes", "depths", "number_format"):
+            if not getattr(self, key):
+                raise ValueError(f"{key} must hold at least one number")
         if self.n_needles and self.task != "multikey":
             raise ValueError("n_needles is of --task=multikey")
         if self.n_needles >= len(CITIES):

@@ -25,7 +25,7 @@ import torch
 
 from lib import checkpoint, rivals, runtime
 from lib.config import configure
-from lib.data import ORDERS, Tokens
+from lib.data import ORDERS, Tokens, check_splits
 from lib.loss import summed_loss
 from lib.rivals import RivalConfig
 from lib.runtime import UserError, print0
@@ -135,7 +135,15 @@ def main():
     else:
         model, about = from_scratch(cfg, corpus, device)
 
-    block_size = model.config.block_size  # init_from may bring another than cfg's
+    describe_run(cfg, model, about, corpus)
+    # init_from may bring another block_size than cfg's
+    batches = Batches(cfg, corpus, held_out, model.config.block_size)
+    fit(cfg, model, about, resumed, batches)
+
+
+def describe_run(cfg, model, about, corpus):
+    """Print what is about to be trained, and refuse or point out what is hardly meant."""
+    device, block_size = model.wte.weight.device, model.config.block_size
     tokens_per_update = cfg.batch_size * block_size
     dtype = str(runtime.get_dtype(device, cfg.dtype)).removeprefix("torch.")
     print0(f"{about['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
@@ -144,16 +152,22 @@ def main():
     if device.type == "cpu" and model.flops_per_token(block_size) * tokens_per_update > 1e15:
         print0("an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
-    fit(cfg, model, about, resumed, Batches(cfg, corpus, held_out, block_size))
+    rows, wanted = corpus.blocks_in_sequence(block_size), cfg.max_iters * cfg.batch_size
+    if cfg.data_order == "sequence" and wanted > rows:
+        print0(f"the corpus has {rows:,} rows in sequence and the run takes {wanted:,}: it begins "
+               f"again after iter {rows // cfg.batch_size:,}")
+    if cfg.doc_mask and len(corpus) > (block_size + 1) * corpus.documents:  # and an end of text
+        raise UserError(f"the documents of {cfg.data_dir} have {len(corpus) // corpus.documents:,} "
+                        f"tokens on average, more than block_size={block_size}: doc_mask would cut "
+                        "them and mask nothing; leave it out, or set a larger block_size")
 
 
 def open_corpus(cfg):
     """The Tokens to train on, and those of the validation loss (None without evaluations)."""
     corpus = Tokens(cfg.data_dir, cfg.train_split)
     held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
-    if held_out and held_out.vocab != corpus.vocab:  # the same ids would be other words
-        raise UserError(f"{cfg.data_dir}: {cfg.val_split} and {cfg.train_split} have different "
-                        "vocabularies; prepare both with the same settings")
+    if held_out:
+        check_splits(corpus, held_out)
     # the corpus says what the vocabulary is; a vocab_size that was typed must agree with it
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not "

@@ -8,10 +8,15 @@ A corpus is a folder, written by prepare.py:
     train.json             what the bins are; train-03of16.json for part 3 of a corpus made in 16
         vocab, dtype       what the ids are (lib/text.py); uint16, or uint32 of more than 65,536
         source, slice      the settings and files it was prepared from; [i, n]: part i of n
-        documents, skipped how much of the input is used up; skipped: empty documents
+        documents, skipped how much of the input is used up; skipped: rows that gave no document
+        bad, bad_rows      how many of these were left out by --skip_bad; the first ten
+        cut                the document whose end is the split val, and how much of it; or null
         complete           false while the preparation is under way
         splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
+
+Corpora of older versions lack file_hashes in their source, bad, bad_rows and cut.
 """
+import difflib
 import hashlib
 import json
 import os
@@ -48,6 +53,7 @@ class Tokens:
                                 "run prepare.py again")
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         self.begins = [0, *self.ends]
+        self.documents = sum(part["splits"][split]["documents"] for part in parts)
         # 16 hex digits stand for the tokens wherever they lie: results are compared by them
         hashes = "".join(shard["sha256"] for shard in shards)
         digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
@@ -68,8 +74,17 @@ class Tokens:
                     maps[i] = np.memmap(self.paths[i], dtype=self.dtype, mode="r")
                 at = start - self.begins[i]
                 piece = maps[i][max(0, at):at + length]
+                if piece.max() >= self.vocab_size:  # the embedding would raise an IndexError
+                    self.refuse_ids(i, piece.max())
                 row[max(0, -at):][:len(piece)] = piece
         return out
+
+    def refuse_ids(self, i, largest):
+        path = self.paths[i]
+        name, data_dir = path.parent.name, path.parent.parent
+        raise UserError(f"{path} holds the id {largest:,} and its vocabulary has only "
+                        f"{self.vocab_size:,}: the file is damaged; python prepare.py --check "
+                        f"--name={name} --data_dir={data_dir} compares it with what was prepared")
 
     def batch(self, seed, step, batch_size, block_size, order="windows"):
         """This rank's rows of global batch `step` -> x, y (rows, block_size) int64, y one ahead."""
@@ -83,12 +98,17 @@ class Tokens:
         if order == "windows":
             starts = random_starts(seed, self.split, step, batch_size, below)[rows]
         else:
-            # block after block as they lie (a curriculum), each with the token before it: in the
-            # embedded corpus, an end of text and then exactly one document
-            blocks = below // (block_size + 1)
+            blocks = self.blocks_in_sequence(block_size)
             starts = (step * batch_size + rows) % blocks * (block_size + 1) + block_size
         window = self.read(starts, block_size + 1)
         return window[:, :-1], window[:, 1:]
+
+    def blocks_in_sequence(self, block_size):
+        """How many rows order="sequence" has before it begins again."""
+        # Block after block as they lie (a curriculum), each with the token before it: in the
+        # embedded corpus, an end of text and then exactly one document. Before the first document
+        # there is none, so n documents give n - 1 blocks.
+        return (len(self) - block_size) // (block_size + 1)
 
 
 def random_bits(seed, name, count, counter):
@@ -109,14 +129,25 @@ def permutation(seed, name, epoch, n):
     return np.argsort(random_bits(seed, name, n, [0, 0, 1, epoch]), kind="stable")
 
 
+def check_splits(train, val):
+    """UserError where a loss on `val` could not validate a model trained on `train` (Tokens)."""
+    folder = train.paths[0].parent
+    if val.vocab != train.vocab:  # the same ids would be other words
+        raise UserError(f"{folder}: the splits {train.split} and {val.split} have different "
+                        "vocabularies; prepare both in the same way")
+    if val.about["digest"] == train.about["digest"]:
+        raise UserError(f"{folder}: the splits {train.split} and {val.split} are the same text, so "
+                        "validation would measure what was trained on; prepare the text with "
+                        "--val_fraction=0.1 and another --name, or train with --eval_interval=0")
+
+
 def read_parts(folder, split):
-    # the JSON of every slice of the split, in order: all finished and of one source
+    """The JSON of every slice of the split, in order: all finished and of one source."""
     every = [read_manifest(path) for path in folder.glob("*.json")]
     parts = sorted((m for m in every if split in m["splits"]), key=lambda m: m["slice"])
     if not parts:
-        there = ", ".join(sorted({name for m in every for name in m["splits"]})) or "no corpus"
-        raise UserError(f"{folder} has no split {split!r}, only {there}; choose --data_dir, or "
-                        f"python prepare.py ... --name={folder.name} --split={split}")
+        names = sorted({name for m in every for name in m["splits"]})
+        raise UserError(missing_split(folder, split, names) if names else missing_corpus(folder))
     finished = [m["slice"] for m in parts if m["complete"]]
     if finished != [[i, len(parts)] for i in range(1, len(parts) + 1)]:
         raise UserError(f"{folder}, {split}: only the slices {finished} are finished; the same "
@@ -128,9 +159,36 @@ def read_parts(folder, split):
     return parts
 
 
+def missing_split(folder, split, names):
+    """What is wrong and what to do where a corpus has only the splits `names`."""
+    problem = f"{folder} has no split {split!r}, only {', '.join(names)}"
+    if near := difflib.get_close_matches(split, names, n=1):
+        return f"{problem}; did you mean {near[0]}?"
+    if split == "val":  # not of the text that is there: that is trained on
+        return (f"{problem}; prepare the text again with --val_fraction=0.1 and another --name, or "
+                f"other text with --name={folder.name} --split=val")
+    return f"{problem}; choose one, or python prepare.py FILES --name={folder.name} --split={split}"
+
+
+def missing_corpus(folder):
+    """What is wrong and what to do where a folder holds no corpus at all."""
+    exists = folder.exists()
+    problem = f"there is no {'corpus directly in' if exists else 'folder'} {folder}"
+    # in it, where it is the folder of all corpora, or beside it
+    corpora = sorted({str(path.parent) for parent in (folder, folder.parent)
+                      for path in parent.glob("*/*.bin")})
+    near = difflib.get_close_matches(str(folder), corpora, n=1)
+    if near and not exists:
+        return f"{problem}; did you mean --data_dir={near[0]}?"
+    if corpora:
+        return f"{problem}; choose another --data_dir, such as {', '.join(corpora[:10])}"
+    return f"{problem}; make one with python prepare.py FILES --name={folder.name}"
+
+
 def read_manifest(path):
     """Parse one JSON of a corpus; UserError where it is none."""
-    with explain(f"{path} is not a corpus of prepare.py; delete it", MALFORMED):
+    with explain(f"{path} is not a corpus of prepare.py, or damaged; give the right folder, or "
+                 "prepare it again under another --name", MALFORMED):
         manifest = json.loads(Path(path).read_bytes())
         missing = {"vocab", "dtype", "source", "slice", "complete", "splits"} - manifest.keys()
         if missing:

@@ -6,6 +6,7 @@ A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. S
 multiquery, tracking); ABCDigits by the paper's author, github.com/ken-nakanishi/abcdigits.
 """
 import glob
+import hashlib
 import random
 import string
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from lib.almanac import ADJECTIVES, CITIES, NOUNS, spaced
 from lib.data import Tokens
 from lib.mqar import recall
 from lib.runtime import UserError
-from lib.text import decode, encode, end_of_text
+from lib.text import decode, decode_file, encode, end_of_text
 
 # RULER's hay, over and over
 NOISE = ("The grass is green. The sky is blue. The sun is yellow. Here we go. There and back "
@@ -163,17 +164,25 @@ def open_haystack(cfg, vocab):
         if tokens.vocab != vocab:  # the same ids would be other words
             raise UserError(f"{cfg.data_dir} has another vocabulary than the checkpoint")
         return tokens, tokens.about
-    # glob's order is the file system's; what fits nothing is opened as it stands, and then missing
-    paths = sorted(glob.glob(cfg.haystack)) or [cfg.haystack]
-    try:
-        if cfg.haystack == "noise":
-            text = NOISE * (cfg.longest // 10)
-        else:
-            text = "\n".join(Path(path).read_text(encoding="utf-8") for path in paths)
-    except (OSError, UnicodeDecodeError) as e:
-        raise UserError(f"--haystack={cfg.haystack}: no such file of UTF-8 text ({e})") from e
-    about = {"digest": f"{len(text)} characters", "source": {"haystack": cfg.haystack}}
-    return np.array(encode(text, vocab)), about
+    text = NOISE * (cfg.longest // 10) if cfg.haystack == "noise" else read_files(cfg.haystack)
+    # the text itself, wherever it lies and whatever its files are called
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return np.array(encode(text, vocab)), {"digest": digest, "source": {"haystack": cfg.haystack}}
+
+
+def read_files(pattern):
+    """The text of all files that fit a pattern, joined by line ends."""
+    texts = []
+    # sorted, for glob's order is the file system's; a name with brackets in it fits no pattern
+    for path in map(Path, sorted(glob.glob(pattern)) or [pattern]):
+        if path.is_dir():
+            raise UserError(f"--haystack={pattern}: {path} is a folder; name the files in it: "
+                            f"'{path / '*.txt'}'")
+        if not path.exists():
+            raise UserError(f"--haystack={pattern}: there is no such file; give files of UTF-8 "
+                            "text, as in 'my_texts/*.txt', or noise")
+        texts.append(decode_file(path.read_bytes(), path))
+    return "\n".join(texts)
 
 
 def place_for(vocab, text, first, wanted, facts):

@@ -3,7 +3,7 @@ Text <-> token ids. What the ids mean is the `vocab` of a corpus or checkpoint, 
 
     None    GPT-2's vocabulary, by tiktoken
     list    some of GPT-2's ids; an id is a place in the list, so that a small model need not carry
-            50,257 embeddings to see a few hundred (prepare.py --compact_vocab)
+            50,257 embeddings to see a few hundred (prepare.py --embedded=... --compact_vocab)
     str     the text of a tokenizer.json, of a model that was imported (hf.py)
 """
 import functools
@@ -41,6 +41,27 @@ def tokenizer(vocab):
     found.no_truncation()  # which fine-tuned models may carry along
     found.no_padding()
     return found
+
+
+def decode_file(raw, path):
+    """
+    The text of a file whose bytes are `raw`: UTF-8, with CRLF and CR read as LF. UserError where it
+    is no UTF-8 text.
+    """
+    convert = "iconv -f {} -t UTF-8 {} > NEW.txt".format
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise UserError(f"{path} is UTF-16; make it UTF-8: {convert('UTF-16', path)}") from e
+        if b"\0" not in raw:
+            raise UserError(f"{path} is not UTF-8 (byte {raw[e.start]:#x} at {e.start:,}); if it "
+                            f"is Latin-1: {convert('LATIN1', path)}") from e
+        text = "\0"
+    if "\0" in text:  # English in UTF-16 is valid UTF-8, with a null after each letter
+        raise UserError(f"{path} holds null characters, so it is binary or UTF-16; if it is "
+                        f"UTF-16: {convert('UTF-16LE', path)}")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def encode(text, vocab=None):

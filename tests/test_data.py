@@ -1,22 +1,28 @@
 """Batches follow from (seed, split, step) alone; a corpus that cannot be used is one line."""
+import dataclasses
+import itertools
 import time
+import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import requests
-from conftest import refused
+from conftest import call, refused
 
 import prepare
-from lib import data, runtime, text
-from lib.data import Tokens, permutation, random_starts
+from lib import data, runtime, tasks, text
+from lib.config import configure
+from lib.data import Tokens, check_splits, permutation, random_starts
+from train import TrainConfig
 
 
-def make(folder, shards, name="train", **changes):
+def make(folder, shards, name="train", split="train", **changes):
     """A corpus of shards of GPT-2 ids, as prepare.py writes it, its JSON with `changes`."""
     cfg = prepare.PrepareConfig(name="c", embedded="almanac", shard_tokens=1)  # a document each
     path, manifest = folder / f"{name}.json", prepare.new_manifest(cfg, None)
     for ids in shards:
-        prepare.write_shards(cfg, path, manifest, (), [("train", np.array(ids, dtype="<u2"))])
+        prepare.write_shards(cfg, path, manifest, (), [(split, np.array(ids, dtype="<u2"))])
     runtime.write_json(path, manifest | {"complete": True} | changes)
     return folder
 
@@ -59,10 +65,30 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     tokens = Tokens(make(tmp_path / "c", [list(range(4 + 23 * 5))]), "train")
     firsts = tokens.batch(3, 0, 30, 4, "sequence")[0][:, 0].tolist()
     assert firsts == [4 + 5 * (i % 23) for i in range(30)]
+    assert tokens.blocks_in_sequence(4) == 23
     tokens = Tokens(corpus, "train")
     x, y = tokens.batch(0, 0, 200, 32, "sequence")
     end = text.end_of_text(tokens.vocab)
     assert (x[:, 0] == end).all() and (y != end).all(), "a block is not exactly one document"
+
+
+@pytest.mark.parametrize("config", [["config/quick.py"], ["config/quick.py", "config/mqar.py"]])
+def test_the_embedded_corpus_is_long_enough_for_the_quick_runs(corpus, config):
+    # a document is a block, but for the first, which has no end of text before it
+    assert Tokens(corpus, "train").blocks_in_sequence(32) == 256 - 1
+    cfg = configure(TrainConfig, config)
+    assert prepare.PrepareConfig.n_train - 1 >= cfg.max_iters * cfg.batch_size
+    assert prepare.PrepareConfig.block_size == cfg.block_size
+
+
+@pytest.mark.parametrize("name, crc", [("almanac", 3323023267), ("mqar", 211006887)])
+def test_a_longer_embedded_corpus_begins_with_the_shorter_one(name, crc):
+    cfg = prepare.PrepareConfig(name="c", embedded=name, n_train=40, n_copy=20, block_size=64)
+    first = list(itertools.islice(prepare.documents(cfg), 40))
+    longer = prepare.documents(dataclasses.replace(cfg, n_train=41))
+    assert list(itertools.islice(longer, 40)) == first and next(longer)[0] == "train"
+    # written down once; a change would give another corpus of the same settings
+    assert zlib.crc32("".join(text for _, text in first).encode()) == crc
 
 
 def test_opening_reads_no_tokens(tmp_path):
@@ -97,10 +123,66 @@ def test_slices_of_different_preparations_are_refused(tmp_path):
     refused("different sources or settings", Tokens, folder, "train")
     make(folder, [[4, 5]], name="other", slice=[2, 2])
     assert Tokens(folder, "train").read([0], 5).tolist() == [[1, 2, 3, 4, 5]]
-    refused("no split 'val', only train; choose .*python prepare", Tokens, folder, "val")
     for order in data.ORDERS:
         refused("has 5 tokens, .* need .*; prepare more text",
                 Tokens(folder, "train").batch, 0, 0, 1, 5, order)
+
+
+def test_a_wrong_folder_or_split_says_what_there_is(tmp_path):
+    folder = make(tmp_path / "mine", [[1, 2, 3]])
+    make(tmp_path / "other", [[1, 2, 3]])
+    refused("mine has no split 'trian', only train; did you mean train[?]", Tokens, folder, "trian")
+    refused("only train; prepare the text again with --val_fraction=0.1 and another --name",
+            Tokens, folder, "val")
+    refused("only train; choose one, or python prepare.py FILES --name=mine --split=test",
+            Tokens, folder, "test")
+    refused("there is no folder .*/mien; did you mean --data_dir=.*/mine[?]",
+            Tokens, tmp_path / "mien", "train")
+    refused("no corpus directly in .*; choose another --data_dir, such as .*/mine, .*/other",
+            Tokens, tmp_path, "train")
+    refused("there is no folder .*; make one with python prepare.py FILES --name=x",
+            Tokens, tmp_path / "nothing/x", "train")
+
+
+def test_ids_beyond_the_vocabulary_name_their_bin(tmp_path):
+    folder = make(tmp_path / "c", [[1, 2, 3], [4, 50257, 6]])
+    tokens = Tokens(folder, "train")
+    assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
+    refused("c/train-00001.bin holds the id 50,257 .* only 50,257: .*prepare.py --check --name=c "
+            f"--data_dir={tmp_path} ", tokens.batch, 0, 0, 9, 4)
+    refused("train-00001.bin holds ids beyond the vocabulary of .*train.json",
+            call, prepare, "--check", "--name=c", f"--data_dir={tmp_path}")
+
+
+def test_validation_on_the_training_text_is_refused(tmp_path, corpus):
+    folder = make(tmp_path / "c", [[1, 2, 3]])
+    make(folder, [[1, 2, 3]], name="val", split="val")
+    make(folder, [[1, 2, 4]], name="test", split="test")
+    train, val, test = (Tokens(folder, split) for split in ("train", "val", "test"))
+    check_splits(train, test)
+    refused("the splits train and val are the same text, .*--val_fraction=0.1",
+            check_splits, train, val)
+    refused("the splits train and train are the same text", check_splits, train, train)
+    refused("train and val have different vocabularies",
+            check_splits, train, Tokens(corpus, "val"))
+
+
+def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
+    digests = set()
+    for content in (b"one two", b"two one", b"two one\r\n", b"two one\n"):
+        (tmp_path / "hay.txt").write_bytes(content)
+        cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt", longest=100)
+        ids, about = tasks.open_haystack(cfg, None)
+        digests.add(about["digest"])
+    assert len(digests) == 3 and all(len(digest) == 16 for digest in digests)
+    for haystack, message in (
+            (f"{tmp_path}/*.text", "there is no such file; give files of UTF-8 text"),
+            (tmp_path, "is a folder; name the files in it")):
+        cfg = SimpleNamespace(haystack=str(haystack), longest=100)
+        refused(message, tasks.open_haystack, cfg, None)
+    (tmp_path / "hay.txt").write_bytes(b"caf\xe9")
+    cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt", longest=100)
+    refused(r"hay.txt is not UTF-8 \(byte 0xe9 at 3\)", tasks.open_haystack, cfg, None)
 
 
 def test_gpt2_vocabulary_comes_without_network(monkeypatch):

@@ -452,6 +452,7 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
 @pytest.mark.parametrize("program, name, argument, message", [
     (eval_niah, "a", "--context_sizes=[15]", "too small for needle and prompt; take at least"),
     (eval_niah, "a", "--context_sizes=99999", "choose a smaller context"),
+    (eval_niah, "a", "--context_sizes=256,1e3", "context_sizes: 1000.0 is not a positive whole"),
     (eval_niah, "a", "--haystack=nowhere*.txt", "no such file"),
     (eval_niah, "a", "--depths=110", "percentages"),
     (eval_niah, "a", "--needle=no city", "must contain {city}"),

@@ -33,7 +33,7 @@ def command(module, corpus, folder):
         return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--switch_iter=3"]
     if module is prepare:
         return [text_file(folder.parent / "text.jsonl"), f"--data_dir={folder}", "--name=c",
-                "--shard_tokens=500", "--compact_vocab", "--val_fraction=0.2"]
+                "--shard_tokens=500", "--val_fraction=0.2"]
     if not (folder / "ckpt.pt").exists():
         vocab = Tokens(corpus, "train").vocab
         save_model(folder / "ckpt.pt", tiny_model(vocab_size=len(vocab)), vocab)

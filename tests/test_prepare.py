@@ -1,6 +1,7 @@
 """Text -> bins: each format gives the same ids, a slice its part, bad input one line."""
 import gzip
 import json
+from unittest import mock
 
 import numpy as np
 import pyarrow
@@ -8,10 +9,9 @@ import pyarrow.parquet
 import pytest
 import tokenizers
 import zstandard
-from conftest import CPU, call, program, refused, squad_file
+from conftest import call, program, refused, squad_file
 
 import prepare
-import train
 from lib import squad
 from lib.config import configure
 from lib.data import Tokens
@@ -62,11 +62,16 @@ def test_every_format_and_packing_gives_tiktokens_ids_in_order(tmp_path, write, 
     parquet = [{"content": text} for text in TEXTS[5:]]
     files = [write("a.jsonl", rows), write("b.jsonl.gz", gzip.compress(rows)),
              write("c.jsonl.zst", two_frames), write("d.parquet", parquet),
-             write("e.txt", b"\xef\xbb\xbf" + TEXTS[1].encode()),  # with the mark of some editors
-             write("f.txt.zst", zstandard.compress(TEXTS[0].encode()))]
+             write("e.TXT", b"\xef\xbb\xbf" + TEXTS[1].encode()),  # with the mark of some editors
+             write("f.md.zst", zstandard.compress(TEXTS[0].encode()))]
     go(tmp_path, *files, "--field=content")
     assert ids(tmp_path) == expected([*TEXTS * 3, *TEXTS[5:], TEXTS[1], TEXTS[0]])
     assert "empty documents left out: 12" in capsys.readouterr().out
+
+
+def test_the_line_ends_of_a_text_file_become_lf(tmp_path, write):
+    go(tmp_path, write("a.txt", b"one\r\ntwo\rthree\n"))
+    assert ids(tmp_path) == expected(["one\ntwo\nthree\n"])
 
 
 def test_a_tokenizer_of_another_model_gives_its_ids(tmp_path, write):
@@ -105,22 +110,42 @@ GOOD = b'{"text": "good"}\n'
 LONG = jsonl(np.random.default_rng(i).bytes(2000).hex() for i in range(30))
 
 
+ARRAY = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
+
+
 @pytest.mark.parametrize("content, arguments, message", [
-    (GOOD + b'{"text": "bad', ["a.jsonl"], "a.jsonl:2: JSONDecodeError"),
-    (GOOD + b'{"txt": "x"}', ["a.jsonl"], "a.jsonl:2: KeyError: 'text'; .*--field"),
-    (GOOD + b'{"text": 5}', ["a.jsonl"], "a.jsonl:2: .*'int' .*must hold text"),
-    (gzip.compress(LONG)[:-1], ["a.jsonl.gz"], "a.jsonl.gz:.*must hold .* whole"),
-    (zstandard.compress(LONG)[:-1], ["a.jsonl.zst"], "a.jsonl.zst:.*must hold .* whole"),
-    (b"caf\xe9", ["a.txt"], "a.txt:0: UnicodeDecodeError"), (b"", ["a.md"], "inputs are .txt, "),
-    ([{"text": b"x"}], ["a.parquet"], "a.parquet:1: "), (b"", ["a.txt"], "has no text"),
-    (b"[]", ["s.json", "--squad"], "s.json:0: .*must hold SQuAD 2.0"),
+    (GOOD + b'{"text": "bad', ["a.jsonl"],
+     r'a.jsonl:2: a line must be one JSON object, .*JSONDecodeError.*; --skip_bad leaves'),
+    (GOOD + b'{"txt": "x", "id": 1}', ["a.jsonl"],
+     "a.jsonl:2: there is no field 'text', only txt, id; choose one with --field"),
+    (GOOD + b'{"text": 5}', ["a.jsonl"], "a.jsonl:2: the field 'text' holds no text but 5"),
+    (ARRAY, ["a.json"], r"a.json:1: a line must be one JSON .*an array: jq -c '.\[\]' FILE"),
+    (ARRAY.replace(b"\n", b""), ["a.json"], r"it is a list.*an array: jq -c '.\[\]' FILE"),
+    (ARRAY[3:], ["a.json"], r"a.json:1: a line must be .* several lines: jq -c . FILE"),
+    (gzip.compress(LONG)[:-1], ["a.jsonl.gz"], "a.jsonl.gz cannot be read to its end; it is cut"),
+    (zstandard.compress(LONG)[:-1], ["a.jsonl.zst"], "a.jsonl.zst cannot be read to its end"),
+    (b"caf\xe9", ["a.txt"], r"a.txt is not UTF-8 \(byte 0xe9 at 3\); .*iconv -f LATIN1"),
+    ("text".encode("utf-16"), ["a.txt"], "a.txt is UTF-16; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
+    ("text".encode("utf-16-le"), ["a.txt"], "a.txt holds null characters, so it is binary or"),
+    (bytes(range(256)), ["a.txt"], "a.txt holds null characters, so it is binary or UTF-16"),
+    (b"x", ["a.docx"], "a.docx: inputs are .txt, .md, .*rename it to .txt if it is UTF-8"),
+    (b"x", ["a.txt", "b.txt"], "b.txt: there is no such file"),
+    (b"x", ["a.txt", "../"], r"../ is a folder; name the files in it: ../\*.txt"),
+    ([{"text": b"x"}], ["a.parquet"], "a.parquet:1: the field 'text' holds no text but b'x'"),
+    (b"", ["a.txt"], "there is no text in a.txt; nothing was written"),
+    (b"[]", ["s.json", "--squad"], "s.json is not the JSON of SQuAD 2.0"),
     (b'{"data": []}', ["s.json", "--squad"], "no answerable question"),
     (b"", ["--embedded=almanac", "--hf=x"], "name one source"), (b"", ["--check"], "no corpus in"),
     (b"", ["--embedded=almanac", "--slice=1/3"], "--slice must be"),
+    (b"", ["--embedded=mqar", "--val_fraction=0.1"], "--embedded makes a split val of its own"),
+    (b"", ["a", "--split=val", "--val_fraction=0.1"], "leave it or --split=val out"),
+    (b"", ["a", "--compact_vocab"], "--compact_vocab is only for --embedded"),
+    (b"", ["a", "--squad", "--skip_bad"], "--skip_bad is for lines of text"),
     (b"", ["a", "--slice=4/3"], "--slice"), (b"", ["--embedded=x"], "must be one of almanac, mqar"),
     (b"", ["a", "--split=UP"], "lower-case"), (b"", ["a", "--val_fraction=1.5"], "val_fraction"),
-    (b"", ["--hf=no/such-dataset"], "no/such-dataset:0: .*repeat the command")], ids=range(19))
-def test_bad_input_is_one_line_that_names_its_place(
+    (b"", ["--hf=no/such-dataset"], "no/such-dataset cannot be read; .*repeat the command")],
+    ids=range(31))
+def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
     if "." in arguments[0]:
@@ -138,12 +163,115 @@ def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path,
     assert sorted(ids(tmp_path) + ids(tmp_path, "val")) == sorted(expected(TEXTS[:50]))
     before = contents(tmp_path / "c")
     for others, message in (
-            ([b, *arguments[1:]], "prepared with another files"),
-            ([a], "prepared with another limit, val_fraction"),
+            ([b, *arguments[1:]], "prepared with other files; choose"),
+            ([a], r"prepared with limit=50 \(now 0\), val_fraction=0.1 \(now 0.0\)"),
+            (["--embedded=mqar"], "prepared with another kind of input"),
             ([b, "--split=val"], "already has a split val")):
         refused(message, go, tmp_path, *others)
     go(tmp_path, *arguments)
     assert contents(tmp_path / "c") == before
+
+
+@pytest.mark.parametrize("size", [10, 3 * 2**20])
+def test_a_file_of_the_same_name_and_size_is_told_by_its_content(tmp_path, write, size):
+    text = b"x y " * (size // 4)
+    path = write("a.txt", text)
+    go(tmp_path, path)
+    for other in (text[:-1] + b"z", b"z" + text[1:]):
+        write("a.txt", other)
+        refused("prepared with files of these names and other content", go, tmp_path, path)
+
+
+def test_a_corpus_of_before_the_hashes_is_still_good(tmp_path, write):
+    path = tmp_path / "c/train.json"
+    arguments = [write("a.txt", b"some text")]
+    go(tmp_path, *arguments)
+    manifest = json.loads(path.read_text())
+    for key in ("bad", "bad_rows", "cut"):
+        del manifest[key]
+    del manifest["source"]["file_hashes"]
+    path.write_text(json.dumps(manifest))
+    go(tmp_path, *arguments)  # it is finished
+    assert json.loads(path.read_text()) == manifest
+    assert ids(tmp_path) == expected(["some text"])
+
+
+def test_few_documents_are_divided_by_their_tokens(tmp_path, write, capsys):
+    text = " ".join(f"word {i}" for i in range(1000))
+    go(tmp_path, write("input.txt", text.encode()), "--val_fraction=0.1", name="one")
+    assert "of 1 document(s) is less than one" in capsys.readouterr().out
+    whole = expected([text])
+    n = len(whole) // 10
+    assert ids(tmp_path, "train", "one") == whole[:-n] + [50256], "an end of text is missing"
+    assert ids(tmp_path, "val", "one") == whole[-n:]
+    # of several the longest: a tenth of all tokens is two tenths of it
+    parts = [text[:2000], text[2000:7000], text[7000:]]
+    paths = [write(f"{i}.txt", part.encode()) for i, part in enumerate(parts)]
+    go(tmp_path, *paths, "--val_fraction=0.1", name="few")
+    first, longest, last = (expected([part]) for part in parts)
+    val = ids(tmp_path, "val", "few")
+    assert len(val) == pytest.approx(len(whole) / 10, rel=0.05)
+    assert val == longest[-len(val):]
+    assert ids(tmp_path, "train", "few") == first + longest[:-len(val)] + [50256] + last
+    capsys.readouterr()
+    # where the documents are enough they stay whole
+    paths += [write(f"{i}.txt", b"short") for i in range(3, 10)]
+    go(tmp_path, *paths, "--val_fraction=0.1", name="enough")
+    assert ids(tmp_path, "val", "enough") == expected(["short"])
+    assert "less than one" not in capsys.readouterr().out
+
+
+def test_a_divided_document_is_the_same_after_kills_and_in_each_slice(tmp_path, write):
+    texts = [f"Text {i}: " + "many words " * (200 + 40 * i) for i in range(6)]
+    arguments = [write("a.jsonl", jsonl(texts)), "--val_fraction=0.12", "--shard_tokens=300"]
+    for part in ("1of1", "1of2", "2of2"):
+        arguments.append(f"--slice={part.replace('of', '/')}")
+        go(tmp_path, *arguments, name=f"whole{part}")
+        # killed before the first JSON; then twice after one more
+        for events in ([KeyboardInterrupt], *[[mock.DEFAULT, KeyboardInterrupt]] * 2):
+            with (mock.patch("prepare.write_json", wraps=prepare.write_json, side_effect=events),
+                  pytest.raises(KeyboardInterrupt)):
+                go(tmp_path, *arguments, name=f"parts{part}")
+        go(tmp_path, *arguments, name=f"parts{part}")
+        assert contents(tmp_path / f"parts{part}") == contents(tmp_path / f"whole{part}")
+        manifest = json.loads(next(tmp_path.glob(f"whole{part}/*.json")).read_text())
+        assert manifest["cut"] and manifest["splits"]["val"]["documents"] == 1
+
+
+def test_a_fraction_that_yields_nothing_is_said(tmp_path, write, capsys):
+    go(tmp_path, write("a.txt", b"few words"), "--val_fraction=0.01")
+    assert "--val_fraction=0.01 gave no split val; choose" in capsys.readouterr().out
+    go(tmp_path, "--squad", squad_file(tmp_path / "squad.json"), "--val_fraction=0.1")
+    assert "of 4 article(s) is none: there is no split val" in capsys.readouterr().out
+
+
+def test_bad_lines_are_left_out_counted_and_named_if_asked_for(
+        tmp_path, write, monkeypatch, capsys):
+    monkeypatch.setattr(prepare, "BATCH", 1)  # so that shards are written before the first bad line
+    good = jsonl([*TEXTS[5:], "last"]).splitlines(keepends=True)
+    bad = [b'{"text": "cut\n', b"\n", b'{"text": 5}\n'] * 7
+    arguments = [write("a.jsonl", b"".join([*good[:20], *bad, *good[20:]])),
+                 "--shard_tokens=100", "--val_fraction=0.1", "--num_threads=1"]
+    refused("a.jsonl:21: .*--skip_bad leaves bad lines out", go, tmp_path, *arguments)
+    begun = contents(tmp_path / "c")
+    capsys.readouterr()
+    go(tmp_path, *arguments, "--skip_bad")
+    said = capsys.readouterr()
+    assert said.err.count("left out: ") == 10
+    assert "a.jsonl:23: the field 'text' holds no text but 5" in said.err
+    assert "empty documents left out: 7\nbad lines left out: 14; " in said.out
+    after = contents(tmp_path / "c")
+    assert "train-00000.bin" in begun and begun.keys() <= after.keys()
+    go(tmp_path, *arguments, "--skip_bad", name="whole")
+    assert after == contents(tmp_path / "whole"), "continued it is something else"
+    go(tmp_path, write("a.jsonl", b"".join(good)), *arguments[1:], name="good")
+    for split in ("train", "val"):
+        assert ids(tmp_path, split) == ids(tmp_path, split, "good"), "more is left out"
+
+
+def test_an_empty_file_is_named(tmp_path, write, capsys):
+    go(tmp_path, write("a.txt", b"text"), write("b.txt", b""))
+    assert f"these files are empty: {tmp_path}/b.txt\n" in capsys.readouterr().out
 
 
 def test_check_finds_a_changed_byte(tmp_path, write, capsys):
@@ -156,22 +284,11 @@ def test_check_finds_a_changed_byte(tmp_path, write, capsys):
     refused("train-00001.bin changed .*; delete .*train.json", go, tmp_path, "--check")
 
 
-def test_a_compact_vocabulary_is_dense_and_shared_by_later_splits(tmp_path, write):
-    a, b = write("a.jsonl", jsonl(TEXTS)), write("b.jsonl", jsonl([*TEXTS[3:9], "\v"]))
-    go(tmp_path, a, "--compact_vocab")
-    go(tmp_path, b, "--compact_vocab", "--split=test")
-    vocab = Tokens(tmp_path / "c", "train").vocab
-    assert sorted(set(ids(tmp_path))) == list(range(len(vocab)))
-    assert [vocab[i] for i in ids(tmp_path)] == expected(TEXTS)
-    assert [vocab[i] for i in ids(tmp_path, "test")] == expected(TEXTS[3:9])
-    refused("compact vocabulary has no token",
-            go, tmp_path, write("d.jsonl", jsonl(["zebra"])), "--compact_vocab", "--split=val")
-    manifest = json.loads((tmp_path / "c/test.json").read_text())
-    write("c/test.json", json.dumps(manifest | {"vocab": vocab[::-1]}).encode())
-    refused("prepared with another vocabulary",
-            go, tmp_path, a, "--compact_vocab")  # as if both had been begun at once
-    refused("different vocabularies",
-            call, train, *CPU, f"--data_dir={tmp_path}/c", "--val_split=test")
+def test_a_split_of_another_vocabulary_is_not_put_beside_a_corpus(corpus, write):
+    before = contents(corpus)
+    refused("prepared with another vocabulary; choose another --name", call, prepare,
+            write("a.txt", b"zebra"), f"--data_dir={corpus.parent}", "--name=tiny", "--split=more")
+    assert contents(corpus) == before
 
 
 @pytest.mark.parametrize("name", ["almanac", "mqar"])
@@ -184,6 +301,7 @@ def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path, na
     assert first.vocab == second.vocab, "a model could not be measured on the corpus of a new seed"
     assert first.about["digest"] != second.about["digest"], "the seed changes nothing"
     assert len(first) == 60 * 33, "a document is not a block"
+    assert first.vocab_size < 1000, "it is GPT-2's"
 
 
 def test_the_answers_of_mqar_are_what_repeats(tmp_path):

@@ -24,7 +24,7 @@ echo "== corpora: text to train and measure on, and documents that teach recall"
 run python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000
 run python prepare.py $TEST --split=test --name=mini_text
 run python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 \
-    --n_train=32000
+    --n_train=32001
 
 echo "== training on text"
 train() {  # train CONFIG SEED FOLDER [settings]
