@@ -173,7 +173,8 @@ def draw(rows, path):
         axes[i, 0].set_ylabel(kind)
     figure.supxlabel("context size, as a multiple of the training length")
     figure.supylabel("needles found (line: mean, dots: seeds)")
-    figure.savefig(path)
+    with runtime.atomic_write(path) as file:
+        figure.savefig(file, format="png")
 
 
 def main():

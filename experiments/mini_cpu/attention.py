@@ -15,7 +15,7 @@ import torch
 from eval_niah import NiahConfig
 from lib import evaluate
 from lib.config import configure
-from lib.runtime import launch, write_json
+from lib.runtime import atomic_write, launch, write_json
 from lib.tasks import make_sample, open_haystack
 from plot import Figure, label_of  # with the style of all figures
 
@@ -76,7 +76,8 @@ def main():
     content = {name: found.round(4).tolist() for name, found in rows.items()}
     write_json(Path(cfg.out) / "attention.json", {"sizes": cfg.context_sizes, "parts": [*PARTS],
                                                   "shares of (size, layer, head, part)": content})
-    figure.savefig(Path(cfg.out) / "attention.png")
+    with atomic_write(Path(cfg.out) / "attention.png") as file:
+        figure.savefig(file, format="png")
     print(json.dumps({name: np.round(found[[0, -1], :, :, 1], 2).tolist()
                       for name, found in rows.items()}))
 

@@ -16,7 +16,7 @@ import numpy as np
 from eval_niah import wilson
 from experiments.verdicts import markdown, over_prompts
 from lib.config import configure
-from lib.runtime import UserError, launch
+from lib.runtime import UserError, atomic_write, launch
 from plot import Figure  # with the style of all figures
 
 VARIANTS = {"softmax": ("softmax", "#D55E00"), "e": ("(e) SSMax swapped in", "#E69F00"),
@@ -150,7 +150,8 @@ def draw(found, best, path):
     asked = sorted(len(prompts) for (variant, *_), prompts in found.items() if variant in drawn)
     said = f"points stand side by side\n{asked[0]} to {asked[-1]} prompts each"
     figure.legend(loc="outside right", alignment="left", title=f"dashed: {times(best)}\n{said}")
-    figure.savefig(path)
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png")
 
 
 def main():
