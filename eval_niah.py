@@ -12,7 +12,6 @@ same command continues a killed run; `torchrun` shares the samples.
 """
 import itertools
 import json
-import math
 import re
 import statistics
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import torch
 from lib import evaluate, mqar, runtime, tasks
 from lib.almanac import CITIES
 from lib.config import configure
-from lib.evaluate import EvalConfig
+from lib.evaluate import EvalConfig, wilson
 from lib.runtime import print0
 from lib.squad import QA_FORMAT
 from lib.tasks import TASKS, make_sample, open_haystack
@@ -151,14 +150,6 @@ def ask(cfg, path, what, jobs, device):
             with runtime.writing(out), open(out, "a") as f:
                 f.writelines(json.dumps(r) + "\n" for r in results)
     return out, about, records
-
-
-def wilson(hits, n, z=1.96):
-    """95 % interval of a share."""
-    # not hits / n +- z * stderr, which has no width where all or none are hit
-    centre, half = (hits + z * z / 2) / (n + z * z), z / (n + z * z)
-    half *= math.sqrt(hits * (n - hits) / n + z * z / 4)
-    return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
 
 
 def grid(cfg, path, records):

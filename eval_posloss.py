@@ -18,7 +18,7 @@ import torch
 from lib import evaluate, runtime
 from lib.config import configure
 from lib.data import Tokens, random_starts
-from lib.evaluate import EvalConfig
+from lib.evaluate import MULTIPLES, EvalConfig, loss_before, measured_ends, tenth_before
 from lib.loss import token_losses
 from lib.runtime import UserError, print0
 
@@ -37,16 +37,7 @@ class PosLossConfig(EvalConfig):
             raise ValueError("seq_len and n_seqs must be positive")
 
 
-MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper's end is 20
 SAVE_SECONDS = 60  # between partial results: what a kill costs at most
-
-
-def measured_ends(length, block_size):
-    """The positions before which table and figure show the loss: at most `length`, rising."""
-    multiples = [round(m * block_size) for m in MULTIPLES]
-    # not from 1: the fall over the first tokens would flatten the rest of a figure
-    between = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
-    return sorted({end for end in multiples + between if 0 < end <= length})
 
 
 def loss_sums(model, window, chunk):
@@ -59,10 +50,6 @@ def loss_sums(model, window, chunk):
     ends = measured_ends(losses.size(1), model.config.block_size)
     before = torch.stack([losses[:, tenth_before(end)].mean(1) for end in ends], dim=1)
     return torch.cat((losses.sum(0), before.sum(0), before.square().sum(0)))
-
-
-def tenth_before(end):
-    return slice(end - max(1, end // 10), end)
 
 
 def independent_windows(starts, length):
@@ -122,12 +109,6 @@ def measure(cfg, path, tokens, device):
               "stderr_before": stderr_before}
     runtime.write_json(out, result)
     return result
-
-
-def loss_before(n, result):
-    """Mean loss of the tenth of positions before n, and its standard error over the windows, or
-    None: of one window, or in a result from before errors were taken over windows."""
-    return np.mean(result["mean"][tenth_before(n)]), result.get("stderr_before", {}).get(str(n))
 
 
 def print_table(results):

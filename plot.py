@@ -9,53 +9,24 @@ Figures: fading (1 in the paper), p_n (2), z_max (3), learning_curves (4), poslo
 retrieval (6), needle_scores (7), top_scores (8), and learned_s. fading and z_max need no results.
 Pictures are saved in --out, or else in the first folder of results.
 
-A row is one result file. A curve is the rows that are equal in everything but the seed of training:
-nothing else is averaged. Curves of one variant are told apart by their --tag, or by the settings in
-which they differ. A label also says if a run was not finished when it was measured, if a result was
-not measured on the checkpoint that lies beside it, and the RoPE, if it is not the same for all.
+How result files become rows and curves, of which each is one line of a figure: lib/rows.py.
 """
-import dataclasses
-import json
 import math
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-import model
-from eval_niah import wilson
-from eval_posloss import loss_before, measured_ends
 from lib import checkpoint
 from lib.config import configure
-from lib.evaluate import progress
-from lib.rivals import RivalConfig
-from lib.runtime import MALFORMED, UserError, atomic_write, explain, launch, read_lines
-from train import FREE_TO_CHANGE
+from lib.rows import LINES, VARIANTS, common_rope, curves_of, load
+from lib.runtime import UserError, atomic_write, launch
 
-# A variant has the same colour in every figure; they suit colour-blind readers (Okabe and Ito).
-# Variants that are not listed here take one of PALETTE.
-VARIANTS = {
-    "softmax": ("(a) Softmax", "#D55E00"),
-    "ssmax": ("(b) SSMax", "#0072B2"),
-    "ssmax_s1": ("(c) SSMax, s = 1", "#56B4E9"),
-    "ssmax_bias": ("(d) SSMax with bias", "#009E73"),
-    "softmax>ssmax": ("(e) swapped after", "#E69F00"),
-    "softmax>>ssmax": ("(f) swapped during", "#CC79A7"),
-    "pn": ("learned $p_n$", "#000000"),
-    "head_scale": ("control: mean log n", "#8C8C8C"),
-    "softmax>head_scale": ("(a), one temperature", "#7F5539"),
-}
-PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
-LINES = ("-", "--", "-.", ":")  # tell the curves of one variant apart
 FEW = 4  # with more curves than this in one panel their bands would cover each other: none is drawn
 LEGEND_WIDTH = 56  # characters; longer labels are wrapped
-# Settings that do not change a result, or that another part of the file states
-NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "tag", "qa_format"}
-OF_ATTENTION = ("attention_type", "s_init", "switch_")  # settings in which variants may differ
-
 matplotlib.rcParams.update({
     "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight",
     "font.size": 8, "figure.labelsize": 8, "axes.titlesize": 8,
@@ -68,288 +39,6 @@ matplotlib.rcParams.update({
 class PlotConfig:
     files: tuple = ()  # the figure (or all, or table), then folders or files of results
     out: str = ""  # folder for the pictures; empty: the first folder of results
-
-
-# --- files -> rows ------------------------------------------------------------------------------
-@dataclass
-class Row:
-    """One result file. Every kind has the first two groups; its reader sets what it measured."""
-    kind: str  # a key of KINDS
-    path: Path
-    content: dict  # the JSON of the file; of a log, its first line
-
-    # what was measured, and on which model
-    config: dict  # settings of the training run
-    model_config: dict  # settings of the model as it was measured
-    base: dict | None  # settings of the run whose checkpoint this one started from
-    variant: str
-    tag: str
-    seed: tuple  # of training, then that of the base
-    facts: tuple  # ((part of the file, "name=value"), ...): all settings but the seeds
-    marks: tuple = ()  # what every label of this row has to say
-    # the measurement
-    y: dict = field(default_factory=dict)  # {x: y}: the line in a figure; empty: nothing yet
-    error: dict = field(default_factory=dict)  # {x: standard error of y within this file}
-    tables: dict = field(default_factory=dict)  # {title: ({column: number}, {column: error})}
-    n: int = 0  # windows (posloss), samples per cell (niah), trials (needle)
-
-    # log
-    f: str = ""  # what s multiplies at the end of the run: log_n, ..., or the attention type
-    val: dict = field(default_factory=dict)  # {update: validation loss}
-    minus_a: dict = field(default_factory=dict)  # {update: loss - that of (a), same batches}
-    scales: list = field(default_factory=list)  # lines of the log with the learned s
-    # niah
-    depths: list = field(default_factory=list)  # of the needle, in percent
-    grid: np.ndarray | None = None  # share of needles found, (depths, sizes)
-    samples: int = 0  # per context size
-    # needle
-    size: int = 0  # tokens of the prompts
-    trials: list = field(default_factory=list)
-
-    @property
-    def block_size(self):
-        return self.model_config["block_size"]
-
-
-def find(inputs, pattern):
-    """List the files named `pattern` among the inputs: files, or folders with all below them."""
-    paths = []
-    for path in map(Path, inputs):
-        if not path.exists():
-            raise UserError(f"{path}: no such file or folder")
-        if path.is_dir():
-            paths += sorted(path.rglob(pattern))  # sorted: file systems have no order of their own
-        elif path.match(pattern):
-            paths.append(path)
-    return list(dict.fromkeys(paths))  # a folder may be named twice
-
-
-def load(inputs, kinds=None):
-    """
-    Read a row from each log and each finished evaluation in the inputs.
-
-    kinds: {kind: (pattern of its files, reader)}, by default KINDS. UserError for a damaged file.
-    """
-    rows = []
-    for kind, (pattern, reader) in (kinds or KINDS).items():
-        for path in find(inputs, pattern):
-            with explain(f"{path} is damaged, or not a result of this program; move it away",
-                         MALFORMED):
-                row = read(path, kind, reader)
-            if row and row.y:
-                rows.append(row)
-    pretraining = [row for row in rows if row.kind == "log" and not row.base]
-    if pretraining:  # logs of fine-tuning have losses of other data: they are left out
-        rows = [row for row in rows if row.kind != "log" or not row.base]
-    compare([row for row in rows if row.kind == "log"])
-    return rows
-
-
-def read(path, kind, reader):
-    """The row of a file; None for an evaluation that was killed or is still running."""
-    content, *lines = read_lines(path)
-    if "done" in content:
-        return None
-    base = content["base"]
-    seeds = [config["seed"] for config in (content["config"], base) if config]
-    tags = ["from a checkpoint"] * bool(base) + [content.get("tag", "")]
-    row = Row(
-        kind, path, content, content["config"], content["model_config"], base,
-        variant=content["variant"],
-        tag=", ".join(filter(None, tags)),
-        seed=tuple(seeds),
-        facts=facts(content),
-    )
-    reader(row, lines)
-    if row.y:
-        row.marks = marks(row)
-    return row
-
-
-def facts(content):
-    """((part of the file, "name=value"), ...): all settings behind a result but the seeds."""
-    # a setting that is younger than the file had its default
-    defaults = dataclasses.asdict(RivalConfig())
-    settings = content.get("settings", {})  # of the evaluation; a log has none
-    corpus = content["train_data"] if settings else content["data"]
-    parts = {
-        # The model comes last: it has the value where an evaluation's setting says "as trained".
-        "model": settings | defaults | content["model_config"],
-        "training": defaults | content["config"],
-        "base": defaults | (content["base"] or {}),
-        "text": settings["data"]["source"] if settings else {},
-        "corpus": corpus["source"],
-    }
-    pairs = []
-    for part, values in parts.items():
-        for name in sorted(values.keys() - NO_FACTS):
-            # Curves average over the seeds of training and of its corpus. The seed of an
-            # evaluation's samples is a setting like others.
-            if name == "seed" and part != "model":
-                continue
-            value = json.dumps(values[name], sort_keys=True).replace('"', "")
-            pairs.append((part, f"{name}={value}"))
-    if settings and "iter" not in content:  # an old file: the run may have been unfinished
-        pairs.append(("model", "updates not recorded"))
-    return tuple(pairs)
-
-
-def marks(row):
-    """What a label must say in any case: the run was unfinished; the checkpoint is another one."""
-    done, total = row.content.get("iter"), row.content.get("max_iters")
-    if row.kind == "log":
-        done, total = max(row.y), row.config.get("max_iters")
-    said = [progress(done, total)]
-    measured = row.content.get("settings", {}).get("checkpoint")
-    beside = row.path.with_name("ckpt.pt")  # results that were moved have none
-    if measured and beside.exists():
-        with explain(f"{beside} is damaged; move it away"):
-            if checkpoint.fingerprint(beside) != measured:
-                said.append("not of the ckpt.pt beside it")
-    return tuple(filter(None, said))
-
-
-def read_posloss(row, lines):
-    row.n = row.content["count"]
-    for end in measured_ends(len(row.content["mean"]), row.block_size):
-        row.y[end], error = loss_before(end, row.content)
-        if error is not None:  # a single window has none
-            row.error[end] = error
-    multiples = [row.block_size * k for k in (1, 2, 4, 8, 10, 16)]
-    columns = {end: row.y[end] for end in multiples if end in row.y}
-    row.tables["test loss (nats), mean of the tenth before a position"] = columns, row.error
-
-
-def read_niah(row, lines):
-    cells = sorted(row.content["cells"], key=lambda cell: (cell["depth"], cell["size"]))
-    sizes = sorted({cell["size"] for cell in cells})
-    row.depths = sorted({cell["depth"] for cell in cells})
-    row.n = cells[0]["n"]
-    row.samples = row.n * len(row.depths)
-    for key, digits in (("first", "first digit"), ("exact", "all digits")):
-        # Figures show the last one, all digits. This fails if a cell is missing.
-        shares = np.array([cell[key] for cell in cells], float)
-        row.grid = shares.reshape(len(row.depths), len(sizes))
-        row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
-        # Half a 95 % interval is 1.96 errors wide. Wilson's has a width at shares of 0 and 1 too.
-        row.error = {size: np.ptp(wilson(share * row.samples, row.samples)) / (2 * 1.96)
-                     for size, share in row.y.items()}
-        row.tables[f"needles found, {digits} right, by context size"] = row.y, row.error
-
-
-def read_needle(row, lines):
-    row.trials = row.content["trials"]
-    row.n = len(row.trials)
-    row.size = row.content["settings"]["trial_size"]
-    # By rank and not by head: which heads of a run learn to retrieve is chance.
-    scores = sorted(np.ravel(row.content["example"]["scores"]), reverse=True)
-    row.y = dict(enumerate(scores[:25], 1))
-    median = np.median([float(trial["top"]) for trial in row.trials])
-    title = "top needle score by context size, median of the trials"
-    row.tables[title] = {row.size: median}, {}
-
-
-def read_log(row, lines):
-    row.y = {line["iter"]: float(line["loss"]) for line in lines if "loss" in line}
-    row.val = {line["iter"]: float(line["val_loss"]) for line in lines if "val_loss" in line}
-    row.scales = [line for line in lines if "s" in line]
-    row.f = row.model_config["attention_type"]
-    if 0 < row.config.get("switch_iter", 0) < max(row.y, default=0):
-        row.f = row.config["switch_attention_type"]
-    if row.f in model.ATTENTION:  # an old run may have a type that is no longer there
-        function = model.ATTENTION[row.f].f
-        if vars(model).get(function.__name__) == function:  # else it has no name of its own
-            row.f = function.__name__
-
-
-KINDS = {  # of results: the names of their files, and their reader
-    "posloss": ("posloss*.json", read_posloss),
-    "niah": ("niah*.json", read_niah),
-    "needle": ("needle*.json", read_needle),
-    "log": ("log.jsonl", read_log),
-}
-
-
-def compare(logs):
-    """Set minus_a, the loss minus that of (a) with the same batches and recipe; add a table."""
-
-    def recipe(row):
-        # Two batches differ by more than two variants do, so the batches must be the same.
-        same = [fact for fact in row.facts if not fact[1].startswith(OF_ATTENTION)]
-        return row.seed, row.content["data"]["digest"], *same
-
-    softmax = {recipe(row): row.y for row in logs if row.variant == "softmax"}
-    for row in logs:
-        a = softmax.get(recipe(row), {})
-        row.minus_a = {update: row.y[update] - a[update] for update in row.y if update in a}
-        columns = {"last": max(row.y)}
-        for name, losses in (("train", row.y), ("minus (a)", row.minus_a)):
-            if losses:  # the loss of a single batch is noise
-                last_tenth = [*losses.values()][-max(1, len(losses) // 10):]
-                columns[name] = np.mean(last_tenth)
-        if row.val:
-            columns["validation"] = [*row.val.values()][-1]
-        title = "last update; losses in nats, training: mean of the last tenth"
-        row.tables[title] = columns, {}
-
-
-# --- rows -> curves -----------------------------------------------------------------------------
-def label_of(variant):
-    """The name of a variant in figures and tables."""
-    if variant in VARIANTS:
-        return VARIANTS[variant][0]
-    return variant.replace(">>", " switched to ").replace(">", " swapped to ")
-
-
-def difference(row, others):
-    """The settings that distinguish `row` from other rows of its variant: ", name=value"."""
-    # A tag is the user's own name for what differs: only rows that share it need more.
-    same_tag = [set(other.facts) for other in others if other.tag == row.tag]
-    common = set.intersection(*same_tag)
-    # dict: what differs in two parts of the file is said once
-    said = dict.fromkeys(fact for part, fact in row.facts if (part, fact) not in common)
-    tag = f" [{row.tag}]" if row.tag and len(others) > 1 else ""
-    return tag + "".join(f", {fact}" for fact in said)
-
-
-def curves_of(rows):
-    """
-    Group rows into curves -> {kind: [curve]}, in the order of VARIANTS.
-
-    A curve is (its rows, one for each seed; its style {"color", "linestyle", "label"}). UserError
-    where a seed is there twice.
-    """
-    # The colours are given for all kinds at once, so that the figures of one call agree.
-    names = [*VARIANTS, *sorted({row.variant for row in rows} - VARIANTS.keys())]
-    colors = [color for _, color in VARIANTS.values()] + [*PALETTE]
-    by_kind = {row.kind: [] for row in rows}
-
-    def order(row):
-        return names.index(row.variant), row.tag, row.facts, row.marks, row.seed
-
-    groups = {}
-    for row in sorted(rows, key=order):
-        same = row.kind, row.variant, row.tag, row.facts, row.marks
-        group = groups.setdefault(same, [])
-        if group and group[-1].seed == row.seed:  # averaged, one run would pass for two
-            give = "one run a --variant" if row.kind == "log" else "one evaluation a --tag"
-            raise UserError(f"{group[-1].path} and {row.path} have the same settings and the same "
-                            f"seed, {row.seed[0]}; leave one of them out, or give {give}")
-        group.append(row)
-
-    for (kind, variant, *_), group in groups.items():
-        others = [first for first, *_ in groups.values() if first.kind == kind
-                  and first.variant == variant]
-        label = ", ".join([label_of(variant) + difference(group[0], others), *group[0].marks])
-        if not common_rope(row for row in rows if row.kind == kind) and "rope_" not in label:
-            label += f", {rope_of(group[0].model_config)}"
-        if len(rows) > len(groups):
-            label += f", {len(group)} seed{'s' * (len(group) > 1)}"
-        color = colors[names.index(variant) % len(colors)]
-        before = sum(style["color"] == color for _, style in by_kind[kind])
-        style = {"color": color, "linestyle": LINES[before % len(LINES)], "label": label}
-        by_kind[kind].append((group, style))
-    return by_kind
 
 
 # --- what figures share -------------------------------------------------------------------------
@@ -400,29 +89,6 @@ def finish(axis, curves=(), title="", **labels):
 def wrap(text):
     """`text` in lines that are short enough for a legend."""
     return "\n".join(textwrap.fill(line, LEGEND_WIDTH) for line in text.splitlines())
-
-
-def rope_of(config):
-    """The RoPE that a model was measured with: "RoPE theta 500,000"."""
-    scaling = config.get("rope_scaling", "")
-    if scaling == "nope" or config.get("rope_fraction", 1) == 0:
-        return "no RoPE"
-    name = f"RoPE theta {theta_of(config):,.0f}"
-    if scaling in ("", "theta"):
-        return name
-    return f"{name}, {scaling} x {config['rope_factor']:g}"
-
-
-def common_rope(rows):
-    """The RoPE of all rows, or "" where it differs; then each curve's label has its own."""
-    names = {rope_of(row.model_config) for row in rows}
-    return names.pop() if len(names) == 1 else ""
-
-
-def theta_of(config):
-    """RoPE's theta as a model was measured with it: an evaluation may have stretched it."""
-    stretched = config.get("rope_scaling") == "theta"
-    return config["rope_theta"] * (config["rope_factor"] if stretched else 1)
 
 
 def span(curves, name):

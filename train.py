@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from lib import checkpoint, rivals, runtime
+from lib.checkpoint import FREE_TO_CHANGE
 from lib.config import configure
 from lib.data import ORDERS, Tokens, check_splits
 from lib.loss import summed_loss
@@ -103,13 +104,6 @@ class TrainConfig(RivalConfig):
 
     given = frozenset()  # names of the settings that were typed: lib/config.py says which
 
-
-# What a continued run may change: it alters neither the data nor the mathematics.
-FREE_TO_CHANGE = {
-    "out_dir", "data_dir", "val_split", "resume", "micro_batch_size", "eval_interval", "eval_seqs",
-    "sample_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
-    "wandb_run_name", "device", "compile", "loss_chunk", "n_generate",  # the last one is sft.py's
-}
 
 # Dense bf16 peak in FLOP/s, from data sheets; the first name that fits counts. An unknown device
 # shows no MFU rather than a wrong one.

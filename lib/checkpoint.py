@@ -20,6 +20,13 @@ from lib.rivals import RivalConfig
 from lib.runtime import DType, UserError, atomic_write, explain
 from model import ATTENTION
 
+# What a continued run may change: it alters neither the data nor the mathematics.
+FREE_TO_CHANGE = {
+    "out_dir", "data_dir", "val_split", "resume", "micro_batch_size", "eval_interval", "eval_seqs",
+    "sample_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
+    "wandb_run_name", "device", "compile", "loss_chunk", "n_generate",  # the last one is sft.py's
+}
+
 KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter", "vocab", "data"}
 
 

@@ -3,6 +3,7 @@ import ast
 import dataclasses
 import datetime
 import json
+import math
 import os
 import symtable
 import sys
@@ -10,6 +11,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -244,3 +246,36 @@ def work(device, name, jobs, measure, micro_batch_size=0):
             yield turn, sum(runtime.all_gather(results), [])
             jobs = jobs[len(turn):]
             bar.update(len(turn))
+
+
+# -----------------------------------------------------------------------------
+# what results are summed up by
+
+
+def wilson(hits, n, z=1.96):
+    """95 % interval of a share."""
+    # not hits / n +- z * stderr, which has no width where all or none are hit
+    centre, half = (hits + z * z / 2) / (n + z * z), z / (n + z * z)
+    half *= math.sqrt(hits * (n - hits) / n + z * z / 4)
+    return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
+
+
+MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper's end is 20
+
+
+def measured_ends(length, block_size):
+    """The positions before which table and figure show the loss: at most `length`, rising."""
+    multiples = [round(m * block_size) for m in MULTIPLES]
+    # not from 1: the fall over the first tokens would flatten the rest of a figure
+    between = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
+    return sorted({end for end in multiples + between if 0 < end <= length})
+
+
+def tenth_before(end):
+    return slice(end - max(1, end // 10), end)
+
+
+def loss_before(n, result):
+    """Mean loss of the tenth of positions before n, and its standard error over the windows, or
+    None: of one window, or in a result from before errors were taken over windows."""
+    return np.mean(result["mean"][tenth_before(n)]), result.get("stderr_before", {}).get(str(n))

@@ -24,12 +24,13 @@ from conftest import (
 
 import eval_niah
 import eval_posloss
-from eval_niah import NiahConfig, score, wilson
+from eval_niah import NiahConfig, score
 from experiments.temperature import temperature
 from lib import checkpoint
 from lib import evaluate as lib_evaluate
 from lib.config import configure
 from lib.data import Tokens, random_starts
+from lib.evaluate import wilson
 from lib.loss import token_losses
 from lib.tasks import TASKS, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text

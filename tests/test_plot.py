@@ -11,10 +11,11 @@ from conftest import call, refused, save_model, tiny_model
 
 import model
 import plot
-from eval_posloss import measured_ends
 from experiments.recall import figure as recall_figure
 from experiments.temperature import figure as temperature_figure
 from lib import checkpoint
+from lib.evaluate import measured_ends
+from lib.rows import curves_of, load
 from model import Factor, Learned
 
 BLOCK = 128
@@ -97,13 +98,13 @@ def plant_temperature(folder, variant="softmax", seed=1, longest=8 * BLOCK):
 
 
 def styles(folder):
-    return [style for _, style in plot.curves_of(plot.load([folder]))["posloss"]]
+    return [style for _, style in curves_of(load([folder]))["posloss"]]
 
 
 def test_the_law_of_the_best_factor_is_found(tmp_path):
     plant_temperature(tmp_path / "1")
     plant_temperature(tmp_path / "2", seed=2, longest=2 * BLOCK)
-    curves = plot.curves_of(plot.load([tmp_path], temperature_figure.KINDS))
+    curves = curves_of(load([tmp_path], temperature_figure.KINDS))
     axis, = temperature_figure.temperature(curves["temperature"]).axes
     _, laws = axis.get_legend_handles_labels()
     assert {"log n: off by 0.0%", "max(1, log n / log N): off by 0.0%"} < set(laws)
@@ -171,8 +172,8 @@ def test_only_seeds_are_averaged_and_a_curve_says_what_differs(tmp_path, results
 def test_recall_shows_parts_of_answers(tmp_path):
     for task in ("needle", "tracking"):
         plant_niah(tmp_path / task, settings={"task": task})
-    exact = plot.curves_of(plot.load([tmp_path]))["niah"]
-    curves = plot.curves_of(plot.load([tmp_path], recall_figure.KINDS))["recall"]
+    exact = curves_of(load([tmp_path]))["niah"]
+    curves = curves_of(load([tmp_path], recall_figure.KINDS))["recall"]
     for axis, (rows, _) in zip(recall_figure.recall(curves).axes, exact, strict=True):
         assert axis.lines[0].get_ydata() == pytest.approx(np.divide([*rows[0].y.values()], 2))
 
@@ -192,7 +193,7 @@ def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds, says):
     for number, seeds in enumerate(n_seeds):
         for seed in range(seeds):
             plant_posloss(tmp_path / f"{number}-{seed}", f"type {number}", seed)
-    axis, = plot.posloss(plot.curves_of(plot.load([tmp_path]))["posloss"]).axes
+    axis, = plot.posloss(curves_of(load([tmp_path]))["posloss"]).axes
     title = ["100 windows a seed", *says, "RoPE theta 10,000"]
     assert legend_of(axis)[0] == "\n".join(title)
     assert len(axis.collections) == bool(says) * len(n_seeds)
@@ -200,7 +201,7 @@ def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds, says):
 
 def test_one_seed_without_an_error_has_no_band(tmp_path):
     plant_log(tmp_path)
-    axis, *_ = plot.learning_curves(plot.curves_of(plot.load([tmp_path]))["log"]).axes
+    axis, *_ = plot.learning_curves(curves_of(load([tmp_path]))["log"]).axes
     assert not axis.collections and "band" not in legend_of(axis)[0]
 
 
@@ -214,7 +215,7 @@ def test_a_figure_names_the_rope_of_its_results(tmp_path, settings, says):
     for variant, changes in zip(("softmax", "ssmax"), settings, strict=True):
         for plant in (plant_posloss, plant_niah):
             plant(tmp_path / variant, variant, settings=changes)
-    curves = plot.curves_of(plot.load([tmp_path]))
+    curves = curves_of(load([tmp_path]))
     for axis in (plot.posloss(curves["posloss"]).axes[0], plot.retrieval(curves["niah"]).axes[0]):
         assert legend_of(axis)[0].splitlines()[-1] == says
     assert plot.niah(curves["niah"])._supxlabel.get_text().endswith(says)
@@ -223,7 +224,7 @@ def test_a_figure_names_the_rope_of_its_results(tmp_path, settings, says):
 def test_where_the_rope_differs_every_label_has_its_own(tmp_path):
     for variant, theta in (("softmax", 1e4), ("ssmax", 5e5)):
         plant_niah(tmp_path / variant, variant, settings={"rope_theta": theta})
-    curves = plot.curves_of(plot.load([tmp_path]))["niah"]
+    curves = curves_of(load([tmp_path]))["niah"]
     labels = ["(a) Softmax, RoPE theta 10,000", "(b) SSMax, RoPE theta 500,000"]
     assert [style["label"] for _, style in curves] == labels
     assert "RoPE" not in legend_of(plot.retrieval(curves).axes[0])[0]
@@ -235,7 +236,7 @@ def test_labels_are_wrapped_so_that_no_picture_is_wide(tmp_path):
     plant_posloss(tmp_path / "a")
     plant_posloss(tmp_path / "b", **dict.fromkeys(names, 1))
     call(plot, "posloss", tmp_path)
-    curves = plot.curves_of(plot.load([tmp_path]))["posloss"]
+    curves = curves_of(load([tmp_path]))["posloss"]
     _, lines = legend_of(plot.posloss(curves).axes[0])
     assert max(map(len, lines)) <= plot.LEGEND_WIDTH
     assert set(names) == {name for line in lines for name in names if f"{name}=1" in line}
@@ -264,7 +265,7 @@ def test_learning_curves_show_every_loss_in_the_first_panel(tmp_path):
     for variant in ("softmax", "ssmax"):
         plant_log(tmp_path / variant, variant)
     whole, enlarged, difference = plot.learning_curves(
-        plot.curves_of(plot.load([tmp_path]))["log"]).axes
+        curves_of(load([tmp_path]))["log"]).axes
     losses = np.concatenate([line.get_ydata() for line in whole.lines])
     low, high = whole.get_ylim()
     assert low < losses.min() and losses.max() < high
@@ -278,7 +279,7 @@ def test_every_variant_that_learns_s_is_shown_beside_those_with_its_f(tmp_path, 
     for variant in ("softmax", "ssmax", "ssmax_bias", "head_scale", "new"):
         plant_log(tmp_path / variant, variant, s=None if variant == "softmax" else 0.26)
     plant_log(tmp_path / "gone", "gone", s=0.5)  # a type that model.py no longer has
-    figure = plot.learned_s(plot.curves_of(plot.load([tmp_path]))["log"])
+    figure = plot.learned_s(curves_of(load([tmp_path]))["log"])
     shown = {axis.get_ylabel().split("f: ")[1]: legend_of(axis)[1] for axis in figure.axes}
     assert shown == {
         "log_n)": ["(b) SSMax", "(d) SSMax with bias", f"1 / log {BLOCK}"],
@@ -289,7 +290,7 @@ def test_a_run_that_was_not_finished_is_another_curve_and_says_so(tmp_path, caps
     for seed, update in ((1, 102), (2, 300), (3, 300)):
         plant_posloss(tmp_path / f"b-{seed}", "ssmax", seed, update=update)
         plant_log(tmp_path / f"b-{seed}", "ssmax", seed, updates=update)
-    curves = plot.curves_of(plot.load([tmp_path]))
+    curves = curves_of(load([tmp_path]))
     for kind in ("posloss", "log"):
         assert [(style["label"], len(rows)) for rows, style in curves[kind]] == [
             ("(b) SSMax, 2 seeds", 2), ("(b) SSMax, update 102 of 300, 1 seed", 1)]
@@ -299,7 +300,7 @@ def test_a_run_that_was_not_finished_is_another_curve_and_says_so(tmp_path, caps
     for i, settings in enumerate(({"update": 0, "max_iters": None}, {"update": 12, "max_iters": 12},
                                   {"update": 0, "max_iters": 0})):
         plant_posloss(tmp_path / f"{i}/x", "ssmax", **settings)
-        (rows, style), = plot.curves_of(plot.load([tmp_path / f"{i}"]))["posloss"]
+        (rows, style), = curves_of(load([tmp_path / f"{i}"]))["posloss"]
         assert style["label"] == "(b) SSMax"
 
 
@@ -324,7 +325,7 @@ def test_a_result_that_is_not_of_the_checkpoint_beside_it_is_marked(tmp_path, ca
     call(plot, "table", tmp_path)
     assert f"\n{marked}" in capsys.readouterr().out
     (tmp_path / "2/ckpt.pt").write_text("cut off")
-    refused("2/ckpt.pt is damaged", plot.load, [tmp_path])
+    refused("2/ckpt.pt is damaged", load, [tmp_path])
     (tmp_path / "2/ckpt.pt").unlink()  # results may be kept without it
     assert [style["label"] for style in styles(tmp_path)] == ["(a) Softmax, 2 seeds"]
 
@@ -347,13 +348,13 @@ def test_a_full_disk_leaves_the_old_picture_and_names_it(tmp_path):
 def test_a_seed_that_is_there_twice_is_an_error(tmp_path, plant, name, give):
     plant(tmp_path / "x")
     plant(tmp_path / "y")
-    refused(f"x/{name}.*y/{name}.*{give}", plot.curves_of, plot.load([tmp_path]))
+    refused(f"x/{name}.*y/{name}.*{give}", curves_of, load([tmp_path]))
 
 
 def test_measured_sizes_stay_whatever_another_file_has(tmp_path, capsys):
     plant_niah(tmp_path / "a", sizes=(128, 512, 1024))
     plant_niah(tmp_path / "b", "ssmax", sizes=(128, 2048))
-    found = plot.curves_of(plot.load([tmp_path]))
+    found = curves_of(load([tmp_path]))
     assert [[*rows[0].y] for rows, _ in found["niah"]] == [[128, 512, 1024], [128, 2048]]
     plot.table(found)
     assert " ".join(capsys.readouterr().out.split()).count("128 512 1,024 2,048") == 2
@@ -364,7 +365,7 @@ def test_the_difference_is_to_the_a_of_the_same_batches_and_recipe(tmp_path):
     plant_log(tmp_path / "a_lr", "softmax", learning_rate=0.01, updates=100)
     plant_log(tmp_path / "b_lr", "ssmax", learning_rate=0.01)
     plant_log(tmp_path / "b_other", "ssmax", learning_rate=0.02)
-    rows = {row.path.parent.name: row for row in plot.load([tmp_path])}
+    rows = {row.path.parent.name: row for row in load([tmp_path])}
     assert len(rows["b_lr"].minus_a) == 100
     assert rows["b_lr"].minus_a[50] == pytest.approx(-0.02) and not rows["b_other"].minus_a
 
@@ -403,14 +404,14 @@ def test_table_has_means_errors_and_folders(tmp_path, capsys):
     ("needle.json", '{"trials": 3}'), ("log.jsonl", ""), ("log.jsonl", "x\n{}\n")], ids=range(6))
 def test_a_damaged_file_is_one_line_with_its_name(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    refused(f"{name} is damaged", plot.load, [tmp_path])
+    refused(f"{name} is damaged", load, [tmp_path])
 
 
 def test_what_is_being_written_is_no_damage(tmp_path):
     path = plant_log(tmp_path, updates=50)
     path.write_text(path.read_text() + '{"iter": 51, "lo')
     (tmp_path / "posloss.json").write_text('{"settings": {}, "done": 3}')
-    row, = plot.load([tmp_path])
+    row, = load([tmp_path])
     assert max(row.y) == 50
 
 

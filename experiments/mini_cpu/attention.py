@@ -15,9 +15,10 @@ import torch
 from eval_niah import NiahConfig
 from lib import evaluate
 from lib.config import configure
+from lib.rows import label_of
 from lib.runtime import atomic_write, launch, write_json
 from lib.tasks import make_sample, open_haystack
-from plot import Figure, label_of  # with the style of all figures
+from plot import Figure  # with the style of all figures
 
 PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
          "the rest": "#D9D9D9"}

@@ -29,8 +29,8 @@ from experiments.verdicts import (
 )
 from lib import checkpoint, runtime
 from lib.config import configure
+from lib.rows import find, label_of, load, theta_of
 from lib.runtime import UserError
-from plot import find, label_of, load, theta_of
 
 THETA = "50"  # the multiple of RoPE's theta that the paper measures at
 MULTIPLES = (1, 2, 4, 8, 10, 16, 20)  # of the training length

@@ -8,19 +8,9 @@ Reads niah*.json. Curves and their labels are made as plot.py makes them.
 from dataclasses import dataclass
 
 from lib.config import configure
+from lib.rows import common_rope, curves_of, load, read_niah
 from lib.runtime import UserError, launch
-from plot import (
-    Figure,
-    common_rope,
-    curves_of,
-    folder_for,
-    lines_of_seeds,
-    load,
-    read_niah,
-    save,
-    span,
-    wrap,
-)
+from plot import Figure, folder_for, lines_of_seeds, save, span, wrap
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from eval_niah import wilson
 from experiments.verdicts import markdown, over_prompts
 from lib.config import configure
+from lib.evaluate import wilson
 from lib.runtime import UserError, atomic_write, launch
 from plot import Figure  # with the style of all figures
 

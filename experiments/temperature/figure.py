@@ -13,18 +13,9 @@ import numpy as np
 
 from experiments.temperature.laws import laws
 from lib.config import configure
+from lib.rows import curves_of, load
 from lib.runtime import UserError, launch
-from plot import (
-    check_one_experiment,
-    curves_of,
-    draw,
-    finish,
-    folder_for,
-    load,
-    save,
-    table,
-    token_axis,
-)
+from plot import check_one_experiment, draw, finish, folder_for, save, table, token_axis
 
 
 @dataclass(frozen=True)
