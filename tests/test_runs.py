@@ -15,6 +15,7 @@ from conftest import CPU, ROOT, call, log, save_model, squad_file, text_file, ti
 from experiments.matrix import matrix
 from experiments.mini_cpu import claims  # and with it, through plot.py, what the programs import
 from experiments.speed import bench
+from lib import checkpoint
 from lib.data import Tokens
 from lib.text import gpt2_encoding
 
@@ -34,6 +35,11 @@ def tiny(program, line):
         "experiments.temperature.temperature": f"{cpu} --context_sizes=(96,120) --n_samples=2 "
             "--factors=(0.5,1.0,2.0) --what=loss",  # models of the tests find no needle
     }.get(program, "")
+    if "config/window.py" in line:
+        more += " --n_layer=2"
+    if program == "eval_niah.py" and ("windows/measured/" in line or "65536" in line):
+        more = more.replace("96,120", "128,2048") + " --trial_size=100"
+        more += " --n_needles=3" * ("multikey" in line)  # 63 do not fit
     if "--embedded" in line:
         more = "--block_size=32 --n_copy=64 --n_train=256"
     if "--val_fraction" in line:
@@ -226,6 +232,25 @@ def test_the_best_temperature(script):
     figures = (script.folder / "experiments/temperature").glob("*/temperature.png")
     assert {path.parent.name for path in figures} >= {"loss-theta50", "loss-as_trained"}
     assert not list(script.folder.glob("out/models/*/*.jsonl")), "--out was not heeded"
+
+
+@pytest.mark.slow
+def test_windows_and_a_row_of_ones_own(script):
+    out, results = script.folder / "out/windows", script.folder / "experiments/windows"
+    dry = script("windows", "--dry_run", SEEDS="1 2")
+    assert not out.exists(), "a dry run writes"
+    printed = script("windows", SEEDS="1 2")
+    assert commands(printed) == commands(dry)
+    rows = json.loads((results / "windows.json").read_text())
+    assert {"softmax", "ssmax", "scale_invariant", "softmax|clip", "softmax|constant"} <= set(rows)
+    assert {"needles 128", "score 65536", "loss 128", "look_63 2048", "mqar_fixed 128"} <= set(
+        rows["ssmax"])
+    assert set(rows["ssmax"]["needles 2048"]) == {"1", "2"}
+    assert names(results, "*.png") == {"windows"} and "MQAR" in printed
+    printed = script("windows", "mine", "--set=--attention_type=ssmax --sink=learned")
+    assert checkpoint.load(out / "trained/mine-3")["model_config"]["sink"] == "learned"
+    assert "mine minus the stored rows" in printed
+    assert "Time of an update here" in printed
 
 
 def test_an_unknown_option_of_a_script_is_refused(tmp_path):

@@ -11,14 +11,17 @@ cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/windows}
 RESULTS=${RESULTS:-experiments/windows}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; the others take the first 5
+source experiments/common.sh
 FEWER=$(echo $SEEDS | cut -d" " -f1-5)
-NAME=${1:-} SETTINGS="--attention_type=$NAME"
+NAME=${1:-} SETTINGS="--attention_type=${1:-}"
 if [ $# -gt 1 ]; then
-    [[ $# = 2 && $2 == --set=* ]] || { echo "usage: bash $0 [NAME [--set=\"SETTINGS\"]]" >&2; exit 2; }
+    if [[ $# != 2 || $2 != --set=* ]]; then
+        echo "usage: bash experiments/windows/run.sh [--dry_run] [NAME [--set=SETTINGS]]" >&2
+        exit 2
+    fi
     SETTINGS=${2#--set=}
 fi
 [ -z "$NAME" ] || { SEEDS="1 2 3" FEWER=; }
-source experiments/common.sh
 
 echo "== corpora: one for each seed to train on, and one to measure all on"
 for seed in 0 $SEEDS; do
@@ -70,7 +73,12 @@ measure() {  # measure "CHECKPOINTS" [settings]: in one process, as half of the 
             continue
         fi
         checkpoints=
-        for run in "$OUT"/trained/*-$seed; do checkpoints+=" $run"; done
+        for type in softmax ssmax head_scale; do checkpoints+=" $OUT/trained/$type-$seed"; done
+        if [[ " $FEWER " == *" $seed "* ]]; then
+            for type in ssmax_bias ssmax_s1 asentmax residual scale_invariant; do
+                checkpoints+=" $OUT/trained/$type-$seed"
+            done
+        fi
         measure "$checkpoints"
         softmax="$OUT/trained/softmax-$seed"
         measure "$softmax" --attention_type=ssmax --tag=e
@@ -79,7 +87,7 @@ measure() {  # measure "CHECKPOINTS" [settings]: in one process, as half of the 
     done
 } | in_parallel
 if [ -n "$NAME" ]; then
-    python -m experiments.windows.windows "$OUT" --row="$NAME"
+    run python -m experiments.windows.windows "$OUT" --out="$RESULTS" --row="$NAME"
     exit
 fi
 
@@ -95,11 +103,14 @@ for seed in $FEWER; do
 done | in_parallel
 ask="eval_niah.py config/quick_mqar.py --data_dir=data/mqar-0 --rope_factor=1 --n_samples=100"
 {  # at most 256 pairs, so that 4,096 tokens are the most
-    echo $ask --task=mqar "--context_sizes=(128,512,2048,4096)" --out="$OUT/measured/mqar" \
-        "$OUT"/mqar/*
+    runs=
+    for seed in $FEWER; do
+        for type in softmax ssmax head_scale; do runs+=" $OUT/mqar/$type-$seed"; done
+    done
+    echo $ask --task=mqar "--context_sizes=(128,512,2048,4096)" --out="$OUT/measured/mqar" $runs
     echo $ask --task=mqar_fixed "--context_sizes=(128,512,2048,8192)" \
-        --out="$OUT/measured/mqar_fixed" "$OUT"/mqar/*
+        --out="$OUT/measured/mqar_fixed" $runs
 } | in_parallel
 
 echo "== tables and figure"
-python -m experiments.windows.windows "$OUT" --out="$RESULTS" | tee "$RESULTS/tables.md"
+tables experiments.windows.windows "$OUT" --out="$RESULTS"

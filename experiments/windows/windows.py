@@ -46,8 +46,8 @@ COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
 @dataclass(frozen=True)
 class WindowsConfig:
     files: tuple = ()  # out/windows, or a folder with windows.json
-    out: str = ""  # folder for windows.json and windows.png
-    row: str = ""  # compare this row with the stored softmax and ssmax of the same seeds
+    out: str = ""  # folder of windows.json and windows.png: what is measured is added there
+    row: str = ""  # only compare this row with the stored softmax and ssmax of the same seeds
 
 
 # -----------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def numbers(kind, content):
     if kind == "loss":
         # the mean of the tenth of positions before a size, as eval_posloss.py prints it
         return {f"loss {size}": np.mean(content["mean"][size - size // 10:size])
-                for size in LOSS_SIZES}
+                for size in LOSS_SIZES if size <= len(content["mean"])}
     if kind.startswith("score"):
         tops = [trial["top"] for trial in content["trials"]]
         return {f"score {kind.removeprefix('score_')}": np.median(tops)}
@@ -270,9 +270,8 @@ def main():
     cfg = configure(WindowsConfig)
     if len(cfg.files) != 1:
         raise UserError("name out/windows, or the folder of windows.json")
-    folder = Path(cfg.files[0])
-    stored = json.loads((HERE / "windows.json").read_text()) if (
-        HERE / "windows.json").exists() else {}
+    folder, path = Path(cfg.files[0]), Path(cfg.out or HERE) / "windows.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}
     if cfg.row:
         return print_row(collect(folder), stored, cfg.row, folder)
     if cfg.out:
@@ -283,8 +282,8 @@ def main():
         raise UserError(f"no results in {folder}; bash experiments/windows/run.sh makes them")
     print_tables(stored)
     if cfg.out:
-        runtime.write_json(Path(cfg.out) / "windows.json", stored)
-        draw(stored, Path(cfg.out) / "windows.png")
+        runtime.write_json(path, stored)
+        draw(stored, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":
