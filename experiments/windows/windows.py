@@ -270,7 +270,10 @@ def main():
     cfg = configure(WindowsConfig)
     if len(cfg.files) != 1:
         raise UserError("name out/windows, or the folder of windows.json")
-    folder, path = Path(cfg.files[0]), Path(cfg.out or HERE) / "windows.json"
+    folder = Path(cfg.files[0])
+    path = Path(cfg.out or HERE) / "windows.json"
+    if (folder / "windows.json").exists():
+        path = folder / "windows.json"
     stored = json.loads(path.read_text()) if path.exists() else {}
     if cfg.row:
         return print_row(collect(folder), stored, cfg.row, folder)
