@@ -241,27 +241,51 @@ def print_row(rows, stored, row, folder):
 # figure
 
 
-def draw(rows, path):
+def papers_arrangement():
+    """{row: {"needles 512": {seed: share}}} of RoPE in every layer, theta x 50: mini_cpu's runs."""
+    rows = {}
+    for row, name in (("softmax", "a"), ("ssmax", "b"), ("head_scale", "head_scale")):
+        for path in sorted((HERE.parent / "mini_cpu").glob(f"{name}-*.json")):
+            cells = {}
+            for cell in json.loads(path.read_text())["niah"]["50"]:
+                cells.setdefault(cell["size"], []).append(cell["exact"])
+            for size, shares in cells.items():
+                of_seeds = rows.setdefault(row, {}).setdefault(f"needles {size}", {})
+                of_seeds[path.stem.rsplit("-", 1)[1]] = np.mean(shares)
+    return rows
+
+
+def draw_needles(axis, rows, sizes):
     """Needles found against context size: a line is the mean of the seeds, a dot one seed."""
-    figure = Figure(figsize=(5.2, 3.4))
-    axis = figure.subplots()
     shown = [row for row in COLORS if row in rows]
     for i, row in enumerate(shown):
-        sizes = [size for size in SIZES if get(rows, row, f"needles {size}")]
-        shares = [list(get(rows, row, f"needles {size}").values()) for size in sizes]
-        label = ROWS[row].replace("`", "")
-        axis.plot(sizes, [np.mean(values) for values in shares], color=COLORS[row], lw=2,
-                  label=label)
-        for size, values in zip(sizes, shares, strict=True):
+        there = [size for size in sizes if get(rows, row, f"needles {size}")]
+        shares = [list(get(rows, row, f"needles {size}").values()) for size in there]
+        axis.plot(there, [np.mean(values) for values in shares], color=COLORS[row], lw=2,
+                  label=ROWS[row].replace("`", ""))
+        for size, values in zip(there, shares, strict=True):
             # the dots of the rows stand side by side, or one would hide the others
-            beside = size * 2 ** (0.22 * (i - (len(shown) - 1) / 2))
+            beside = size * 2 ** (0.16 * (i - (len(shown) - 1) / 2))
             axis.plot([beside] * len(values), values, "o", ms=2.5, alpha=0.6, color=COLORS[row])
     axis.set_xscale("log", base=2)
-    axis.set_xticks(SIZES, [f"{size:,}\n{size // BLOCK}x" for size in SIZES], fontsize=6.5)
+    axis.set_xticks(sizes, [f"{size // 1024}k" if size >= 1024 else size for size in sizes])
     axis.minorticks_off()
-    axis.set(xlabel="context size (tokens; x training length)", ylim=(-0.03, 1.03),
-             ylabel="needles found (all digits right)")
-    axis.legend(loc="lower left")
+    axis.set_xlabel("context size (tokens)")
+
+
+def draw(rows, path):
+    """The front page's figure: this arrangement, and beside it the paper's own."""
+    figure = Figure(figsize=(7.6, 3.1))
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
+    draw_needles(left, rows, SIZES)
+    left.set(title="RoPE in a window of 32, no position where a layer sees all",
+             ylabel="needles found", ylim=(-0.03, 1.03))
+    left.legend(loc="lower left")
+    draw_needles(right, papers_arrangement(), (128, 256, 512, 1024, 2048))
+    right.set_title("RoPE in every layer, theta x 50 (the paper)")
+    for axis in (left, right):
+        axis.axvline(BLOCK, color="0.5", linestyle=":")
+    figure.tight_layout()
     with runtime.atomic_write(path) as f:
         figure.savefig(f, format="png")
 
