@@ -197,8 +197,9 @@ class Attention(nn.Module):
         q, k, v = self.project(x, position)
         if cache is not None:  # keys are stored after RoPE: their own position does not change
             k, v = cache.append(self.layer, k, v)
-        q, mask = (q[:, :, -1:], None) if last else (q, position.mask)
-        y = self.attend(q, k, v, mask)
+        if last:  # one query, which sees all keys that it may see
+            q, position = q[:, :, -1:], position._replace(mask=None)
+        y = self.attend(q, k, v, position.mask)
         return y.transpose(1, 2).flatten(2)
 
     def project(self, x, position):
