@@ -7,7 +7,7 @@ goes beyond the paper (other positions, sinks, windows, ...) subclasses `Attenti
 lib/rivals.py.
 
 Letters: B batch, T new tokens (queries), S keys (cached and new), C n_embd, H n_head, D = C/H,
-V vocab_size; n = the number of keys that a query sees, which is its position + 1.
+V vocab_size; n is the number of keys that a query sees: its position + 1 in causal attention.
 """
 import math
 from collections.abc import Callable
@@ -20,9 +20,8 @@ import torch.nn.functional as F
 
 # -----------------------------------------------------------------------------
 # The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE and on top of
-# 1/sqrt(D): Eqs. 2-4 and 10 of the paper. f takes whole numbers n of any shape and the model, and
-# returns fp32 of the same shape. A new variant is one more line in ATTENTION; nothing else has to
-# know it.
+# 1/sqrt(D): Eqs. 2-4 and 10 of the paper. f(n, model) maps an integer tensor to an fp32 tensor of
+# the same shape. To add a variant, add a line to ATTENTION: no other code names the variants.
 
 
 def one(n, model):
@@ -33,7 +32,7 @@ def log_n(n, model):
     return n.float().log()
 
 
-def log_n_plus_1(n, model):  # log 1 = 0, and 0^g has no gradient with respect to g
+def log_n_plus_1(n, model):  # log n is 0 at n = 1, where 0^g has no gradient with respect to g
     return (n + 1).float().log()
 
 
@@ -48,13 +47,13 @@ def p_n(n, model):
 
 
 def clipped(power):
-    """max(1, (log n / log N)^power), N the training length: plain softmax up to N keys."""
+    """max(1, (log n / log N)^power). N is the training length: the factor is 1 up to N keys."""
     def f(n, model):
         return (n.float().log() / math.log(model.config.block_size)).pow(power).clamp(min=1)
     return f
 
 
-def llama4(n, model):  # grows by a step at every multiple of the training length
+def llama4(n, model):  # constant between multiples of the training length, a step up at each
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
@@ -63,11 +62,13 @@ def log_floor(n, model):
 
 
 class Learned(NamedTuple):
-    """A number that each head of each layer learns, in fp32: 144 of them in the paper's model."""
+    """Marks s, b or g as a trained parameter: one fp32 number per head, 144 in the paper's
+    model."""
     start: float | None = None  # its value before training; None: config.s_init
 
 
 class Factor(NamedTuple):
+    """What an attention type multiplies the query by: s * f(n)^g + b."""
     f: Callable
     s: float | Learned = 1.0
     b: float | Learned = 0.0
@@ -79,8 +80,8 @@ ATTENTION = {
     "ssmax": Factor(log_n, s=Learned()),                         # (b), Eq. 2
     "ssmax_s1": Factor(log_n),                                   # (c)
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
-    "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; all layers share one p_n
-    "head_scale": Factor(mean_log_n, s=Learned()),   # control: as sharp as (b), but blind to n
+    "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; one p_n for all layers
+    "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, as sharp as (b)
     # rivals that are trained (experiments/matrix/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
@@ -106,14 +107,14 @@ class GPTConfig:
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # width of the SwiGLU
     rope_theta: float = 10000.0  # base of the RoPE frequencies
-    s_init: float = 1.0  # start of a learned s; the paper gives it for p_n only, not for (b), (d)
-    init_std: float = 0.02  # of the initial weights; output projections: / sqrt(2 n_layer)
+    s_init: float = 1.0  # initial value of a learned s; the paper states it only for p_n
+    init_std: float = 0.02  # standard deviation of initial weights (GPT shrinks some of them)
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     qk_norm: bool = False  # RMSNorm on each head's queries and keys before RoPE; not in the paper
 
     def __post_init__(self):
         if self.attention_type not in ATTENTION:
-            raise ValueError(f"attention_type {self.attention_type} is none of "
+            raise ValueError(f"unknown attention_type {self.attention_type}; choose one of "
                              f"{', '.join(ATTENTION)}")
         for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
                     "rope_theta", "init_std", "norm_eps"):
@@ -123,7 +124,7 @@ class GPTConfig:
             raise ValueError("n_kv_head must divide n_head")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
             raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
-                             "number: RoPE turns pairs")
+                             "number: RoPE rotates pairs of channels")
 
 
 # -----------------------------------------------------------------------------
@@ -132,22 +133,24 @@ class GPTConfig:
 
 class Position(NamedTuple):
     """
-    What a layer needs to know of the positions of the queries, the same for every layer of a kind.
+    What depends on positions alone. All layers of one kind share it in a forward pass.
 
-    These shapes serve all rows of a batch. With packed documents each row has positions of its own,
-    and they are (B, 1, T), (B, 1, T, D) and (B, 1, T, S).
+    All rows of a batch share these tensors. With packed documents every row has positions of its
+    own, and the shapes are (B, 1, T), (B, 1, T, D) and (B, 1, T, S).
     """
-    at: torch.Tensor  # (T,) places in the text, from 0
+    at: torch.Tensor  # (T,) position of each query, from 0
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
-    sin: torch.Tensor  # (T, D), with the signs of the rotation
+    sin: torch.Tensor  # (T, D), with the first D/2 negated
     f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    mask: torch.Tensor | None  # (T, S) bool, True: seen; None: causal, or one query that sees all
+    # (T, S) bool, True where a key is seen, or what a subclass makes of it. None: causal if T = S,
+    # and a single query behind cached keys sees them all.
+    mask: torch.Tensor | None
 
 
 def rotate(x, cos, sin):
     """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
     x = x.float()
-    # Whole rows at once and the sign in the table: two products, where the halves need four.
+    # The sign is in the table, so that two products on whole rows replace four on half rows.
     return x * cos + x.roll(x.size(-1) // 2, dims=-1) * sin
 
 
@@ -164,13 +167,13 @@ class Attention(nn.Module):
         # q, k and v of all heads in one product, without biases, as in Llama
         self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
-        norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity takes any arguments
+        norm = nn.RMSNorm if config.qk_norm else nn.Identity  # which ignores its arguments
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
         self.set_type(config.attention_type)
 
     def set_type(self, attention_type):
-        """Give the layer the s, b and g that ATTENTION says this type has."""
+        """Create s, b and g as ATTENTION defines them for this type."""
         self.type = attention_type
         _, s, b, g = ATTENTION[attention_type]
         self.set_number("s", s)
@@ -180,7 +183,7 @@ class Attention(nn.Module):
             self.set_number("g", g)
 
     def set_number(self, name, value):
-        """One number per head, (H,): a parameter of rank 1 if it is Learned, else a constant."""
+        """Create a tensor (H,) of this name: a parameter if `value` is Learned, else a buffer."""
         learned = isinstance(value, Learned)
         if learned:
             value = self.config.s_init if value.start is None else value.start
@@ -193,24 +196,25 @@ class Attention(nn.Module):
         return self.proj(self.mix(x, position, cache, last))
 
     def mix(self, x, position, cache=None, last=False):
-        """The values that each head attends to, (B, T, C), before they are projected back."""
+        """The output of all heads side by side, (B, T, C), before the output projection."""
         q, k, v = self.project(x, position)
-        if cache is not None:  # keys are stored after RoPE: their own position does not change
+        if cache is not None:  # keys are stored after RoPE: a key's position never changes
             k, v = cache.append(self.layer, k, v)
-        if last:  # one query, which sees all keys that it may see
+        if last:  # the last query sees every key, so it needs no mask
             q, position = q[:, :, -1:], position._replace(mask=None)
         y = self.attend(q, k, v, position.mask)
         return y.transpose(1, 2).flatten(2)
 
     def project(self, x, position):
-        """x (B, T, C) -> q (B, H, T, D), k, v (B, n_kv_head, T, D), with RoPE and SSMax in them."""
+        """x (B, T, C) -> q (B, H, T, D) with RoPE and the factor, k with RoPE, and v (both
+        (B, n_kv_head, T, D))."""
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
         q = rotate(self.q_norm(q), position.cos, position.sin)
         k = rotate(self.k_norm(k), position.cos, position.sin)
-        # The factor goes on the query: a cached key cannot know the n of queries to come. It is
-        # multiplied in fp32 and cast once, since log n in bf16 has steps of 0.06 at n = 20,000.
+        # The factor multiplies the query, since a cached key does not know the n of later queries.
+        # It is applied in fp32: bf16 has steps of 0.06 near log 20,000.
         q = q * self.factor(position.f)[..., None]
         return q.to(v.dtype), k.to(v.dtype), v
 
@@ -218,13 +222,12 @@ class Attention(nn.Module):
         """f(n), (T,) or (B, 1, T) -> what the queries are multiplied by, (H, T) or (B, H, T)"""
         if self.g is not None:
             f = f ** self.g[:, None]
-        # SSMax: softmax((s log n + b) q k) = n^(s q k) e^(b q k) / sum, Eqs. 2 and 4
+        # SSMax: softmax((s log n + b) z) = n^(s z) e^(b z) / sum, Eqs. 2 and 4, for logits z
         return self.s[:, None] * f + self.b[:, None]
 
     def attend(self, q, k, v, mask):
-        """softmax(q k / sqrt(D)) v, (B, H, T, D). The variants end at q: this is plain attention"""
-        # without a mask T = S queries are causal (a mask of T x T would take 400 MB at 20,000
-        # tokens), and one query behind cached keys sees them all
+        """softmax(q k / sqrt(D)) v, (B, H, T, D): ordinary attention, the same for every type."""
+        # Causal attention needs no mask: at 20,000 tokens a mask of T x T would take 400 MB.
         return F.scaled_dot_product_attention(
             q, self.per_head(k), self.per_head(v), mask, scale=1 / math.sqrt(self.head_size),
             is_causal=mask is None and q.size(2) == k.size(2))
@@ -233,23 +236,23 @@ class Attention(nn.Module):
         """Repeat keys or values (B, n_kv_head, S, D) for every head of their group."""
         if self.n_kv_head == self.n_head:
             return z
-        # by hand: not every fused kernel knows grouped heads
+        # by hand: some fused kernels do not support grouped heads
         return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
     def logits(self, q, k):
-        """The logits of T queries at the end of S keys, (B, H, T, S) in fp32, all at once."""
-        with torch.autocast(q.device.type, enabled=False):  # which would make them bf16 again
+        """Logits (B, H, T, S) in fp32, unmasked. The queries are the last T of S positions."""
+        with torch.autocast(q.device.type, enabled=False):  # which would cast to bf16
             z = q.float() @ self.per_head(k).float().transpose(-2, -1)
         return z / math.sqrt(self.head_size)
 
-    # -- what depends on positions alone: asked for once by the first layer of each kind
+    # -- computed once in a forward pass for each kind of layer (GPT.positions)
 
     def position(self, at, cached, model, documents=None):
         """
-        The Position of queries that stand `at` (T,) in their text, behind `cached` keys.
+        The Position of queries at positions `at` (T,), after `cached` keys.
 
-        documents (B, T): whole numbers that do not fall, one per document of a packed row, where
-        `at` (B, T) counts from each document's beginning. Documents do not see each other.
+        documents (B, T): nondecreasing ids of the documents packed in each row. They do not see
+        each other, and `at` (B, T) restarts at 0 in each.
         """
         cos, sin = self.rope(at)
         f = ATTENTION[self.type].f(at + 1, model)
@@ -258,7 +261,7 @@ class Attention(nn.Module):
         return Position(at, cos, sin, f, self.mask(f.size(-1), cached, f.device, documents))
 
     def mask(self, T, cached, device, documents=None):
-        """Which keys each query sees, as Position.mask has it."""
+        """The mask that Position describes: which keys each query sees."""
         if documents is None and (T == 1 or not cached):
             return None
         mask = torch.ones(T, cached + T, dtype=torch.bool, device=device).tril(cached)
@@ -266,10 +269,10 @@ class Attention(nn.Module):
             return mask
         return mask & (documents[:, None, :, None] == documents[:, None, None, :])
 
-    @torch.compiler.disable  # or every layer's kernel computes the cosines anew: 87 ms, not 13
+    @torch.compiler.disable  # compiled, every layer would compute the cosines: 87 ms, not 13
     def rope(self, at):
-        """Cosines and signed sines (..., T, D) in fp32. From angles in fp64: fp32 is off by .03
-        radians at position 10^6."""
+        """Cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they would
+        be off by 0.03 at position 10^6."""
         wide = torch.float32 if at.device.type == "mps" else torch.float64  # MPS has no fp64
         angles = at.to(wide)[..., None] * self.frequencies(at.device, wide)
         cos, sin = angles.cos().float(), angles.sin().float()
@@ -289,15 +292,15 @@ class Attention(nn.Module):
         if isinstance(self.s, nn.Parameter):
             self.s.fill_(1.0)
             b = self.b[0].double()
-            mean = self.factor(f)[0].double().mean() - b  # in fp64: a sum of 1,024 logarithms
+            mean = self.factor(f)[0].double().mean() - b  # of f^g, as s is 1; fp64 for accuracy
             self.s.fill_((scale - b) / mean)
         else:
-            # Without an s the queries themselves are scaled. Only (c), whose factor at n = 1 is 0:
-            # the others are 1 there, and are used as they were published.
+            # A type without s scales its queries instead, to a mean factor of 1. A factor that is
+            # 1 at n = 1 begins as softmax and is used as it was published.
             factor = self.factor(f)[0].double()
-            mean = 1.0 if factor[0] == 1 else factor.mean()
+            divisor = 1.0 if factor[0] == 1 else factor.mean()
             q = self.q_norm.weight if self.config.qk_norm else self.qkv.weight
-            q[:self.config.n_embd] *= scale / mean  # the first rows make q
+            q[:self.config.n_embd] *= scale / divisor  # rows [0, n_embd) of qkv produce q
 
 
 # -----------------------------------------------------------------------------
@@ -318,8 +321,8 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    # The norms stand in front of attention and MLP and none stands on the residual stream itself,
-    # so that gradients pass along it unchanged.
+    # Pre-norm: RMSNorm precedes attention and MLP. None stands on the residual stream itself, along
+    # which gradients pass unchanged.
     def __init__(self, config, layer, attention):
         super().__init__()
         self.norm_1 = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
@@ -337,7 +340,7 @@ class KVCache:
     """Keys and values of every layer, of at most `max_len` tokens; `length` tokens are stored."""
 
     def __init__(self, max_len):
-        # a layer's tensors are made at its first append, with the device and type of its keys
+        # buffers are allocated at a layer's first append, and take device and dtype from its keys
         self.max_len, self.length, self.layers = max_len, 0, {}
 
     def append(self, layer, k, v):
@@ -347,7 +350,7 @@ class KVCache:
         if end > self.max_len:
             raise ValueError(f"the KV cache holds {self.max_len} tokens, {end} asked for")
         if layer not in self.layers:
-            # room for all tokens at once: growing by cat would copy everything for each new one
+            # preallocated: torch.cat would copy the whole cache for each new token
             self.layers[layer] = k.new_empty(2, B, H, self.max_len, D)
         keys, values = self.layers[layer]
         keys[:, :, self.length:end] = k
@@ -357,19 +360,19 @@ class KVCache:
 
 class GPT(nn.Module):
     def __init__(self, config, attention=Attention):
-        """attention(config, layer) makes the attention of a layer: a class like Attention."""
+        """attention(config, layer) returns the attention module of a layer."""
         super().__init__()
         self.config = config
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
         self.blocks = nn.ModuleList(
             Block(config, layer, attention) for layer in range(config.n_layer))
         self.norm = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
-        # not tied to wte: the paper's 162 M only adds up this way
+        # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
         for name, p in self.named_parameters():
             if p.dim() >= 2:
-                # 2 n_layer output projections add up in the residual stream (GPT-2)
+                # output projections start smaller, since 2 n_layer of them add up (GPT-2)
                 residual = name.endswith(("proj.weight", "down.weight"))
                 shrink = math.sqrt(2 * config.n_layer) if residual else 1
                 nn.init.normal_(p, std=config.init_std / shrink)
@@ -377,15 +380,15 @@ class GPT(nn.Module):
     def add_p_n(self):
         """Make p_n (Eq. 3) if the attention type uses it: one number per n, for all layers."""
         if ATTENTION[self.config.attention_type].f is p_n:
-            # all 1, as in the paper: softmax but for s and b
+            # it starts at 1, as in the paper: with s = 1 and b = 0 this is softmax
             ones = torch.ones(self.config.block_size, device=self.wte.weight.device)
             self.p_n = nn.Parameter(ones)
 
     @property
     def max_len(self):
-        """The longest context that the attention is defined for: p_n ends where it was trained."""
-        learned_to = self.config.block_size
-        return learned_to if ATTENTION[self.config.attention_type].f is p_n else math.inf
+        """The longest context: block_size for p_n, which has a number for each n; else no limit."""
+        has_p_n = ATTENTION[self.config.attention_type].f is p_n
+        return self.config.block_size if has_p_n else math.inf
 
     def positions(self, idx, cached=0, documents=None):
         """{kind of layer: Position} of idx (B, T) behind `cached` tokens; each is made once."""
@@ -394,26 +397,28 @@ class GPT(nn.Module):
             raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = "
                              f"{cached + T}")
         at = torch.arange(cached, cached + T, device=idx.device)
-        if documents is not None:  # the place of each document's first token is its 0
+        if documents is not None:  # minus the index of the document's first token
             at = at - torch.searchsorted(documents, documents)
-        one_of_each = {block.attn.kind: block.attn for block in self.blocks}
-        return {kind: attn.position(at, cached, self, documents)
-                for kind, attn in one_of_each.items()}
+        positions = {}
+        for block in self.blocks:
+            if block.attn.kind not in positions:
+                positions[block.attn.kind] = block.attn.position(at, cached, self, documents)
+        return positions
 
     def hidden(self, idx, cache=None, documents=None, last=False):
         """
         idx (B, T) -> the last hidden states (B, T, C); `last`: of the last position, (B, 1, C).
 
-        The tokens of a KVCache `cache` come before idx, and it takes up idx. documents (B, T): see
-        Attention.position; not with a cache.
+        idx continues the tokens in the KVCache `cache` and is appended to it. documents (B, T), of
+        packed rows (Attention.position), go neither with a cache nor with `last`.
         """
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
         x = self.wte(idx)
         for block in self.blocks:
-            # the last layer need not compute what nobody reads: quadratic work becomes linear there
+            # the last layer computes only the position that is read: linear work, not quadratic
             read = last and block is self.blocks[-1]
             x = block(x, positions[block.attn.kind], cache, last=read)
-        if cache is not None:  # only here: every layer has written to the same places
+        if cache is not None:  # advanced once, after all layers have appended
             cache.length += idx.size(1)
         return self.norm(x)
 
@@ -422,8 +427,8 @@ class GPT(nn.Module):
         idx (B, T) -> (logits, loss), as in nanoGPT.
 
         Without targets: the logits of the last position (B, 1, V), and None. With targets (B, T),
-        -1 = ignored: all logits (B, T, V), and the mean cross-entropy in nats. train.py takes
-        lib/loss.py instead, which is the same sum in less memory.
+        -1 = ignored: all logits (B, T, V), and the mean cross-entropy in nats. train.py uses
+        lib/loss.py instead: the sum of the losses, in less memory.
         """
         if targets is None:  # all logits of a prompt of 20,000 tokens would be 4 GB
             return self.lm_head(self.hidden(idx, cache, last=True)), None
@@ -438,33 +443,34 @@ class GPT(nn.Module):
         """
         Turn a softmax model into another attention type in place, weights kept: (e) and (f).
 
-        The mean factor on q over a block stays 1: s becomes 1 / mean f(n), which is 0.168 for SSMax
-        and 1,024 tokens (section 3.5). Another `scale` is that mean: with head_scale it is one
-        constant temperature.
+        The mean factor on q over a block stays 1. For SSMax s becomes 1 / mean log n, which is
+        0.168 for 1,024 tokens (section 3.5). `scale` sets another mean; with head_scale this is
+        one constant temperature.
         """
         was = self.config.attention_type
         if was != "softmax":
-            # other types were trained with a factor of their own, which the swap would not keep
+            # other types were trained with a factor of their own, which would be lost
             raise ValueError(f"only softmax weights can be swapped, these are {was}")
-        # the config is the model's alone, so that a checkpoint says what these weights are now
+        # replaced, so that a checkpoint records the new type
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
         for block in self.blocks:
             block.attn.swap(attention_type, self, scale)
 
     def scales(self):
-        """{name: parameter} of what the attention learns beside its weights: s, b, g, ... of each
-        layer, and p_n."""
+        """{name: parameter} of the numbers that attention learns: s, b, g, sink of each layer, and
+        p_n."""
         return {name: p for name, p in self.named_parameters()
                 if name == "p_n" or ".attn." in name and not name.endswith(".weight")}
 
     @torch.no_grad()
     def last_query(self, idx):
         """
-        What the last position of idx (B, T) sees, in memory linear in T: for each layer in turn its
-        logits (B, H, S) in fp32 and the values (B, H, T, D). S is T, or T + 1 with a sink in front.
+        Yield for each layer the logits (B, H, S) of the last position of idx (B, T), in fp32, and
+        the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. Memory is linear
+        in T.
         """
-        # the fused kernels keep no weights, so the last row is computed beside them
+        # fused kernels do not return weights, so the last row is computed beside them
         positions, x = self.positions(idx), self.wte(idx)
         for block in self.blocks:
             attn, position = block.attn, positions[block.attn.kind]
@@ -476,8 +482,9 @@ class GPT(nn.Module):
     def last_query_attention(self, idx):
         """
         The attention weights of the last position of idx (B, T) -> (B, n_layer, n_head, T) in
-        fp32. Needle scores (section 3.4) are sums over it.
+        fp32. A needle score (section 3.4) is their sum over the needle.
         """
+        # the last T columns leave out a sink
         weights = [z.softmax(dim=-1)[..., -idx.size(1):] for z, _ in self.last_query(idx)]
         return torch.stack(weights, dim=1)
 
@@ -486,16 +493,16 @@ class GPT(nn.Module):
         """
         Continue each row of idx (B, T), all of one length, -> (B, T + max_new_tokens).
 
-        temperature 0 is greedy; `top_k` keeps the k likeliest tokens, 0 all; `banned` ids never
-        come (end of text, in the paper's needle test). The prompt goes through the model once, then
-        one token at a time. Nothing is cropped.
+        temperature 0 is greedy; `top_k` keeps the k likeliest tokens, 0 all; `banned` ids are
+        never sampled (end of text, in the paper's needle test). The prompt goes through the model
+        once, then one token at a time. The context is never cropped.
         """
         cache = KVCache(idx.size(1) + max_new_tokens)
         new = idx
         for _ in range(max_new_tokens):
             logits, _ = self(new, cache=cache)
             logits = logits[:, -1].float()
-            logits[:, list(banned)] = -math.inf  # before top_k, so that they take no place in it
+            logits[:, list(banned)] = -math.inf  # before top_k, or they would count among the k
             if temperature == 0:  # no division by it
                 new = logits.argmax(dim=-1, keepdim=True)
             else:
@@ -504,7 +511,7 @@ class GPT(nn.Module):
                     kth = logits.topk(min(top_k, logits.size(-1))).values[:, [-1]]
                     logits[logits < kth] = -math.inf
                 new = torch.multinomial(logits.softmax(dim=-1), num_samples=1)
-            idx = torch.cat((idx, new), dim=1)  # the cache has all but `new`
+            idx = torch.cat((idx, new), dim=1)  # `new` is not in the cache yet
         return idx
 
     def num_params(self):
@@ -512,8 +519,8 @@ class GPT(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
     def flops_per_token(self, T):
-        """Training FLOPs per token at length T (PaLM, Appendix B): 6 per weight of a product."""
-        # a product is 2 forward and 4 backward; q k and its sum of v count in full, not causally
+        """Training FLOPs per token at length T (PaLM, Appendix B)."""
+        # 2 per weight forward and 4 backward; attention counts without the causal half
         keys = sum(min(T, block.attn.reach) for block in self.blocks)
         matrices = [p.numel() for p in self.parameters() if p.dim() >= 2]
         weights = sum(matrices) - self.wte.weight.numel()  # the embedding is a lookup

@@ -130,8 +130,7 @@ def main():
         model, about = from_scratch(cfg, corpus, device)
 
     describe_run(cfg, model, about, corpus)
-    # init_from may bring another block_size than cfg's
-    batches = Batches(cfg, corpus, held_out, model.config.block_size)
+    batches = Batches(cfg, corpus, held_out, model.config.block_size, model.config.doc_mask)
     fit(cfg, model, about, resumed, batches)
 
 
@@ -150,7 +149,7 @@ def describe_run(cfg, model, about, corpus):
     if cfg.data_order == "sequence" and wanted > rows:
         print0(f"the corpus has {rows:,} rows in sequence and the run takes {wanted:,}: it begins "
                f"again after iter {rows // cfg.batch_size:,}")
-    if cfg.doc_mask and len(corpus) > (block_size + 1) * corpus.documents:  # and an end of text
+    if model.config.doc_mask and len(corpus) > (block_size + 1) * corpus.documents:  # and an end of text
         raise UserError(f"the documents of {cfg.data_dir} have {len(corpus) // corpus.documents:,} "
                         f"tokens on average, more than block_size={block_size}: doc_mask would cut "
                         "them and mask nothing; leave it out, or set a larger block_size")
@@ -175,7 +174,8 @@ class Batches:
     cfg: TrainConfig
     corpus: Tokens
     held_out: Tokens | None
-    block_size: int
+    block_size: int  # of the model, as doc_mask: --init_from brings its own
+    doc_mask: bool
 
     def train(self, step, m):
         """
@@ -200,12 +200,12 @@ class Batches:
             y = only_repeats(x, y)
             trained = sum(runtime.all_gather(int((y >= 0).sum())))
         documents = None
-        if cfg.doc_mask:  # an end of text begins the document behind it, as in every prompt
+        if self.doc_mask:  # an end-of-text token belongs to the document that follows it
             documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
         micros = []
         for i in range(0, len(x), m):
             part = slice(i, i + m)
-            micros.append((x[part], y[part], documents[part] if cfg.doc_mask else None))
+            micros.append((x[part], y[part], documents[part] if self.doc_mask else None))
         return micros, max(1, trained)
 
 
@@ -373,7 +373,7 @@ def fit(cfg, model, about, resumed, batches):
             validate(done)
         if stops or last or done % cfg.save_interval == 0:
             save(done)
-        if stops:  # on this rank or on another: that one received it, and 15 stands for SIGTERM
+        if stops and not last:  # if another rank received the signal, it counts as SIGTERM, 15
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "with --resume=auto continues",
                             status=128 + (received_signals or [15])[0])
@@ -507,7 +507,7 @@ def to_device(array, device):
 
 def check_run(cfg, model):
     """Before the first update: is the warm-up shorter than the run, and is there disk for it?"""
-    if 0 < cfg.max_iters <= cfg.warmup_iters:
+    if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
                f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
     folder = Path(cfg.out_dir)

@@ -140,6 +140,9 @@ def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides
     if overrides.get("rope_scaling") and trained["rope_scaling"]:
         raise UserError(f"{where} was trained with rope_scaling={trained['rope_scaling']}, which "
                         "would be replaced: leave rope_scaling out and set --rope_factor=1")
+    if "rope_scaling" in overrides and not rivals.has_rope_to_stretch(RivalConfig(**trained)):
+        # RoPE within windows spans no distance that training did not
+        overrides = {k: v for k, v in overrides.items() if k not in ("rope_scaling", "rope_factor")}
     with explain(f"{where} does not go with the settings", (TypeError, ValueError, RuntimeError)):
         model = rivals.build(RivalConfig(**{**trained, **overrides}))
         model.load_state_dict(state["model"])

@@ -59,6 +59,11 @@ def open_model(cfg, path, device, length):
     if cfg.attention_type == trained and "attention_type" in cfg.given:
         raise UserError(f"{path} has attention_type={trained} already: nothing is swapped; leave "
                         "--attention_type out")
+    typed = {"rope_scaling", "rope_factor"} & cfg.given
+    stretched = (model.config.rope_scaling, model.config.rope_factor)
+    if typed and "rope_scaling" in cfg.overrides() and stretched == ("", 1.0):
+        raise UserError(f"{path} has no RoPE in a layer that sees all keys, so there is nothing to "
+                        f"stretch: leave --{' and --'.join(sorted(typed))} out")
     if cfg.attention_type and checkpoint.is_plain(model):
         raise UserError(f"{cfg.attention_type} swapped in is softmax until it is trained: train it "
                         "with --init_from, or choose another --attention_type or --swap_scale")

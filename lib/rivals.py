@@ -2,9 +2,10 @@
 Attention beyond the paper: subclasses of model.py's Attention, the settings that ask for them, and
 which class a config needs.
 
-Positions: p-RoPE and NoPE, and RoPE stretched at evaluation. Beside the factor: ALiBi, a sink,
-scale-invariant attention. Layers that differ: windows. On the output: a gate. A class overrides
-what it changes of `project`, `attend`, `logits`, `mask` and `frequencies`, and nothing else.
+They are p-RoPE and NoPE, RoPE stretched at evaluation, ALiBi, an attention sink, scale-invariant
+attention, windows in some layers, packed documents, and a gate on the output. To add one: write a
+subclass that overrides what it changes, add a setting to RivalConfig, and choose the class in
+`attention_class`.
 """
 import functools
 import math
@@ -23,17 +24,17 @@ SINKS = ("", "off_by_one", "learned")
 
 @dataclass(frozen=True)
 class RivalConfig(GPTConfig):
-    """The paper's model and what can stand beside it; the defaults are the paper's model."""
+    """GPTConfig, and options beyond the paper, which are all off by default."""
     # beyond the paper: lib/rivals.py
-    rope_fraction: float = 1.0  # p-RoPE: the share of the pairs that turn, the fast ones; 0: NoPE
-    rope_scaling: str = ""  # RoPE stretched: theta, pi, ntk, yarn, yarn_mscale; or nope: taken out
+    rope_fraction: float = 1.0  # p-RoPE: share of channel pairs that rotate, fastest first; 0: NoPE
+    rope_scaling: str = ""  # RoPE stretched by theta, pi, ntk, yarn, yarn_mscale; nope: without it
     rope_factor: float = 1.0  # by how much rope_scaling stretches
-    alibi: bool = False  # a bias that falls with distance (arXiv 2108.12409); with rope_fraction=0
-    sink: str = ""  # one more key of value zero: off_by_one (its logit is 0) or learned
-    scale_invariant: bool = False  # of arXiv 2505.17083: no fused kernel, memory T x T
-    window_pattern: str = ""  # by layer, repeated: S sees `window` tokens, L all; SL, SSSL, ...
-    window: int = 0  # tokens that an S layer sees; its factor is 1
-    global_rope: bool = False  # L layers keep RoPE; otherwise they have no position (NoPE)
+    alibi: bool = False  # a bias that falls with distance (2108.12409); needs rope_fraction=0
+    sink: str = ""  # an extra key with value 0; its logit is 0 (off_by_one) or learned
+    scale_invariant: bool = False  # scale-invariant attention (2505.17083); memory T x T
+    window_pattern: str = ""  # of layers, repeated: S sees `window` tokens, L all; SL, SSSL, ...
+    window: int = 0  # tokens that an S layer sees, with RoPE, plain softmax and no sink
+    global_rope: bool = False  # RoPE in L layers too; otherwise they have no position (NoPE)
     doc_mask: bool = False  # in training, documents packed in a row do not see each other
     gate: bool = False  # attention's output times sigmoid(x W), elementwise (OLMo 3.5, Qwen)
 
@@ -42,15 +43,17 @@ class RivalConfig(GPTConfig):
         for key, known in (("rope_scaling", SCALINGS), ("sink", SINKS)):
             if getattr(self, key) not in known:
                 names = ", ".join(filter(None, known))
-                raise ValueError(f"{key} {getattr(self, key)} is none of {names}")
+                raise ValueError(f"unknown {key} {getattr(self, key)}; choose one of {names}")
         if bool(self.sink) + self.alibi + self.scale_invariant > 1:
             raise ValueError("choose one of alibi, scale_invariant and sink")
         if self.alibi and self.window_pattern:
-            raise ValueError("alibi has no RoPE, the windows of window_pattern have: choose one")
+            raise ValueError("alibi has no RoPE, and windows have: leave out one of alibi and "
+                             "window_pattern")
         if self.alibi and self.rope_fraction:
-            raise ValueError("alibi is instead of RoPE: set --rope_fraction=0 as well")
+            raise ValueError("alibi replaces RoPE: set --rope_fraction=0 as well")
         if (self.rope_factor > 1) != (self.rope_scaling not in ("", "nope")):
-            raise ValueError("rope_scaling (but nope) and a rope_factor above 1 go together")
+            raise ValueError("rope_scaling (except nope) needs a rope_factor above 1, and the "
+                             "reverse")
         if self.rope_factor < 1 or not 0 <= self.rope_fraction <= 1:
             raise ValueError("rope_factor must be at least 1, rope_fraction from 0 to 1")
         self.check_windows()
@@ -69,8 +72,15 @@ class RivalConfig(GPTConfig):
         if self.window > self.block_size:
             raise ValueError(f"window {self.window} is longer than block_size {self.block_size}: "
                              "such a layer would see all; make it smaller")
+        if pattern and "L" not in pattern and self.attention_type != "softmax":
+            raise ValueError(f"window_pattern {pattern} has no L: no layer would see all keys, and "
+                             "attention_type would have no effect")
         if self.global_rope and "L" not in pattern:
-            raise ValueError("global_rope is of the L layers of a window_pattern: give one")
+            raise ValueError("global_rope needs a window_pattern with an L")
+        if pattern and not self.global_rope and self.rope_fraction != 1:
+            raise ValueError(f"rope_fraction={self.rope_fraction} has no effect with windows: S "
+                             "layers rotate all pairs and L layers have no RoPE; leave it out, or "
+                             "set --global_rope")
 
 
 def build(config):
@@ -82,12 +92,20 @@ def build(config):
 
 
 def beyond_the_paper(config):
-    """{setting: value} of all that a config asks for and that model.py alone does not have."""
-    papers = {field.name for field in fields(GPTConfig)}
-    rivals = [field for field in fields(RivalConfig) if field.name not in papers]
-    values = {field.name: getattr(config, field.name, field.default) for field in rivals}
-    return {field.name: values[field.name] for field in rivals
-            if values[field.name] != field.default}
+    """{setting: value} of the settings in which a config differs from the paper's model."""
+    paper_fields = {field.name for field in fields(GPTConfig)}
+    different = {}
+    for field in fields(RivalConfig):
+        value = getattr(config, field.name, field.default)
+        if field.name not in paper_fields and value != field.default:
+            different[field.name] = value
+    return different
+
+
+def has_rope_to_stretch(config):
+    """Whether an evaluation can stretch RoPE: a layer that sees all keys has it."""
+    in_all_layers = not config.window_pattern or config.global_rope
+    return in_all_layers and config.rope_fraction > 0 and not config.alibi
 
 
 def attention_class(config, layer):
@@ -111,7 +129,7 @@ def attention_class(config, layer):
 
 @functools.cache
 def with_mixin(mixin, cls):
-    """`cls` with a mixin that goes with every class, so that the combinations need no names."""
+    """Create, once, the class that combines a mixin and `cls`."""
     return type(f"{mixin.__name__}{cls.__name__}", (mixin, cls), {})
 
 
@@ -120,7 +138,7 @@ def with_mixin(mixin, cls):
 
 
 class Positioned(Attention):
-    """RoPE of which a part stands still (p-RoPE, NoPE), or which an evaluation has stretched."""
+    """RoPE that rotates a part of the pairs (p-RoPE, NoPE), or that an evaluation stretches."""
 
     def frequencies(self, device, dtype):
         c, D = self.config, self.head_size
@@ -128,29 +146,29 @@ class Positioned(Attention):
         pair = torch.arange(D // 2, dtype=dtype, device=device)
         if c.rope_scaling == "theta":  # the paper's: theta x 50 for 20 times the length
             theta *= factor
-        if c.rope_scaling == "ntk":  # the slowest frequency is stretched by the factor
+        if c.rope_scaling == "ntk":  # the lowest frequency is divided by the factor
             theta *= factor ** (D / (D - 2))
         speeds = theta ** (-2 * pair / D)
         if c.rope_scaling == "pi":  # position interpolation (arXiv 2306.15595)
             speeds = speeds / factor
         if c.rope_scaling.startswith("yarn"):
-            # pairs that turn 32 times in a block keep their speed, pairs that turn less than once
-            # are stretched, between the two lies a ramp over the pairs (arXiv 2309.00071)
+            # Pairs that turn 32 times or more in a block keep their speed, pairs that turn less
+            # than once are slowed by the factor, and a ramp lies between (arXiv 2309.00071).
             low, high = (D * math.log(c.block_size / (turns * 2 * math.pi)) / 2 / math.log(theta)
                          for turns in (32, 1))
             low, high = max(0, math.floor(low)), min(D - 1, math.ceil(high))
             ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
             speeds = speeds * (1 - ramp + ramp / factor)
         turning = 0 if c.rope_scaling == "nope" else int(c.rope_fraction * D / 2)
-        return torch.where(pair < turning, speeds, 0)  # p-RoPE: the slowest stand (2410.06205)
+        return torch.where(pair < turning, speeds, 0)  # p-RoPE leaves out the slowest (2410.06205)
 
     def rope(self, at):
         cos, sin = super().rope(at)
         if self.config.rope_scaling == "yarn_mscale":
-            # YaRN's temperature is a constant on both q and k, so its square is a factor on the
-            # logits: a rival of SSMax, and therefore a setting of its own
-            size = 1 + 0.1 * math.log(self.config.rope_factor)
-            cos, sin = size * cos, size * sin
+            # YaRN's temperature multiplies q and k, and so the logits by its square. It is an
+            # option because it competes with SSMax.
+            temperature = 1 + 0.1 * math.log(self.config.rope_factor)
+            cos, sin = temperature * cos, temperature * sin
         return cos, sin
 
 
@@ -163,8 +181,8 @@ class ALiBi(Positioned):
 
     def project(self, x, position):
         q, k, v = super().project(x, position)
-        # Within a row of the softmax -m (i - j) is the same as m j. Two channels of q and k add it:
-        # j as two numbers that bf16 holds exactly up to 32,768.
+        # Softmax is unchanged by a constant per row, so we add m j instead of -m (i - j). Two extra
+        # channels of k carry j as the sum of two numbers that bf16 holds exactly up to 32,768.
         slopes = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
         j = position.at
         q, k, v = (F.pad(z, (0, 2)) for z in (q, k, v))
@@ -178,10 +196,10 @@ class ALiBi(Positioned):
 
 class Sink(Positioned):
     """
-    One more key, of value zero, in front of all others: a head may attend to nothing.
+    An extra key with value zero in front of all others, so that a head may attend to nothing.
 
-    Its logit is 0 (off_by_one), or learned per head and then multiplied by the query's factor as
-    every logit is: beside logits that grow with log n a fixed one would lose its share.
+    Its logit is 0 (off_by_one) or learned per head. A learned one is multiplied by the query's
+    factor: a fixed one would lose its share beside logits that grow with log n.
     """
 
     def __init__(self, config, layer):
@@ -190,13 +208,13 @@ class Sink(Positioned):
 
     def project(self, x, position):
         q, k, v = super().project(x, position)
-        # one more channel carries the logit: it is 0 in every key but the sink
+        # an extra channel carries the logit: it is 1 in the sink's key and 0 in all others
         logit = self.sink[:, None] * self.factor(position.f) * self.head_size**0.5
         q = torch.cat((q, logit[..., None].to(q.dtype).expand(*q.shape[:-1], 1)), dim=-1)
         return q, F.pad(k, (0, 1)), F.pad(v, (0, 1))
 
     def with_sink(self, z, last):
-        """Keys or values (B, H, S, D) with the sink in front: zeros, and `last` as the last one."""
+        """Keys or values (B, H, S, D) behind the sink, which is zero but for its last channel."""
         z = F.pad(z, (0, 0, 1, 0))
         z[:, :, 0, -1] = last
         return z
@@ -204,9 +222,10 @@ class Sink(Positioned):
     def attend(self, q, k, v, mask):
         k, v = self.with_sink(k, 1), self.with_sink(v, 0)
         if mask is None and q.size(2) + 1 == k.size(2) and q.size(2) > 1:
-            # a dummy query makes T equal S, as the causal kernels need; its output is dropped
+            # a dummy query makes T equal to S, as causal kernels need; its output is dropped
             return super().attend(F.pad(q, (0, 0, 1, 0)), k, v, None)[:, :, 1:, :self.head_size]
-        mask = mask if mask is None else F.pad(mask, (1, 0), value=True)
+        if mask is not None:
+            mask = F.pad(mask, (1, 0), value=True)
         return super().attend(q, k, v, mask)[..., :self.head_size]
 
     def logits(self, q, k):
@@ -214,14 +233,14 @@ class Sink(Positioned):
 
 
 class ScaleInvariant(Positioned):
-    """Logits a z + m, where a and m depend on the distance t of query and key (2505.17083)."""
+    """Logits a z + 1 - a^2 with a^2 = 1 + 2 log(1 + t / 10), t the distance (arXiv 2505.17083)."""
 
     def logits(self, q, k):
         z = super().logits(q, k)
         T, S = z.shape[-2:]
         i, j = (torch.arange(start, S, device=z.device) for start in (S - T, 0))
-        square = 1 + 2 * (1 + (i[:, None] - j).clamp(min=0) / 10).log()  # tau = 10
-        return square.sqrt() * z + 1 - square
+        a_squared = 1 + 2 * (1 + (i[:, None] - j).clamp(min=0) / 10).log()
+        return a_squared.sqrt() * z + 1 - a_squared
 
     def attend(self, q, k, v, mask):
         T, S = q.size(2), k.size(2)
@@ -237,10 +256,10 @@ class ScaleInvariant(Positioned):
 
 class Packed(Positioned):
     """
-    Documents of a packed row that do not see each other, by flex_attention on a GPU.
+    Packed documents that do not see each other, by flex_attention on a GPU.
 
-    It skips what lies between documents, where a kernel with a mask computes it. Elsewhere it is
-    not fused (and has no backward on a CPU), so the mask of Attention stays.
+    It skips the blocks between documents, which a kernel with a mask computes. On a CPU it is not
+    fused and has no backward pass, so there the mask of Attention is used.
     """
 
     def mask(self, T, cached, device, documents=None):
@@ -274,28 +293,28 @@ class Unpositioned(Attention):
 
 
 class Recent:
-    """A KVCache that keeps the last keys of a layer only, as many as later queries still see."""
+    """Wraps a KVCache and keeps the last window - 1 keys of a layer: all that later queries see."""
 
     def __init__(self, cache, window):
         self.cache, self.keep = cache, window - 1
 
     def append(self, layer, k, v):
-        """Like KVCache.append, but what comes back begins with at most window - 1 older keys."""
+        """Append k, v (B, H, T, D); return them behind at most window - 1 older keys."""
         new = torch.stack((k, v))
         if layer in self.cache.layers:
             new = torch.cat((self.cache.layers[layer], new), dim=-2)
-        # a copy: a view would keep the keys of the whole prompt in memory
+        # cloned, since a view would keep the keys of the whole prompt in memory
         self.cache.layers[layer] = new[..., max(0, new.size(-2) - self.keep):, :].clone()
         return new[0], new[1]
 
 
 class Window(Attention):
     """
-    An S layer: a query sees `window` keys, itself and those right before it, with RoPE.
+    An S layer, with RoPE: a query sees itself and the window - 1 tokens before it.
 
-    Its factor is 1, as in the models that ship log n: its n is constant beyond the window. RoPE is
-    never stretched here, as no distance is longer than in training. Time and memory are linear in
-    T: blocks of W queries attend to the 2 W keys of their own block and the one before.
+    The factor is 1, as in models that ship with log n, because n is constant beyond the window.
+    RoPE is never stretched, because no distance is longer than in training. Let W be the window:
+    each block of W queries attends to its own and the previous block, so cost is linear in T.
     """
     kind = "S"
 
@@ -307,16 +326,16 @@ class Window(Attention):
         super().set_type("softmax")
 
     def swap(self, attention_type, model, scale=1.0):
-        pass  # n does not grow here, so there is nothing to swap
+        pass  # an S layer stays softmax
 
     def mix(self, x, position, cache=None, last=False):
-        return super().mix(x, position, cache and Recent(cache, self.reach), last)
+        recent = None if cache is None else Recent(cache, self.reach)
+        return super().mix(x, position, recent, last)
 
     def mask(self, T, cached, device, documents=None):
         """
-        What the queries of each block see of its 2 W keys, (B or 1, blocks, 1, W, 2 W).
-
-        Where all keys are within the window it is the mask of Attention.
+        The mask of attention in blocks, (B or 1, blocks, 1, W, 2 W), or that of Attention where
+        all keys fit in one window.
         """
         W = self.reach
         older = min(cached, W - 1)  # keys that the cache still has
@@ -326,7 +345,7 @@ class Window(Attention):
         begin = torch.arange(blocks, device=device)[:, None, None, None] * W
         i = begin + torch.arange(W, device=device)[:, None]
         j = begin + torch.arange(-W, W, device=device)
-        # the last block is padded: its keys behind the last token are later than every query
+        # keys that pad the last block come after all queries, so j <= i leaves them out
         mask = (j <= i) & (j > i - W) & (j >= 0)
         if documents is None:
             return mask[None]
@@ -337,25 +356,27 @@ class Window(Attention):
         W, T, S = self.reach, q.size(2), k.size(2)
         if mask is None and T == 1:
             k, v = k[:, :, -W:], v[:, :, -W:]
-        if mask is None or mask.dim() < 5:
+        in_blocks = mask is not None and mask.dim() == 5
+        if not in_blocks:
             return super().attend(q, k, v, mask)
         B, blocks = len(q), mask.size(1)
-        # dummy queries in front make T equal S, zeros behind fill the last block
+        # S - T dummy queries in front, zeros behind to fill the last block
         q = F.pad(q, (0, 0, S - T, blocks * W - S))
         k, v = (F.pad(self.per_head(z), (0, 0, 0, blocks * W - S)) for z in (k, v))
 
-        def in_blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
+        def split(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
             return z.unflatten(2, (blocks, W)).transpose(1, 2)
 
-        def with_the_block_before(z):  # -> (B, blocks, H, 2 W, D); zeros are before the first one
-            z = in_blocks(z)
-            return torch.cat((F.pad(z, (0, 0, 0, 0, 0, 0, 1, -1)), z), dim=3)
+        def with_previous_block(z):  # -> (B, blocks, H, 2 W, D); zeros precede the first block
+            z = split(z)
+            previous = torch.cat((torch.zeros_like(z[:, :1]), z[:, :-1]), dim=1)
+            return torch.cat((previous, z), dim=3)
 
-        # a block counts as a row of a batch: the fused kernels want four dimensions
-        y = F.scaled_dot_product_attention(
-            *(z.flatten(0, 1) for z in (
-                in_blocks(q), with_the_block_before(k), with_the_block_before(v),
-                mask.expand(B, -1, -1, -1, -1))), scale=1 / math.sqrt(self.head_size))
+        # blocks are merged into the batch, since fused kernels need four dimensions
+        q, k, v = split(q), with_previous_block(k), with_previous_block(v)
+        mask = mask.expand(B, -1, -1, -1, -1)
+        q, k, v, mask = (z.flatten(0, 1) for z in (q, k, v, mask))
+        y = F.scaled_dot_product_attention(q, k, v, mask, scale=1 / math.sqrt(self.head_size))
         y = y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)  # (B, H, blocks * W, D)
         return y[:, :, S - T:S]
 
@@ -371,7 +392,7 @@ class Window(Attention):
 
 
 class Gated(Attention):
-    """What attention finds, times sigmoid(x W), elementwise, before it is projected back."""
+    """Attention's output times sigmoid(x W), elementwise, before the output projection."""
 
     def __init__(self, config, layer):
         super().__init__(config, layer)

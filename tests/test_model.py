@@ -357,18 +357,21 @@ def test_a_checkpoint_from_before_the_rivals_moved_loads():
     ("--window=32", "window=32 with window_pattern='': .* as in --window=32 --window_pattern=SL"),
     ("--window=2048 --window_pattern=SL", "window 2048 is longer than block_size 1024"),
     ("--window=32 --window_pattern=SSL --n_layer=2", "has 3 letters for 2 layers"),
-    ("--global_rope", "global_rope is of the L layers of a window_pattern"),
-    ("--window=32 --window_pattern=SL --alibi --rope_fraction=0", "choose one")])
+    ("--global_rope", "global_rope needs a window_pattern with an L"),
+    ("--window=32 --window_pattern=SS --attention_type=ssmax", "window_pattern SS has no L: no layer would see all"),
+    ("--window=32 --window_pattern=SL --rope_fraction=0.5", "rope_fraction=0.5 has no effect"),
+    ("--window=32 --window_pattern=SL --alibi --rope_fraction=0", "alibi has no RoPE, and")])
 def test_windows_that_cannot_be_are_refused(settings, message):
     assert refused(message, configure, TrainConfig, settings.split()) == 2
 
 
 def test_windows_keep_time_and_memory_linear():
-    model = tiny_model("ssmax", n_layer=1, **{**WINDOWS, "window_pattern": "S"})
+    model = tiny_model("ssmax", **WINDOWS)
     model.generate(tokens(1, 500), 1)
     cache = KVCache(600)
     for piece in tokens(1, 530).split([500, 1, 29], dim=1):
-        model.hidden(piece, cache)
+        with torch.no_grad():
+            model.hidden(piece, cache)
         stored = cache.layers[0]
         assert stored.shape[-2] == 7, "the cache holds more keys than a window's later queries see"
         assert stored.untyped_storage().nbytes() == stored.nbytes, "a view holds the whole prompt"
@@ -384,8 +387,10 @@ def test_windows_keep_time_and_memory_linear():
     largest = []
     for T in (400, 800):
         sizes.clear()
+        idx = tokens(1, T)
+        x, position = model.wte(idx).detach(), model.positions(idx)["S"]
         with Watch(), torch.no_grad():
-            model.hidden(tokens(1, T))
+            model.blocks[0](x, position)
         largest.append(max(sizes))
     assert largest[1] <= 2 * largest[0], "a tensor grows faster than the context"
 
