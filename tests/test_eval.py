@@ -106,7 +106,8 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     monkeypatch.setattr(GPT, "generate", generate)
     monkeypatch.setattr(GPT, "last_query_attention", attend)
     save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257), None)
-    arguments = [tmp_path, "--haystack=noise", f"--task={task}", "--trial_size=400", *CPU]
+    arguments = [tmp_path, "--haystack=noise", f"--task={task}", "--trial_size=400",
+                 "--prompt=sft", *CPU]
     dump = tmp_path / "d.jsonl"
     call(eval_niah, *arguments, "--context_sizes=[400,600]", "--n_samples=3", f"--dump={dump}")
     samples = [json.loads(line) for line in dump.read_text().splitlines()]
@@ -130,6 +131,20 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
         assert found["example"]["answers"] == ["8106422"]
         share = len(encode(" 8106422.")) / 400
         assert np.allclose(found["example"]["scores"], np.full((3, 2), share), atol=1e-4)
+
+
+def test_a_model_that_was_never_asked_questions_is_not_asked_any_by_default(tmp_path):
+    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, n_layer=1), None)
+    arguments = [tmp_path, "--haystack=noise", "--context_sizes=64", "--n_samples=1", *CPU]
+    refused("was not fine-tuned on questions .*: give --prompt=completion",
+            call, eval_niah, *arguments)
+    assert not list(tmp_path.glob("niah*")), "zeros are written"
+    for more in ("--prompt=completion", "--prompt=sft", "--task=abcdigits"):
+        call(eval_niah, *arguments, more, "--overwrite")
+    state = checkpoint.load(tmp_path)
+    state["data"] = {"digest": "x", "source": {"squad": "train"}}  # as sft.py leaves it
+    checkpoint.save(tmp_path / "ckpt.pt", state)
+    call(eval_niah, *arguments, "--overwrite")
 
 
 @pytest.mark.parametrize("size", [64, 501])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import EVALS, ROOT, TINY_RUN, call, save_model, state_of, text_file, tiny_model
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 import eval_niah
 import eval_posloss
@@ -158,3 +159,16 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
         runtime.launch(main)
     assert e.value.code == status
     assert re.fullmatch(message + ".*\n", capsys.readouterr().err)
+
+
+def test_torchrun_ends_with_the_line_of_the_rank_that_failed(tmp_path, monkeypatch):
+    def main():
+        raise UserError("no such thing")
+
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    with pytest.raises(SystemExit):
+        runtime.launch(main)
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
+    report = str(ChildFailedError("train.py", {0: failure})).splitlines()
+    assert report[-2].endswith("error: no such thing")  # only a border comes after it
