@@ -6,6 +6,9 @@ Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs.
     python eval_niah.py out/b_ssmax --prompt=completion    no fine-tuning needed
     python eval_niah.py out/b_ssmax --task=tracking        another task (lib/tasks.py)
 
+With --trials it also measures why needles are missed (lib/readout.py). For this it asks as many
+other prompts of the training length, on which it chooses the heads that retrieve.
+
 Beside the checkpoint: niah[-tag].jsonl (needle[-tag].jsonl with --trials), a line a sample, and a
 summary .json. With --out=FOLDER they are in FOLDER/NAME, where NAME is the checkpoint's folder. The
 same command continues a killed run; `torchrun` shares the samples.
@@ -19,7 +22,7 @@ from typing import Literal
 
 import torch
 
-from lib import evaluate, mqar, runtime, tasks
+from lib import evaluate, mqar, readout, runtime, tasks
 from lib.almanac import CITIES
 from lib.config import configure
 from lib.evaluate import EvalConfig, wilson
@@ -101,18 +104,48 @@ def answer(cfg, model, vocab, batch, device):
     with runtime.autocast(device, cfg.dtype):
         # end of text never comes, as in the paper
         rows = model.generate(idx, new, temperature=0, banned=(end_of_text(vocab),))
-        attention = model.last_query_attention(idx) if cfg.trials else None
+        layers = []  # what the heads of each layer do in each prompt
+        if cfg.trials:
+            for z, v in model.last_query(idx):
+                layers.append([readout.readout(z[b], v[b], sample["spans"], sample["others"])
+                               for b, sample in enumerate(batch)])
     records = []
     for b, sample in enumerate(batch):
         text = decode(rows[b, idx.size(1):].tolist(), vocab)
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
         record.update(text=text, **score(sample["answers"], text, groups))
-        if cfg.trials:  # section 3.4: a head's attention on the number, summed over its tokens
-            heads = sum(attention[b, :, :, slice(*span)].sum(-1) for span in sample["spans"])
-            record["scores"] = [[round(x, 5) for x in layer] for layer in heads.tolist()]
+        if cfg.trials:
+            record["chooses"] = sample["i"] >= cfg.trials  # retrieval heads; see choice_jobs
+            record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
+            record |= readout.record_of([layer[b] for layer in layers])
+            # section 3.4: a head's attention on the number, summed over its tokens
             record["top"] = max(map(max, record["scores"]))
         records.append(record)
     return records
+
+
+def choice_jobs(cfg, model, vocab, hay):
+    """
+    The jobs on which retrieval heads are chosen: as many as the trials, in other prompts, of the
+    training length. Where the question does not fit into it, that length is doubled until it does.
+    """
+    def jobs_of(size):
+        return [(size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
+
+    def fit(jobs):
+        try:
+            for job in jobs:
+                make_sample(cfg, vocab, hay, *job)
+        except UserError:
+            return False
+        return True
+
+    size = model.config.block_size
+    if size == model.max_len:  # p_n ends there, and the answer needs room after the prompt
+        size = min(size, cfg.trial_size)
+    while size < cfg.trial_size and not fit(jobs_of(size)):
+        size *= 2
+    return jobs_of(size)
 
 
 def ask(cfg, path, what, jobs, device):
@@ -120,13 +153,18 @@ def ask(cfg, path, what, jobs, device):
     Ask a checkpoint what is left of `jobs`, (size, depth, i) each -> (<what>.jsonl, its first line,
     which says what the records belong to, the records of all jobs).
     """
-    sizes = sorted({size for size, _, _ in jobs})
-    model, state = evaluate.open_model(cfg, path, device, sizes[-1])  # p_n may end before
+    longest = max(size for size, _, _ in jobs)
+    model, state = evaluate.open_model(cfg, path, device, longest)  # p_n may end before
     check_prompt(cfg, path, state)
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
-    for size in sizes:  # before anything is written: does a prompt fit, is there enough hay?
-        make_sample(cfg, vocab, hay, size, 50, 0)
+    modules = [tasks, mqar]
+    if cfg.trials:
+        jobs = [*jobs, *choice_jobs(cfg, model, vocab, hay)]
+        modules.append(readout)
+    # before anything is written: does a prompt fit, is there enough hay?
+    for job in {job[0]: job for job in jobs}.values():  # one of each size
+        make_sample(cfg, vocab, hay, *job)
     if cfg.dump:
         samples = (make_sample(cfg, vocab, hay, *job) for job in jobs)
         runtime.write_lines(cfg.dump, (
@@ -134,7 +172,7 @@ def ask(cfg, path, what, jobs, device):
              "size": sample["size"], "depth": sample["depth"]} for sample in samples))
     # a finished one is summed up again
     out, (about, *records) = evaluate.begin(
-        cfg, path, model, state, data, f"{what}.jsonl", len(jobs), (tasks, mqar))
+        cfg, path, model, state, data, f"{what}.jsonl", len(jobs), modules)
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
         done = {(r["size"], r["cell"], r["i"]) for r in records}
     left = [job for job in jobs if job not in done]
@@ -187,8 +225,13 @@ def grid(cfg, path, records):
 
 
 def scores(cfg, path, records):
-    """Figs. 7 and 8: the needle score of each head in the paper's example, and of random trials."""
-    example, *trials = sorted(records, key=lambda r: r["i"])  # several ranks mix them
+    """
+    Figs. 7 and 8: the needle score of each head in the paper's example, and of random trials; what
+    the retrieval heads found in these, and why needles were missed (lib/readout.py).
+    """
+    records = sorted(records, key=lambda r: r["i"])  # several ranks mix them
+    example, *trials = [r for r in records if not r["chooses"]]
+    summary, found = readout.summarize(trials, [r for r in records if r["chooses"]])
     median = statistics.median(r["top"] for r in trials)
     exact = sum(r["exact"] for r in trials)
     only_first = sum(r["first"] and not r["exact"] for r in trials)
@@ -196,8 +239,25 @@ def scores(cfg, path, records):
            f"right in {exact}, only the first in {only_first}; the example: score "
            f"{example['top']:.3f}, {example['text']!r}")
     # the scores of their heads stay in the .jsonl
-    short = [{key: r[key] for key in ("top", "exact", "first")} for r in trials]
-    return {"example": example, "trials": short}
+    short = [{key: r[key] for key in ("top", "exact", "first")} | in_heads
+             for r, in_heads in zip(trials, found, strict=True)]
+    print_readout(summary)
+    return {"example": example, "trials": short, "readout": summary}
+
+
+def print_readout(summary):
+    """Print what the retrieval heads found, and the kinds of misses."""
+    heads = ", ".join(f"{layer + 1}.{head + 1}" for layer, head in summary["heads"])
+    print0(f"  retrieval heads (layer.head), chosen at {summary['chosen_at']:,} tokens: {heads}")
+    print0(f"  at {summary['size']:,} tokens one of them ranks the needle first in "
+           f"{summary['ranked_first']:.3f} of the trials (by chance {summary['chance']:.2g})")
+    print0(f"  the needle's share of the output: {summary['share']:.3f}; effective keys: "
+           f"{summary['effective']:,.1f} ({summary['effective_of_n']:.2%} of all)")
+    misses = ", ".join(f"{kind} {count}" for kind, count in summary["misses"].items())
+    print0(f"  misses: {misses}")
+    if summary["enough"] is None:
+        print0("  no prompt was answered right where the heads were chosen: no miss is called "
+               "faded")
 
 
 def main():

@@ -6,23 +6,26 @@ Draw the paper's figures from result files alone, and print a table of what was 
     python plot.py table out/                           the numbers, with standard errors
 
 Figures: fading (1 in the paper), p_n (2), z_max (3), learning_curves (4), posloss (5), niah and
-retrieval (6), needle_scores (7), top_scores (8), and learned_s. fading and z_max need no results.
+retrieval (6), needle_scores (7), top_scores (8), readout and learned_s. fading and z_max need no
+results.
 Pictures are saved in --out, or else in the first folder of results.
 
 How result files become rows and curves, of which each is one line of a figure: lib/rows.py.
 """
 import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from lib import checkpoint
 from lib.config import configure
-from lib.rows import LINES, VARIANTS, common_rope, curves_of, load
+from lib.readout import KINDS_OF_MISS
+from lib.rows import LINES, READOUT, VARIANTS, common_rope, curves_of, load
 from lib.runtime import UserError, atomic_write, launch
 
 FEW = 4  # with more curves than this in one panel their bands would cover each other: none is drawn
@@ -269,6 +272,65 @@ def top_scores(curves):
                   ylabel=f"top needle score at {span(curves, 'size')} tokens")
 
 
+def readout(curves):
+    """
+    Why needles are missed: how often a retrieval head ranks the needle first, what share of its
+    output is the needle's, on how many keys its attention is spread, and the kinds of misses.
+    """
+    figure = Figure(figsize=(5.6, 7.5))
+    axes = figure.subplots(4, sharex=True)
+    for axis, name in zip(axes, ("ranked_first", "share", "effective"), strict=False):
+        draw(curves_to(name, curves, marker="."), axis)
+    draw(curves_to("chance", curves, linestyle=":", label=None), axes[0])
+    draw_misses(axes[3], curves)
+    for axis in axes:
+        token_axis(axis, curves)
+    axes[0].set(ylabel="needle ranked first\n(share of trials)", ylim=(-0.02, 1.02))
+    axes[1].set(ylabel="needle's share\nof the output", ylim=(0, None))
+    axes[2].set_yscale("log", base=2)
+    axes[2].yaxis.set_major_formatter("{x:,.0f}")
+    axes[2].set_ylabel("effective keys")
+    axes[3].set(ylabel="misses\n(share of trials)", xlabel="context size (tokens)")
+    title = f"{span(curves, 'n')} trials a seed\ndotted: ranked first by chance"
+    return finish(axes[0], curves, title)
+
+
+def curves_to(name, curves, **style):
+    """The curves with that part of the readout as their y, and changes of their style."""
+    changed = []
+    for rows, own in curves:
+        measured = [row.tables[READOUT[name]] for row in rows]
+        rows = [replace(row, y=y, error=error)
+                for row, (y, error) in zip(rows, measured, strict=True)]
+        changed.append((rows, own | style))
+    return changed
+
+
+def draw_misses(axis, curves):
+    """Bars of misses by context size, side by side for each curve, divided into their kinds."""
+    hatches = dict(zip(KINDS_OF_MISS, ("xxxxx", "/////", "", "....."), strict=True))
+    measured = sorted({size for rows, _ in curves for size in rows[0].y})
+    octaves = min([1, *np.diff(np.log2(measured))])  # from one size to the next
+    width = 0.7 * octaves / len(curves)
+    for i, (rows, style) in enumerate(curves):
+        sizes = np.array(sorted(rows[0].y))
+        left = sizes * 2 ** (width * (i - len(curves) / 2))
+        bottom = np.zeros(len(sizes))
+        for kind, hatch in hatches.items():
+            shares = [[row.tables[READOUT[kind]][0][size] for size in sizes] for row in rows]
+            height = np.mean(shares, axis=0)
+            shown = height > 0  # or a bar of no height would be a line
+            axis.bar(left[shown], height[shown], left[shown] * (2**width - 1), bottom[shown],
+                     align="edge", hatch=hatch, edgecolor=style["color"],
+                     facecolor="white" if hatch else style["color"])
+            bottom += height
+    patches = [Patch(facecolor="white" if hatch else "0.4", edgecolor="0.4", hatch=hatch)
+               for hatch in hatches.values()]
+    axis.legend(patches[::-1], [*hatches][::-1], alignment="left",
+                title="kinds of misses; the bars stand\nin the order of the legend above",
+                loc="center left", bbox_to_anchor=(1, 0.5))
+
+
 def learned_s(curves):
     """The learned s at the end of each run, by layer, a dot for each head; a panel for each f."""
     panels = {}
@@ -335,12 +397,14 @@ def print_table(title, curves):
             values = [numbers[column] for numbers, _ in tables]
             cell = plus_minus(values, tables[0][1].get(column)) if tables else "-"
             line += f"{cell:>16}"
-        print(line, " ", *dict.fromkeys(str(row.path.parent) for row in rows))
+        paths = [path for row in rows for path in (row.path, *row.joined)]
+        print(line, " ", *dict.fromkeys(str(path.parent) for path in paths))
 
 
 FIGURES = {  # and the kind of results that they show
     fading: "", p_n: "log", z_max: "", learning_curves: "log", posloss: "posloss", niah: "niah",
-    retrieval: "niah", needle_scores: "needle", top_scores: "needle", learned_s: "log"}
+    retrieval: "niah", needle_scores: "needle", top_scores: "needle", readout: "readout",
+    learned_s: "log"}
 
 
 def check_one_experiment(inputs, rows):

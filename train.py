@@ -151,8 +151,8 @@ def describe_run(cfg, model, about, corpus):
                f"again after iter {rows // cfg.batch_size:,}")
     if model.config.doc_mask and len(corpus) > (block_size + 1) * corpus.documents:  # and an end of text
         raise UserError(f"the documents of {cfg.data_dir} have {len(corpus) // corpus.documents:,} "
-                        f"tokens on average, more than block_size={block_size}: doc_mask would cut "
-                        "them and mask nothing; leave it out, or set a larger block_size")
+                        f"tokens on average, more than block_size={block_size}: doc_mask would "
+                        "cut them and mask nothing; leave it out, or set a larger block_size")
 
 
 def open_corpus(cfg):

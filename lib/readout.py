@@ -4,8 +4,17 @@ Why a needle is missed: what each head's last query finds (ranking) and what it 
 The two are told apart as in arXiv 2607.01538: a head may give the needle the largest logit of all
 keys and still hand on little of it, because many small weights add up to more. The effective
 number of keys is exp(entropy), as in AI2's diagnostics.
+
+`readout` measures the heads of one layer, `summarize` counts what the heads that look things up
+did in many prompts, and `kind_of_miss` gives a miss its name.
 """
+import math
+import statistics
+
+import numpy as np
 import torch
+
+KINDS_OF_MISS = ("confused", "out of place", "faded", "other")
 
 
 def readout(logits, values, needle, others=()):
@@ -18,7 +27,8 @@ def readout(logits, values, needle, others=()):
         margin_sum max_R z - log of the sum of e^z outside of R: the needle's weight is
                    1 / (1 + e^-margin_sum) if R is one key
         effective  exp(- sum of w log w), the number of keys that attention is effectively spread on
-        share      |sum over R of w v| / |sum over all of w v|, the needle's part of the output
+        share      |sum over R of w v| / |sum over all of w v|, the needle's part of the output;
+                   above 1 where the other keys cancel some of it
         score      sum over R of w: the needle score of section 3.4
         behind     whether a key of a look-alike has a larger logit than max_R z
 
@@ -26,6 +36,8 @@ def readout(logits, values, needle, others=()):
     to), ...] in tokens. others: the same of look-alikes, which count as keys outside of R too.
     -> {name: tensor (H,)}
     """
+    if logits.device.type == "mps":  # it has no float64
+        logits, values = logits.cpu(), values.cpu()
     z, v = logits.double(), values.double()
     sink = z.size(1) - v.size(1)  # a key of value zero in front of the tokens, or none
     inside = mark(needle, z, sink)
@@ -33,8 +45,8 @@ def readout(logits, values, needle, others=()):
     outside = z.masked_fill(inside, -torch.inf)
     log_w = z.log_softmax(1)
     w = log_w.exp()
-    parts = w[:, sink:, None] * v
-    whole = parts.sum(1).norm(dim=1)
+    of_needle = norm_of_sum(w * inside, v)
+    whole = norm_of_sum(w, v)
     alike = z.masked_fill(~mark(others, z, sink), -torch.inf).amax(1)
     # a key that is masked out, behind a window, has the weight 0, and 0 log 0 counts as 0
     entropy = -torch.where(w > 0, w * log_w, 0).sum(1)
@@ -43,10 +55,15 @@ def readout(logits, values, needle, others=()):
         "margin": best - outside.amax(1),
         "margin_sum": best - outside.logsumexp(1),
         "effective": entropy.exp(),
-        "share": (parts * inside[:, sink:, None]).sum(1).norm(dim=1) / whole,
+        "share": (of_needle / whole).nan_to_num(),  # of an output of zero it is no share
         "score": (w * inside).sum(1),
         "behind": alike > best,
     }
+
+
+def norm_of_sum(w, v):
+    """|sum of w v| in each head, of weights w (H, S) and values v (H, T, D); a sink has none."""
+    return (w[:, None, -v.size(1):] @ v)[:, 0].norm(dim=1)
 
 
 def mark(spans, z, sink):
@@ -55,3 +72,100 @@ def mark(spans, z, sink):
     for begin, end in spans:
         inside[:, sink + begin:sink + end] = True
     return inside
+
+
+# -----------------------------------------------------------------------------
+# from heads to prompts: records hold [layer][head] of each number
+
+
+def record_of(layers):
+    """What `readout` measured in each layer for one prompt, as JSON: {name: [layer][head]}."""
+    record = {}
+    for name in layers[0]:
+        record[name] = [[plain(x) for x in layer[name].tolist()] for layer in layers]
+    del record["score"]  # rounded as it was before the other numbers were recorded
+    record["scores"] = [[round(x, 5) for x in layer["score"].tolist()] for layer in layers]
+    return record
+
+
+def plain(x):
+    """A number for JSON, with four digits; null for -inf, which JSON does not have."""
+    if not isinstance(x, float):  # a rank, or yes or no
+        return int(x)
+    # the margin of a needle that a window hides is -inf
+    return float(f"{x:.4g}") if math.isfinite(x) else None
+
+
+def retrieval_heads(records):
+    """[(layer, head)]: mean needle score over the records at least half of the best head's."""
+    means = np.mean([record["scores"] for record in records], axis=0)
+    return [tuple(head) for head in np.argwhere(means >= means.max() / 2).tolist()]
+
+
+def found_by(heads, record):
+    """
+    What the heads [(layer, head)] do with the needle of one prompt. ranked_first: whether any of
+    them gives it the largest logit. share, effective and behind (see `readout`) are those of the
+    best head, which is the one with the largest share.
+    """
+    layer, head = max(heads, key=lambda place: record["share"][place[0]][place[1]])
+    return {
+        "ranked_first": any(record["rank"][layer][head] == 1 for layer, head in heads),
+        "share": record["share"][layer][head],
+        "effective": record["effective"][layer][head],
+        "behind": bool(record["behind"][layer][head]),
+    }
+
+
+def kind_of_miss(found, enough):
+    """
+    The name of a miss, from what the retrieval heads found (see `found_by`):
+
+        confused      none ranks the needle first, and a look-alike stands before it in the best one
+        out of place  none ranks it first, and no look-alike stands before it in the best one
+        faded         one ranks it first, and its share of the output is below `enough`
+        other         one ranks it first, and its share is enough: it was found and not copied
+
+    A tie for the first place is a first place, and a look-alike with the needle's logit is not
+    before it. `enough` is None where no share is known to be enough; then no miss is called faded.
+
+    Two things to know when reading the counts. The prompt's last query asks for the first token of
+    the answer, so an answer that goes wrong later is `other` (its `first` is true). And a head that
+    looks at nothing in particular has one of k look-alikes before the needle in about k / (k + 1)
+    of the prompts.
+    """
+    if not found["ranked_first"]:
+        return "confused" if found["behind"] else "out of place"
+    return "faded" if enough is not None and found["share"] < enough else "other"
+
+
+def summarize(trials, choice):
+    """
+    Sum up records of trials -> (summary, what the retrieval heads found in each trial).
+
+    Retrieval heads are chosen on the records `choice`, of other prompts at the training length:
+    the heads whose mean needle score there is at least half of the best head's mean. Chosen on the
+    trials themselves they would look better than they are. The more heads there are, the more
+    often one of them ranks the needle first by chance. `chance` says how often, for a needle of r
+    of n tokens: 1 - (1 - r / n)^heads. `enough` (see `kind_of_miss`) is half of the median share
+    in those prompts of `choice` that were answered right.
+    """
+    heads = retrieval_heads(choice)
+    shares = [found_by(heads, record)["share"] for record in choice if record["exact"]]
+    enough = statistics.median(shares) / 2 if shares else None
+    found = [found_by(heads, record) for record in trials]
+    for trial, record in zip(found, trials, strict=True):
+        trial["miss"] = None if record["exact"] else kind_of_miss(trial, enough)
+    needles = [record["needle_tokens"] / record["size"] for record in trials]
+    misses = [trial["miss"] for trial in found]
+    summary = {
+        "size": trials[0]["size"], "chosen_at": choice[0]["size"], "heads": heads,
+        "enough": enough,
+        "ranked_first": statistics.mean(trial["ranked_first"] for trial in found),
+        "chance": statistics.mean(1 - (1 - needle) ** len(heads) for needle in needles),
+        "share": statistics.mean(trial["share"] for trial in found),
+        "effective": statistics.mean(trial["effective"] for trial in found),
+        "misses": {kind: misses.count(kind) for kind in KINDS_OF_MISS},
+    }
+    summary["effective_of_n"] = summary["effective"] / summary["size"]
+    return summary, found

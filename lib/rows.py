@@ -1,9 +1,10 @@
 """
 Result files -> rows -> curves: what plot.py draws and the experiments count.
 
-A row is one result file. A curve is the rows that are equal in everything but the seed of training:
-nothing else is averaged. Curves of one variant are told apart by their --tag, or by the settings in
-which they differ. A label also says if a run was not finished when it was measured, if a result was
+A row is one result file; only the readout has one row for the files of a model at several context
+sizes. A curve is the rows that are equal in everything but the seed of training: nothing else is
+averaged. Curves of one variant are told apart by their --tag, or by the settings in which they
+differ. A label also says if a run was not finished when it was measured, if a result was
 not measured on the checkpoint that lies beside it, and the RoPE, if it is not the same for all.
 """
 import dataclasses
@@ -17,6 +18,7 @@ import model
 from lib import checkpoint
 from lib.checkpoint import FREE_TO_CHANGE
 from lib.evaluate import loss_before, measured_ends, progress, wilson
+from lib.readout import KINDS_OF_MISS
 from lib.rivals import RivalConfig
 from lib.runtime import MALFORMED, UserError, explain, read_lines
 
@@ -37,6 +39,13 @@ PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4
 LINES = ("-", "--", "-.", ":")  # tell the curves of one variant apart
 # Settings that do not change a result, or that another part of the file states
 NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "tag", "qa_format"}
+READOUT = {  # titles of what the retrieval heads do; `table` sorts them
+    "ranked_first": "readout: ranked first by a retrieval head, share of trials",
+    "chance": "readout: ranked first by chance",
+    "share": "readout: share of the output",
+    "effective": "readout: effective keys",
+    **{kind: f"readout: missed, {kind}, share of trials" for kind in KINDS_OF_MISS},
+}
 OF_ATTENTION = ("attention_type", "s_init", "switch_")  # settings in which variants may differ
 
 
@@ -75,10 +84,17 @@ class Row:
     # needle
     size: int = 0  # tokens of the prompts
     trials: list = field(default_factory=list)
+    # readout
+    joined: list = field(default_factory=list)  # files of the same model at other sizes
 
     @property
     def block_size(self):
         return self.model_config["block_size"]
+
+    @property
+    def curve(self):
+        """What the rows of one curve have in common: everything but the seeds."""
+        return self.kind, self.variant, self.tag, self.facts, self.marks
 
 
 def find(inputs, pattern):
@@ -112,7 +128,8 @@ def load(inputs, kinds=None):
     if pretraining:  # logs of fine-tuning have losses of other data: they are left out
         rows = [row for row in rows if row.kind != "log" or not row.base]
     compare([row for row in rows if row.kind == "log"])
-    return rows
+    sizes = [row for row in rows if row.kind == "readout"]
+    return [row for row in rows if row.kind != "readout"] + join_sizes(sizes)
 
 
 def read(path, kind, reader):
@@ -201,10 +218,15 @@ def read_niah(row, lines):
         shares = np.array([cell[key] for cell in cells], float)
         row.grid = shares.reshape(len(row.depths), len(sizes))
         row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
-        # Half a 95 % interval is 1.96 errors wide. Wilson's has a width at shares of 0 and 1 too.
-        row.error = {size: np.ptp(wilson(share * row.samples, row.samples)) / (2 * 1.96)
+        row.error = {size: share_error(share * row.samples, row.samples)
                      for size, share in row.y.items()}
         row.tables[f"needles found, {digits} right, by context size"] = row.y, row.error
+
+
+def share_error(hits, n):
+    """The standard error of a share, hits / n."""
+    # Half a 95 % interval is 1.96 errors wide. Wilson's has a width at shares of 0 and 1 too.
+    return np.ptp(wilson(hits, n)) / (2 * 1.96)
 
 
 def read_needle(row, lines):
@@ -217,6 +239,25 @@ def read_needle(row, lines):
     median = np.median([float(trial["top"]) for trial in row.trials])
     title = "top needle score by context size, median of the trials"
     row.tables[title] = {row.size: median}, {}
+
+
+def read_readout(row, lines):
+    summary, row.trials = row.content.get("readout"), row.content["trials"]
+    if not summary:  # the result is older than this measurement
+        return
+    # A curve of this kind goes through all sizes, which may have tags of their own.
+    row.tag = "from a checkpoint" * bool(row.base)
+    row.facts = tuple(fact for fact in row.facts if not fact[1].startswith("trial_size="))
+    row.n, size = len(row.trials), summary["size"]
+    row.tables[READOUT["chance"]] = {size: summary["chance"]}, {}
+    for name in ("share", "effective"):
+        values = [trial[name] for trial in row.trials]
+        error = {size: np.std(values, ddof=1) / row.n**0.5} if row.n > 1 else {}
+        row.tables[READOUT[name]] = {size: np.mean(values)}, error
+    counts = summary["misses"] | {"ranked_first": summary["ranked_first"] * row.n}
+    for name, count in counts.items():
+        row.tables[READOUT[name]] = {size: count / row.n}, {size: share_error(count, row.n)}
+    row.y, row.error = row.tables[READOUT["ranked_first"]]
 
 
 def read_log(row, lines):
@@ -236,8 +277,33 @@ KINDS = {  # of results: the names of their files, and their reader
     "posloss": ("posloss*.json", read_posloss),
     "niah": ("niah*.json", read_niah),
     "needle": ("needle*.json", read_needle),
+    "readout": ("needle*.json", read_readout),
     "log": ("log.jsonl", read_log),
 }
+
+
+def join_sizes(rows):
+    """Let one row stand for the readout of one model at several context sizes."""
+    joined = {}
+    for row in rows:
+        first = joined.setdefault((row.curve, row.seed), row)
+        if first is row:
+            continue
+        if row.y.keys() & first.y.keys():
+            raise twice(first, row, "one evaluation another --trial_size")
+        first.joined.append(row.path)
+        for title, parts in row.tables.items():
+            for numbers, more in zip(first.tables[title], parts, strict=True):
+                numbers.update(more)
+    for row in joined.values():  # seeds that were measured at other sizes are another curve
+        row.facts += (("model", f"trial_size={sorted(row.y)}"),)
+    return [*joined.values()]
+
+
+def twice(one, two, advice):
+    """The UserError for two results of one run: averaged, the run would pass for two."""
+    return UserError(f"{one.path} and {two.path} have the same settings and the same seed, "
+                     f"{two.seed[0]}; leave one of them out, or give {advice}")
 
 
 def compare(logs):
@@ -299,12 +365,10 @@ def curves_of(rows):
 
     groups = {}
     for row in sorted(rows, key=order):
-        same = row.kind, row.variant, row.tag, row.facts, row.marks
-        group = groups.setdefault(same, [])
-        if group and group[-1].seed == row.seed:  # averaged, one run would pass for two
-            give = "one run a --variant" if row.kind == "log" else "one evaluation a --tag"
-            raise UserError(f"{group[-1].path} and {row.path} have the same settings and the same "
-                            f"seed, {row.seed[0]}; leave one of them out, or give {give}")
+        group = groups.setdefault(row.curve, [])
+        if group and group[-1].seed == row.seed:
+            advice = "one run a --variant" if row.kind == "log" else "one evaluation a --tag"
+            raise twice(group[-1], row, advice)
         group.append(row)
 
     for (kind, variant, *_), group in groups.items():

@@ -46,6 +46,7 @@ class Asked:
     new: int = 0  # tokens for the answer, as the authors have it; 0: what a number takes
     ordered: bool = False  # the facts stand in the order opposite to that in which they go in
     text: str = ""  # the whole context
+    other_keys: tuple = ()  # words of `text`; behind each of them stands a look-alike
     lines: list | None = None  # shuffled, as many of the first as fit: instead of other hay
 
 
@@ -141,8 +142,9 @@ def mqar(cfg, rng, size, depth, i, n_pairs=0):
     """The corpus of lib/mqar.py: a pair for each 16 tokens, and the value of the last key."""
     n = n_pairs or size // 16
     texts, pairs = recall(rng, size - 1 - cfg.begin, n, n - 1)
-    key, value = pairs[-1]
-    return Asked([], [value.strip()], key, text=" the" * cfg.begin + "".join(texts))
+    *others, (key, value) = pairs
+    return Asked([], [value.strip()], key, text=" the" * cfg.begin + "".join(texts),
+                 other_keys=tuple(other for other, _ in others))
 
 
 def mqar_fixed(cfg, rng, size, depth, i):
@@ -216,8 +218,9 @@ def bury(cfg, vocab, rng, text, facts, ordered):
 
 def make_sample(cfg, vocab, hay, size, depth, i):
     """
-    A dict that follows from the arguments: the prompt (exactly `size` ids), the answers (texts) and
-    the spans [from, to) where they stand. depth None: a random one. i < 0: the paper's example.
+    A dict that follows from the arguments: the prompt (exactly `size` ids), the answers (texts),
+    the spans [from, to) where they stand, and the spans of look-alikes ("others"): the numbers of
+    other cities, the values of other keys. depth None: a random one. i < 0: the paper's example.
     """
     rng = random.Random(f"{cfg.seed} {size} {depth} {i}")  # a text: other hashes differ by process
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
@@ -245,10 +248,18 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     text = text.tolist()
     if cfg.begin:
         text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
-    answers = bury(cfg, vocab, rng, text, facts, asked.ordered)[-len(asked.answers):]  # the last
+    spans = bury(cfg, vocab, rng, text, facts, asked.ordered)
+    n_asked = len(asked.answers)  # the last facts; those before are of other cities
+    answers, others = spans[-n_asked:], spans[:-n_asked]
     if asked.text:
         at = text.index(*encode(f" {asked.answers[0]}", vocab))  # a word is one token
         answers = [(at, at + 1)]
+        other_keys = {*encode("".join(asked.other_keys), vocab)}
+        others = [(i + 1, i + 2) for i, word in enumerate(text) if word in other_keys]
+
+    def in_prompt(spans):
+        return [(len(lead) + start, len(lead) + stop) for start, stop in spans]
+
     return {"size": size, "depth": facts[-1][2] if facts else depth, "i": i, "cell": depth,
             "prompt": lead + text + end, "answers": asked.answers, "new": asked.new,
-            "spans": [(len(lead) + start, len(lead) + stop) for start, stop in answers]}
+            "spans": in_prompt(answers), "others": in_prompt(others)}

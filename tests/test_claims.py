@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import call, refused
-from test_plot import plant_posloss
+from test_plot import plant_needle, plant_posloss
 
 from experiments import verdicts
 from experiments.matrix import matrix
@@ -75,6 +75,12 @@ def test_tables_of_this_repositorys_results_are_those_beside_them(program, capsy
     folder = Path(program.__file__).parent
     call(program, folder)
     assert capsys.readouterr().out == (folder / "tables.md").read_text()
+
+
+def test_needle_results_are_collected_once(tmp_path):
+    plant_needle(tmp_path)  # plot.py reads two figures from it
+    record, = claims.collect([tmp_path]).values()
+    assert [*record["needle"]] == ["1 at 1024"]
 
 
 def test_bad_input_is_one_line(tmp_path):

@@ -26,12 +26,13 @@ import eval_niah
 import eval_posloss
 from eval_niah import NiahConfig, score
 from experiments.temperature import temperature
-from lib import checkpoint
+from lib import checkpoint, runtime
 from lib import evaluate as lib_evaluate
 from lib.config import configure
 from lib.data import Tokens, random_starts
 from lib.evaluate import wilson
 from lib.loss import token_losses
+from lib.readout import kind_of_miss, retrieval_heads, summarize
 from lib.tasks import TASKS, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text
 from model import ATTENTION, GPT
@@ -100,11 +101,11 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
             rows.append(row + new[:max_new_tokens])
         return torch.tensor(rows)
 
-    def attend(self, idx):  # equally to all
-        return torch.full((len(idx), 3, 2, idx.size(1)), 1 / idx.size(1))
+    def attend(self, idx):  # equally to all, in 3 layers of 2 heads
+        yield from [(torch.zeros(len(idx), 2, idx.size(1)), torch.ones(*idx.shape, 1)[:, None])] * 3
 
     monkeypatch.setattr(GPT, "generate", generate)
-    monkeypatch.setattr(GPT, "last_query_attention", attend)
+    monkeypatch.setattr(GPT, "last_query", attend)
     save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257), None)
     arguments = [tmp_path, "--haystack=noise", f"--task={task}", "--trial_size=400",
                  "--prompt=sft", *CPU]
@@ -145,6 +146,179 @@ def test_a_model_that_was_never_asked_questions_is_not_asked_any_by_default(tmp_
     state["data"] = {"digest": "x", "source": {"squad": "train"}}  # as sft.py leaves it
     checkpoint.save(tmp_path / "ckpt.pt", state)
     call(eval_niah, *arguments, "--overwrite")
+
+
+def plant_heads(monkeypatch, needle, look_alike=0.0):
+    """
+    Models whose second head sees the needle at the training length, where all answers are right.
+    In other prompts its logits are those given, and 0 elsewhere; all answers are wrong there. The
+    first head has a window that never reaches the needle.
+    """
+    samples, real = {}, eval_niah.make_sample
+
+    def remember(*arguments):
+        sample = real(*arguments)
+        samples[tuple(sample["prompt"])] = sample
+        return sample
+
+    def generate(self, idx, max_new_tokens, temperature, banned):
+        right = [samples[tuple(row)]["i"] >= 3 for row in idx.tolist()]
+        text = [what_is_asked(decode(row))[0] if ok else "garden"
+                for row, ok in zip(idx.tolist(), right, strict=True)]
+        new = [encode(f" {answer}.") + [13] * max_new_tokens for answer in text]
+        return torch.cat([idx, torch.tensor([ids[:max_new_tokens] for ids in new])], 1)
+
+    def last_query(self, idx):
+        z = torch.zeros(len(idx), 2, idx.size(1))
+        for row, logits in zip(idx.tolist(), z, strict=True):
+            sample = samples[tuple(row)]
+            (start, end), = sample["spans"]
+            logits[0, :-10] = -torch.inf
+            logits[1, start:end] = 20 if sample["i"] >= 3 else needle
+            for first, last in sample["others"]:
+                logits[1, first:last] = look_alike
+        yield z, torch.ones(*z.shape, 1)
+
+    monkeypatch.setattr(eval_niah, "make_sample", remember)
+    monkeypatch.setattr(GPT, "generate", generate)
+    monkeypatch.setattr(GPT, "last_query", last_query)
+
+
+@pytest.mark.parametrize("kind, needle, look_alike", [
+    ("confused", -1, 1), ("out of place", -1, -2), ("out of place", -1, -1), ("faded", 1, 0),
+    ("other", 20, 0)])
+def test_a_miss_has_the_name_of_what_the_heads_do(
+        tmp_path, monkeypatch, kind, needle, look_alike, capsys):
+    plant_heads(monkeypatch, needle, look_alike)
+    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, block_size=256), None)
+    call(eval_niah, tmp_path, "--haystack=noise", "--task=multikey", "--trials=3",
+         "--trial_size=400", *CPU)
+    for path in tmp_path.glob("needle.json*"):
+        assert "Infinity" not in path.read_text() and "NaN" not in path.read_text()
+    _, *records = runtime.read_lines(tmp_path / "needle.jsonl")
+    assert [record["size"] for record in records if record["chooses"]] == [256] * 3
+    found = result(tmp_path, "needle")
+    summary = found["readout"]
+    assert (summary["size"], summary["chosen_at"], summary["heads"]) == (400, 256, [[0, 1]])
+    assert {name for name, count in summary["misses"].items() if count} == {kind}
+    assert [trial["miss"] for trial in found["trials"]] == [kind] * 3
+    n, k = (len(encode(text)) for text in (" 8106422.", " 8106422." * 3))
+    logits = np.array([needle] * n + [look_alike] * k + [0] * (400 - n - k))
+    weights = np.exp(logits) / np.exp(logits).sum()
+    # the numbers of other prompts may have a token more or fewer
+    assert summary["share"] == pytest.approx(weights[:n].sum(), rel=0.3)
+    assert summary["effective"] == pytest.approx(
+        np.exp(-(weights * np.log(weights)).sum()), rel=0.3)
+    assert summary["chance"] == pytest.approx(n / 400, rel=0.2)
+    assert summary["ranked_first"] == (kind in ("faded", "other"))
+    assert f"{kind} 3" in capsys.readouterr().out
+
+
+def record(rank=1, share=1.0, exact=True, behind=False, score=1.0):
+    """A prompt with a head that looks things up, in the second of two layers, and one without."""
+    return {"size": 100, "needle_tokens": 4, "exact": exact, "rank": [[100], [rank]],
+            "share": [[0.0], [share]], "effective": [[50.0], [2.0]],
+            "behind": [[True], [behind]], "scores": [[0.3], [score]]}
+
+
+def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
+    trials = [record(exact=False, share=share) for share in (0.2, 0.29, 0.31, 0.9)]
+    choice = [record(share=0.6), record(share=0.5), record(share=0.9), record(0, 0, exact=False)]
+    summary, found = summarize(trials, choice)
+    assert retrieval_heads(choice) == summary["heads"] == [(1, 0)]
+    assert retrieval_heads([record(score=0.6)]) == [(0, 0), (1, 0)], "half is enough"
+    assert summary["enough"] == 0.3, "half of the median of those that were answered right"
+    assert summary["misses"] == {"confused": 0, "out of place": 0, "faded": 2, "other": 2}
+    assert [trial["miss"] for trial in found] == ["faded", "faded", "other", "other"]
+    assert summary["chance"] == pytest.approx(0.04)
+    two_heads, _ = summarize(trials, [record(score=0.6)])
+    assert two_heads["chance"] == pytest.approx(1 - 0.96**2)
+    assert two_heads["effective"] == 2, "that of the head with the largest share"
+    none_right, _ = summarize(trials, [record(exact=False)])
+    assert none_right["enough"] is None and none_right["misses"]["other"] == 4
+    second, _ = summarize([record(rank=2, exact=False), record()], choice)
+    assert (second["ranked_first"], second["misses"]["out of place"]) == (0.5, 1)
+    right, _ = summarize([record(rank=7, behind=True)], choice)
+    assert sum(right["misses"].values()) == 0, "what is answered right is no miss"
+
+
+@pytest.mark.parametrize("ranked_first, behind, share, enough, kind", [
+    (False, True, 0.9, 0.3, "confused"), (False, False, 0.9, 0.3, "out of place"),
+    (False, False, 0.1, None, "out of place"), (True, False, 0.29, 0.3, "faded"),
+    (True, True, 0.29, 0.3, "faded"), (True, False, 0.3, 0.3, "other"),
+    (True, False, 0.0, None, "other"), (True, False, 0.0, 0.0, "other")])
+def test_each_kind_of_miss(ranked_first, behind, share, enough, kind):
+    found = {"ranked_first": ranked_first, "behind": behind, "share": share, "effective": 2.0}
+    assert kind_of_miss(found, enough) == kind
+
+
+def test_heads_are_chosen_on_other_prompts_than_the_trials(corpus, evaluate, tmp_path):
+    def chosen(name, size, *arguments):
+        call(eval_niah, *EVALS["eval_niah"], tmp_path / name, f"--data_dir={corpus}", "--trials=4",
+             f"--trial_size={size}", "--overwrite", *arguments)
+        _, *records = runtime.read_lines(tmp_path / name / "needle.jsonl")
+        trials, choice = ([(r["size"], r["depth"]) for r in records
+                           if r["chooses"] == chooses and r["i"] >= 0] for chooses in (False, True))
+        assert len({*trials, *choice}) == 8, "a prompt is there twice"
+        assert {size for size, _ in trials} == {size}
+        return {size for size, _ in choice}
+
+    assert chosen("b", 100) == chosen("b", 32) == chosen("b", 24) == {32}
+    assert chosen("pn", 24) == {24}, "there is no room for the answer to longer prompts"
+    # where the question does not fit into the training length
+    assert chosen("b", 200, "--task=multikey") == {64}
+    assert chosen("b", 200, "--task=multikey", "--n_needles=7") == {128}
+
+
+@pytest.mark.parametrize("task", ["multikey", "mqar", "mqar_fixed", "needle", "multiquery",
+                                  "tracking", "abcdigits"])
+def test_look_alikes_are_other_cities_numbers_and_other_keys_values(task):
+    cfg = configure(NiahConfig, ["x", "--haystack=noise", f"--task={task}", "--begin=True"])
+    hay, _ = open_haystack(cfg, None)
+    sample = make_sample(cfg, None, hay, 512, 50, 0)
+    prompt, others = sample["prompt"], sample["others"]
+    inside = {at for span in sample["spans"] for at in range(*span)}
+    assert not inside & {at for span in others for at in range(*span)}
+    texts = [decode(prompt[start:end]).strip(" .") for start, end in others]
+    if task == "multikey":
+        numbers = re.findall(r"number is: (\d+)\.", decode(prompt))
+        assert len(numbers) == 4
+        assert sorted([*texts, *sample["answers"]]) == sorted(numbers)
+    elif task.startswith("mqar"):
+        words = [decode([token]).strip() for token in prompt]
+        n = 8 if task == "mqar_fixed" else 512 // 16
+        pairs = dict(zip(words[1:2 * n:2], words[2:2 * n + 1:2], strict=True))
+        assert pairs.pop(words[-1]) == sample["answers"][0]
+        # each of the others' keys comes twice, with its value behind it
+        assert sorted(texts) == sorted(2 * [*pairs.values()])
+        assert {words[start - 1] for start, _ in others} == {*pairs}
+    else:
+        assert not others
+
+
+def test_trials_that_are_killed_and_continued_give_the_same_file(
+        evaluate, corpus, tmp_path, monkeypatch):
+    def measure(name):
+        call(eval_niah, *EVALS["eval_niah"], tmp_path / "b", f"--data_dir={corpus}", "--trials=5",
+             "--micro_batch_size=2", f"--out={tmp_path}/{name}")
+
+    measure("whole")
+    batches, real = itertools.count(1), eval_niah.answer
+
+    def killed(*arguments):
+        if next(batches) == 5:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(eval_niah, "answer", killed)
+    with pytest.raises(KeyboardInterrupt):
+        measure("part")
+    part = (tmp_path / "part/b/needle.jsonl").read_text()
+    assert '"chooses": true' in part and part.count("\n") < 12, "some of both were done"
+    measure("part")
+    for name in ("needle.json", "needle.jsonl"):
+        whole, part = (tmp_path / folder / "b" / name for folder in ("whole", "part"))
+        assert part.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.parametrize("size", [64, 501])
@@ -488,12 +662,17 @@ def test_what_cannot_be_measured_is_one_line(
 def test_two_ranks_measure_the_same(evaluate, corpus, tmp_path):
     niah = evaluate(eval_niah, "b", "--n_samples=1")
     posloss = evaluate(eval_posloss, "b", "--n_seqs=3")
+    evaluate(eval_niah, "b", "--trials=4", "--micro_batch_size=2")
     two_ranks(tmp_path, f"""
 from conftest import EVALS, call
 import eval_niah, eval_posloss
 more = ["{tmp_path}/b", "--data_dir={corpus}", "--micro_batch_size=1", "--tag=two"]
 call(eval_niah, *EVALS["eval_niah"], *more, "--n_samples=1")
+# each rank has two at once, so that what they find comes in another order
+call(eval_niah, *EVALS["eval_niah"], *more, "--trials=4", "--micro_batch_size=2")
 call(eval_posloss, *EVALS["eval_posloss"], *more, "--n_seqs=3")
 """)
     assert same(result(tmp_path / "b", "niah-two"), niah)
     assert same(result(tmp_path / "b", "posloss-two"), posloss)
+    assert result(tmp_path / "b", "needle-two") == {**result(tmp_path / "b", "needle"),
+                                                    "tag": "two"}

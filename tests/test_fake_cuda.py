@@ -122,7 +122,7 @@ def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
     monkeypatch.setattr(FakeTensor, "tolist", lambda x: np.zeros(x.shape, dtype=int).tolist())
     model = on_gpu("pn", vocab_size=50257)
     sample = {"prompt": [0] * 20, "spans": [(3, 5)], "size": 20, "depth": 5, "i": 0, "cell": 5,
-              "answers": ["1234567"], "new": 0}
+              "answers": ["1234567"], "new": 0, "others": []}
     record, = eval_niah.answer(cfg, model, None, [sample], CUDA)
     assert record["exact"] is False
     window, cache = torch.zeros(2, 33, dtype=torch.int64, device=CUDA), KVCache(20)

@@ -15,6 +15,7 @@ from experiments.recall import figure as recall_figure
 from experiments.temperature import figure as temperature_figure
 from lib import checkpoint
 from lib.evaluate import measured_ends
+from lib.readout import KINDS_OF_MISS
 from lib.rows import curves_of, load
 from model import Factor, Learned
 
@@ -81,11 +82,21 @@ def plant_niah(folder, variant="softmax", seed=1, sizes=(128, 256, 1024, 1280), 
     return write(folder / "niah.json", variant, seed, {"cells": cells}, settings or {})
 
 
-def plant_needle(folder, variant="softmax", seed=1):
+def plant_needle(folder, variant="softmax", seed=1, size=1024, readout=True, tag="", **settings):
+    """50 trials; a fifth each of the misses is confused, out of place or other, the rest faded."""
     tops = np.linspace(0.1, 0.9 - LEVEL.get(variant, 0.05), 50).tolist()
     trials = [{"top": top, "exact": top > 0.5, "first": top > 0.3} for top in tops]
-    measured = {"trials": trials, "example": {"scores": [[0.1, 0.9], [0.0, 0.2]]}}
-    return write(folder / "needle.json", variant, seed, measured, {"trial_size": 1024})
+    measured = {"trials": trials, "example": {"scores": [[0.1, 0.9], [0.0, 0.2]]}, "tag": tag}
+    if readout:  # younger than the rest
+        misses = sum(not trial["exact"] for trial in trials)
+        kinds = dict.fromkeys(("confused", "out of place", "other"), misses // 5)
+        kinds["faded"] = misses - sum(kinds.values())
+        for i, trial in enumerate(trials):
+            trial |= {"share": 100 / size + 0.001 * i, "effective": size / 10 + seed}
+        measured["readout"] = {"size": size, "ranked_first": 0.8, "chance": 10 / size,
+                               "misses": kinds}
+    name = f"needle-{tag}.json" if tag else "needle.json"
+    return write(folder / name, variant, seed, measured, {"trial_size": size, **settings})
 
 
 def plant_temperature(folder, variant="softmax", seed=1, longest=8 * BLOCK):
@@ -176,6 +187,71 @@ def test_recall_shows_parts_of_answers(tmp_path):
     curves = curves_of(load([tmp_path], recall_figure.KINDS))["recall"]
     for axis, (rows, _) in zip(recall_figure.recall(curves).axes, exact, strict=True):
         assert axis.lines[0].get_ydata() == pytest.approx(np.divide([*rows[0].y.values()], 2))
+
+
+def test_readouts_of_several_sizes_are_one_line(tmp_path, capsys):
+    sizes = 128, 1024, 4096
+    for variant, seed, size in itertools.product(("softmax", "ssmax"), (1, 2), sizes):
+        plant_needle(tmp_path / f"{size}/{variant}-{seed}", variant, seed, size)
+    for size in sizes[:2]:  # these have a tag each, the others a folder
+        folder = tmp_path / "128/softmax-1"
+        plant_needle(folder, "softmax>ssmax", size=size, tag=f"e-{size}")
+    curves = curves_of(load([tmp_path]))["readout"]
+    assert [style["label"] for _, style in curves] == [
+        "(a) Softmax, 2 seeds", "(b) SSMax, 2 seeds", "(e) swapped after, 1 seed"]
+    ranked_first, share, effective, misses = plot.readout(curves).axes
+    a, _, e, chance, *_ = ranked_first.lines
+    assert [a.get_ydata().tolist(), e.get_ydata().tolist()] == [[0.8] * 3, [0.8] * 2]
+    assert chance.get_linestyle() == ":"
+    assert chance.get_ydata() == pytest.approx([10 / n for n in sizes])
+    assert share.lines[0].get_ydata() == pytest.approx([100 / n + 0.0245 for n in sizes])
+    assert effective.lines[0].get_ydata() == pytest.approx([n / 10 + 1.5 for n in sizes])
+
+    heights = {}  # of the bars of one curve and size, which stand on each other
+    for bar in misses.patches:
+        at = round(bar.get_x(), 3)
+        assert bar.get_y() == pytest.approx(heights.get(at, 0))
+        heights[at] = heights.get(at, 0) + bar.get_height()
+    trials = json.loads((tmp_path / "128/softmax-1/needle.json").read_text())["trials"]
+    missed = np.mean([not trial["exact"] for trial in trials])
+    assert len(heights) == 3 + 3 + 2
+    assert [*heights.values()][:3] == pytest.approx([missed] * 3)
+
+    call(plot, "table", tmp_path)
+    lines = capsys.readouterr().out.partition("readout: share of the output")[2].splitlines()
+    assert lines[1].split() == ["128", "1,024", "4,096"]
+    assert all(f"{tmp_path}/{size}/softmax-2" in lines[2] for size in sizes)
+
+
+def test_seeds_with_readouts_at_other_sizes_are_not_averaged(tmp_path):
+    for seed, sizes in ((1, (128, 1024)), (2, (128,)), (3, (128, 1024))):
+        for size in sizes:
+            plant_needle(tmp_path / f"{size}-{seed}", seed=seed, size=size)
+    curves = curves_of(load([tmp_path]))["readout"]
+    assert [(style["label"], len(rows)) for rows, style in curves] == [
+        ("(a) Softmax, trial_size=[128, 1024], 2 seeds", 2),
+        ("(a) Softmax, trial_size=[128], 1 seed", 1)]
+
+
+def test_the_readout_of_one_trial_is_drawn_and_bars_do_not_cover_each_other(tmp_path):
+    for variant, size in itertools.product(("softmax", "ssmax"), (1024, 1280)):
+        path = plant_needle(tmp_path / f"{size}/{variant}", variant, size=size)
+        content = json.loads(path.read_text())
+        content["readout"] |= {"ranked_first": 1, "misses": dict.fromkeys(KINDS_OF_MISS, 0)}
+        content["readout"]["misses"]["faded"] = 1
+        path.write_text(json.dumps({**content, "trials": content["trials"][:1]}))
+    *_, misses = plot.readout(curves_of(load([tmp_path]))["readout"]).axes
+    places = sorted({(bar.get_x(), bar.get_x() + bar.get_width()) for bar in misses.patches})
+    assert len(places) == 4
+    for (_, right), (left, _) in itertools.pairwise(places):
+        assert right <= left + 1e-6
+
+
+def test_needle_results_without_a_readout_are_drawn_and_have_none(tmp_path):
+    plant_needle(tmp_path, readout=False)
+    call(plot, "top_scores", tmp_path)
+    assert (tmp_path / "top_scores.png").exists()
+    refused("no result there that readout could show", call, plot, "readout", tmp_path)
 
 
 def legend_of(axis):
@@ -344,11 +420,12 @@ def test_a_full_disk_leaves_the_old_picture_and_names_it(tmp_path):
 
 
 @pytest.mark.parametrize("plant, name, give", [
-    (plant_posloss, "posloss.json", "--tag"), (plant_log, "log.jsonl", "--variant")])
+    (plant_posloss, "posloss.json", "--tag"), (plant_log, "log.jsonl", "--variant"),
+    (plant_needle, "needle.json", "--trial_size")])
 def test_a_seed_that_is_there_twice_is_an_error(tmp_path, plant, name, give):
     plant(tmp_path / "x")
     plant(tmp_path / "y")
-    refused(f"x/{name}.*y/{name}.*{give}", curves_of, load([tmp_path]))
+    refused(f"x/{name}.*y/{name}.*{give}", lambda: curves_of(load([tmp_path])))
 
 
 def test_measured_sizes_stay_whatever_another_file_has(tmp_path, capsys):

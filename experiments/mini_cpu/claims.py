@@ -94,6 +94,8 @@ def collect(inputs):
         is_log = row.kind == "log"
         if is_log and row.base:
             continue  # fine-tuning is no pretraining
+        if row.kind == "readout":
+            continue  # another view of the needle results
         if row.marks:  # the run was not finished, or ckpt.pt has changed since
             print(f"left out, {', '.join(row.marks)}: {row.path}\n")
             continue
