@@ -149,7 +149,8 @@ def describe_run(cfg, model, about, corpus):
     if cfg.data_order == "sequence" and wanted > rows:
         print0(f"the corpus has {rows:,} rows in sequence and the run takes {wanted:,}: it begins "
                f"again after iter {rows // cfg.batch_size:,}")
-    if model.config.doc_mask and len(corpus) > (block_size + 1) * corpus.documents:  # and an end of text
+    # a document has an end of text besides what fits a block
+    if model.config.doc_mask and len(corpus) > (block_size + 1) * corpus.documents:
         raise UserError(f"the documents of {cfg.data_dir} have {len(corpus) // corpus.documents:,} "
                         f"tokens on average, more than block_size={block_size}: doc_mask would "
                         "cut them and mask nothing; leave it out, or set a larger block_size")

@@ -191,7 +191,7 @@ def test_a_miss_has_the_name_of_what_the_heads_do(
         tmp_path, monkeypatch, kind, needle, look_alike, capsys):
     plant_heads(monkeypatch, needle, look_alike)
     save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, block_size=256), None)
-    call(eval_niah, tmp_path, "--haystack=noise", "--task=multikey", "--trials=3",
+    call(eval_niah, tmp_path, "--haystack=noise", "--task=multikey", "--trials=3", "--prompt=sft",
          "--trial_size=400", *CPU)
     for path in tmp_path.glob("needle.json*"):
         assert "Infinity" not in path.read_text() and "NaN" not in path.read_text()
