@@ -167,7 +167,8 @@ def test_a_swapped_model_is_exported(tmp_path):
     idx = torch.randint(50257, (2, 70))
     assert type(theirs).__name__ == "Ministral3ForCausalLM"
     assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < 5e-3
-    for attention_type, says in [("softmax", "nothing is swapped"), ("max", "unknown attention_type max"),
+    for attention_type, says in [("softmax", "nothing is swapped"),
+                                 ("max", "unknown attention_type max"),
                                  ("pn", "is softmax until it is trained"),
                                  ("logn_clip", "has no form in transformers")]:
         refused(says, call, hf, "export", tmp_path / "ours", f"--attention_type={attention_type}",

@@ -94,11 +94,19 @@ def get(rows, row, what):
 
 
 def first_missed(row):
-    """{seed: the first measured size at which fewer than half are found}; inf: none."""
-    seeds = row.get("needles 128", {})
-    return {seed: next((size for size in SIZES
-                        if row.get(f"needles {size}", {}).get(seed, 1) < 0.5), math.inf)
-            for seed in seeds}
+    """{seed: the first size at which fewer than half are found}; inf: none, and all are measured.
+
+    A seed that was not measured at all sizes up to there is left out.
+    """
+    missed = {}
+    for seed in row.get("needles 128", {}):
+        for size in SIZES:
+            share = row.get(f"needles {size}", {}).get(seed)
+            if share is None or share < 0.5:
+                break
+        if share is not None:
+            missed[seed] = size if share < 0.5 else math.inf
+    return missed
 
 
 # -----------------------------------------------------------------------------
@@ -295,16 +303,14 @@ def main():
     if len(cfg.files) != 1:
         raise UserError("name out/windows, or the folder of windows.json")
     folder = Path(cfg.files[0])
-    path = Path(cfg.out or HERE) / "windows.json"
-    if (folder / "windows.json").exists():
-        path = folder / "windows.json"
+    path = Path(cfg.out or (HERE if cfg.row else folder)) / "windows.json"
     stored = json.loads(path.read_text()) if path.exists() else {}
+    measured = collect(folder)
     if cfg.row:
-        return print_row(collect(folder), stored, cfg.row, folder)
-    if cfg.out:
-        for row, measured in collect(folder).items():
-            for what, values in measured.items():
-                stored.setdefault(row, {}).setdefault(what, {}).update(values)
+        return print_row(measured, stored, cfg.row, folder)
+    for row, numbers_of_row in measured.items():
+        for what, values in numbers_of_row.items():
+            stored.setdefault(row, {}).setdefault(what, {}).update(values)
     if not stored:
         raise UserError(f"no results in {folder}; bash experiments/windows/run.sh makes them")
     print_tables(stored)
