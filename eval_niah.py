@@ -64,6 +64,10 @@ class NiahConfig(EvalConfig):
                 if type(number) is not int or number < 1:  # not isinstance: True is no size
                     raise ValueError(f"{key}: {number!r} is not a positive whole number; write it "
                                      "without point or exponent")
+        for key in ("context_sizes", "depths"):
+            values = getattr(self, key)
+            if len(set(values)) < len(values):  # its prompts would count twice
+                raise ValueError(f"{key} has a value twice: {values}")
         for depth in self.depths:
             if type(depth) not in (int, float) or not 0 <= depth <= 100:
                 raise ValueError(f"depths are percentages, 0 to 100, not {depth!r}")
@@ -86,7 +90,8 @@ def score(answers, text, groups):
     them. Of several answers exact is all of them anywhere, as in RULER; substring is the share.
     """
     # only a number written in groups may have spaces inside
-    text = re.sub(r"\s", "", text) if len(groups) > 1 else text.strip()
+    grouped = len(groups) > 1 and answers[0].isdigit()
+    text = re.sub(r"\s", "", text) if grouped else text.strip()
     share = sum(answer in text for answer in answers) / len(answers)
     no_more = r"(?!\d)" if answers[0].isdigit() else r"(?!\w)"
     exact = bool(re.match(answers[0] + no_more, text)) if len(answers) == 1 else share == 1
@@ -174,6 +179,8 @@ def ask(cfg, path, what, jobs, device):
     out, (about, *records) = evaluate.begin(
         cfg, path, model, state, data, f"{what}.jsonl", len(jobs), modules)
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
+        # once each: two processes that measure the same would write each prompt twice
+        records = list({(r["size"], r["cell"], r["i"]): r for r in records}.values())
         done = {(r["size"], r["cell"], r["i"]) for r in records}
     left = [job for job in jobs if job not in done]
     if left:  # whole lines only, to go on behind them

@@ -101,6 +101,9 @@ class TrainConfig(RivalConfig):
                              f"sequence for each of {runtime.WORLD_SIZE} ranks")
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
+        if self.doc_mask and self.loss_on == "repeats":
+            raise ValueError("loss_on=repeats counts repeats in a row, and doc_mask hides other "
+                             "documents of the row: leave one of them out")
 
     given = frozenset()  # names of the settings that were typed: lib/config.py says which
 
@@ -605,7 +608,8 @@ class Log:
                     **{key: about[key] for key in ("variant", "base", "data")}}]
         if start and path.exists():
             with runtime.explain(f"{path} is damaged; move it away", runtime.MALFORMED):
-                records = [r for r in runtime.read_lines(path) if r.get("iter", 0) <= start]
+                # the first line is of this run now: it may have become longer
+                records += [r for r in runtime.read_lines(path) if 0 <= r.get("iter", -1) <= start]
         runtime.write_lines(path, records)
         self.file = open(path, "a", buffering=1)  # written line by line
         if cfg.wandb_log:

@@ -72,9 +72,10 @@ class RivalConfig(GPTConfig):
         if self.window > self.block_size:
             raise ValueError(f"window {self.window} is longer than block_size {self.block_size}: "
                              "such a layer would see all; make it smaller")
-        if pattern and "L" not in pattern and self.attention_type != "softmax":
+        beyond = self.attention_type != "softmax" or self.sink or self.scale_invariant
+        if pattern and "L" not in pattern and beyond:
             raise ValueError(f"window_pattern {pattern} has no L: no layer would see all keys, and "
-                             "attention_type would have no effect")
+                             "attention_type, sink and scale_invariant would have no effect")
         if self.global_rope and "L" not in pattern:
             raise ValueError("global_rope needs a window_pattern with an L")
         if pattern and not self.global_rope and self.rope_fraction != 1:
@@ -181,13 +182,13 @@ class ALiBi(Positioned):
 
     def project(self, x, position):
         q, k, v = super().project(x, position)
-        # Softmax is unchanged by a constant per row, so we add m j instead of -m (i - j). Two extra
-        # channels of k carry j as the sum of two numbers that bf16 holds exactly up to 32,768.
+        # Softmax is unchanged by a constant per row, so we add m j instead of -m (i - j). Extra
+        # channels of k carry j as the sum of three numbers that bf16 holds exactly to 4 million.
         slopes = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
         j = position.at
-        q, k, v = (F.pad(z, (0, 2)) for z in (q, k, v))
-        q[..., -2:] = slopes[:, None, None] * self.head_size**0.5
-        k[..., -2:] = torch.stack((j // 128 * 128, j % 128), dim=-1)
+        q, k, v = (F.pad(z, (0, 4)) for z in (q, k, v))  # 4, as kernels like even widths
+        q[..., -4:] = slopes[:, None, None] * self.head_size**0.5
+        k[..., -4:-1] = torch.stack((j // 2**14 * 2**14, j // 128 % 128 * 128, j % 128), dim=-1)
         return q, k, v
 
     def attend(self, q, k, v, mask):

@@ -350,6 +350,9 @@ def test_scores_of_answers_and_their_intervals(text, groups, found):
     assert [key for key in right if right[key]] == found.split()
     assert score(["1", "2"], "3, 2", (7,)) == {"exact": False, "first": False, "substring": 0.5}
     assert wilson(0, 100) == pytest.approx([0, 0.0370], abs=1e-4)
+    assert score(["cat"], " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
+    for settings in ("--context_sizes=64,64", "--depths=50,50.0"):
+        refused("has a value twice", configure, NiahConfig, ["out/x", settings])
     assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
 
 

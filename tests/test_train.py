@@ -96,6 +96,14 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
         run(tmp_path / "c")
 
 
+def test_the_log_of_a_run_that_became_longer_says_so(run, tmp_path):
+    run(tmp_path, "--decay=none")
+    run(tmp_path, "--decay=none", "--max_iters=9")
+    first, *rest = log(tmp_path)
+    assert first["config"]["max_iters"] == 9
+    assert [r["iter"] for r in rest if "loss" in r] == list(range(1, 10))
+
+
 def test_learning_rate_warms_up_and_decays():
     cfg = TrainConfig(learning_rate=1.0, min_lr=0.1, max_iters=100, warmup_iters=10, switch_iter=50,
                       switch_warmup_iters=5, decay="linear", decay_iters=20)
