@@ -298,7 +298,7 @@ class Attention(nn.Module):
             # A type without s scales its queries instead, to a mean factor of 1. A factor that is
             # 1 at n = 1 begins as softmax and is used as it was published.
             factor = self.factor(f)[0].double()
-            divisor = 1.0 if factor[0] == 1 else factor.mean()
+            divisor = torch.where(factor[0] == 1, 1.0, factor.mean())
             q = self.q_norm.weight if self.config.qk_norm else self.qkv.weight
             q[:self.config.n_embd] *= scale / divisor  # rows [0, n_embd) of qkv produce q
 
