@@ -81,7 +81,7 @@ ATTENTION = {
     "ssmax_s1": Factor(log_n),                                   # (c)
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
     "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; one p_n for all layers
-    "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, as sharp as (b)
+    "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, else like (b)
     # rivals that are trained (experiments/matrix/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
@@ -295,8 +295,8 @@ class Attention(nn.Module):
             mean = self.factor(f)[0].double().mean() - b  # of f^g, as s is 1; fp64 for accuracy
             self.s.fill_((scale - b) / mean)
         else:
-            # A type without s scales its queries instead, to a mean factor of 1. A factor that is
-            # 1 at n = 1 begins as softmax and is used as it was published.
+            # Without s, the weights that make q are divided by the mean factor. Exception: a factor
+            # that is 1 at n = 1 already equals softmax there and is left as published.
             factor = self.factor(f)[0].double()
             divisor = torch.where(factor[0] == 1, 1.0, factor.mean())
             q = self.q_norm.weight if self.config.qk_norm else self.qkv.weight
@@ -443,7 +443,8 @@ class GPT(nn.Module):
         """
         Turn a softmax model into another attention type in place, weights kept: (e) and (f).
 
-        The mean factor on q over a block stays 1. For SSMax s becomes 1 / mean log n, which is
+        The mean factor on q over a block stays 1 (a factor that is 1 at n = 1 is left as it is). For
+        SSMax s becomes 1 / mean log n, which is
         0.168 for 1,024 tokens (section 3.5). `scale` sets another mean; with head_scale this is
         one constant temperature.
         """

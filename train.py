@@ -5,7 +5,7 @@ Pretrain a Transformer with any attention type of the paper.
     torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py     eight GPUs, same losses
     python train.py config/quick.py --attention_type=ssmax       a small model, 4 minutes on a CPU
 
-The same command again continues the run in out_dir. A config file is Python and is executed.
+Run the same command again to resume the run in out_dir. Config files are executed as Python.
 """
 import dataclasses
 import datetime
@@ -45,30 +45,30 @@ class TrainConfig(RivalConfig):
     # data
     out_dir: str = "out/a_softmax"  # ckpt.pt and log.jsonl go here
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
-    train_split: str = "train"  # its split to train on
-    val_split: str = "val"  # its split for the validation loss
-    data_order: Literal[ORDERS] = "windows"  # windows at random places, or sequence as in the file
-    loss_on: Literal["all", "repeats"] = "all"  # all targets, or second and later uses of a pair
+    train_split: str = "train"  # split to train on
+    val_split: str = "val"  # split for the validation loss
+    data_order: Literal[ORDERS] = "windows"  # blocks at random, or in the file's order
+    loss_on: Literal["all", "repeats"] = "all"  # all targets, or repeats of a pair in its row
     seed: int = 1337  # of the initial weights and the order of the data
-    init_from: str = ""  # begin with this checkpoint's weights; softmax can become attention_type
-    variant: str = ""  # name in figures; empty: what the other settings (and init_from) say
+    init_from: str = ""  # start from this checkpoint; softmax can become attention_type
+    variant: str = ""  # name in figures; empty: from attention_type, init_from, switch_iter
     resume: Literal["auto", "overwrite"] = "auto"  # continue the run in out_dir, or overwrite it
     # optimization
     max_iters: int = 200_000  # updates
-    batch_size: int = 2048  # sequences an update, over all ranks
+    batch_size: int = 2048  # sequences per update, over all ranks
     micro_batch_size: int = 0  # sequences that a rank computes at once; 0: as many as fit
     learning_rate: float = 6e-4  # after the warm-up
     warmup_iters: int = 1000  # updates of linear warm-up
-    decay: Decay = "none"  # to min_lr; none: constant
-    decay_iters: int = 0  # updates of decay before the end; 0: all after the warm-up
+    decay: Decay = "none"  # shape of the decay to min_lr; none: constant
+    decay_iters: int = 0  # updates of the decay at the end; 0: all after the warm-up
     min_lr: float = 0.0  # where the decay ends
     beta1: float = 0.9  # AdamW
     beta2: float = 0.95  # AdamW
     weight_decay: float = 0.1  # on parameters of rank >= 2 only: not on s, b, p_n and norms
     grad_clip: float = 1.0  # norm of the gradient; 0: no clipping
-    switch_iter: int = 0  # (f): attention changes before this update (counted from 0); 0: never
-    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # then, with s = 1/mean(log n)
-    switch_warmup_iters: int = 1000  # the learning rate warms up again over so many updates
+    switch_iter: int = 0  # (f): change the attention before this update, from 0; 0: never
+    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # to this type, with a mean factor of 1
+    switch_warmup_iters: int = 1000  # updates of the second warm-up, after the switch
     # evaluation
     eval_interval: int = 1000  # updates between validation losses (and at both ends); 0: never
     eval_seqs: int = 512  # sequences of the validation split, the same every time
@@ -77,12 +77,12 @@ class TrainConfig(RivalConfig):
     save_interval: int = 1000  # updates between checkpoints
     log_interval: int = 1  # updates between lines on the screen; log.jsonl has them all
     wandb_log: bool = False  # also log to Weights & Biases
-    wandb_project: str = "nanossmax"  # its project
-    wandb_run_name: str = ""  # its run; empty: the name of out_dir
+    wandb_project: str = "nanossmax"  # wandb project
+    wandb_run_name: str = ""  # wandb run; empty: the name of out_dir
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu, mps
     dtype: runtime.DType = "auto"  # auto: bfloat16 autocast where the hardware has it
-    compile: bool = True  # torch.compile; goes on without, in one line, where that fails
+    compile: bool = True  # torch.compile; if it fails, one line says so and it goes on without
     loss_chunk: int = 0  # rows of logits that exist at once (less memory); 0: what is fastest
 
     def __post_init__(self):
@@ -108,8 +108,8 @@ class TrainConfig(RivalConfig):
     given = frozenset()  # names of the settings that were typed: lib/config.py says which
 
 
-# Dense bf16 peak in FLOP/s, from data sheets; the first name that fits counts. An unknown device
-# shows no MFU rather than a wrong one.
+# Dense bf16 peak in FLOP/s, from data sheets. The first name that the device's name contains
+# counts. Unknown devices report no MFU.
 PEAK_FLOPS = {
     "B200": 2250e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12,
     "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
@@ -138,7 +138,7 @@ def main():
 
 
 def describe_run(cfg, model, about, corpus):
-    """Print what is about to be trained, and refuse or point out what is hardly meant."""
+    """Print what is about to be trained. Warn about or refuse settings that are likely mistakes."""
     device, block_size = model.wte.weight.device, model.config.block_size
     tokens_per_update = cfg.batch_size * block_size
     dtype = str(runtime.get_dtype(device, cfg.dtype)).removeprefix("torch.")
@@ -165,7 +165,7 @@ def open_corpus(cfg):
     held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
     if held_out:
         check_splits(corpus, held_out)
-    # the corpus says what the vocabulary is; a vocab_size that was typed must agree with it
+    # the corpus defines the vocabulary; a vocab_size that was typed must agree with it
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not "
                         f"vocab_size={cfg.vocab_size}; leave that setting out")
@@ -183,22 +183,22 @@ class Batches:
 
     def train(self, step, m):
         """
-        This rank's part of global batch `step`, and what the loss summed over the *global* batch
-        is divided by -> ([(x, y, documents), ...], denominator).
+        Return this rank's micro-batches of global batch `step`, [(x, y, documents), ...], and the
+        number of trained targets in the *global* batch, by which the summed loss is divided.
 
-        x, y: int64 arrays (at most m, T); -1 in y is not trained. documents: None, or as
-        Attention.position in model.py has them.
+        x, y: int64 arrays (at most m, T). Targets of -1 are ignored. documents: None, or as in
+        Attention.position in model.py.
         """
         return self.micro_batches(self.corpus, step, self.cfg.batch_size, m)
 
     def val(self, m):
-        """The same for the validation loss: one batch, which is always the same."""
+        """The same for the validation loss: one fixed batch of the validation split."""
         return self.micro_batches(self.held_out, 0, self.cfg.eval_seqs, m)
 
     def micro_batches(self, tokens, step, n, m):
         cfg = self.cfg
         x, y = tokens.batch(cfg.seed, step, n, self.block_size, cfg.data_order)
-        # the denominator is the global batch's, so that ranks and micro-batches only add up
+        # of the global batch: the losses of ranks and micro-batches then add up to the mean
         trained = n * self.block_size
         if cfg.loss_on == "repeats":
             y = only_repeats(x, y)
@@ -214,22 +214,22 @@ class Batches:
 
 
 def only_repeats(x, y):
-    """y (rows, T), -1 unless its pair of token and target has been in the same row before."""
-    known = y.copy()
-    for row, pairs in zip(known, (x << 32) + y, strict=True):  # an id has at most 32 bits
-        _, first = np.unique(pairs, return_index=True)
+    """y (rows, T) with -1 at the first occurrence of each pair (token, target) in a row."""
+    masked = y.copy()
+    for row, pairs in zip(masked, (x << 32) + y, strict=True):  # one int64 per pair
+        _, first = np.unique(pairs, return_index=True)  # the first place of each
         row[first] = -1
-    return known
+    return masked
 
 
 # -----------------------------------------------------------------------------
-# where the model comes from. `about` is what checkpoint and log say of a run beside its settings:
-# its variant, the settings of the run it began from (base), the vocabulary and the training data.
+# Where the model comes from. `about` is stored in checkpoint and log beside the settings: the
+# variant, the settings of the run it began from (base), the vocabulary and the training data.
 
 
 def from_scratch(cfg, corpus, device):
     """(model, about) of a new run."""
-    # drawn on the CPU: the same weights on every device, and for every attention type
+    # initialized on the CPU, so that weights depend on neither device nor attention type
     torch.manual_seed(cfg.seed)
     settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)}
     settings["vocab_size"] = corpus.vocab_size
@@ -243,14 +243,14 @@ def from_checkpoint(cfg, vocab, data, device):
     """
     (model, about) of a new run that begins with the weights of cfg.init_from.
 
-    vocab: what the ids of the data mean, None: whatever the checkpoint says. data: its `about`.
+    vocab: that of the data, or None for the checkpoint's. data: digest and source of the data.
     """
     state = checkpoint.load(cfg.init_from)
     trained = state["model_config"]
     if vocab is not None and state["vocab"] != vocab:
         raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir}")
-    # what was typed must agree with the weights: another n_head, say, would fit them and make
-    # another model of them, silently. Only attention and theta may become others.
+    # What was typed must agree with the checkpoint: another n_head, for instance, would load and
+    # silently be another model. Only the attention type and theta may change.
     asked = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)
              if f.name in cfg.given}
     changes = {key: asked.pop(key, None) for key in ("attention_type", "rope_theta")}
@@ -259,7 +259,7 @@ def from_checkpoint(cfg, vocab, data, device):
         raise UserError(f"{cfg.init_from} has {', '.join(differs)}; leave that out")
     model = checkpoint.restore(state, device, where=cfg.init_from, **changes)
     if cfg.switch_iter and model.config.attention_type != "softmax":
-        raise UserError(f"{cfg.init_from} is no softmax model: switch_iter cannot switch it")
+        raise UserError(f"{cfg.init_from} is not a softmax model: switch_iter cannot be used")
     variant = state["variant"]
     if model.config.attention_type != trained["attention_type"]:
         variant += f">{model.config.attention_type}"  # softmax>ssmax is the paper's (e)
@@ -280,17 +280,17 @@ def switch_name(cfg):
 
 
 def find_resumable(cfg, data):
-    """The checkpoint in out_dir if it is of this very run, or None. Another run is a UserError."""
+    """Return the checkpoint in out_dir, or None. UserError if its settings or data differ."""
     path = Path(cfg.out_dir) / "ckpt.pt"
     if cfg.resume == "overwrite" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-        raise UserError("--resume=overwrite begins anew at each of torchrun's restarts: leave out "
+        raise UserError("--resume=overwrite would begin anew at each torchrun restart: leave out "
                         "--max-restarts")
     if cfg.resume == "overwrite" or not path.exists():
         return None
     state = checkpoint.load(path)
-    # without decay the length is no part of the schedule: such a run may become longer
+    # without decay max_iters does not affect the schedule, so a run may become longer
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    # a setting younger than the run had its default then
+    # settings added since then have their defaults
     old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
     differs = [f"{k}={old[k]!r} (now {v!r})" for k, v in dataclasses.asdict(cfg).items()
                if k not in free and old[k] != v]
@@ -318,7 +318,7 @@ def fit(cfg, model, about, resumed, batches):
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
     if resumed:
-        optimizer.load_state_dict(resumed.pop("optimizer"))  # pop: it is as large as two models
+        optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees its memory, two models' worth
     log = Log(cfg, model, about, start)
     received_signals = runtime.install_stop_flag()
     compute = Compute.for_run(cfg, model)
@@ -331,7 +331,7 @@ def fit(cfg, model, about, resumed, batches):
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
         if cfg.sample_interval and done % cfg.sample_interval == 0:
-            batch = batches.val(1)  # on all ranks, which may have to add up its denominator
+            batch = batches.val(1)  # on all ranks, as it may gather its denominator
             if runtime.RANK == 0:
                 print_sample(cfg, model, batch, about["vocab"])
 
@@ -343,21 +343,21 @@ def fit(cfg, model, about, resumed, batches):
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
                 "iter": done, **about})
 
-    if cfg.eval_interval and start == 0:  # a wrong initialization shows here: log V, or a bug
+    if cfg.eval_interval and start == 0:  # it should be near log(vocab_size)
         validate(0)
     seconds = 0.0  # running mean of the seconds per update
     for step in range(start, cfg.max_iters):
-        if cfg.switch_iter and step == cfg.switch_iter:  # (f): old moments stay, s is new
+        if cfg.switch_iter and step == cfg.switch_iter:  # (f): keeps Adam's moments, adds s
             model.swap_attention(cfg.switch_attention_type)
             add_scales(optimizer, model)
-            compute.compile(cfg)  # what was compiled is softmax
+            compute.compile(cfg)  # again, since the compiled loss uses softmax
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
 
         began = time.perf_counter()
         loss, norm, tokens, stops = update(
             cfg, model, optimizer, compute, step, partial(batches.train, step), received_signals)
         done, now = step + 1, time.perf_counter() - began
-        # the first update warms caches up and says nothing of the next: the mean begins after it
+        # the first update is slower, as caches are cold: the mean begins after it
         seconds = now if step <= start + 1 else 0.95 * seconds + 0.05 * now
         rate = tokens * runtime.WORLD_SIZE / now
         lr = optimizer.param_groups[0]["lr"]
@@ -389,24 +389,24 @@ def fit(cfg, model, about, resumed, batches):
 
 def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     """
-    Update `step` (from 0) with all of the global batch; batch(m) is this rank's part of it.
+    Run update `step` (from 0); batch(m) is this rank's part of the global batch.
 
-    -> (loss, gradient norm, tokens of this rank, ranks that have received a signal to stop)
+    -> (loss, gradient norm, tokens of this rank, number of signals to stop on all ranks)
     """
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
     loss, tokens = try_batch(cfg, model, compute, compute.loss_fn, batch)  # and the gradients
 
-    # No DDP: one all-reduce per update is 0.6 % of it, one code path serves one process and many,
-    # and nothing cuts the compiled layers in pieces. Every rank ends with the same sums.
+    # We all-reduce gradients ourselves instead of using DDP: it takes 0.6 % of an update, one code
+    # path serves one process and many, and the compiled graph has no breaks.
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     stops = torch.full((), float(len(received_signals)), device=loss.device)
     runtime.all_reduce([*grads, loss, stops])
     total_norm = torch.nn.utils.get_total_norm(grads)
-    # the one wait for a GPU in an update
+    # the only GPU synchronization in an update
     loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
-    if not math.isfinite(loss + norm):  # before the update, which would spoil the weights
+    if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before the "
                         "update; what is saved is good. Try a lower learning_rate or a longer "
                         "warm-up", status=1)
@@ -414,13 +414,13 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     if cfg.grad_clip:
         torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)  # the memory is free during validation
+    optimizer.zero_grad(set_to_none=True)  # frees their memory for validation
     return loss, norm, tokens, stops
 
 
 @dataclass
 class Compute:
-    """Micro-batch size and compiled loss: chosen to fit the machine, without effect on results."""
+    """Micro-batch size and loss function, chosen to fit the machine; results do not depend on it."""
     micro: int  # sequences that a rank computes at once
     loss_fn: Callable = summed_loss  # of training: compiled if that works, see `compile`
 
@@ -428,14 +428,13 @@ class Compute:
     def for_run(cls, cfg, model):
         device = next(model.parameters()).device
         micro = cfg.micro_batch_size or first_micro_batch(cfg, model, device)
-        compute = cls(min(runtime.all_gather(micro)))  # one GPU may have less memory free
+        compute = cls(min(runtime.all_gather(micro)))  # the smallest of all ranks
         compute.compile(cfg)
         return compute
 
     def compile(self, cfg):
-        """Compile the loss of training, where cfg wants it: now nothing happens, but when first
-        used, and that is where it may fail. The validation loss has other shapes and stays as it
-        is."""
+        """Compile the training loss if cfg says so. torch.compile is lazy, so it may fail at the
+        first call (`try_batch`). Validation has other shapes and is not compiled."""
         self.loss_fn = summed_loss
         if cfg.compile:
             try:
@@ -450,9 +449,9 @@ class Compute:
 
 def try_batch(cfg, model, compute, loss_fn, batch):
     """
-    (loss, tokens) of this rank's part of batch(m), which gives micro-batches of m and their
-    denominator; with gradients switched on these are added up too. If memory runs out or the
-    compiler fails, `compute` changes and all micro-batches are tried again.
+    Return (loss, tokens) of this rank's part of batch(m), and add up gradients if they are enabled.
+
+    If memory runs out or the compiler fails, `compute` is changed and the whole batch runs again.
     """
     while True:
         try:
@@ -465,12 +464,12 @@ def try_batch(cfg, model, compute, loss_fn, batch):
                    "result")
         except Exception as e:
             # no compiler, no Python headers, ...: torch.compile fails in ways of its own
-            known = isinstance(e, UserError) or runtime.out_of_memory(e)
-            if known or loss_fn is summed_loss:
+            not_the_compiler = isinstance(e, UserError) or runtime.out_of_memory(e)
+            if not_the_compiler or loss_fn is summed_loss:
                 raise
             compute.give_up_compiling(e)
             loss_fn = summed_loss
-        # from the first micro-batch again, so that nothing is lost or counted twice
+        # clear the gradients and redo the whole batch, so that nothing counts twice
         model.zero_grad(set_to_none=True)
 
 
@@ -482,9 +481,9 @@ def run_micro_batches(cfg, model, loss_fn, batch, m):
     if not chunk and (device.type != "cuda" or loss_fn is summed_loss):
         chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)
     micros, denominator = batch(m)
-    total = torch.zeros((), device=device)  # stays there: .item() would wait for each micro-batch
+    total = torch.zeros((), device=device)  # kept there: .item() would synchronize
     for x, y, documents in micros:
-        # We look these places up on the CPU; asking the GPU would stall every micro-batch.
+        # found on the CPU: asking the GPU would stall every micro-batch
         where = None if (y >= 0).all() else np.flatnonzero(y >= 0)
         x, y, where, documents = (to_device(array, device) for array in (x, y, where, documents))
         with runtime.autocast(device, cfg.dtype):
@@ -500,7 +499,7 @@ def to_device(array, device):
     if array is None:
         return None
     tensor = torch.from_numpy(np.ascontiguousarray(array))
-    if device.type == "cuda":  # the copy would wait for the GPU from memory that is not pinned
+    if device.type == "cuda":  # copies from pinned memory are asynchronous
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
@@ -510,14 +509,14 @@ def to_device(array, device):
 
 
 def check_run(cfg, model):
-    """Before the first update: is the warm-up shorter than the run, and is there disk for it?"""
+    """Check the length of the warm-up and the free disk space."""
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
                f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
     folder = Path(cfg.out_dir)
     with runtime.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    # weights and two moments in fp32; the checkpoint, the one before, and the one being written
+    # three checkpoints (this, the one before, the one being written) of weights and two moments
     needed = 3 * 12 * model.num_params()
     free = shutil.disk_usage(folder).free
     if free < needed and not (folder / "ckpt.pt").exists():
@@ -527,19 +526,19 @@ def check_run(cfg, model):
 
 def first_micro_batch(cfg, model, device):
     """Sequences that a rank computes at once, to begin with: a power of two."""
-    c, tokens = model.config, 2**12  # a CPU is not faster with more
+    c, tokens = model.config, 2**12  # per micro-batch on a CPU, which is not faster with more
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # What a token keeps for the backward pass, compiled (`python -m experiments.speed.memory`).
+        # bytes that a token keeps for backward, compiled (`python -m experiments.speed.memory`)
         per_token = c.n_layer * (20 * c.n_embd + 10 * c.n_inner) + 4 * c.vocab_size
-        # Parameters are on the GPU already; gradients and two moments are still to come.
+        # parameters are on the GPU already; gradients and two moments are still to come
         tokens = (0.85 * free - 12 * model.num_params()) / per_token
     rows = min(-(-cfg.batch_size // runtime.WORLD_SIZE), max(1, int(tokens / c.block_size)))
-    return 2 ** (rows.bit_length() - 1)  # so that halves of it are whole
+    return 2 ** (rows.bit_length() - 1)  # it can be halved repeatedly
 
 
 def learning_rate(cfg, step):
-    """Of update `step` (from 0): warm-up, constant, decay; a second warm-up after (f)'s switch."""
+    """Learning rate of update `step`, from 0: warm-up, constant, decay. (f) warms up again."""
     factor = min(1.0, (step + 1) / max(1, cfg.warmup_iters))
     if cfg.switch_iter and step >= cfg.switch_iter:
         factor *= min(1.0, (step - cfg.switch_iter + 1) / max(1, cfg.switch_warmup_iters))
@@ -554,7 +553,7 @@ def learning_rate(cfg, step):
 def make_optimizer(cfg, model):
     """AdamW with weight decay on rank >= 2 only; what the attention type learns stands last."""
     scales = model.scales()
-    # the paper decays rank >= 2 only; a decayed s would be pulled to 0, uniform attention
+    # the paper decays rank >= 2 only; decay would pull s to 0, which is uniform attention
     rest = [p for name, p in model.named_parameters() if name not in scales]
     groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
               {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
@@ -566,14 +565,15 @@ def make_optimizer(cfg, model):
 
 
 def add_scales(optimizer, model):
-    """A group of its own for s, b, p_n: after (f)'s switch the others keep places and moments."""
+    """Add s, b, p_n as the last group, so that the others keep their state at (f)'s switch."""
     if model.scales():
         optimizer.add_param_group({"params": list(model.scales().values()), "weight_decay": 0.0})
 
 
 def print_sample(cfg, model, batch, vocab):
-    """How the first validation text begins, and how the model goes on, greedily."""
-    (start, _, _), *_ = batch[0]
+    """Print the beginning of a validation row and how the model continues it, greedily."""
+    micro_batches, _ = batch
+    start = micro_batches[0][0]
     idx = torch.from_numpy(start[:1, :16]).to(model.wte.weight.device)
     T = idx.size(1)
     with runtime.autocast(idx.device, cfg.dtype):
@@ -582,7 +582,7 @@ def print_sample(cfg, model, batch, vocab):
 
 
 def learned_scales(model):
-    """{s: [layer][head], and b, g, sink} where learned, for the log; of the layers that have it."""
+    """Learned s, b, g and sink as {name: [layer][head]}, of the layers that have them."""
     scales = {}
     for name, p in model.scales().items():
         if name.startswith("blocks."):  # p_n is in the checkpoint
@@ -593,9 +593,9 @@ def learned_scales(model):
 
 class Log:
     """
-    out_dir/log.jsonl: one line about the run, then one an update or evaluation; and wandb.
+    out_dir/log.jsonl: one line about the run, then one per update or evaluation; and wandb.
 
-    A run that continues after `start` updates loses the lines of later ones: they are done again.
+    A run that resumes after `start` updates loses the lines of later ones, which are done again.
     """
 
     def __init__(self, cfg, model, about, start):
@@ -608,8 +608,10 @@ class Log:
                     **{key: about[key] for key in ("variant", "base", "data")}}]
         if start and path.exists():
             with runtime.explain(f"{path} is damaged; move it away", runtime.MALFORMED):
-                # the first line is of this run now: it may have become longer
-                records += [r for r in runtime.read_lines(path) if 0 <= r.get("iter", -1) <= start]
+                old = runtime.read_lines(path)
+                if old and "config" in old[0]:  # the settings of now: the run may be longer
+                    records = [old[0] | {"config": dataclasses.asdict(cfg)}]
+                records += [r for r in old if 0 <= r.get("iter", -1) <= start]
         runtime.write_lines(path, records)
         self.file = open(path, "a", buffering=1)  # written line by line
         if cfg.wandb_log:
@@ -618,7 +620,7 @@ class Log:
                 self.wandb = wandb.init(
                     project=cfg.wandb_project, dir=cfg.out_dir, config=dataclasses.asdict(cfg),
                     name=cfg.wandb_run_name or Path(cfg.out_dir).name)
-            except Exception as e:  # no key, no network, no package: none is worth a run
+            except Exception as e:  # no key, network or package must not stop training
                 print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
 
     def sync(self):
@@ -631,7 +633,7 @@ class Log:
             with runtime.writing(self.file.name):
                 self.file.write(json.dumps(record) + "\n")
         if self.wandb:
-            # it draws no lists: s of each head stays in log.jsonl
+            # wandb cannot plot lists: s of each head stays in log.jsonl
             numbers = {k: v for k, v in record.items() if not isinstance(v, list)}
             self.wandb.log(numbers, step=record["iter"])
 

@@ -1,5 +1,5 @@
 """
-Plain torch.save files, replaced all or nothing, a damaged one refused, none able to run code.
+Checkpoints: torch.save files, written atomically, verified when loaded, unable to run code.
 
 A dict: `model` and `optimizer` (state dicts), `model_config` (of these weights), `config` (of the
 run, as asked for), `variant` (its name in figures), `base` (config of the checkpoint it began from,
@@ -32,14 +32,14 @@ KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter
 
 @dataclass(frozen=True)
 class LoadConfig:
-    """Settings of every program that loads checkpoints. Those of GPTConfig override the model's."""
+    """Settings of every program that loads checkpoints; they override the checkpoint's model."""
     # arguments
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
     rope_scaling: Literal[rivals.SCALINGS[1:]] = "theta"  # how RoPE is stretched
     rope_factor: float = 50.0  # by how much, the paper's is theta x 50; 1: RoPE as trained
     attention_type: str = ""  # swap the attention of a softmax checkpoint: (e)
-    swap_scale: float = 1.0  # mean factor on q after the swap; with head_scale one temperature
+    swap_scale: float = 1.0  # mean factor after a swap; with head_scale a constant temperature
     # machine
     device: str = "auto"  # auto, cuda, cpu, mps
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
@@ -101,13 +101,13 @@ def load(path):
         with zipfile.ZipFile(path) as records:  # torch.save wrote CRCs that torch.load ignores
             if broken := records.testzip():
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
-            # one bit turns a record into a folder, which has no CRC, and torch reads garbage
+            # a flipped bit can mark a record as a folder, which has no CRC, and torch reads garbage
             if any(record.external_attr for record in records.infolist()):
                 raise zipfile.BadZipFile("a record is not as it was written")
         state = torch.load(path, map_location="cpu", weights_only=True)  # or it could run code
         if missing := KEYS.difference(state):  # somebody else's torch.save
             raise KeyError(f"it has no {', '.join(sorted(missing))}")
-        # a setting younger than the checkpoint had its default then
+        # settings added since then have their defaults
         state["model_config"] = dataclasses.asdict(RivalConfig()) | state["model_config"]
     return state
 

@@ -14,8 +14,8 @@ def summed_loss(model, idx, targets, chunk=0, where=None, documents=None):
     """
     The cross-entropy in nats, summed over all targets (B, T) that are not -1.
 
-    chunk > 0: only so many rows of logits exist at a time, so that 20,000 tokens fit anywhere. If
-    targets are ignored it needs `where`, the places in targets.flatten() that are not.
+    chunk > 0: at most so many rows of logits exist at once, so that 20,000 tokens fit anywhere. It
+    needs `where`, the places in targets.flatten() that are not -1, if any target is.
     documents: see Attention.position in model.py.
     """
     x, flat = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
@@ -26,7 +26,7 @@ def summed_loss(model, idx, targets, chunk=0, where=None, documents=None):
 
 
 def token_losses(model, idx, targets, chunk):
-    """The cross-entropy in nats of each target, (B, T). `chunk` as above; then without gradient."""
+    """The cross-entropy in nats of each target, (B, T). With chunk > 0 it has no gradient."""
     x, flat = model.hidden(idx).flatten(0, 1), targets.flatten()
     if chunk:
         _, losses = chunked_cross_entropy(x, model.lm_head.weight, flat, chunk)
@@ -40,10 +40,9 @@ def chunked_cross_entropy(x, weight, targets, chunk, where=None):
     """
     x (N, C), weight (V, C), targets (N,) -> (sum, losses (N,)) in nats.
 
-    Only `chunk` rows of logits exist at once. The sum has a gradient, a single loss has none.
-    where: places of the targets that count, None: all do. (Looking for them in `targets` would make
-    the CPU wait for the GPU at each micro-batch.) The others, nearly all in fine-tuning, get no
-    logits.
+    Only `chunk` rows of logits exist at once. Only the sum has a gradient. where: places of the
+    targets that count; None: all. Logits are computed only for these, which in fine-tuning are few.
+    (Finding them in `targets` would make the CPU wait for the GPU at each micro-batch.)
     """
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))
@@ -56,41 +55,41 @@ def chunked_cross_entropy(x, weight, targets, chunk, where=None):
 
 class ChunkedCrossEntropy(torch.autograd.Function):
     """
-    The gradients are made in forward, while a chunk's logits are at hand: nothing is computed
-    twice. The log-sum-exp and the sums of gradients are fp32.
+    forward also computes the gradients, so that backward need not compute the logits again. The
+    log-sum-exp and the sums of gradients are fp32.
     """
 
     @staticmethod
     def forward(ctx, x, weight, targets, chunk, grad):
         V = ctx.V = len(weight)
         on_cpu = x.device.type == "cpu"
-        # rows of logits are aligned; softmax and losses never see the padding
+        # the vocabulary is padded to a multiple of 64; softmax leaves the padding out
         w = x.new_zeros(V + -V % 64, x.size(1))
         w[:V] = weight
         losses = torch.empty(len(x), device=x.device)  # fp32 whatever x is
-        # one for all chunks: its pages are warm from the second on
+        # one buffer for all chunks
         buffer = x.new_empty(min(chunk, len(x)), len(w))
         dx = dw = part = None
         if grad:
-            # (C, V): a CPU makes this product up to 1.7 times as fast as the (V, C) one
+            # transposed, (C, V): on a CPU this product is up to 1.7 times as fast
             dx, part = torch.empty_like(x), x.new_empty(w.T.shape)
             dw = torch.zeros_like(part, dtype=torch.float32)
         for i in range(0, len(x), chunk):
             xi, ti, li = x[i:i + chunk], targets[i:i + chunk], losses[i:i + chunk]
-            # first the logits, and then, in their place, d loss / d logits
+            # d holds the logits, which `part_of` overwrites with d loss / d logits
             d = torch.mm(xi, w.T, out=buffer[:len(xi)])
-            rows = max(1, 2**20 // V) if on_cpu else chunk  # so many stay in a CPU's cache
+            rows = max(1, 2**20 // V) if on_cpu else chunk  # rows that fit in a CPU's cache
             for j in range(0, len(xi), rows):
                 part_of(d[j:j + rows, :V], ti[j:j + rows, None], li[j:j + rows, None], grad)
             if grad:
                 torch.mm(d, w, out=dx[i:i + chunk])
                 torch.mm(xi.T.contiguous(), d, out=part)
-                # fp32 += bf16 copies the bf16 as fp32: eight rows of it stay in a CPU's cache
+                # in pieces of eight rows: the addition first converts bf16 to fp32
                 n = 8 if on_cpu else len(dw)
                 for total, piece in zip(dw.split(n), part.split(n), strict=True):
                     total += piece
         ctx.mark_non_differentiable(losses)
-        # finished gradients: backward scales them, and the logits are gone by then
+        # the finished gradients, which backward only scales
         ctx.save_for_backward(dx, dw)
         return losses.sum(), losses
 
@@ -101,7 +100,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def part_of(logits, targets, losses, grad):
-    """Fill `losses` (n, 1) of `logits` (n, V); with `grad` turn these into their gradient."""
+    """Write `losses` (n, 1) of `logits` (n, V). With `grad`, replace logits by their gradient."""
     log_p = logits.log_softmax(dim=-1, dtype=torch.float32)
     torch.neg(log_p.gather(1, targets), out=losses)
     if grad:  # softmax minus one-hot

@@ -259,8 +259,9 @@ class Packed(Positioned):
     """
     Packed documents that do not see each other, by flex_attention on a GPU.
 
-    It skips the blocks between documents, which a kernel with a mask computes. On a CPU it is not
-    fused and has no backward pass, so there the mask of Attention is used.
+    It skips blocks whose query and key are of different documents; a kernel that takes a mask
+    computes and discards them. On a CPU it is not fused and has no backward pass, so there the mask
+    of Attention is used.
     """
 
     def mask(self, T, cached, device, documents=None):

@@ -1,4 +1,4 @@
-"""What surrounds the mathematics: how a program ends, device and precision, ranks, files."""
+"""Program exit, device and precision, distributed ranks, and files."""
 import contextlib
 import ctypes
 import datetime
@@ -86,7 +86,7 @@ def describe(error):
 
 @contextlib.contextmanager
 def explain(message, errors=Exception, status=2):
-    """Where one of `errors` comes, what it means to the user, in one line."""
+    """Turn `errors` raised in the block into a UserError with `message`."""
     try:
         yield
     except errors as e:
@@ -96,7 +96,7 @@ def explain(message, errors=Exception, status=2):
 
 
 def install_stop_flag():
-    """A list that is empty until SIGTERM or Ctrl-C puts its number in; a second one ends it all."""
+    """A list into which SIGTERM or Ctrl-C puts its number; a second one exits at once."""
     received = []  # only noted here: a save in the middle of an update would tear it
 
     def handle(number, frame):
@@ -165,7 +165,7 @@ def peak_flops(device, table):
 
 
 def logits_at_once(device, vocab_size, training=False):
-    """Rows of logits at once where they are bounded: 0.3 GB, or 30 MB in a CPU's evaluation."""
+    """Rows of logits per chunk: 0.3 GB of them, or 30 MB in an evaluation on a CPU."""
     # a power of two: 4,096 rows of 384 took 65 ms in chunks of 512 and 178 ms in chunks of 333
     numbers = 2**27 if training or device.type != "cpu" else 2**24
     return 2 ** (max(128, numbers // vocab_size).bit_length() - 1)
@@ -190,7 +190,7 @@ def join_ranks(backend):
 
 
 def together():
-    """What the ranks do together fails on all of them, in one line, when one is lost."""
+    """Report a lost rank as one line on every other rank."""
     return explain(f"rank {RANK} cannot reach the others; where one failed its message says why; "
                    "the same command continues", RuntimeError, status=1)
 
@@ -220,10 +220,10 @@ def attempt(work, *args):
     except Exception as e:
         if not out_of_memory(e):
             raise
-        # the tensors of the failed attempt live as long as `e` does: go on outside of this block
+        # `e` keeps the tensors of the failed attempt alive, so go on outside of this block
         result, failed = None, True
     if any(all_gather(failed)):
-        torch.cuda.empty_cache()  # pieces of the sizes before are of no use
+        torch.cuda.empty_cache()  # free cached blocks of the sizes before
         raise torch.OutOfMemoryError
     return result
 
@@ -287,7 +287,7 @@ def write_lines(path, records):
 
 
 def read_lines(path):
-    """The records of a result file. What a kill has torn off at its end is none."""
+    """The records of a result file. A last line that a kill has cut short is ignored."""
     with explain(f"{path} is damaged; move it away", ValueError):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n") or path.suffix == ".json"]

@@ -248,7 +248,7 @@ def test_every_shipped_config_is_valid():
     ("--learning_rat=1", "did you mean learning_rate"), ("nonsense", "config files"),
     ("--max_iters=1.5", "max_iters must be of type int"), ("config/none.py", "No such file"),
     ("--seed=__import__('os')", "seed must be"), ("--grad_clip", "--grad_clip=value"),
-    ("--attention_type=sofmax", "sofmax is none of .*softmax"),
+    ("--attention_type=sofmax", "unknown attention_type sofmax; choose one of softmax"),
     ("--decay=slow", "decay must be one of"),
     ("--n_head=5", "even whole number"), ("--out_dir=", "must name a folder"),
     ("--device=tpu", "device tpu"), ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
