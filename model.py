@@ -444,9 +444,8 @@ class GPT(nn.Module):
         Turn a softmax model into another attention type in place, weights kept: (e) and (f).
 
         The mean factor on q over a block stays 1; a factor that is 1 at n = 1 is left as it is. For
-        SSMax s becomes 1 / mean log n, which is
-        0.168 for 1,024 tokens (section 3.5). `scale` sets another mean; with head_scale this is
-        one constant temperature.
+        SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section 3.5). `scale` sets
+        another mean; with head_scale this is one constant temperature.
         """
         was = self.config.attention_type
         if was != "softmax":

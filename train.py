@@ -67,7 +67,7 @@ class TrainConfig(RivalConfig):
     weight_decay: float = 0.1  # on parameters of rank >= 2 only: not on s, b, p_n and norms
     grad_clip: float = 1.0  # norm of the gradient; 0: no clipping
     switch_iter: int = 0  # (f): change the attention before this update, from 0; 0: never
-    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # to this type, with a mean factor of 1
+    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # to this type; mean factor 1
     switch_warmup_iters: int = 1000  # updates of the second warm-up, after the switch
     # evaluation
     eval_interval: int = 1000  # updates between validation losses (and at both ends); 0: never
