@@ -318,7 +318,7 @@ def fit(cfg, model, about, resumed, batches):
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
     if resumed:
-        optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees its memory, two models' worth
+        optimizer.load_state_dict(resumed.pop("optimizer"))  # its memory is that of two models
     log = Log(cfg, model, about, start)
     received_signals = runtime.install_stop_flag()
     compute = Compute.for_run(cfg, model)
@@ -420,7 +420,7 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
 
 @dataclass
 class Compute:
-    """Micro-batch size and loss function, chosen to fit the machine; results do not depend on it."""
+    """Micro-batch size and loss function, chosen to fit the machine without effect on results."""
     micro: int  # sequences that a rank computes at once
     loss_fn: Callable = summed_loss  # of training: compiled if that works, see `compile`
 
