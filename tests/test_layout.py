@@ -64,7 +64,8 @@ def test_imports_run_downwards_only():
 # torture.py changes settings of the programs when it is imported
 @pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p.stem != "torture"], ids=name)
 def test_every_module_of_the_experiments_can_be_imported(path):
-    importlib.import_module(name(path).removesuffix(".py").replace("/", "."))
+    module = importlib.import_module(name(path).removesuffix(".py").replace("/", "."))
+    assert module.__file__ == str(path), f"{module.__name__} is another file"
 
 
 def test_the_readme_shows_lines_of_model_py():
