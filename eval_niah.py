@@ -88,6 +88,7 @@ def score(answers, text, groups):
     """
     What a generated text got right. Of one number: exact is all digits, and no other one behind
     them. Of several answers exact is all of them anywhere, as in RULER; substring is the share.
+    begins_right: the first group of digits, or digit, or the whole of a word.
     """
     # only a number written in groups may have spaces inside
     grouped = len(groups) > 1 and answers[0].isdigit()
@@ -95,7 +96,12 @@ def score(answers, text, groups):
     share = sum(answer in text for answer in answers) / len(answers)
     no_more = r"(?!\d)" if answers[0].isdigit() else r"(?!\w)"
     exact = bool(re.match(answers[0] + no_more, text)) if len(answers) == 1 else share == 1
-    return {"exact": exact, "first": text[:1] == answers[0][0], "substring": share}
+    if answers[0].isdigit():
+        begin = answers[0][:groups[0] if grouped else 1]
+    else:
+        begin = answers[0]
+    return {"exact": exact, "first": text[:1] == answers[0][0],
+            "begins_right": text.startswith(begin), "substring": share}
 
 
 @torch.no_grad()

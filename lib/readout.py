@@ -14,7 +14,7 @@ import statistics
 import numpy as np
 import torch
 
-KINDS_OF_MISS = ("confused", "out of place", "faded", "other")
+KINDS_OF_MISS = ("confused", "out of place", "faded", "later", "other")
 
 
 def readout(logits, values, needle, others=()):
@@ -30,7 +30,7 @@ def readout(logits, values, needle, others=()):
         share      |sum over R of w v| / |sum over all of w v|, the needle's part of the output;
                    above 1 where the other keys cancel some of it
         score      sum over R of w: the needle score of section 3.4
-        behind     whether a key of a look-alike has a larger logit than max_R z
+        confused   whether the largest logit of all is outside of R and belongs to a look-alike
 
     logits (H, S) and values (H, T, D) of one prompt, as GPT.last_query has them. needle: [(from,
     to), ...] in tokens. others: the same of look-alikes, which count as keys outside of R too.
@@ -57,7 +57,7 @@ def readout(logits, values, needle, others=()):
         "effective": entropy.exp(),
         "share": (of_needle / whole).nan_to_num(),  # of an output of zero it is no share
         "score": (w * inside).sum(1),
-        "behind": alike > best,
+        "confused": (alike > best) & (alike == outside.amax(1)),
     }
 
 
@@ -105,15 +105,17 @@ def retrieval_heads(records):
 def found_by(heads, record):
     """
     What the heads [(layer, head)] do with the needle of one prompt. ranked_first: whether any of
-    them gives it the largest logit. share, effective and behind (see `readout`) are those of the
-    best head, which is the one with the largest share.
+    them gives it the largest logit. share, effective and confused (see `readout`) are those of the
+    best head, which is the one with the largest share. begins_right: whether the first token of
+    the answer is right.
     """
     layer, head = max(heads, key=lambda place: record["share"][place[0]][place[1]])
     return {
         "ranked_first": any(record["rank"][layer][head] == 1 for layer, head in heads),
         "share": record["share"][layer][head],
         "effective": record["effective"][layer][head],
-        "behind": bool(record["behind"][layer][head]),
+        "confused": bool(record["confused"][layer][head]),
+        "begins_right": record["begins_right"],
     }
 
 
@@ -121,21 +123,20 @@ def kind_of_miss(found, enough):
     """
     The name of a miss, from what the retrieval heads found (see `found_by`):
 
-        confused      none ranks the needle first, and a look-alike stands before it in the best one
-        out of place  none ranks it first, and no look-alike stands before it in the best one
-        faded         one ranks it first, and its share of the output is below `enough`
-        other         one ranks it first, and its share is enough: it was found and not copied
+        later         the answer begins right, and a later token of it is wrong
+        confused      no head ranks the needle first, and the best one ranks a look-alike first
+        out of place  no head ranks it first, and the best one ranks no look-alike first
+        faded         a head ranks it first, and its share of the output is below `enough`
+        other         a head ranks it first, and its share is enough: it was found and not copied
 
-    A tie for the first place is a first place, and a look-alike with the needle's logit is not
-    before it. `enough` is None where no share is known to be enough; then no miss is called faded.
-
-    Two things to know when reading the counts. The prompt's last query asks for the first token of
-    the answer, so an answer that goes wrong later is `other` (its `first` is true). And a head that
-    looks at nothing in particular has one of k look-alikes before the needle in about k / (k + 1)
-    of the prompts.
+    A tie for the first place is a first place. `enough` is None where no share is known to be
+    enough; then no miss is called faded. All of this is measured on the prompt's last query, which
+    asks for the first token of the answer. So nothing is said of an answer that goes wrong later.
     """
+    if found["begins_right"]:
+        return "later"
     if not found["ranked_first"]:
-        return "confused" if found["behind"] else "out of place"
+        return "confused" if found["confused"] else "out of place"
     return "faded" if enough is not None and found["share"] < enough else "other"
 
 

@@ -214,11 +214,12 @@ def test_a_miss_has_the_name_of_what_the_heads_do(
     assert f"{kind} 3" in capsys.readouterr().out
 
 
-def record(rank=1, share=1.0, exact=True, behind=False, score=1.0):
+def record(rank=1, share=1.0, exact=True, confused=False, score=1.0, begins_right=None):
     """A prompt with a head that looks things up, in the second of two layers, and one without."""
     return {"size": 100, "needle_tokens": 4, "exact": exact, "rank": [[100], [rank]],
             "share": [[0.0], [share]], "effective": [[50.0], [2.0]],
-            "behind": [[True], [behind]], "scores": [[0.3], [score]]}
+            "confused": [[True], [confused]], "scores": [[0.3], [score]],
+            "begins_right": exact if begins_right is None else begins_right}
 
 
 def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
@@ -228,7 +229,8 @@ def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
     assert retrieval_heads(choice) == summary["heads"] == [(1, 0)]
     assert retrieval_heads([record(score=0.6)]) == [(0, 0), (1, 0)], "half is enough"
     assert summary["enough"] == 0.3, "half of the median of those that were answered right"
-    assert summary["misses"] == {"confused": 0, "out of place": 0, "faded": 2, "other": 2}
+    assert summary["misses"] == {
+        "confused": 0, "out of place": 0, "faded": 2, "later": 0, "other": 2}
     assert [trial["miss"] for trial in found] == ["faded", "faded", "other", "other"]
     assert summary["chance"] == pytest.approx(0.04)
     two_heads, _ = summarize(trials, [record(score=0.6)])
@@ -238,17 +240,20 @@ def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
     assert none_right["enough"] is None and none_right["misses"]["other"] == 4
     second, _ = summarize([record(rank=2, exact=False), record()], choice)
     assert (second["ranked_first"], second["misses"]["out of place"]) == (0.5, 1)
-    right, _ = summarize([record(rank=7, behind=True)], choice)
+    right, _ = summarize([record(rank=7, confused=True)], choice)
     assert sum(right["misses"].values()) == 0, "what is answered right is no miss"
+    later, _ = summarize([record(rank=7, exact=False, begins_right=True)], choice)
+    assert later["misses"]["later"] == 1, "the query that was measured found the needle"
 
 
-@pytest.mark.parametrize("ranked_first, behind, share, enough, kind", [
+@pytest.mark.parametrize("ranked_first, confused, share, enough, kind", [
     (False, True, 0.9, 0.3, "confused"), (False, False, 0.9, 0.3, "out of place"),
     (False, False, 0.1, None, "out of place"), (True, False, 0.29, 0.3, "faded"),
     (True, True, 0.29, 0.3, "faded"), (True, False, 0.3, 0.3, "other"),
     (True, False, 0.0, None, "other"), (True, False, 0.0, 0.0, "other")])
-def test_each_kind_of_miss(ranked_first, behind, share, enough, kind):
-    found = {"ranked_first": ranked_first, "behind": behind, "share": share, "effective": 2.0}
+def test_each_kind_of_miss(ranked_first, confused, share, enough, kind):
+    found = {"ranked_first": ranked_first, "confused": confused, "share": share,
+             "effective": 2.0, "begins_right": False}
     assert kind_of_miss(found, enough) == kind
 
 
@@ -347,10 +352,15 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     (" 81 06 42 22", (2, 2, 2, 1), "first substring")])
 def test_scores_of_answers_and_their_intervals(text, groups, found):
     right = score(["8106422"], text, groups)
-    assert [key for key in right if right[key]] == found.split()
-    assert score(["1", "2"], "3, 2", (7,)) == {"exact": False, "first": False, "substring": 0.5}
+    assert [key for key in right if right[key] and key != "begins_right"] == found.split()
+    assert score(["1", "2"], "3, 2", (7,)) == {
+        "exact": False, "first": False, "begins_right": False, "substring": 0.5}
     assert wilson(0, 100) == pytest.approx([0, 0.0370], abs=1e-4)
     assert score(["cat"], " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
+    begins = [score([answer], text, groups)["begins_right"] for answer, text, groups in (
+        ("8106422", "81 06 41", (2, 2, 2, 1)), ("8106422", "80 06", (2, 2, 2, 1)),
+        ("8106422", "800", (7,)), ("cat", "car", (7,)), ("cat", "catch", (7,)))]
+    assert begins == [True, False, True, False, True]
     for settings in ("--context_sizes=64,64", "--depths=50,50.0"):
         refused("has a value twice", configure, NiahConfig, ["out/x", settings])
     assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
