@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Why needles are missed (README.md here): the heads of models that other experiments have trained.
+# First run those: windows, mini_cpu and recall. What they measured is taken from their folders;
+# this adds look-alikes, YaRN and MQAR. With an imported SmolLM2 and its corpus (see
+# experiments/smollm2) it also asks that model, which takes an hour of one core.
+#
+#   bash experiments/readout/run.sh                  twenty minutes on two cores
+#   bash experiments/readout/run.sh out/smollm2      and the model
+cd "$(dirname "$0")/../.."
+OUT=${OUT:-out/readout}
+RESULTS=${RESULTS:-experiments/readout}
+WINDOWS=${WINDOWS:-out/windows} MINI=${MINI:-out/mini} RECALL=${RECALL:-out/recall}
+source experiments/common.sh
+
+checkpoints() {  # checkpoints FOLDER NAME...: FOLDER/NAME-SEED of all seeds that are trained
+    local run
+    for name in "${@:2}"; do
+        for run in "$1/$name"-*; do [ ! -e "$run/ckpt.pt" ] || printf ' %s' "$run"; done
+    done
+}
+ask() {  # ask FOLDER "CHECKPOINTS" SETTINGS: needle scores with what each head does
+    [ -z "$2" ] || echo "eval_niah.py $3 --trials=50 --out=$OUT/measured/$1 $2"
+}
+windows="config/quick_niah.py --data_dir=data/almanac-0 --rope_factor=1"
+paper="config/quick_niah.py --data_dir=data/almanac-0"  # theta x 50 is the default
+yarn="$paper --rope_scaling=yarn --rope_factor=16"
+mqar="config/quick_mqar.py --data_dir=data/mqar-0"
+three="softmax ssmax head_scale"
+{
+    for others in 3 15 63; do
+        ask "look_$others-8192" "$(checkpoints "$WINDOWS/trained" $three)" \
+            "$windows --task=multikey --n_needles=$others --trial_size=8192"
+    done
+    for size in 128 512 1024 2048; do
+        names="a_softmax b_ssmax head_scale"
+        for name in $names; do
+            runs=$(checkpoints "$MINI/main" "$name")
+            ask "theta50-$size" "$runs" "$paper --trial_size=$size"
+            ask "yarn-$size" "$runs" "$yarn --trial_size=$size"
+        done
+        swapped="--attention_type=ssmax --tag=e --trial_size=$size"
+        ask "theta50-$size" "$(checkpoints "$MINI/main" a_softmax)" "$paper $swapped"
+        ask "yarn-$size" "$(checkpoints "$MINI/main" a_softmax)" "$yarn $swapped"
+    done
+    for size in 128 512 2048; do
+        ask "mqar_fixed-$size" "$(checkpoints "$RECALL/mqar" softmax ssmax)" \
+            "$mqar --task=mqar_fixed --trial_size=$size"
+    done
+} | in_parallel
+if [ $# = 1 ]; then
+    for size in 1024 16384; do
+        for swap in "" "--attention_type=ssmax --tag=e"; do
+            echo "eval_niah.py $1 --haystack=noise --prompt=completion --rope_factor=1" \
+                "--dtype=bfloat16 --trials=10 --trial_size=$size $swap" \
+                "--out=$OUT/measured/smollm2-$size"
+        done
+    done | in_parallel
+fi
+tables experiments.readout.readout "$OUT/measured" "$WINDOWS/measured" --out="$RESULTS"
