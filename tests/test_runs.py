@@ -37,7 +37,8 @@ def tiny(program, line):
     }.get(program, "")
     if "config/window.py" in line:
         more += " --n_layer=2"
-    if program == "eval_niah.py" and ("windows/measured/" in line or "65536" in line):
+    at_length = "windows/measured/" in line or "readout/measured/" in line or "65536" in line
+    if program == "eval_niah.py" and at_length:
         more = more.replace("96,120", "128,2048") + " --trial_size=100"
         more += " --n_needles=3" * ("multikey" in line)  # 63 do not fit
     if "--embedded" in line:
@@ -251,6 +252,37 @@ def test_windows_and_a_row_of_ones_own(script):
     assert checkpoint.load(out / "trained/mine-3")["model_config"]["sink"] == "learned"
     assert "mine minus the stored rows" in printed
     assert "Time of an update here" in printed
+
+
+@pytest.mark.slow
+def test_why_needles_are_missed(script):
+    models = {"almanac": {"windows/trained": ("softmax", "ssmax"),
+                          "mini/main": ("a_softmax", "b_ssmax")},
+              "mqar": {"recall/mqar": ("softmax",)}}
+    for corpus, folders in models.items():
+        prepare = ["python", "prepare.py", f"--embedded={corpus}", "--compact_vocab",
+                   f"--name={corpus}-0"]
+        subprocess.run(prepare, cwd=script.folder, env=script.env, check=True)
+        vocab = Tokens(script.folder / f"data/{corpus}-0", "train").vocab
+        for folder, runs in folders.items():
+            for run in runs:
+                save_model(script.folder / f"out/readers/{folder}/{run}-1/ckpt.pt",
+                           tiny_model(run.removeprefix("a_").removeprefix("b_"),
+                                      vocab_size=len(vocab)), vocab)
+    settings = {name.upper(): f"out/readers/{name}" for name in ("windows", "mini", "recall")}
+    dry = script("readout", "--dry_run", **settings)
+    printed = script("readout", **settings)
+    assert commands(printed) == commands(dry)
+    results = script.folder / "experiments/readout"
+    measured = json.loads((results / "readout.json").read_text())
+    assert set(measured) == {"look_3", "look_15", "look_63", "theta50", "yarn", "mqar_fixed"}
+    assert set(measured["theta50"]) == {"softmax", "ssmax", "softmax|e"}
+    assert measured["yarn"]["softmax"]["100"]["1"]["n"] == 2, "trials, without the example"
+    assert names(results, "*.png") == {"readout"} and "too few seeds" in printed
+    tables = (results / "tables.md").read_text()
+    again = subprocess.run(["python", "-m", "experiments.readout.readout", str(results)],
+                           cwd=script.folder, env=script.env, text=True, capture_output=True)
+    assert again.stdout == tables
 
 
 def test_an_unknown_option_of_a_script_is_refused(tmp_path):
