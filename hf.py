@@ -317,11 +317,21 @@ def fold(model, tensors):
     elif f not in (log_n, p_n):
         raise UserError(f"{c.attention_type} has no form in transformers; its f(n) would have "
                         "to be added to lib/modeling_nanossmax.py")
+    windows = {}  # settings of the remote code
+    if getattr(c, "window_pattern", ""):
+        layer_types = ["sliding_attention" if a.kind == "S" else "full_attention" for a in attns]
+        windows = {"layer_types": layer_types, "sliding_window": c.window,
+                   "use_sliding_window": True, "global_rope": c.global_rope}
+        for i in range(c.n_layer):
+            if attns[i].kind == "S":  # its factor is 1
+                s[i], b[i] = 0, 1
     rope = {"rope_type": "default", "rope_theta": c.rope_theta}
     width = c.n_embd // c.n_head  # rows of a head
     for i in range(c.n_layer):
         attn = f"model.layers.{i}.self_attn."
-        if blind and not c.qk_norm:
+        if windows:
+            kind, special = "NanoSSMax", {"qk_norm": c.qk_norm, **windows}
+        elif blind and not c.qk_norm:
             kind, special = "Llama", {}
             tensors[attn + "q_proj.weight"] *= b[i].repeat_interleave(width)[:, None]
         elif blind and (b == b[:, :1]).all():  # its norm has one weight for all heads
@@ -339,6 +349,7 @@ def fold(model, tensors):
             tensors[attn + "k_proj.weight"] *= BETA**-0.5
         else:
             kind, special = "NanoSSMax", {"qk_norm": c.qk_norm}
+        if kind == "NanoSSMax":
             tensors |= {attn + "s": s[i], attn + "b": b[i]}
             if f is p_n:
                 special["ssmax_length"], tensors[attn + "p_n"] = c.block_size, model.p_n
@@ -374,7 +385,8 @@ def to_hf(model, vocab):
     c = model.config
     # refused, not left out: the folder would compute something else
     for key, value in rivals.beyond_the_paper(c).items():
-        if key != "doc_mask":  # of training alone
+        # doc_mask is of training alone
+        if key not in ("window", "window_pattern", "global_rope", "doc_mask"):
             raise UserError(f"{key}={value} of this checkpoint has no form in transformers' "
                             "classes; only a checkpoint without it can be exported")
     tensors = to_tensors(model)

@@ -52,9 +52,15 @@ def test_transformers_computes_the_same(tmp_path, attention_type, qk_norm, n_kv_
     theirs = export(tmp_path, model)
     kind = KINDS.get((attention_type, qk_norm), "NanoSSMax")
     assert type(theirs).__name__ == f"{kind}ForCausalLM"
-    idx = torch.randint(50257, (2, min(70, model.max_len)))
     # Ministral3 adds 1 to its factor; hf.py itself checks that all else is equal
-    tolerance = 5e-3 if kind == "Ministral3" else 1e-4
+    same_answers(theirs, model, 5e-3 if kind == "Ministral3" else 1e-4)
+    if attention_type == "softmax":
+        assert import_(tmp_path, "theirs", model)["vocab"] is None, "GPT-2's, as of any corpus"
+
+
+def same_answers(theirs, model, tolerance=1e-4):
+    """The same logits and text of both, with caches and padding of transformers as well."""
+    idx = torch.randint(50257, (2, min(70, model.max_len)))
     assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < tolerance
     prompt, how = idx[:, :9], {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None,
                                "pad_token_id": 0}
@@ -67,8 +73,19 @@ def test_transformers_computes_the_same(tmp_path, attention_type, qk_norm, n_kv_
     padded = theirs.generate(torch.cat((nothing, prompt), 1),
                              attention_mask=torch.cat((nothing, all_of_it), 1), **how)
     assert torch.equal(padded[:, 5:], ours), "padded on the left"
-    if attention_type == "softmax":
-        assert import_(tmp_path, "theirs", model)["vocab"] is None, "GPT-2's, as of any corpus"
+
+
+@pytest.mark.parametrize("settings", [
+    {"qk_norm": True}, {"global_rope": True, "n_kv_head": 1}, {"attention_type": "softmax"},
+    {"attention_type": "pn"}, {"window_pattern": "S", "attention_type": "softmax"},
+    {"window_pattern": "SSL", "n_layer": 5, "attention_type": "ssmax_bias"}], ids=str)
+@torch.no_grad()
+def test_transformers_computes_windows(tmp_path, settings):
+    settings = {"attention_type": "ssmax", "window": 8, "window_pattern": "SL", **settings}
+    model = tiny_model(**settings, vocab_size=50257)
+    theirs = export(tmp_path, model)
+    assert type(theirs).__name__ == "NanoSSMaxForCausalLM"
+    same_answers(theirs, model)
 
 
 @pytest.mark.parametrize("n_kv_head", [1, 2])
@@ -424,7 +441,7 @@ def test_arguments_and_unknown_types_are_one_line(tmp_path):
         refused(f"{attention_type} has no form in transformers",
                 call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
     for settings, says in [({"sink": "learned"}, "sink=learned"), ({"gate": True}, "gate=True"),
-                           ({"window": 8, "window_pattern": "SL"}, "window_pattern=SL")]:
+                           ({"window": 8, "window_pattern": "SL", "gate": True}, "gate=True")]:
         save_model(tmp_path / "ckpt.pt", tiny_model("softmax", **settings), None)
         refused(f"{says} of this checkpoint has no form in transformers' classes",
                 call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
