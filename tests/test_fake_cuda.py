@@ -74,10 +74,11 @@ def on_gpu(attention_type, **changes):
         return tiny_model(attention_type, **changes)
 
 
-@pytest.mark.parametrize("attention_type, compiled", [
-    *((attention_type, False) for attention_type in ATTENTION), ("ssmax", True)])
+@pytest.mark.parametrize("attention_type, compiled, settings", [
+    *((attention_type, False, {}) for attention_type in ATTENTION), ("ssmax", True, {}),
+    ("ssmax", False, {"window": 8, "window_pattern": "SL"})])
 def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
-        gpu, tmp_path, monkeypatch, attention_type, compiled):
+        gpu, tmp_path, monkeypatch, attention_type, compiled, settings):
     chunks, waits, saved = [], [], []
 
     def loss(model, x, y, chunk, *rest):
@@ -101,7 +102,7 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
         device="cuda", out_dir=str(tmp_path), max_iters=2, eval_interval=0, micro_batch_size=2,
         switch_iter=1, switch_attention_type=attention_type, compile=compiled)
     about = {"variant": "x", "base": None, "vocab": None, "data": {}}
-    model = on_gpu("softmax", qk_norm=compiled)
+    model = on_gpu("softmax", qk_norm=compiled, **settings)
     batches = SimpleNamespace(train=lambda step, m: ([(y, y, None), (y, masked, None)], 64))
     fit(cfg, model, about, None, batches)
 

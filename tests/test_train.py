@@ -148,7 +148,8 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update):
 
 @pytest.mark.slow
 def test_ranks_give_the_same_and_continue(corpus, run, tmp_path):
-    arguments = ["--attention_type=ssmax", "--eval_seqs=10", "--eval_interval=2", "--decay=none"]
+    arguments = ["--attention_type=ssmax", "--eval_seqs=10", "--eval_interval=2", "--decay=none",
+                 "--window=8", "--window_pattern=SL", "--doc_mask"]
     run(tmp_path / "1", *arguments)
     parts = [*TINY_RUN, *arguments, f"--data_dir={corpus}", f"--out_dir={tmp_path}/2"]
     printed = two_ranks(tmp_path, f"""
