@@ -58,6 +58,12 @@ class NiahConfig(EvalConfig):
                            "qa_format": "{context} {question} {answer}"}.items():
             if not all(part in getattr(self, key) for part in parts.split()):
                 raise ValueError(f"{key} must contain {parts}")
+            *before, last = parts.split()
+            head = getattr(self, key).partition(last)[0]
+            is_cut = key == "qa_format" or self.prompt == "completion"
+            if is_cut and not all(part in head for part in before):
+                raise ValueError(f"{key}: the prompt ends where {last} begins, so put "
+                                 f"{' and '.join(before)} before it")
         for key in ("context_sizes", "number_format", "trial_size", "n_samples"):
             value = getattr(self, key)
             for number in value if type(value) is tuple else (value,):
@@ -104,14 +110,28 @@ def score(answers, text, groups):
             "begins_right": text.startswith(begin), "substring": share}
 
 
+def new_tokens(cfg, sample):
+    """How many tokens the model may write as its answer."""
+    groups = cfg.number_format
+    # a token a group, or at worst one for the space and one a digit; one more shows whether the
+    # number ends there
+    return sample["new"] or 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
+
+
+def check_room(cfg, path, model, sample):
+    """UserError where p_n ends before the answer does."""
+    needed = sample["size"] + new_tokens(cfg, sample) - 1  # the last token is not read again
+    if needed > model.max_len:
+        raise UserError(f"{path}: p_n is learned for {model.max_len} positions, and a prompt of "
+                        f"{sample['size']} tokens needs {needed} with its answer; take at most "
+                        f"{sample['size'] - needed + model.max_len} tokens")
+
+
 @torch.no_grad()
 def answer(cfg, model, vocab, batch, device):
     """Ask the model all samples of `batch`, of one size -> records for the result file."""
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
-    groups = cfg.number_format
-    # a token a group, or at worst one for the space and one a digit; one more shows whether the
-    # number ends there
-    new = batch[0]["new"] or 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
+    new = new_tokens(cfg, batch[0])
     with runtime.autocast(device, cfg.dtype):
         # end of text never comes, as in the paper
         rows = model.generate(idx, new, temperature=0, banned=(end_of_text(vocab),))
@@ -124,7 +144,7 @@ def answer(cfg, model, vocab, batch, device):
     for b, sample in enumerate(batch):
         text = decode(rows[b, idx.size(1):].tolist(), vocab)
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
-        record.update(text=text, **score(sample["answers"], text, groups))
+        record.update(text=text, **score(sample["answers"], text, cfg.number_format))
         if cfg.trials:
             record["chooses"] = sample["i"] >= cfg.trials  # retrieval heads; see choice_jobs
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
@@ -175,7 +195,7 @@ def ask(cfg, path, what, jobs, device):
         modules.append(readout)
     # before anything is written: does a prompt fit, is there enough hay?
     for job in {job[0]: job for job in jobs}.values():  # one of each size
-        make_sample(cfg, vocab, hay, *job)
+        check_room(cfg, path, model, make_sample(cfg, vocab, hay, *job))
     if cfg.dump:
         samples = (make_sample(cfg, vocab, hay, *job) for job in jobs)
         runtime.write_lines(cfg.dump, (

@@ -54,9 +54,18 @@ class SFTConfig(TrainConfig):
             if getattr(self, key) != getattr(TrainConfig, key):
                 raise ValueError(f"{key} is train.py's: here the answers are trained; leave it out")
 
+    def without_effect(self):
+        reasons = super().without_effect()
+        if self.max_iters:
+            reasons["epochs"] = f"with max_iters={self.max_iters}"
+        if self.warmup_iters:
+            reasons["warmup_epochs"] = f"with warmup_iters={self.warmup_iters}"
+        return reasons
+
 
 def main():
     cfg = configure(SFTConfig)
+    cfg.check_effects()
     device = runtime.setup(cfg.device)
     examples, digest = read_examples(cfg.data_dir, cfg.train_split)
     used = cfg.eval_interval or cfg.n_generate  # else its file may be missing
@@ -81,12 +90,14 @@ def main():
     print0(f"{about['variant']}: {len(rows):,} examples {misfits}, {cfg.max_iters:,} updates of "
            f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
 
+    path = Path(cfg.out_dir) / "squad.json"
+    if not resumed and runtime.RANK == 0:
+        path.unlink(missing_ok=True)  # of an earlier run
     fit(cfg, model, about, resumed, Batches(cfg, rows, val_rows, end_of_text(vocab)))
     if cfg.n_generate:
         scores = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
         exact, f1 = (sum(column) / len(scores) for column in zip(*scores, strict=True))
-        runtime.write_json(Path(cfg.out_dir) / "squad.json",
-                           {"questions": len(scores), "exact_match": exact, "f1": f1})
+        runtime.write_json(path, {"questions": len(scores), "exact_match": exact, "f1": f1})
         print0(f"{len(scores)} held-out questions: exact match {100 * exact:.1f}, F1 "
                f"{100 * f1:.1f}")
 

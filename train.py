@@ -31,7 +31,7 @@ from lib.loss import summed_loss
 from lib.rivals import RivalConfig
 from lib.runtime import UserError, print0
 from lib.text import decode, end_of_text
-from model import ATTENTION, GPTConfig
+from model import ATTENTION, GPTConfig, Learned
 
 # -----------------------------------------------------------------------------
 # settings
@@ -107,6 +107,29 @@ class TrainConfig(RivalConfig):
 
     given = frozenset()  # names of the settings that were typed: lib/config.py says which
 
+    def without_effect(self):
+        """{setting: why it has no effect}"""
+        reasons = {}
+        if not self.switch_iter:
+            reasons |= dict.fromkeys(("switch_attention_type", "switch_warmup_iters"),
+                                     "without switch_iter")
+        if self.decay == "none":
+            reasons |= dict.fromkeys(("decay_iters", "min_lr"), "with decay=none")
+        # weights of --init_from bring their s
+        if ATTENTION[self.attention_type].s != Learned() and not self.init_from:
+            reasons["s_init"] = f"with attention_type={self.attention_type}"
+        return reasons
+
+    def check_effects(self):
+        """Refuse what was typed, or stands in a config file, and has no effect on a new run."""
+        if self.resume == "auto" and (Path(self.out_dir) / "ckpt.pt").exists():
+            return  # an older version may have begun it so: the same command continues
+        for key, reason in self.without_effect().items():
+            value, default = getattr(self, key), getattr(type(self), key)
+            if key in self.given and value != default:  # a default overrides a config file
+                raise UserError(f"{key}={value} has no effect {reason}: leave it out, or set "
+                                f"--{key}={default}")
+
 
 # Dense bf16 peak in FLOP/s, from data sheets. The first name that the device's name contains
 # counts. Unknown devices report no MFU.
@@ -121,6 +144,7 @@ PEAK_FLOPS = {
 
 def main():
     cfg = configure(TrainConfig)
+    cfg.check_effects()
     device = runtime.setup(cfg.device)
     corpus, held_out = open_corpus(cfg)
 
@@ -203,6 +227,10 @@ class Batches:
         if cfg.loss_on == "repeats":
             y = only_repeats(x, y)
             trained = sum(runtime.all_gather(int((y >= 0).sum())))
+            if not trained:
+                raise UserError(f"{cfg.data_dir}: in {n} rows of split {tokens.split} no pair of "
+                                "tokens comes twice, so loss_on=repeats has nothing to train: "
+                                "leave it out")
         documents = None
         if self.doc_mask:  # an end-of-text token belongs to the document that follows it
             documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
@@ -210,7 +238,7 @@ class Batches:
         for i in range(0, len(x), m):
             part = slice(i, i + m)
             micros.append((x[part], y[part], documents[part] if self.doc_mask else None))
-        return micros, max(1, trained)
+        return micros, trained
 
 
 def only_repeats(x, y):
@@ -312,7 +340,7 @@ def fit(cfg, model, about, resumed, batches):
 
     resumed: the checkpoint that this run continues, or None. batches: see Batches.
     """
-    check_run(cfg, model)
+    check_run(cfg, model, resumed)
     device = next(model.parameters()).device
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
@@ -508,14 +536,19 @@ def to_device(array, device):
 # what the loop uses
 
 
-def check_run(cfg, model):
-    """Check the length of the warm-up and the free disk space."""
+def check_run(cfg, model, resumed):
+    """Check the length of the warm-up, what lies in the folder of a new run, and the free disk."""
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
                f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
     folder = Path(cfg.out_dir)
     with runtime.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    own = {"log.jsonl", "squad.json"}  # which are written anew
+    left = sorted({path.name for path in folder.glob("[!.]*.json*")} - own)
+    if left and not resumed:
+        raise UserError(f"{folder} holds what was measured on an earlier run ({', '.join(left)}) "
+                        "and would pass for this one's: move it away, or choose another --out_dir")
     # three checkpoints (this, the one before, the one being written) of weights and two moments
     needed = 3 * 12 * model.num_params()
     free = shutil.disk_usage(folder).free

@@ -14,7 +14,7 @@ A corpus is a folder, written by prepare.py:
         complete           false while the preparation is under way
         splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
 
-Corpora of older versions lack file_hashes in their source, bad, bad_rows and cut.
+Corpora of older versions lack file_sha256 in their source, bad, bad_rows and cut.
 """
 import difflib
 import hashlib
@@ -139,6 +139,21 @@ def check_splits(train, val):
         raise UserError(f"{folder}: the splits {train.split} and {val.split} are the same text, so "
                         "validation would measure what was trained on; prepare the text with "
                         "--val_fraction=0.1 and another --name, or train with --eval_interval=0")
+    # splits of one preparation share its files, and no document
+    if val.about["source"] != train.about["source"]:
+        hashes = file_hashes(train)
+        shared = [name for digest, name in file_hashes(val).items() if digest in hashes]
+        if shared:
+            raise UserError(f"{folder}: the splits {train.split} and {val.split} both hold "
+                            f"{shared[0]}, so validation would measure what was trained on; "
+                            "prepare other text for one of them, or train with --eval_interval=0")
+
+
+def file_hashes(tokens):
+    """{SHA-256: name} of the files that a split was prepared from; older corpora did not keep it"""
+    source = tokens.about["source"]
+    pairs = zip(source.get("file_sha256", ()), source.get("files", ()), strict=False)
+    return {digest: name for digest, (name, size) in pairs if size}
 
 
 def read_parts(folder, split):

@@ -8,6 +8,7 @@ multiquery, tracking); ABCDigits by the paper's author, github.com/ken-nakanishi
 import glob
 import hashlib
 import random
+import re
 import string
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from lib.almanac import ADJECTIVES, CITIES, NOUNS, spaced
 from lib.data import Tokens
 from lib.mqar import recall
 from lib.runtime import UserError
-from lib.text import decode, decode_file, encode, end_of_text
+from lib.text import END_OF_TEXT, decode, decode_file, encode, end_of_text
 
 # RULER's hay, over and over
 NOISE = ("The grass is green. The sky is blue. The sun is yellow. Here we go. There and back "
@@ -35,11 +36,17 @@ CHAIN = (
     "According to the chain(s) of variable assignment in the text above, {n} variables are "
     "assigned the value {value}, they are:")
 
+# the end of a sentence, and the quotation marks and brackets that close behind it
+ENDS = "|".join(map(re.escape, END_OF_TEXT))
+SENTENCE_END = re.compile(rf"""([.!?。！？\n]|{ENDS})["'”’)」』]*\Z""")
+
 
 @dataclass
 class Asked:
     """What a task puts into the hay and asks, as text."""
-    facts: list  # (up to the answer, the answer and what ends it, depth in percent), as they go in
+    # (up to the answer, the answer, what ends it, depth in percent), as they go in; the last ones
+    # are asked for
+    facts: list
     answers: list  # what must come
     end: str  # behind the hay: what is asked, up to the answer
     lead: str = ""  # before the hay
@@ -67,9 +74,10 @@ def needle(cfg, rng, size, depth, i, others=0):
     facts = []
     for city, number in zip(cities, numbers, strict=True):
         # encoded apart: GPT-2 never joins across a space, so together they are the same ids
-        head, _, tail = cfg.needle.format(city=city, number="\0").partition("\0")
-        facts.append((f" {head.rstrip()}", f" {spaced(number, cfg.number_format)}{tail}", None))
-    asked = (*facts.pop(0)[:2], depth)
+        head, _, rest = cfg.needle.format(city=city, number="\0").partition("\0")
+        number = f" {spaced(number, cfg.number_format)}"
+        facts.append((f" {head}".rstrip(), number, rest, None))
+    asked = (*facts.pop(0)[:3], depth)
     lead, end = "", asked[0]
     if cfg.prompt == "sft":  # without the space before the answer: it is part of its first token
         form = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
@@ -85,8 +93,8 @@ def multikey(cfg, rng, size, depth, i):
 def ruler_numbers(rng, n_keys, n_values):
     keys = [f"{rng.choice(ADJECTIVES)}-{noun}" for noun in rng.sample(NOUNS, n_keys)]
     numbers = [str(rng.randrange(10**6, 10**7)) for _ in range(n_keys * n_values)]
-    facts = [(f" One of the special magic numbers for {keys[i % n_keys]} is:", f" {number}.", None)
-             for i, number in enumerate(numbers)]
+    facts = [(f" One of the special magic numbers for {keys[i % n_keys]} is:", f" {number}", ".",
+              None) for i, number in enumerate(numbers)]
     keys = ", ".join(keys[:-1]) + ", and " * (n_keys > 1) + keys[-1]
     return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0], new=128)
 
@@ -109,7 +117,7 @@ def tracking(cfg, rng, size, depth, i):
     facts, end = chain(names[:5], value)
     solved, question = chain(names[5:], other)
     hay = zip(NOISE.split(". "), solved, strict=False)  # shorter than RULER's, of 500 tokens
-    example = " ".join(f"{sentence}.{head}{tail}" for sentence, (head, tail) in hay)
+    example = " ".join(f"{sentence}.{''.join(fact)}" for sentence, fact in hay)
     example = f"{CHAIN[0]}{example}{question} {', '.join(names[5:])}\n\n"
     depths = sorted(rng.uniform(0, 100) for _ in facts)
     facts = [(*fact, at) for fact, at in zip(facts, depths, strict=True)]
@@ -118,7 +126,7 @@ def tracking(cfg, rng, size, depth, i):
 
 def chain(names, value):
     given = [value, *(f"VAR {name}" for name in names[:-1])]
-    facts = [(" VAR", f" {name} = {v}.") for name, v in zip(names, given, strict=True)]
+    facts = [(" VAR", f" {name}", f" = {v}.") for name, v in zip(names, given, strict=True)]
     return facts, CHAIN[1].format(value=value, n=len(names))
 
 
@@ -134,7 +142,7 @@ def abcdigits(cfg, rng, size, depth, i):
     lines = [f"{letter}={numbers[letter]}\n" for letter in letters[:25] + drawn]
     asked = letters[25]
     depth = rng.uniform(0, 100) if depth is None else depth
-    return Asked([(f"{asked}=", f"{numbers[asked]}\n", depth)], [numbers[asked]], f"{asked}=",
+    return Asked([(f"{asked}=", numbers[asked], "\n", depth)], [numbers[asked]], f"{asked}=",
                  lines=lines)
 
 
@@ -187,15 +195,40 @@ def read_files(pattern):
     return "\n".join(texts)
 
 
+def draw_hay(vocab, rng, hay, room, asked):
+    """`room` ids of the hay, as a list, in which nothing else answers what is asked."""
+    stated = []  # the sentences of the facts that are asked for, with any number
+    for head, _, rest, _ in asked.facts[-len(asked.answers):]:
+        stated.append(re.escape(head.strip()) + r"[\d\s]+" + re.escape(rest.strip()))
+    spare = len(hay) - room
+    for _ in range(100):
+        place = spare if asked.lines else rng.randrange(spare + 1)  # the last line stays whole
+        # files are in memory; a corpus may be larger, and is read where it is needed
+        text = hay.read([place], room)[0] if isinstance(hay, Tokens) else hay[place:place + room]
+        text = text.tolist()
+        if not stated or not re.search("|".join(stated), decode(text, vocab)):
+            return text
+    raise UserError(f"the hay answers {asked.facts[-1][0].strip()!r} by itself, in 100 of 100 "
+                    f"pieces of {room:,} tokens: take other hay (of the embedded corpus "
+                    "--split=haystack), another --needle, or a smaller context")
+
+
 def place_for(vocab, text, first, wanted, facts):
-    """Where in the ids `text` a fact goes: behind a sentence, in none of the (start, end) facts."""
-    fallback = None  # no sentence ends before: the depth counts more than its end
+    """
+    Where in the ids `text` a fact goes, in none of the (start, end) facts: behind the last sentence
+    that ends before `wanted`, or at `wanted` itself where that end is far away.
+    """
+    # a tenth is half of the distance between the default depths: a needle stays nearest to its own
+    reach = max(len(text) // 10, 32)  # sentences are longer than a tenth of a short text
+    fallback = None
     for at in range(wanted, first - 1, -1):
         if any(start < at < end for start, end in facts):
             continue
         fallback = at if fallback is None else fallback
-        before = decode(text[max(0, at - 1):at], vocab).rstrip(" \"'”’)")  # a quotation may close
-        if at > first and before.endswith((".", "!", "?", "\n", "<|endoftext|>")):
+        if wanted - at > reach:
+            break
+        # GPT-2 has three tokens for ？, and one more where a quotation closes
+        if at > first and SENTENCE_END.search(decode(text[max(0, at - 4):at], vocab)):
             return at
     return fallback
 
@@ -203,17 +236,25 @@ def place_for(vocab, text, first, wanted, facts):
 def bury(cfg, vocab, rng, text, facts, ordered):
     """Put the ids of the facts into the list `text` -> [(start, end) of the answer of each]."""
     first = int(cfg.begin)  # behind the end of text that begins the prompt
-    placed, at = [], len(text)  # (start, start of the answer, end)
-    for head, tail, depth in facts:
+    placed, at = [], len(text)  # (start, start of the answer, end of the answer, end)
+    for head, tail, n_answer, depth in facts:
         share = (rng.uniform(0, 100) if depth is None else depth) / 100
         wanted = min(round(len(text) * share), at if ordered else len(text))
-        taken = [(start, end) for start, _, end in placed]
+        taken = [(start, end) for start, _, _, end in placed]
         at = place_for(vocab, text, first, max(first, wanted), taken)
         text[at:at] = head + tail
         n = len(head) + len(tail)
         placed = [tuple(place + n * (fact[0] >= at) for place in fact) for fact in placed]
-        placed.append((at, at + len(head), at + n))
-    return [(middle, end) for _, middle, end in placed]
+        answer = at + len(head)
+        placed.append((at, answer, answer + n_answer, at + n))
+    return [(start, end) for _, start, end, _ in placed]
+
+
+def encode_fact(vocab, head, answer, rest, depth):
+    """(ids up to the answer, ids of it and what ends it, how many of these hold it, depth)"""
+    tail = encode(answer + rest, vocab)  # together: a token may hold the end of one and the other
+    holds = (n for n in range(1, len(tail)) if answer.strip() in decode(tail[:n], vocab))
+    return encode(head, vocab), tail, next(holds, len(tail)), depth
 
 
 def make_sample(cfg, vocab, hay, size, depth, i):
@@ -225,8 +266,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     rng = random.Random(f"{cfg.seed} {size} {depth} {i}")  # a text: other hashes differ by process
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
     lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
-    facts = [(encode(head, vocab), encode(tail, vocab), at) for head, tail, at in asked.facts]
-    room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, _ in facts)
+    facts = [encode_fact(vocab, *fact) for fact in asked.facts]
+    room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, *_ in facts)
     if asked.text:
         hay = np.array(encode(asked.text, vocab))
     if asked.lines:
@@ -241,11 +282,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         raise UserError(f"too small for needle and prompt; take at least {size - room + 1} tokens")
     if room > len(hay):
         raise UserError(f"only {len(hay):,} tokens of hay, of {room:,}; choose a smaller context")
-    spare = len(hay) - room
-    place = spare if asked.lines else rng.randrange(spare + 1)  # the last line stays whole
-    # files are in memory; a corpus may be larger, and is read where it is needed
-    text = hay.read([place], room)[0] if isinstance(hay, Tokens) else hay[place:place + room]
-    text = text.tolist()
+    text = draw_hay(vocab, rng, hay, room, asked)
     if cfg.begin:
         text[0] = end_of_text(vocab)  # instead of a token, for the prompt keeps its size
     spans = bury(cfg, vocab, rng, text, facts, asked.ordered)
@@ -260,6 +297,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     def in_prompt(spans):
         return [(len(lead) + start, len(lead) + stop) for start, stop in spans]
 
-    return {"size": size, "depth": facts[-1][2] if facts else depth, "i": i, "cell": depth,
-            "prompt": lead + text + end, "answers": asked.answers, "new": asked.new,
+    n = int(cfg.begin)  # the end of text stands before the lead
+    return {"size": size, "depth": facts[-1][-1] if facts else depth, "i": i, "cell": depth,
+            "prompt": text[:n] + lead + text[n:] + end, "answers": asked.answers, "new": asked.new,
             "spans": in_prompt(answers), "others": in_prompt(others)}

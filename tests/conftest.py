@@ -28,8 +28,8 @@ CPU = ["--device=cpu", "--dtype=float32"]
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}
 TINY_RUN = [*CPU, *(f"--{key}={value}" for key, value in TINY.items()), *"""
     --data_order=sequence --batch_size=8 --micro_batch_size=8 --max_iters=6 --warmup_iters=2
-    --learning_rate=0.003 --eval_interval=3 --eval_seqs=16 --save_interval=2 --compile=False
-    --switch_warmup_iters=2""".split()]  # a second, on `corpus`
+    --learning_rate=0.003 --eval_interval=3 --eval_seqs=16 --save_interval=2
+    --compile=False""".split()]  # a second, on `corpus`
 EVALS = {
     "eval_niah": [*CPU, "config/quick_niah.py", "--context_sizes=[64,100]", "--depths=[10,90]",
                   "--n_samples=5", "--trial_size=100"],

@@ -167,6 +167,23 @@ def test_validation_on_the_training_text_is_refused(tmp_path, corpus):
             check_splits, train, Tokens(corpus, "val"))
 
 
+def test_validation_on_a_part_of_the_training_files_is_refused(tmp_path):
+    for name in ("a.txt", "b.txt", "c.txt", "empty.txt"):
+        (tmp_path / name).write_text(f"text of {name}" * (name != "empty.txt"))
+
+    def split(name, *files, more=()):
+        call(prepare, *(tmp_path / file for file in files), f"--data_dir={tmp_path}", "--name=c",
+             f"--split={name}", *more)
+        return Tokens(tmp_path / "c", name)
+
+    train = split("train", "a.txt", "b.txt", "empty.txt", more=["--val_fraction=0.5"])
+    check_splits(train, Tokens(tmp_path / "c", "val"))  # of one preparation: other documents
+    check_splits(train, split("test", "c.txt", "empty.txt"))
+    (tmp_path / "d.txt").write_text("text of b.txt")
+    refused("the splits train and part both hold d.txt, so validation would measure",
+            check_splits, train, split("part", "c.txt", "d.txt"))
+
+
 def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
     digests = set()
     for content in (b"one two", b"two one", b"two one\r\n", b"two one\n"):

@@ -1,6 +1,7 @@
 """The evaluations measure what they say: planted models, plain forwards, killed and shared runs."""
 import itertools
 import json
+import random
 import re
 import sys
 import types
@@ -28,6 +29,7 @@ from eval_niah import NiahConfig, score
 from experiments.temperature import temperature
 from lib import checkpoint, runtime
 from lib import evaluate as lib_evaluate
+from lib.almanac import CITIES
 from lib.config import configure
 from lib.data import Tokens, random_starts
 from lib.evaluate import wilson
@@ -130,7 +132,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     assert [trial["exact"] for trial in found["trials"]] == [expected[0]] * 3
     if task == "needle":
         assert found["example"]["answers"] == ["8106422"]
-        share = len(encode(" 8106422.")) / 400
+        share = len(encode(" 8106422")) / 400
         assert np.allclose(found["example"]["scores"], np.full((3, 2), share), atol=1e-4)
 
 
@@ -202,14 +204,14 @@ def test_a_miss_has_the_name_of_what_the_heads_do(
     assert (summary["size"], summary["chosen_at"], summary["heads"]) == (400, 256, [[0, 1]])
     assert {name for name, count in summary["misses"].items() if count} == {kind}
     assert [trial["miss"] for trial in found["trials"]] == [kind] * 3
-    n, k = (len(encode(text)) for text in (" 8106422.", " 8106422." * 3))
+    n, k = (len(encode(text)) for text in (" 8106422", " 8106422" * 3))
     logits = np.array([needle] * n + [look_alike] * k + [0] * (400 - n - k))
     weights = np.exp(logits) / np.exp(logits).sum()
     # the numbers of other prompts may have a token more or fewer
     assert summary["share"] == pytest.approx(weights[:n].sum(), rel=0.3)
     assert summary["effective"] == pytest.approx(
         np.exp(-(weights * np.log(weights)).sum()), rel=0.3)
-    assert summary["chance"] == pytest.approx(n / 400, rel=0.2)
+    assert summary["chance"] == pytest.approx(n / 400, rel=0.3)
     assert summary["ranked_first"] == (kind in ("faded", "other"))
     assert f"{kind} 3" in capsys.readouterr().out
 
@@ -338,11 +340,71 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     at = start - len(head)
     assert len(prompt) == size
     assert prompt[0] == end_of_text(vocab)
-    assert decode(prompt[start:end], vocab).replace(" ", "") == sample["answers"][0] + "."
+    assert decode(prompt[start:end], vocab).replace(" ", "") == sample["answers"][0]
+    assert decode(prompt[end:end + 1], vocab) == " ."
     assert prompt[at:start] == head
     assert at <= size * depth / 100 + 1
     assert at == 1 or depth == 0 or decode(prompt[at - 1:at], vocab) == " ."  # of a sentence
     assert sample == again != other
+
+
+def sample_of(*arguments, vocab=None, size=1000, depth=50, i=0):
+    """One prompt of eval_niah.py with these arguments."""
+    cfg = configure(NiahConfig, ["x", *map(str, arguments)])
+    return make_sample(cfg, vocab, open_haystack(cfg, vocab)[0], size, depth, i)
+
+
+@pytest.mark.parametrize("text, end", [
+    ("words without any end ", ""), ("An end. " + "and then none " * 500, ""),
+    ("これは長い文です。", "。"), ("本当に？", "？"), ("「本当に。」", "」"), ("You there ! ", "!"),
+    ('It said: "You there!" "I?"', '"')], ids=range(7))
+@pytest.mark.parametrize("depth", [10, 90])
+def test_a_needle_is_near_its_depth_and_behind_a_sentence_if_one_ends_there(
+        tmp_path, text, end, depth):
+    (tmp_path / "hay.txt").write_text(text * (10000 // len(text) + 1))
+    sample = sample_of(f"--haystack={tmp_path}/hay.txt", depth=depth)
+    at = sample["spans"][0][0] - len(encode(" The special magic Tokyo number is:"))
+    assert abs(at / 1000 - depth / 100) < 0.05
+    assert decode(sample["prompt"][:at]).endswith(end)
+
+
+@pytest.mark.parametrize("task", ["needle", "multiquery", "tracking"])
+def test_an_end_of_text_begins_the_prompt_before_all_else(task):
+    sample = sample_of("--haystack=noise", f"--task={task}", "--begin",
+                       "--qa_format=Read this: {context}\n{question} {answer}")
+    prompt = sample["prompt"]
+    assert len(prompt) == 1000 and prompt.count(GPT2_EOT) == 1
+    lead = {"needle": "Read this: ", "multiquery": "Some special", "tracking": "Memorize and"}[task]
+    assert decode(prompt).startswith("<|endoftext|>" + lead)
+    answers = [decode(prompt[start:end]).strip() for start, end in sample["spans"]]
+    assert sorted(answers) == sorted(sample["answers"])
+
+
+@pytest.mark.parametrize("needle, behind", [
+    ("The number of {city} is {number}, it says.", ","), ("{number} is of {city}.", " is"),
+    ("{city} has {number}th", "th"), ("{city}: {number}", None)])
+def test_the_span_of_a_needle_is_its_number_alone(needle, behind):
+    sample = sample_of("--haystack=noise", f"--needle={needle}")
+    (start, end), = sample["spans"]
+    assert decode(sample["prompt"][start:end]) == " " + sample["answers"][0]
+    assert behind is None or decode(sample["prompt"][end:end + 1]) == behind
+
+
+@pytest.mark.parametrize("needle", ["The magic number of {city} : {number} .",
+                                    "{number} is the magic number of {city} ."])
+def test_hay_never_states_what_is_asked(tmp_path, needle):
+    numbers = random.Random(0)
+    facts = [needle.format(city=city, number=numbers.randrange(10**7)) for city in CITIES * 20]
+    numbers.shuffle(facts)
+    (tmp_path / "hay.txt").write_text(" ".join(facts))
+    arguments = [f"--haystack={tmp_path}/hay.txt", f"--needle={needle}"]
+    for i in range(10):
+        sample = sample_of(*arguments, size=400, i=i)
+        city = re.search(r"magic (\w+) number", decode(sample["prompt"][-30:]))[1]
+        text = decode(sample["prompt"])
+        assert text.count("magic number of ") > 10, "this hay has no facts"
+        assert text.count(f"magic number of {city} ") == 1, "there are two answers"
+    refused("the hay answers .* by itself, in 100 of 100 pieces", sample_of, *arguments, size=9000)
 
 
 @pytest.mark.parametrize("text, groups, found", [
@@ -422,6 +484,25 @@ def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
     capsys.readouterr()
     call(temperature, *arguments)
     assert "repeated, not measured" in capsys.readouterr().out
+    refused("pn/?: p_n is learned for 32 positions, .* at most 28 tokens", call, temperature,
+            "config/quick_niah.py", *arguments, tmp_path / "pn", "--context_sizes=30",
+            "--what=needles", "--tag=pn")
+
+
+def test_temperature_leaves_the_layers_with_windows_as_they_are(corpus, tmp_path):
+    vocab = Tokens(corpus, "train").vocab
+    model = tiny_model("ssmax", vocab_size=len(vocab), window_pattern="SL", window=8)
+    save_model(tmp_path / "ckpt.pt", model, vocab)
+    call(temperature, tmp_path, f"--data_dir={corpus}", "--context_sizes=40", "--n_samples=6",
+         "--factors=0.5,1,2", *CPU)
+    _, found = (json.loads(line) for line in open(tmp_path / "temperature.jsonl"))
+    tokens = Tokens(corpus, "test")
+    window = tokens.read(random_starts(1337, "temperature", 40, 6, len(tokens) - 40), 41)
+    x, y = torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:])
+    model.blocks[1].attn.s.data *= 2
+    with torch.no_grad():
+        assert token_losses(model, x, y, 64)[:, 36:].mean().item() == pytest.approx(
+            found["cost"][2], abs=1e-4)
 
 
 def test_a_change_at_load_is_measured_and_named(evaluate, capsys):
@@ -659,6 +740,9 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_niah, "a", "--haystack=nowhere*.txt", "no such file"),
     (eval_niah, "a", "--depths=110", "percentages"),
     (eval_niah, "a", "--needle=no city", "must contain {city}"),
+    (eval_niah, "a", "--needle={number} is of {city}", "ends where {number} begins, so put {city}"),
+    (eval_niah, "a", "--qa_format={context} {answer} {question}", "put {context} and {question}"),
+    (eval_niah, "pn", "--context_sizes=30", "a prompt of 30 tokens needs 34 .*at most 28 tokens"),
     (eval_niah, "pn", "--seed=1", "p_n is learned for 32 positions"),
     (eval_niah, "reversed", "--seed=1", "another vocabulary"),
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),

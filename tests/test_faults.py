@@ -31,7 +31,8 @@ server.set_forkserver_preload(["test_faults"])
 def command(module, corpus, folder):
     """Arguments of a short run of a program with its results in `folder`; makes what it reads."""
     if module is train:
-        return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--switch_iter=3"]
+        return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--switch_iter=3",
+                "--switch_warmup_iters=2"]
     if module is prepare:
         return [text_file(folder.parent / "text.jsonl"), f"--data_dir={folder}", "--name=c",
                 "--shard_tokens=500", "--val_fraction=0.2"]

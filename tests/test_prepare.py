@@ -130,6 +130,7 @@ ARRAY = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
     (bytes(range(256)), ["a.txt"], "a.txt holds null characters, so it is binary or UTF-16"),
     (b"x", ["a.docx"], "a.docx: inputs are .txt, .md, .*rename it to .txt if it is UTF-8"),
     (b"x", ["a.txt", "b.txt"], "b.txt: there is no such file"),
+    (b"x", ["a.tx*", "./a.txt"], r"./a.txt is given twice \(as a.txt\), .*: name it once"),
     (b"x", ["a.txt", "../"], r"../ is a folder; name the files in it: ../\*.txt"),
     ([{"text": b"x"}], ["a.parquet"], "a.parquet:1: the field 'text' holds no text but b'x'"),
     (b"", ["a.txt"], "there is no text in a.txt; nothing was written"),
@@ -144,12 +145,12 @@ ARRAY = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
     (b"", ["a", "--slice=4/3"], "--slice"), (b"", ["--embedded=x"], "must be one of almanac, mqar"),
     (b"", ["a", "--split=UP"], "lower-case"), (b"", ["a", "--val_fraction=1.5"], "val_fraction"),
     (b"", ["--hf=no/such-dataset"], "no/such-dataset cannot be read; .*repeat the command")],
-    ids=range(31))
+    ids=range(32))
 def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
     if "." in arguments[0]:
-        write(arguments[0], content)
+        write(arguments[0].replace("*", "t"), content)
     refused(message, go, tmp_path, *arguments)
     assert not list(tmp_path.glob("c/*")), "something of a broken input was kept"
 
@@ -177,8 +178,8 @@ def test_a_file_of_the_same_name_and_size_is_told_by_its_content(tmp_path, write
     text = b"x y " * (size // 4)
     path = write("a.txt", text)
     go(tmp_path, path)
-    for other in (text[:-1] + b"z", b"z" + text[1:]):
-        write("a.txt", other)
+    for at in (0, size // 2, len(text) - 1):
+        write("a.txt", text[:at] + b"z" + text[at + 1:])
         refused("prepared with files of these names and other content", go, tmp_path, path)
 
 
@@ -189,7 +190,7 @@ def test_a_corpus_of_before_the_hashes_is_still_good(tmp_path, write):
     manifest = json.loads(path.read_text())
     for key in ("bad", "bad_rows", "cut"):
         del manifest[key]
-    del manifest["source"]["file_hashes"]
+    del manifest["source"]["file_sha256"]
     path.write_text(json.dumps(manifest))
     go(tmp_path, *arguments)  # it is finished
     assert json.loads(path.read_text()) == manifest

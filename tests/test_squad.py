@@ -78,6 +78,11 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
         count += (targets >= 0).sum().item()
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.2
+    assert (tmp_path / "whole/squad.json").exists()
+    tune("whole", "--seed=2", "--resume=overwrite", "--n_generate=0")
+    assert not (tmp_path / "whole/squad.json").exists(), "it is of another run"
+    for more in ("--epochs=3", "--warmup_epochs=3"):
+        refused(f"{more[2:-2]}=3.0 has no effect with .*iters=", tune, "x", more)
     for change in ("--micro_batch_size=1", "--loss_chunk=100000"):
         assert tune(change[2:7], change) == pytest.approx(losses, abs=2e-4), change
 

@@ -131,7 +131,8 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
 
 @pytest.mark.parametrize("update", [2, 3, 4])
 def test_resume_is_bitwise_across_the_switch(run, tmp_path, update):
-    arguments = ["--switch_iter=3", "--switch_attention_type=pn"]  # (f), with all that is learned
+    # (f), with all that is learned
+    arguments = ["--switch_iter=3", "--switch_attention_type=pn", "--switch_warmup_iters=2"]
     run(tmp_path / "whole", *arguments)
     with sigterm_in(update):
         parts = [tmp_path / "parts", *arguments, "--save_interval=9"]
@@ -258,6 +259,45 @@ def test_every_shipped_config_is_valid():
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     refused(message, run, tmp_path, argument)
     assert not list(tmp_path.iterdir()), "something was written before the settings were checked"
+
+
+@pytest.mark.parametrize("settings, message", [
+    ("--s_init=0.5", "s_init=0.5 has no effect with attention_type=softmax: .*set --s_init=1.0"),
+    ("--s_init=0.5 --attention_type=ssmax_s1", "no effect with attention_type=ssmax_s1"),
+    ("--s_init=0.5 --attention_type=residual", "no effect with attention_type=residual"),
+    ("--switch_attention_type=pn", "switch_attention_type=pn has no effect without switch_iter"),
+    ("--switch_warmup_iters=2", "no effect without switch_iter: leave it out, or set"),
+    ("--min_lr=0.1", "min_lr=0.1 has no effect with decay=none"),
+    ("config/quick.py --decay=none", "decay_iters=1000 has no effect with decay=none"),
+    ("--loss_on=repeats --block_size=1 --eval_interval=0",
+     "in 8 rows of split train no pair .*nothing to train: leave it out")])
+def test_a_setting_without_effect_is_refused(run, tmp_path, settings, message):
+    assert refused(message, run, tmp_path, *settings.split(), f"--out_dir={tmp_path}") == 2
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_settings_with_an_effect_are_not_refused(run, tmp_path):
+    for settings in ("--s_init=0.5 --attention_type=ssmax", "--min_lr=0.001 --decay=cosine",
+                     "config/f_swap_during.py --switch_iter=3 --max_iters=6",
+                     "config/quick.py --decay=none --decay_iters=0 --min_lr=0"):
+        cfg = configure(TrainConfig, settings.split())
+        cfg.check_effects()
+    run(tmp_path)  # what an older version began so can be finished
+    arguments = [f"--out_dir={tmp_path}", "--s_init=0.5"]
+    configure(TrainConfig, arguments).check_effects()
+    refused("no effect", configure(TrainConfig, [*arguments, "--resume=overwrite"]).check_effects)
+
+
+def test_a_new_run_does_not_lie_beside_what_was_measured_on_another(run, tmp_path):
+    run(tmp_path)
+    (tmp_path / "niah-e.json").write_text("{}")
+    run(tmp_path)  # finished before
+    before = state_of(tmp_path)
+    refused(r"holds what was measured on an earlier run \(niah-e.json\) .*: move it away",
+            run, tmp_path, "--seed=2", "--resume=overwrite")
+    assert state_of(tmp_path) == before
+    (tmp_path / "niah-e.json").unlink()
+    run(tmp_path, "--seed=2", "--resume=overwrite")
 
 
 def test_config_files_compose_or_are_refused(tmp_path):

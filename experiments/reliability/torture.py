@@ -31,7 +31,7 @@ eval_posloss.SAVE_SECONDS = 0  # partial results all the time, in each process: 
 FAULTS = ["kill", "kill before a write", "kill inside a write", "full disk", "spoil"]
 LONGER = {
     prepare: ["--shard_tokens=20"],
-    train: ["--switch_iter=21", "--max_iters=100", "--save_interval=5"],
+    train: ["--switch_iter=21", "--switch_warmup_iters=2", "--max_iters=100", "--save_interval=5"],
     eval_posloss: ["--micro_batch_size=4", "--n_seqs=200"],
     eval_niah: ["--micro_batch_size=4", "--n_samples=20"]}
 

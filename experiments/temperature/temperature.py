@@ -77,10 +77,14 @@ def measure(cfg, path, device):
     hay, data = open_haystack(cfg, vocab)
     if cfg.what == "loss" and len(hay) <= max(sizes):
         raise UserError(f"split {cfg.split} has {len(hay):,} tokens; smaller --context_sizes")
+    if cfg.what == "needles":
+        eval_niah.check_room(cfg, path, model, make_sample(cfg, vocab, hay, max(sizes), None, 0))
     out, records = evaluate.begin(
         cfg, path, model, state, data, "temperature.jsonl", len(sizes), (tasks, mqar))
+    # layers that see all keys: within a window n is constant, and the layer stays plain softmax
+    layers = [block.attn for block in model.blocks if math.isinf(block.attn.reach)]
     # factors are put on these, and not one on the other
-    learned = [(attn.s.clone(), attn.b.clone()) for attn in (block.attn for block in model.blocks)]
+    learned = [(attn.s.clone(), attn.b.clone()) for attn in layers]
 
     def losses(jobs):
         size, numbers = jobs[0][0], [i for _, i in jobs]
@@ -102,9 +106,9 @@ def measure(cfg, path, device):
     def costs(size, factor):
         """Those of all samples, in their order."""
         # every type multiplies by s f(n)^g + b: a factor on s and b is one on the query
-        for block, (s, b) in zip(model.blocks, learned, strict=True):
-            block.attn.s.copy_(factor * s)
-            block.attn.b.copy_(factor * b)
+        for attn, (s, b) in zip(layers, learned, strict=True):
+            attn.s.copy_(factor * s)
+            attn.b.copy_(factor * b)
         found = []
         for _, results in evaluate.work(
                 device, f"{path}, {size:,}, factor {factor}",
