@@ -94,7 +94,6 @@ def score(answers, text, groups):
     """
     What a generated text got right. Of one number: exact is all digits, and no other one behind
     them. Of several answers exact is all of them anywhere, as in RULER; substring is the share.
-    begins_right: the first group of digits, or digit, or the whole of a word.
     """
     # only a number written in groups may have spaces inside
     grouped = len(groups) > 1 and answers[0].isdigit()
@@ -102,12 +101,7 @@ def score(answers, text, groups):
     share = sum(answer in text for answer in answers) / len(answers)
     no_more = r"(?!\d)" if answers[0].isdigit() else r"(?!\w)"
     exact = bool(re.match(answers[0] + no_more, text)) if len(answers) == 1 else share == 1
-    if answers[0].isdigit():
-        begin = answers[0][:groups[0] if grouped else 1]
-    else:
-        begin = answers[0]
-    return {"exact": exact, "first": text[:1] == answers[0][0],
-            "begins_right": text.startswith(begin), "substring": share}
+    return {"exact": exact, "first": text[:1] == answers[0][0], "substring": share}
 
 
 def new_tokens(cfg, sample):
@@ -135,11 +129,7 @@ def answer(cfg, model, vocab, batch, device):
     with runtime.autocast(device, cfg.dtype):
         # end of text never comes, as in the paper
         rows = model.generate(idx, new, temperature=0, banned=(end_of_text(vocab),))
-        layers = []  # what the heads of each layer do in each prompt
-        if cfg.trials:
-            for z, v in model.last_query(idx):
-                layers.append([readout.readout(z[b], v[b], sample["spans"], sample["others"])
-                               for b, sample in enumerate(batch)])
+        in_heads = read_heads(model, idx, batch) if cfg.trials else []
     records = []
     for b, sample in enumerate(batch):
         text = decode(rows[b, idx.size(1):].tolist(), vocab)
@@ -148,11 +138,47 @@ def answer(cfg, model, vocab, batch, device):
         if cfg.trials:
             record["chooses"] = sample["i"] >= cfg.trials  # retrieval heads; see choice_jobs
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
-            record |= readout.record_of([layer[b] for layer in layers])
+            record |= in_heads[b]
+            with runtime.autocast(device, cfg.dtype):
+                record |= read_later_tokens(model, idx[b], rows[b, idx.size(1):], sample, record)
             # section 3.4: a head's attention on the number, summed over its tokens
             record["top"] = max(map(max, record["scores"]))
         records.append(record)
     return records
+
+
+def read_heads(model, idx, batch):
+    """What each head's last query does in the prompts idx (B, T) -> a record for each of them."""
+    layers = []
+    for z, v in model.last_query(idx):
+        layers.append([readout.readout(z[b], v[b], sample["spans"], sample["others"])
+                       for b, sample in enumerate(batch)])
+    return [readout.record_of([layer[b] for layer in layers]) for b in range(len(batch))]
+
+
+def read_later_tokens(model, prompt, written, sample, record):
+    """
+    What the heads do at later tokens of the answer: where a trial goes wrong, and, in prompts on
+    which heads are chosen, at all of them. The right tokens before it follow the prompt (T,).
+    -> {"wrong_token": the number of right tokens `written` before the first wrong one, "later":
+    {number of right tokens: record}}. Of several answers only the first token is looked at.
+    """
+    answer = prompt.new_empty(0)
+    if len(sample["spans"]) == 1:
+        (start, end), = sample["spans"]
+        answer = prompt[start:end]
+    n = min(len(answer), len(written))
+    right = int((written[:n] == answer[:n]).long().cumprod(0).sum())
+    tokens = []
+    if record["chooses"]:
+        tokens = range(1, len(answer))
+    elif not record["exact"] and 0 < right < len(answer):
+        tokens = [right]
+    later = {}
+    for k in tokens:
+        longer = torch.cat((prompt, answer[:k]))[None]
+        later[str(k)], = read_heads(model, longer, [sample])
+    return {"wrong_token": right, "later": later}
 
 
 def choice_jobs(cfg, model, vocab, hay):
@@ -287,7 +313,8 @@ def print_readout(summary):
     print0(f"  the needle's share of the output: {summary['share']:.3f}; effective keys: "
            f"{summary['effective']:,.1f} ({summary['effective_of_n']:.2%} of all)")
     misses = ", ".join(f"{kind} {count}" for kind, count in summary["misses"].items())
-    print0(f"  misses: {misses}")
+    wrong = ", ".join(f"{int(k) + 1} in {count}" for k, count in summary["wrong_tokens"].items())
+    print0(f"  misses: {misses}" + f"; first wrong token of the answer: {wrong}" * bool(wrong))
     if summary["enough"] is None:
         print0("  no prompt was answered right where the heads were chosen: no miss is called "
                "faded")

@@ -308,7 +308,7 @@ def curves_to(name, curves, **style):
 
 def draw_misses(axis, curves):
     """Bars of misses by context size, side by side for each curve, divided into their kinds."""
-    hatches = dict(zip(KINDS_OF_MISS, ("xxxxx", "/////", "", "|||||", "....."), strict=True))
+    hatches = dict(zip(KINDS_OF_MISS, ("xxxxx", "/////", "", "....."), strict=True))
     measured = sorted({size for rows, _ in curves for size in rows[0].y})
     octaves = min([1, *np.diff(np.log2(measured))])  # from one size to the next
     width = 0.7 * octaves / len(curves)

@@ -14,7 +14,7 @@ import statistics
 import numpy as np
 import torch
 
-KINDS_OF_MISS = ("confused", "out of place", "faded", "later", "other")
+KINDS_OF_MISS = ("confused", "out of place", "faded", "other")
 
 
 def readout(logits, values, needle, others=()):
@@ -106,8 +106,7 @@ def found_by(heads, record):
     """
     What the heads [(layer, head)] do with the needle of one prompt. ranked_first: whether any of
     them gives it the largest logit. share, effective and confused (see `readout`) are those of the
-    best head, which is the one with the largest share. begins_right: whether the first token of
-    the answer is right.
+    best head, which is the one with the largest share.
     """
     layer, head = max(heads, key=lambda place: record["share"][place[0]][place[1]])
     return {
@@ -115,29 +114,50 @@ def found_by(heads, record):
         "share": record["share"][layer][head],
         "effective": record["effective"][layer][head],
         "confused": bool(record["confused"][layer][head]),
-        "begins_right": record["begins_right"],
     }
 
 
 def kind_of_miss(found, enough):
     """
-    The name of a miss, from what the retrieval heads found (see `found_by`):
+    The name of a miss, from what the retrieval heads found (see `found_by`) at the query whose
+    answer was the first wrong token:
 
-        later         the answer begins right, and a later token of it is wrong
         confused      no head ranks the needle first, and the best one ranks a look-alike first
         out of place  no head ranks it first, and the best one ranks no look-alike first
         faded         a head ranks it first, and its share of the output is below `enough`
         other         a head ranks it first, and its share is enough: it was found and not copied
 
     A tie for the first place is a first place. `enough` is None where no share is known to be
-    enough; then no miss is called faded. All of this is measured on the prompt's last query, which
-    asks for the first token of the answer. So nothing is said of an answer that goes wrong later.
+    enough; then no miss is called faded.
     """
-    if found["begins_right"]:
-        return "later"
     if not found["ranked_first"]:
         return "confused" if found["confused"] else "out of place"
     return "faded" if enough is not None and found["share"] < enough else "other"
+
+
+def at_token(record, k):
+    """What the heads did where k tokens of the answer were there; None where it was not measured"""
+    return record if k == 0 else record["later"].get(str(k))
+
+
+def chosen(choice, k):
+    """The retrieval heads for the answer's token k, and `enough` (see `summarize`)."""
+    measured = [at_token(record, k) for record in choice]
+    heads = retrieval_heads([record for record in measured if record])
+    shares = [found_by(heads, of_token)["share"]
+              for record, of_token in zip(choice, measured, strict=True)
+              if record["exact"] and of_token]
+    return heads, statistics.median(shares) / 2 if shares else None
+
+
+def name_miss(record, choice):
+    """The kind of one trial's miss, judged at the first wrong token of its answer."""
+    k = record["wrong_token"]
+    of_token = at_token(record, k)
+    if of_token is None:  # every token was right, and more digits followed
+        return "other"
+    heads, enough = chosen(choice, k)
+    return kind_of_miss(found_by(heads, of_token), enough)
 
 
 def summarize(trials, choice):
@@ -150,15 +170,18 @@ def summarize(trials, choice):
     often one of them ranks the needle first by chance. `chance` says how often, for a needle of r
     of n tokens: 1 - (1 - r / n)^heads. `enough` (see `kind_of_miss`) is half of the median share
     in those prompts of `choice` that were answered right.
+
+    All numbers are of the prompt's last query, which asks for the first token of the answer. Only
+    a miss whose answer begins right is judged at the query that went wrong, by heads and `enough`
+    of that token. `wrong_tokens` counts the misses by the number of right tokens before.
     """
-    heads = retrieval_heads(choice)
-    shares = [found_by(heads, record)["share"] for record in choice if record["exact"]]
-    enough = statistics.median(shares) / 2 if shares else None
+    heads, enough = chosen(choice, 0)
     found = [found_by(heads, record) for record in trials]
     for trial, record in zip(found, trials, strict=True):
-        trial["miss"] = None if record["exact"] else kind_of_miss(trial, enough)
+        trial["miss"] = None if record["exact"] else name_miss(record, choice)
     needles = [record["needle_tokens"] / record["size"] for record in trials]
     misses = [trial["miss"] for trial in found]
+    wrong = [record["wrong_token"] for record in trials if not record["exact"]]
     summary = {
         "size": trials[0]["size"], "chosen_at": choice[0]["size"], "heads": heads,
         "enough": enough,
@@ -167,6 +190,7 @@ def summarize(trials, choice):
         "share": statistics.mean(trial["share"] for trial in found),
         "effective": statistics.mean(trial["effective"] for trial in found),
         "misses": {kind: misses.count(kind) for kind in KINDS_OF_MISS},
+        "wrong_tokens": {k: wrong.count(k) for k in sorted(set(wrong))},
     }
     summary["effective_of_n"] = summary["effective"] / summary["size"]
     return summary, found

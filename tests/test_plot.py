@@ -89,7 +89,7 @@ def plant_needle(folder, variant="softmax", seed=1, size=1024, readout=True, tag
     measured = {"trials": trials, "example": {"scores": [[0.1, 0.9], [0.0, 0.2]]}, "tag": tag}
     if readout:  # younger than the rest
         misses = sum(not trial["exact"] for trial in trials)
-        kinds = dict.fromkeys(("confused", "out of place", "later", "other"), misses // 5)
+        kinds = dict.fromkeys(("confused", "out of place", "other"), misses // 5)
         kinds["faded"] = misses - sum(kinds.values())
         for i, trial in enumerate(trials):
             trial |= {"share": 100 / size + 0.001 * i, "effective": size / 10 + seed}

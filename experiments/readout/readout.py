@@ -59,7 +59,7 @@ def collect(folder):
         if setting and row in ROWS:
             summary = content["readout"]
             found = np.mean([trial["exact"] for trial in content["trials"]])
-            keep = ("ranked_first", "chance", "share", "effective", "misses")
+            keep = ("ranked_first", "chance", "share", "effective", "misses", "wrong_tokens")
             of_row = measured.setdefault(setting, {}).setdefault(row, {})
             of_row.setdefault(str(summary["size"]), {})[seed] = {
                 "n": len(content["trials"]), "found": round(float(found), 4),
@@ -140,9 +140,10 @@ def print_tables(measured):
             for size in sorted(sizes, key=int):
                 lines.append([ROWS[row], f"{int(size):,}", *cells(sizes[size].values())])
         markdown(f"{title}. The first four numbers are means over the prompts of all seeds, the "
-                 "misses are numbers of prompts",
+                 "misses are numbers of prompts; last: those wrong at the first token",
                  ["", "tokens", "seeds", "prompts", "found", "ranked first", "by chance",
-                  "share of the output", "effective keys", *KINDS_OF_MISS], lines)
+                  "share of the output", "effective keys", *KINDS_OF_MISS, "at the first token"],
+                 lines)
 
 
 def cells(records):
@@ -155,13 +156,13 @@ def cells(records):
     misses = [sum(record["misses"][kind] for record in records) for kind in KINDS_OF_MISS]
     return [len(records), sum(record["n"] for record in records), mean("found", 2),
             mean("ranked_first", 2), mean("chance", 4), mean("share", 3), mean("effective", 1),
-            *misses]
+            *misses, sum(record["wrong_tokens"].get("0", 0) for record in records)]
 
 
 PANELS = (("ranked_first", "needle ranked first\n(share of prompts)"),
           ("share", "needle's share\nof the output"), ("effective", "effective keys"))
 KIND_COLORS = {"confused": "#CC79A7", "out of place": "#009E73", "faded": "#F0E442",
-               "later": "#BBBBBB", "other": "#555555"}
+               "other": "#555555"}
 
 
 def draw(measured, path):
