@@ -5,7 +5,7 @@ out.
 A prediction is a number for every seed, positive where the seed agrees. It holds if the 95 %
 interval of the mean (Student's t over the seeds) lies above 0, does not hold if it lies below, and
 else is undecided; "about equal" holds if the interval lies within a margin. Beside it stands the
-verdict corrected for the number of predictions (Holm).
+verdict corrected for the number of predictions (Holm). README.md here says it for readers.
 """
 import math
 from typing import NamedTuple

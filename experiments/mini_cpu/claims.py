@@ -1,5 +1,6 @@
 """
 The paper's claims, tested over seeds: what each predicts, what was measured, whether it holds.
+README.md in this folder discusses them.
 
     python -m experiments.mini_cpu.claims out/mini --out=FOLDER     the runs below out/mini; writes
                                                                     a small JSON a variant and seed
