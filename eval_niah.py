@@ -310,8 +310,9 @@ def print_readout(summary):
     print0(f"  retrieval heads (layer.head), chosen at {summary['chosen_at']:,} tokens: {heads}")
     print0(f"  at {summary['size']:,} tokens one of them ranks the needle first in "
            f"{summary['ranked_first']:.3f} of the trials (by chance {summary['chance']:.2g})")
-    print0(f"  the needle's share of the output: {summary['share']:.3f}; effective keys: "
-           f"{summary['effective']:,.1f} ({summary['effective_of_n']:.2%} of all)")
+    print0(f"  their weight on it: {summary['weight']:.3f}; in the best of them its share of the "
+           f"output: {summary['share']:.3f}, effective keys: {summary['effective']:,.1f} "
+           f"({summary['effective_of_n']:.2%} of all)")
     misses = ", ".join(f"{kind} {count}" for kind, count in summary["misses"].items())
     wrong = ", ".join(f"{int(k) + 1} in {count}" for k, count in summary["wrong_tokens"].items())
     print0(f"  misses: {misses}" + f"; first wrong token of the answer: {wrong}" * bool(wrong))

@@ -105,12 +105,13 @@ def retrieval_heads(records):
 def found_by(heads, record):
     """
     What the heads [(layer, head)] do with the needle of one prompt. ranked_first: whether any of
-    them gives it the largest logit. share, effective and confused (see `readout`) are those of the
-    best head, which is the one with the largest share.
+    them gives it the largest logit. weight: their needle scores (see `readout`), on average.
+    share, effective and confused are those of the best head, which has the largest share.
     """
     layer, head = max(heads, key=lambda place: record["share"][place[0]][place[1]])
     return {
         "ranked_first": any(record["rank"][layer][head] == 1 for layer, head in heads),
+        "weight": statistics.mean(record["scores"][layer][head] for layer, head in heads),
         "share": record["share"][layer][head],
         "effective": record["effective"][layer][head],
         "confused": bool(record["confused"][layer][head]),
@@ -124,15 +125,16 @@ def kind_of_miss(found, enough):
 
         confused      no head ranks the needle first, and the best one ranks a look-alike first
         out of place  no head ranks it first, and the best one ranks no look-alike first
-        faded         a head ranks it first, and its share of the output is below `enough`
-        other         a head ranks it first, and its share is enough: it was found and not copied
+        faded         a head ranks it first, and the heads' weight on it is below `enough`
+        other         a head ranks it first, and the weight is enough: it was found and not copied
 
-    A tie for the first place is a first place. `enough` is None where no share is known to be
-    enough; then no miss is called faded.
+    A tie for the first place is a first place. `enough` is None where no weight is known to be
+    enough; then no miss is called faded. The weight is that of all the heads and not of the best
+    one: two heads that copy together in training miss a needle when one of them has faded.
     """
     if not found["ranked_first"]:
         return "confused" if found["confused"] else "out of place"
-    return "faded" if enough is not None and found["share"] < enough else "other"
+    return "faded" if enough is not None and found["weight"] < enough else "other"
 
 
 def at_token(record, k):
@@ -144,10 +146,10 @@ def chosen(choice, k):
     """The retrieval heads for the answer's token k, and `enough` (see `summarize`)."""
     measured = [at_token(record, k) for record in choice]
     heads = retrieval_heads([record for record in measured if record])
-    shares = [found_by(heads, of_token)["share"]
-              for record, of_token in zip(choice, measured, strict=True)
-              if record["exact"] and of_token]
-    return heads, statistics.median(shares) / 2 if shares else None
+    weights = [found_by(heads, of_token)["weight"]
+               for record, of_token in zip(choice, measured, strict=True)
+               if record["exact"] and of_token]
+    return heads, statistics.median(weights) / 2 if weights else None
 
 
 def name_miss(record, choice):
@@ -168,8 +170,8 @@ def summarize(trials, choice):
     the heads whose mean needle score there is at least half of the best head's mean. Chosen on the
     trials themselves they would look better than they are. The more heads there are, the more
     often one of them ranks the needle first by chance. `chance` says how often, for a needle of r
-    of n tokens: 1 - (1 - r / n)^heads. `enough` (see `kind_of_miss`) is half of the median share
-    in those prompts of `choice` that were answered right.
+    of n tokens: 1 - (1 - r / n)^heads. `enough` (see `kind_of_miss`) is half of the median
+    weight in those prompts of `choice` that were answered right.
 
     All numbers are of the prompt's last query, which asks for the first token of the answer. Only
     a miss whose answer begins right is judged at the query that went wrong, by heads and `enough`
@@ -187,6 +189,7 @@ def summarize(trials, choice):
         "enough": enough,
         "ranked_first": statistics.mean(trial["ranked_first"] for trial in found),
         "chance": statistics.mean(1 - (1 - needle) ** len(heads) for needle in needles),
+        "weight": statistics.mean(trial["weight"] for trial in found),
         "share": statistics.mean(trial["share"] for trial in found),
         "effective": statistics.mean(trial["effective"] for trial in found),
         "misses": {kind: misses.count(kind) for kind in KINDS_OF_MISS},

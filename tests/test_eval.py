@@ -218,25 +218,29 @@ def test_a_miss_has_the_name_of_what_the_heads_do(
 
 
 def record(rank=1, share=1.0, exact=True, confused=False, score=1.0,
-           wrong_token=0, later=()):
+           other_score=0.05, wrong_token=0, later=()):
     """A prompt with a head that looks things up, in the second of two layers, and one without."""
     return {"size": 100, "needle_tokens": 4, "exact": exact, "rank": [[100], [rank]],
             "share": [[0.0], [share]], "effective": [[50.0], [2.0]],
-            "confused": [[True], [confused]], "scores": [[0.3], [score]],
+            "confused": [[True], [confused]], "scores": [[other_score], [score]],
             "wrong_token": wrong_token, "later": later}
 
 
 def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
-    trials = [record(exact=False, share=share) for share in (0.2, 0.29, 0.31, 0.9)]
-    choice = [record(share=0.6), record(share=0.5), record(share=0.9), record(0, 0, exact=False)]
+    trials = [record(exact=False, score=score) for score in (0.2, 0.29, 0.31, 0.9)]
+    choice = [record(score=0.6), record(score=0.5), record(score=0.9),
+              record(0, 0, exact=False, score=0.2)]
     summary, found = summarize(trials, choice)
     assert retrieval_heads(choice) == summary["heads"] == [(1, 0)]
-    assert retrieval_heads([record(score=0.6)]) == [(0, 0), (1, 0)], "half is enough"
+    both = [record(score=0.6, other_score=0.3)]
+    assert retrieval_heads(both) == [(0, 0), (1, 0)], "half is enough"
     assert summary["enough"] == 0.3, "half of the median of those that were answered right"
     assert summary["misses"] == {"confused": 0, "out of place": 0, "faded": 2, "other": 2}
     assert [trial["miss"] for trial in found] == ["faded", "faded", "other", "other"]
     assert summary["chance"] == pytest.approx(0.04)
-    two_heads, _ = summarize(trials, [record(score=0.6)])
+    two_heads, _ = summarize(trials, both)
+    assert two_heads["weight"] == pytest.approx((0.425 + 0.05) / 2), "the mean of the heads"
+    assert two_heads["misses"]["faded"] == 3, "one head is not enough where two were"
     assert two_heads["chance"] == pytest.approx(1 - 0.96**2)
     assert two_heads["effective"] == 2, "that of the head with the largest share"
     none_right, _ = summarize(trials, [record(exact=False)])
@@ -245,10 +249,10 @@ def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
     assert (second["ranked_first"], second["misses"]["out of place"]) == (0.5, 1)
     right, _ = summarize([record(rank=7, confused=True)], choice)
     assert sum(right["misses"].values()) == 0, "what is answered right is no miss"
-    # judged where the answer goes wrong, by the heads and shares of that token
-    second = {"1": record(share=0.2)}
-    for choices, kind in ((0.5, "faded"), (0.3, "other")):
-        choice = [record(later={"1": record(share=choices)})]
+    # judged where the answer goes wrong, by the heads and weights of that token
+    second = {"1": record(score=0.2)}
+    for weight, kind in ((0.5, "faded"), (0.3, "other")):
+        choice = [record(later={"1": record(score=weight)})]
         late, found = summarize([record(rank=7, exact=False, wrong_token=1, later=second)], choice)
         assert (found[0]["miss"], found[0]["ranked_first"]) == (kind, False)
         assert late["wrong_tokens"] == {1: 1}
@@ -280,14 +284,13 @@ def test_a_miss_is_looked_at_where_its_answer_goes_wrong():
     assert later(right, chooses=True) == {"wrong_token": 0, "later": {}}, "several answers"
 
 
-@pytest.mark.parametrize("ranked_first, confused, share, enough, kind", [
+@pytest.mark.parametrize("ranked_first, confused, weight, enough, kind", [
     (False, True, 0.9, 0.3, "confused"), (False, False, 0.9, 0.3, "out of place"),
     (False, False, 0.1, None, "out of place"), (True, False, 0.29, 0.3, "faded"),
     (True, True, 0.29, 0.3, "faded"), (True, False, 0.3, 0.3, "other"),
     (True, False, 0.0, None, "other"), (True, False, 0.0, 0.0, "other")])
-def test_each_kind_of_miss(ranked_first, confused, share, enough, kind):
-    found = {"ranked_first": ranked_first, "confused": confused, "share": share,
-             "effective": 2.0}
+def test_each_kind_of_miss(ranked_first, confused, weight, enough, kind):
+    found = {"ranked_first": ranked_first, "confused": confused, "weight": weight}
     assert kind_of_miss(found, enough) == kind
 
 
