@@ -54,19 +54,7 @@ NOT_OF_THE_RESULT = {
 
 def open_model(cfg, path, device, length):
     """(model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens."""
-    model, state = checkpoint.load_model(path, device, **cfg.overrides())
-    trained = state["model_config"]["attention_type"]
-    if cfg.attention_type == trained and "attention_type" in cfg.given:
-        raise UserError(f"{path} has attention_type={trained} already: nothing is swapped; leave "
-                        "--attention_type out")
-    typed = {"rope_scaling", "rope_factor"} & cfg.given
-    stretched = (model.config.rope_scaling, model.config.rope_factor)
-    if typed and "rope_scaling" in cfg.overrides() and stretched == ("", 1.0):
-        raise UserError(f"{path} has no RoPE in a layer that sees all keys, so there is nothing to "
-                        f"stretch: leave --{' and --'.join(sorted(typed))} out")
-    if cfg.attention_type and checkpoint.is_plain(model):
-        raise UserError(f"{cfg.attention_type} swapped in is softmax until it is trained: train it "
-                        "with --init_from, or choose another --attention_type or --swap_scale")
+    model, state = checkpoint.open_model(cfg, path, device)
     block = model.config.block_size
     if length > model.max_len:
         raise UserError(f"{path}: p_n is learned for {block} positions, not {length}")

@@ -24,6 +24,7 @@ from conftest import (
 
 import eval_niah
 import eval_posloss
+import sample as sampling
 from eval_niah import NiahConfig, score
 from experiments.temperature import temperature
 from lib import checkpoint, runtime
@@ -521,8 +522,19 @@ def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch)
     ("--rope_factor=0.5", "rope_factor=0.5 must be at least 1"),
     ("--rope_scaling=nope --rope_factor=4", "nope takes RoPE out: rope_factor=4.0 has no effect"),
     ("--rope_scaling=yarn --rope_factor=1", "rope_factor=1 leaves RoPE as trained")])
-def test_a_setting_without_effect_is_refused(evaluate, settings, message):
+def test_a_setting_without_effect_is_refused(evaluate, tmp_path, settings, message):
     assert refused(message, evaluate, eval_posloss, "a", *settings.split()) == 2
+    swap = [word for word in settings.split() if "seq_len" not in word]
+    refused(message, call, sampling, tmp_path / "a", "--device=cpu", *swap)
+
+
+def test_a_stretch_without_effect_is_refused_by_every_program(corpus, tmp_path):
+    vocab = Tokens(corpus, "train").vocab
+    windows = tiny_model(vocab_size=len(vocab), window=8, window_pattern="SL")
+    save_model(tmp_path / "ckpt.pt", windows, vocab)
+    for program, more in ((sampling, []), (eval_posloss, [f"--data_dir={corpus}"])):
+        refused("no RoPE in a layer that sees all keys", call, program, tmp_path, *CPU,
+                "--rope_factor=4", *more)
 
 
 @pytest.mark.parametrize("program, name, at", [
