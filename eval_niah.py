@@ -22,7 +22,7 @@ from typing import Literal
 
 import torch
 
-from lib import evaluate, mqar, readout, runtime, tasks
+from lib import evaluate, readout, runtime
 from lib.almanac import CITIES
 from lib.config import configure
 from lib.evaluate import EvalConfig, wilson
@@ -163,10 +163,8 @@ def ask(cfg, path, what, jobs, device):
     check_prompt(cfg, path, state)
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
-    modules = [tasks, mqar]
     if cfg.trials:
         jobs = [*jobs, *choice_jobs(cfg, model, vocab, hay)]
-        modules.append(readout)
     # before anything is written: does a prompt fit, is there enough hay?
     for job in {job[0]: job for job in jobs}.values():  # one of each size
         make_sample(cfg, vocab, hay, *job)
@@ -175,9 +173,10 @@ def ask(cfg, path, what, jobs, device):
         runtime.write_lines(cfg.dump, (
             {"prompt": decode(sample["prompt"], vocab), "answers": sample["answers"],
              "size": sample["size"], "depth": sample["depth"]} for sample in samples))
+    functions = [ask, readout.readout, readout.record_of] if cfg.trials else [ask]
     # a finished one is summed up again
     out, (about, *records) = evaluate.begin(
-        cfg, path, model, state, data, f"{what}.jsonl", len(jobs), modules)
+        cfg, path, model, state, data, f"{what}.jsonl", functions, len(jobs))
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
         # once each: two processes that measure the same would write each prompt twice
         records = list({(r["size"], r["cell"], r["i"]): r for r in records}.values())

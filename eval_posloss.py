@@ -67,7 +67,8 @@ def measure(cfg, path, tokens, device):
     model, state = evaluate.open_model(cfg, path, device, cfg.seq_len)
     if state["vocab"] != tokens.vocab:  # the same ids would be other words
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
-    out, (record,) = evaluate.begin(cfg, path, model, state, tokens.about, "posloss.json")
+    out, (record,) = evaluate.begin(
+        cfg, path, model, state, tokens.about, "posloss.json", [measure])
     if "mean" in record:
         return record  # its line of the table is printed again
     ends = measured_ends(cfg.seq_len, model.config.block_size)

@@ -491,6 +491,28 @@ def test_other_variants_leave_old_results_as_they_are(evaluate, tmp_path, monkey
         assert old == (name == "ssmax"), name
 
 
+@pytest.mark.parametrize("module, before, after, marked", [
+    ("lib.loss", "log_p.gather(1", "log_p.gather(0", "posloss"),
+    ("lib.evaluate", "MULTIPLES = (0.5,", "MULTIPLES = (0.25,", "posloss"),
+    ("lib.data", "% np.uint64(below)", "% np.uint64(below - 1)", "posloss niah"),
+    ("eval_niah", "share == 1", "share > 0", "niah"), ("lib.almanac", "Tokyo", "Lima", "niah"),
+    ("lib.text", "vocab[i] for i", "vocab[i + 1] for i", "niah"),
+    ("eval_niah", "all right, ", "all of it right, ", "")])  # what it prints
+def test_a_change_of_the_code_that_measures_marks_its_results(
+        tmp_path, monkeypatch, module, before, after, marked):
+    def sources():
+        functions = {"posloss": eval_posloss.measure, "niah": eval_niah.ask}
+        return {name: lib_evaluate.source_of(tiny_model("ssmax"), {"ssmax"}, [function])
+                for name, function in functions.items()}
+
+    old, path = sources(), ROOT / f"{module.replace('.', '/')}.py"
+    assert before in path.read_text()
+    (tmp_path / "new.py").write_text(path.read_text().replace(before, after))
+    monkeypatch.setattr(sys.modules[module], "__file__", str(tmp_path / "new.py"))
+    new = sources()
+    assert {name for name in old if new[name] != old[name]} == set(marked.split())
+
+
 def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch):
     model = tiny_model("softmax")
     before = lib_evaluate.source_of(model, {"softmax"})
@@ -550,7 +572,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
             raise KeyboardInterrupt
         return real(*arguments)
 
-    other_model_py = mock.patch.object(lib_evaluate.model_py, "__file__", __file__)
+    other_model_py = mock.patch.object(sys.modules["model"], "__file__", __file__)
     whole = evaluate(program, "b")
     for path in (tmp_path / "b").glob("*.json*"):
         path.unlink()
@@ -562,7 +584,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     part = path.read_text()
     assert '"done": 6' in part or part.count("\n") == 7, "six of them were done"
     with other_model_py:
-        refused("begun with another model.py or task", evaluate, program, "b")
+        refused("begun with other code", evaluate, program, "b")
     path.write_text(part + '{"size": 6' * (program is eval_niah))  # killed in the middle of a line
     assert same(evaluate(program, "b"), whole)
     assert "repeated" not in capsys.readouterr().out
@@ -571,7 +593,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     assert "repeated, not measured" in printed and "***" not in printed
     with other_model_py:
         evaluate(program, "b")
-        assert "*** model.py or the task has changed since" in capsys.readouterr().out
+        assert "*** the code that measures has changed since" in capsys.readouterr().out
     refused(r"its seed differ\)", evaluate, program, "b", "--seed=3")
     room = 0
     with pytest.raises(torch.OutOfMemoryError):

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import eval_niah
-from lib import evaluate, mqar, runtime, tasks
+from lib import evaluate, runtime
 from lib.config import configure
 from lib.data import random_starts
 from lib.loss import token_losses
@@ -78,7 +78,7 @@ def measure(cfg, path, device):
     if cfg.what == "loss" and len(hay) <= max(sizes):
         raise UserError(f"split {cfg.split} has {len(hay):,} tokens; smaller --context_sizes")
     out, records = evaluate.begin(
-        cfg, path, model, state, data, "temperature.jsonl", len(sizes), (tasks, mqar))
+        cfg, path, model, state, data, "temperature.jsonl", [measure, eval_niah.answer], len(sizes))
     # factors are put on these, and not one on the other
     learned = [(attn.s.clone(), attn.b.clone()) for attn in (block.attn for block in model.blocks)]
 
