@@ -3,8 +3,8 @@ Checkpoints: torch.save files, written atomically, verified when loaded, unable 
 
 A dict: `model` and `optimizer` (state dicts), `model_config` (of these weights), `config` (of the
 run, as asked for), `variant` (its name in figures), `base` (config of the checkpoint it began from,
-or None), `iter` (updates done), `vocab` (what ids mean: lib/text.py), `data` (digest
-and source of what it was trained on).
+with that one's iter, data and base; or None), `iter` (updates done), `vocab` (what ids mean:
+lib/text.py), `data` (digest and source of what it was trained on).
 """
 import dataclasses
 import zipfile
@@ -22,9 +22,9 @@ from model import ATTENTION
 
 # What a continued run may change: it alters neither the data nor the mathematics.
 FREE_TO_CHANGE = {
-    "out_dir", "data_dir", "val_split", "resume", "micro_batch_size", "eval_interval", "eval_seqs",
-    "sample_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
-    "wandb_run_name", "device", "compile", "loss_chunk", "n_generate",  # the last one is sft.py's
+    "out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "sample_interval",
+    "save_interval", "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device",
+    "compile", "loss_chunk", "n_generate",  # the last one is sft.py's
 }
 
 KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter", "vocab", "data"}
@@ -76,6 +76,15 @@ class LoadConfig:
 def find(path):
     """The file that `path` means: itself, or the ckpt.pt in that folder."""
     return Path(path) / "ckpt.pt" if Path(path).is_dir() else Path(path)
+
+
+def bases(content):
+    """The `base` of a checkpoint or result, and that of the base, and so on."""
+    runs, base = [], content["base"]
+    while base:
+        runs.append(base)
+        base = base.get("base")  # older files have the settings of one base alone
+    return runs
 
 
 def save(path, state):

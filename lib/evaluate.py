@@ -187,6 +187,9 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
     # RoPE is stretched by default, which must not stay unseen
     said = [f"{variant}{tag}", *(changes or ["as trained"]), progress(done, total)]
     print0(f"{path}: {', '.join(filter(None, said))}")
+    trained_on = [state["data"], *(run.get("data", {}) for run in checkpoint.bases(state))]
+    if data["digest"] in (seen.get("digest") for seen in trained_on):
+        print0("*** this is the text that the model was trained on ***")
     source = source_of(model, {theirs["attention_type"], model.config.attention_type}, functions)
     about = {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file

@@ -4,8 +4,9 @@ Result files -> rows -> curves: what plot.py draws and the experiments count.
 A row is one result file; only the readout has one row for the files of a model at several context
 sizes. A curve is the rows that are equal in everything but the seed of training: nothing else is
 averaged. Curves of one variant are told apart by their --tag, or by the settings in which they
-differ. A label also says if a run was not finished when it was measured, if a result was
-not measured on the checkpoint that lies beside it, and the RoPE, if it is not the same for all.
+differ. Curves of several variants may differ in their attention alone: labels say all else. A label
+also says if a run was not finished when it was measured, if a result was not measured on the
+checkpoint that lies beside it, and the RoPE, if it is not the same for all.
 """
 import dataclasses
 import json
@@ -16,11 +17,12 @@ import numpy as np
 
 import model
 from lib import checkpoint
-from lib.checkpoint import FREE_TO_CHANGE
+from lib.checkpoint import FREE_TO_CHANGE, bases
 from lib.evaluate import loss_before, measured_ends, progress, wilson
 from lib.readout import KINDS_OF_MISS
 from lib.rivals import RivalConfig
 from lib.runtime import MALFORMED, UserError, explain, read_lines
+from lib.squad import QA_FORMAT
 
 # A variant has the same colour in every figure; they suit colour-blind readers (Okabe and Ito).
 # Variants that are not listed here take one of PALETTE.
@@ -38,7 +40,7 @@ VARIANTS = {
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # tell the curves of one variant apart
 # Settings that do not change a result, or that another part of the file states
-NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "tag", "qa_format"}
+NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "base", "tag"}
 READOUT = {  # titles of what the retrieval heads do; `table` sorts them
     "ranked_first": "readout: ranked first by a retrieval head, share of trials",
     "chance": "readout: ranked first by chance",
@@ -46,7 +48,9 @@ READOUT = {  # titles of what the retrieval heads do; `table` sorts them
     "effective": "readout: effective keys",
     **{kind: f"readout: missed, {kind}, share of trials" for kind in KINDS_OF_MISS},
 }
-OF_ATTENTION = ("attention_type", "s_init", "switch_")  # settings in which variants may differ
+OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")  # in these variants may differ
+ON_AXIS = ("context_sizes=", "trial_size=[")  # in these as well: a figure shows its own sizes
+OF_ROPE = ("rope_theta", "rope_scaling", "rope_factor")  # what `rope_of` says
 
 
 # --- files -> rows ------------------------------------------------------------------------------
@@ -63,7 +67,7 @@ class Row:
     base: dict | None  # settings of the run whose checkpoint this one started from
     variant: str
     tag: str
-    seed: tuple  # of training, then that of the base
+    seed: tuple  # of training, then that of the base, and so on
     facts: tuple  # ((part of the file, "name=value"), ...): all settings but the seeds
     marks: tuple = ()  # what every label of this row has to say
     # the measurement
@@ -137,14 +141,11 @@ def read(path, kind, reader):
     content, *lines = read_lines(path)
     if "done" in content:
         return None
-    base = content["base"]
-    seeds = [config["seed"] for config in (content["config"], base) if config]
-    tags = ["from a checkpoint"] * bool(base) + [content.get("tag", "")]
     row = Row(
-        kind, path, content, content["config"], content["model_config"], base,
+        kind, path, content, content["config"], content["model_config"], content["base"],
         variant=content["variant"],
-        tag=", ".join(filter(None, tags)),
-        seed=tuple(seeds),
+        tag=content.get("tag", ""),
+        seed=tuple(run["seed"] for run in (content["config"], *bases(content))),
         facts=facts(content),
     )
     reader(row, lines)
@@ -156,17 +157,20 @@ def read(path, kind, reader):
 def facts(content):
     """((part of the file, "name=value"), ...): all settings behind a result but the seeds."""
     # a setting that is younger than the file had its default
-    defaults = dataclasses.asdict(RivalConfig())
+    model = dataclasses.asdict(RivalConfig())
+    defaults = model | {"qa_format": QA_FORMAT}
     settings = content.get("settings", {})  # of the evaluation; a log has none
-    corpus = content["train_data"] if settings else content["data"]
     parts = {
         # The model comes last: it has the value where an evaluation's setting says "as trained".
-        "model": settings | defaults | content["model_config"],
+        "model": defaults | settings | model | content["model_config"],
         "training": defaults | content["config"],
-        "base": defaults | (content["base"] or {}),
-        "text": settings["data"]["source"] if settings else {},
-        "corpus": corpus["source"],
+        "text": text_of(settings["data"]) if settings else {},
+        "trained on": text_of(content["train_data"] if settings else content["data"]),
     }
+    for i, base in enumerate(bases(content), 1):
+        name = " of the ".join(["base"] * i)
+        parts[name] = defaults | base
+        parts[f"{name} trained on"] = text_of(base["data"]) if "data" in base else {}
     pairs = []
     for part, values in parts.items():
         for name in sorted(values.keys() - NO_FACTS):
@@ -179,6 +183,13 @@ def facts(content):
     if settings and "iter" not in content:  # an old file: the run may have been unfinished
         pairs.append(("model", "updates not recorded"))
     return tuple(pairs)
+
+
+def text_of(data):
+    """What tells a text from others, of its digest and source."""
+    # A corpus that is drawn from a seed differs by seed, and noise by length: they are the same.
+    drawn = "seed" in data["source"] or data["source"].get("haystack") == "noise"
+    return data["source"] if drawn else data["source"] | {"digest": data["digest"]}
 
 
 def marks(row):
@@ -246,7 +257,7 @@ def read_readout(row, lines):
     if not summary:  # the result is older than this measurement
         return
     # A curve of this kind goes through all sizes, which may have tags of their own.
-    row.tag = "from a checkpoint" * bool(row.base)
+    row.tag = ""
     row.facts = tuple(fact for fact in row.facts if not fact[1].startswith("trial_size="))
     row.n, size = len(row.trials), summary["size"]
     row.tables[READOUT["chance"]] = {size: summary["chance"]}, {}
@@ -338,14 +349,36 @@ def label_of(variant):
 
 
 def difference(row, others):
-    """The settings that distinguish `row` from other rows of its variant: ", name=value"."""
-    # A tag is the user's own name for what differs: only rows that share it need more.
-    same_tag = [set(other.facts) for other in others if other.tag == row.tag]
-    common = set.intersection(*same_tag)
-    # dict: what differs in two parts of the file is said once
-    said = dict.fromkeys(fact for part, fact in row.facts if (part, fact) not in common)
-    tag = f" [{row.tag}]" if row.tag and len(others) > 1 else ""
-    return tag + "".join(f", {fact}" for fact in said)
+    """
+    What the label of `row` says beyond its variant: the settings, as ", name=value", that
+    distinguish it from `others`, the first rows of all curves of its kind.
+    """
+    # A tag is the user's own name for what differs: where a variant has rows with it, only those
+    # need more.
+    tagged = {other.variant for other in others if other.tag == row.tag}
+    compared = [other for other in others if other.tag == row.tag or other.variant not in tagged]
+    unshared = set().union(*(differing(row, other) for other in compared))
+    said = {}  # what differs in two parts of the file is said once
+    for part, fact in row.facts:
+        if (part, fact) in unshared and fact not in said:
+            said[fact] = fact if part in ("model", "training", "text") else f"{part} {fact}"
+    several = sum(other.variant == row.variant for other in others) > 1
+    names = [row.tag] * several
+    if row.base and not all(other.base for other in others):
+        names.insert(0, "from a checkpoint")
+    tag = ", ".join(filter(None, names))
+    return f" [{tag}]" * bool(tag) + "".join(f", {text}" for text in said.values())
+
+
+def differing(row, other):
+    """The facts of `row` that `other` does not share, but for those that labels say otherwise."""
+    facts = set(row.facts) - set(other.facts)
+    if bool(row.base) != bool(other.base):  # "from a checkpoint": its training is another one
+        facts = {(part, fact) for part, fact in facts if part in ("model", "text")}
+    if row.variant != other.variant:
+        facts = {(part, fact) for part, fact in facts if not fact.startswith(OF_ATTENTION + ON_AXIS)
+                 and not (part == "model" and fact.startswith(OF_ROPE))}
+    return facts
 
 
 def curves_of(rows):
@@ -361,7 +394,7 @@ def curves_of(rows):
     by_kind = {row.kind: [] for row in rows}
 
     def order(row):
-        return names.index(row.variant), row.tag, row.facts, row.marks, row.seed
+        return (names.index(row.variant), bool(row.base), row.tag, row.facts, row.marks, row.seed)
 
     groups = {}
     for row in sorted(rows, key=order):
@@ -372,10 +405,10 @@ def curves_of(rows):
         group.append(row)
 
     for (kind, variant, *_), group in groups.items():
-        others = [first for first, *_ in groups.values() if first.kind == kind
-                  and first.variant == variant]
+        others = [first for first, *_ in groups.values() if first.kind == kind]
         label = ", ".join([label_of(variant) + difference(group[0], others), *group[0].marks])
-        if not common_rope(row for row in rows if row.kind == kind) and "rope_" not in label:
+        if not common_rope(row for row in rows if row.kind == kind) and not any(
+                name in label for name in OF_ROPE):
             label += f", {rope_of(group[0].model_config)}"
         if len(rows) > len(groups):
             label += f", {len(group)} seed{'s' * (len(group) > 1)}"

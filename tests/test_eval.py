@@ -444,7 +444,11 @@ def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path,
     run(tmp_path)
     refused(r"its checkpoint differ\)", measured)
     assert measured("--overwrite") == (6, 6)
-    assert "update" not in capsys.readouterr().out.partition(": softmax, ")[2]
+    printed = capsys.readouterr().out
+    assert "update" not in printed.partition(": softmax, ")[2]
+    assert "trained on" not in printed
+    measured("--split=train", "--overwrite")
+    assert "*** this is the text that the model was trained on ***" in capsys.readouterr().out
 
 
 def source_after(monkeypatch, path, before, after):

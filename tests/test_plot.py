@@ -17,6 +17,7 @@ from lib import checkpoint
 from lib.evaluate import measured_ends
 from lib.readout import KINDS_OF_MISS
 from lib.rows import curves_of, load
+from lib.squad import QA_FORMAT
 from model import Factor, Learned
 
 BLOCK = 128
@@ -155,6 +156,14 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
     assert {path.stem for path in tmp_path.glob("*.png")} == {f.__name__ for f in plot.FIGURES}
 
 
+def hay(source, digest):
+    return {"settings": {"data": {"digest": digest, "source": {"haystack": source}}}}
+
+
+def base(seed, lr=0.1, **changes):
+    return {"base": {"seed": seed, "learning_rate": lr, **changes}}
+
+
 @pytest.mark.parametrize("results, says", [
     # seeds are averaged whatever folder and corpus they have; an older file had the default
     ([{"seed": 1, "out_dir": "x"}, {"seed": 2, "n_kv_head": 0}, {"seed": 3, "alibi": False}],
@@ -168,6 +177,20 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
     ([{}, {"settings": {"seed": 8}}], [", seed=7", ", seed=8"]),
     ([{}, {"settings": {"swap_scale": 4.0}}], [", swap_scale=4.0", ""]),
     ([{}, {"length": 8 * BLOCK}], [", seq_len=1024", ", seq_len=2048"]),
+    ([base(1, iter=3, base=None), base(2, iter=5, base=None)], [", base iter=3", ", base iter=5"]),
+    ([base(1, **base(1)), base(2, **base(2)), base(3, **base(3, 0.2))],
+     [", base of the base learning_rate=0.1, 2 seeds",
+      ", base of the base learning_rate=0.2, 1 seed"]),
+    ([base(seed, data={"digest": "x", "source": {"squad": "train"}}) for seed in (1, 2)]
+     + [base(3, data={"digest": "y", "source": {"squad": "train"}})],
+     [", base trained on digest=x, 2 seeds", ", base trained on digest=y, 1 seed"]),
+    ([{"seed": 1, **hay("*.txt", "x")}, {"seed": 2, **hay("*.txt", "y")}],
+     [", digest=x", ", digest=y"]),
+    # of noise there is as much as the longest prompt takes
+    ([{"seed": 1, **hay("noise", "x")}, {"seed": 2, **hay("noise", "y")}], [", 2 seeds"]),
+    ([{"seed": 1}, {"seed": 2, "settings": {"qa_format": QA_FORMAT}}], [", 2 seeds"]),
+    ([{}, {"seed": 2, "settings": {"qa_format": "Q"}}],
+     [", qa_format=Q", f", qa_format={json.dumps(QA_FORMAT)[1:-1]}"]),
     # a tag is the name of what differs, where there are several
     ([{"tag": "short"}], [""]),
     ([{}, {"tag": "short"}, {"tag": "theta1", "settings": {"rope_theta": 5e5}}],
@@ -178,6 +201,32 @@ def test_only_seeds_are_averaged_and_a_curve_says_what_differs(tmp_path, results
     found = styles(tmp_path)
     assert [style["label"] for style in found] == [f"(a) Softmax{what}" for what in says]
     assert len({style["linestyle"] for style in found}) == len(says), "curves look the same"
+
+
+E = {"variant": "softmax>ssmax", "tag": "e", "settings": {"swap_scale": 2.0}}
+B = {"variant": "ssmax"}
+LONG = {"settings": {"seed": 8}}
+
+
+@pytest.mark.parametrize("results, says", [
+    ([{}, {**B, "s_init": 0.2}, E], ["(a) Softmax", "(b) SSMax", "(e) swapped after"]),
+    ([{}, {**B, "learning_rate": 0.1}, E],
+     ["(a) Softmax, learning_rate=0.001", "(b) SSMax, learning_rate=0.1",
+      "(e) swapped after, learning_rate=0.001"]),
+    ([{}, {**B, "embedded": "mqar"}],
+     ["(a) Softmax, embedded=almanac", "(b) SSMax, embedded=mqar"]),
+    ([{}, {**B, "settings": {"dtype": "torch.bfloat16"}}],
+     ["(a) Softmax", "(b) SSMax, dtype=torch.bfloat16"]),
+    ([{}, {**B, "learning_rate": 0.1, "base": {"seed": 1}}],
+     ["(a) Softmax", "(b) SSMax [from a checkpoint]"]),
+    # a tag says what differs where the other variant has it too
+    ([{}, {"tag": "x", **LONG}, B, {**B, "tag": "x", **LONG}],
+     ["(a) Softmax", "(a) Softmax [x]", "(b) SSMax", "(b) SSMax [x]"]),
+    ([{}, {**B, "tag": "x", **LONG}], ["(a) Softmax, seed=7", "(b) SSMax, seed=8"])])
+def test_variants_that_differ_in_more_than_their_attention_say_so(tmp_path, results, says):
+    for i, result in enumerate(results):
+        plant_posloss(tmp_path / str(i), **result)
+    assert [style["label"] for style in styles(tmp_path)] == says
 
 
 def test_recall_shows_parts_of_answers(tmp_path):
