@@ -28,7 +28,7 @@ from lib.config import configure
 from lib.evaluate import EvalConfig, wilson
 from lib.runtime import UserError, print0
 from lib.squad import QA_FORMAT
-from lib.tasks import TASKS, make_sample, open_haystack
+from lib.tasks import OF_NEEDLES, TASKS, WITH_DEPTH, make_sample, open_haystack
 from lib.text import decode, end_of_text
 
 
@@ -218,13 +218,18 @@ def grid(cfg, path, records):
             cell[key] = hits / len(found)
             cell[f"{key}_interval"] = wilson(hits, len(found))
         cells.append(cell)
-    print0(f"{path}: {cfg.task}, all right, {cfg.n_samples} samples a cell")
-    print0(f"{'depth':>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
-    for depth in cfg.depths:
+    has_depth = cfg.task in WITH_DEPTH
+    samples = f"{cfg.n_samples} samples a cell"
+    if not has_depth:
+        samples = f"{cfg.n_samples * len(cfg.depths)} samples a size"
+    print0(f"{path}: {cfg.task}, all right, {samples}")
+    print0(f"{'depth' * has_depth:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
+    for depth in cfg.depths if has_depth else ():
         row = [f"{c['exact']:>9.3f}" for c in cells if c["depth"] == depth]
         print0(f"{depth:>7}%" + "".join(row))
     # digit 1 too: it may be right where the needle is found and not copied to its end
-    for key, name in (("exact", "all"), ("first", "digit 1"), ("substring", "anywhere")):
+    first = "digit 1" if cfg.task in OF_NEEDLES else "char 1"
+    for key, name in (("exact", "all"), ("first", first), ("substring", "anywhere")):
         columns = [[c[key] for c in cells if c["size"] == size] for size in cfg.context_sizes]
         print0(f"{name:>8}" + "".join(f"{statistics.mean(column):>9.3f}" for column in columns))
     return {"cells": cells}
@@ -241,9 +246,9 @@ def scores(cfg, path, records):
     median = statistics.median(r["top"] for r in trials)
     exact = sum(r["exact"] for r in trials)
     only_first = sum(r["first"] and not r["exact"] for r in trials)
-    print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all digits "
-           f"right in {exact}, only the first in {only_first}; the example: score "
-           f"{example['top']:.3f}, {example['text']!r}")
+    print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all of "
+           f"the answer right in {exact}, only its first character in {only_first}; "
+           f"the example: score {example['top']:.3f}, {example['text']!r}")
     # the scores of their heads stay in the .jsonl
     short = [{key: r[key] for key in ("top", "exact", "first")} | in_heads
              for r, in_heads in zip(trials, found, strict=True)]

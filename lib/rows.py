@@ -23,6 +23,7 @@ from lib.readout import KINDS_OF_MISS
 from lib.rivals import RivalConfig
 from lib.runtime import MALFORMED, UserError, explain, read_lines
 from lib.squad import QA_FORMAT
+from lib.tasks import OF_NEEDLES, WITH_DEPTH
 
 # A variant has the same colour in every figure; they suit colour-blind readers (Okabe and Ito).
 # Variants that are not listed here take one of PALETTE.
@@ -81,8 +82,9 @@ class Row:
     val: dict = field(default_factory=dict)  # {update: validation loss}
     minus_a: dict = field(default_factory=dict)  # {update: loss - that of (a), same batches}
     scales: list = field(default_factory=list)  # lines of the log with the learned s
+    s: dict = field(default_factory=dict)  # {layer, from 1: the last s of its heads}
     # niah
-    depths: list = field(default_factory=list)  # of the needle, in percent
+    depths: list = field(default_factory=list)  # of the needle, in percent; empty: task without
     grid: np.ndarray | None = None  # share of needles found, (depths, sizes)
     samples: int = 0  # per context size
     # needle
@@ -94,6 +96,12 @@ class Row:
     @property
     def block_size(self):
         return self.model_config["block_size"]
+
+    @property
+    def task(self):
+        """What eval_niah.py asked; a log, for instance, has none."""
+        settings = self.content.get("settings", {})  # an older file has no task
+        return settings.get("task", "needle" if self.kind in ("niah", "needle", "readout") else "")
 
     @property
     def curve(self):
@@ -221,17 +229,24 @@ def read_posloss(row, lines):
 def read_niah(row, lines):
     cells = sorted(row.content["cells"], key=lambda cell: (cell["depth"], cell["size"]))
     sizes = sorted({cell["size"] for cell in cells})
-    row.depths = sorted({cell["depth"] for cell in cells})
+    depths = sorted({cell["depth"] for cell in cells})
     row.n = cells[0]["n"]
-    row.samples = row.n * len(row.depths)
-    for key, digits in (("first", "first digit"), ("exact", "all digits")):
+    row.samples = row.n * len(depths)
+    what, parts = "needles found", {"first": "first digit right", "exact": "all digits right"}
+    if row.task not in OF_NEEDLES:
+        what = "answers found"
+        parts = {"first": "first character right", "exact": "all of it right"}
+    for key, part in parts.items():
         # Figures show the last one, all digits. This fails if a cell is missing.
         shares = np.array([cell[key] for cell in cells], float)
-        row.grid = shares.reshape(len(row.depths), len(sizes))
+        row.grid = shares.reshape(len(depths), len(sizes))
         row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
         row.error = {size: share_error(share * row.samples, row.samples)
                      for size, share in row.y.items()}
-        row.tables[f"needles found, {digits} right, by context size"] = row.y, row.error
+        row.tables[f"{what}, {part}, by context size"] = row.y, row.error
+    row.depths = depths
+    if row.task not in WITH_DEPTH:
+        row.depths, row.grid, row.n = [], row.grid.mean(0, keepdims=True), row.samples
 
 
 def share_error(hits, n):
@@ -275,6 +290,8 @@ def read_log(row, lines):
     row.y = {line["iter"]: float(line["loss"]) for line in lines if "loss" in line}
     row.val = {line["iter"]: float(line["val_loss"]) for line in lines if "val_loss" in line}
     row.scales = [line for line in lines if "s" in line]
+    if row.scales:
+        row.s = by_layer(row.scales[-1]["s"], row.model_config)
     row.f = row.model_config["attention_type"]
     if 0 < row.config.get("switch_iter", 0) < max(row.y, default=0):
         row.f = row.config["switch_attention_type"]
@@ -282,6 +299,16 @@ def read_log(row, lines):
         function = model.ATTENTION[row.f].f
         if vars(model).get(function.__name__) == function:  # else it has no name of its own
             row.f = function.__name__
+
+
+def by_layer(s, config):
+    """{layer, from 1: s of its heads} of the layers that have s, from the list in a log."""
+    pattern = config.get("window_pattern")
+    if pattern and len(s) < config["n_layer"]:  # an older log, which left out those with windows
+        left = iter(s)
+        letters = (pattern[layer % len(pattern)] for layer in range(config["n_layer"]))
+        s = [next(left) if letter == "L" else None for letter in letters]
+    return {layer: heads for layer, heads in enumerate(s, 1) if heads}
 
 
 KINDS = {  # of results: the names of their files, and their reader
@@ -334,8 +361,8 @@ def compare(logs):
             if losses:  # the loss of a single batch is noise
                 last_tenth = [*losses.values()][-max(1, len(losses) // 10):]
                 columns[name] = np.mean(last_tenth)
-        if row.val:
-            columns["validation"] = [*row.val.values()][-1]
+        if row.val:  # of a run that was stopped it is older than the last update
+            columns["validated at"], columns["validation"] = [*row.val.items()][-1]
         title = "last update; losses in nats, training: mean of the last tenth"
         row.tables[title] = columns, {}
 
@@ -421,9 +448,10 @@ def curves_of(rows):
 
 def rope_of(config):
     """The RoPE that a model was measured with: "RoPE theta 500,000"."""
-    scaling = config.get("rope_scaling", "")
-    if scaling == "nope" or config.get("rope_fraction", 1) == 0:
-        return "no RoPE"
+    scaling, pattern = config.get("rope_scaling", ""), config.get("window_pattern", "")
+    in_all = config.get("rope_fraction", 1) > 0 and scaling != "nope"
+    if not in_all or pattern and not config.get("global_rope"):
+        return "RoPE in windows" if "S" in pattern else "no RoPE"
     name = f"RoPE theta {theta_of(config):,.0f}"
     if scaling in ("", "theta"):
         return name
@@ -434,6 +462,12 @@ def common_rope(rows):
     """The RoPE of all rows, or "" where it differs; then each curve's label has its own."""
     names = {rope_of(row.model_config) for row in rows}
     return names.pop() if len(names) == 1 else ""
+
+
+def common_task(rows):
+    """The task of all rows, or "" where it is the paper's or differs: labels say it then."""
+    tasks = {row.task for row in rows}
+    return f"task: {tasks.pop()}" if len(tasks) == 1 and not tasks & {"needle", ""} else ""
 
 
 def theta_of(config):

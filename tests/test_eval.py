@@ -91,7 +91,7 @@ def what_is_asked(prompt):
 
 @pytest.mark.parametrize("model", ["right", "wrong", "first only"])
 @pytest.mark.parametrize("task", TASKS)
-def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
+def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, model):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
@@ -118,6 +118,11 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     expected = {"right": (1, 1), "wrong": (0, 0), "first only": (int(n == 1), 1 / n)}[model]
     cells = result(tmp_path, "niah")["cells"]
     assert len(cells) == 2 * 5
+    printed = capsys.readouterr().out
+    has_depth = task in ("needle", "multikey", "abcdigits")
+    assert ("depth" in printed, "50%" in printed) == (has_depth, has_depth)
+    assert ("3 samples a cell" if has_depth else "15 samples a size") in printed
+    assert ("digit 1" in printed) == (task in ("needle", "multikey"))
     for cell in cells:
         assert (cell["exact"], cell["substring"]) == pytest.approx(expected)
     for sample in samples:

@@ -42,7 +42,8 @@ def write(path, variant, seed, measured, settings=None, base=None, embedded="alm
         header["data"] = corpus
     else:
         model["attention_type"] = variant.split(">")[-1]
-        model |= {key: settings[key] for key in settings if key.startswith("rope_")}
+        of_model = ("rope_", "window", "global_")
+        model |= {key: settings[key] for key in settings if key.startswith(of_model)}
         settings = {"seed": 7, "rope_theta": 0.0, "data": corpus, **settings}
         header |= {"settings": settings, "train_data": corpus}
         if update is not None:
@@ -335,7 +336,12 @@ def test_one_seed_without_an_error_has_no_band(tmp_path):
     ([{"rope_scaling": "theta", "rope_factor": 50.0}] * 2, "RoPE theta 500,000"),
     ([{"rope_scaling": "yarn", "rope_factor": 16.0}] * 2, "RoPE theta 10,000, yarn x 16"),
     ([{"rope_scaling": "nope", "rope_factor": 1.0}] * 2, "no RoPE"),
-    ([{"rope_fraction": 0.0}] * 2, "no RoPE")])
+    ([{"rope_fraction": 0.0}] * 2, "no RoPE"),
+    ([{"window_pattern": "SL"}] * 2, "RoPE in windows"),
+    ([{"window_pattern": "SL", "global_rope": True}] * 2, "RoPE theta 10,000"),
+    ([{"window_pattern": "SL", "global_rope": True, "rope_scaling": "nope"}] * 2,
+     "RoPE in windows"),
+    ([{"window_pattern": "L"}] * 2, "no RoPE")])
 def test_a_figure_names_the_rope_of_its_results(tmp_path, settings, says):
     for variant, changes in zip(("softmax", "ssmax"), settings, strict=True):
         for plant in (plant_posloss, plant_niah):
@@ -409,6 +415,51 @@ def test_every_variant_that_learns_s_is_shown_beside_those_with_its_f(tmp_path, 
     assert shown == {
         "log_n)": ["(b) SSMax", "(d) SSMax with bias", f"1 / log {BLOCK}"],
         "mean_log_n)": ["control: mean log n"], "new)": ["new"], "gone)": ["gone"]}
+
+
+@pytest.mark.parametrize("s", [[[0.3, 0.4]], [None, None, None, [0.3, 0.4]]], ids=["old", "new"])
+def test_s_of_a_model_with_windows_stands_at_its_layer(tmp_path, s):
+    path = plant_log(tmp_path, "ssmax", s=0.26)
+    header, *lines = map(json.loads, path.read_text().splitlines())
+    header["model_config"] |= {"window_pattern": "SSSL", "window": 32, "n_layer": 4}
+    lines[-1]["s"] = s
+    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *lines]))
+    axis, = plot.learned_s(curves_of(load([tmp_path]))["log"]).axes
+    x, y = axis.lines[0].get_data()
+    assert (x.tolist(), y.tolist()) == ([4, 4], [0.3, 0.4])
+
+
+@pytest.mark.parametrize("task, depths, words", [
+    ("needle", [10, 50, 90], "needles found (all digits)"),
+    ("abcdigits", [10, 50, 90], "answers found (all of it right)"),
+    ("tracking", [], "answers found (all of it right)")])
+def test_a_figure_says_its_task_and_has_depths_where_the_task_has(
+        tmp_path, capsys, task, depths, words):
+    plant_niah(tmp_path, settings={"task": task})
+    curves = curves_of(load([tmp_path]))["niah"]
+    (row,), _ = curves[0]
+    assert (row.depths, row.n) == (depths, 40 if depths else 120)
+    assert row.grid.mean(0).tolist() == pytest.approx([*row.y.values()])
+    axis, = plot.retrieval(curves).axes
+    assert axis.get_ylabel() == words
+    assert (f"task: {task}" in legend_of(axis)[0]) == (task != "needle")
+    figure = plot.niah(curves)
+    assert bool(figure.get_supylabel()) == bool(depths)
+    call(plot, "table", tmp_path)
+    printed = capsys.readouterr().out
+    assert ("digit" in printed.replace(task, "")) == (task == "needle")
+    assert (f", task: {task}" in printed) == (task != "needle")
+
+
+def test_columns_of_long_numbers_stand_apart(tmp_path, capsys):
+    for seed in (1, 2):
+        plant_log(tmp_path / f"{seed}", seed=seed)
+    rows = load([tmp_path])
+    for row in rows:
+        row.tables = {"x": ({"a": 123456789.0 + row.seed[0], "b": 1e9 * row.seed[0]}, {})}
+    plot.table(curves_of(rows))
+    *_, line = capsys.readouterr().out.splitlines()
+    assert "123456790.50 ± 0.50  1500000000 ± 500000000  " in line
 
 
 def test_a_run_that_was_not_finished_is_another_curve_and_says_so(tmp_path, capsys):
@@ -520,6 +571,7 @@ def test_table_has_means_errors_and_folders(tmp_path, capsys):
     call(plot, "table", tmp_path)
     lines = [line for line in capsys.readouterr().out.splitlines() if "(b)" in line]
     assert "-0.0200 ± 0.0000" in lines[1], "the paired difference to (a)"
+    assert lines[1].count("300 ± 0") == 2, "the last update, and that of the validation loss"
     mean = np.mean(json.loads(path.read_text())["mean"][BLOCK - 12:BLOCK])  # of seed 2
     assert plot.plus_minus([mean, mean - 0.02]) in lines[0]
     assert f"{tmp_path}/ssmax1 {tmp_path}/ssmax2" in lines[0] and "softmax" not in lines[0]
