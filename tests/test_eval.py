@@ -379,6 +379,17 @@ def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
     assert (found["count"], found["independent"]) == (12, 12)
 
 
+def test_each_training_length_has_a_table_of_its_own_multiples(evaluate, corpus, tmp_path, capsys):
+    vocab = Tokens(corpus, "train").vocab
+    for name, block_size in (("c", 64), ("d", 32)):
+        model = tiny_model(vocab_size=len(vocab), block_size=block_size)
+        save_model(tmp_path / name / "ckpt.pt", model, vocab)
+    evaluate(eval_posloss, "b", tmp_path / "c", tmp_path / "d", "--n_seqs=2")
+    printed = capsys.readouterr().out.partition("loss (nats)")[2]
+    assert re.findall(r"[\d.]+x|(?<=/)[bcd](?= )", printed) == [
+        "0.5x", "1x", "2x", "2.81x", "b", "d", "0.5x", "1x", "1.41x", "c"]
+
+
 def test_windows_that_overlap_or_are_alone_have_no_small_error(evaluate, monkeypatch, capsys):
     def loss(starts):
         starts = np.array(starts, dtype=np.uint64)
