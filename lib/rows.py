@@ -186,7 +186,7 @@ def facts(content):
             # evaluation's samples is a setting like others.
             if name == "seed" and part != "model":
                 continue
-            value = json.dumps(values[name], sort_keys=True).replace('"', "")
+            value = json.dumps(values[name], sort_keys=True).replace('"', "") or "''"
             pairs.append((part, f"{name}={value}"))
     if settings and "iter" not in content:  # an old file: the run may have been unfinished
         pairs.append(("model", "updates not recorded"))
@@ -421,7 +421,7 @@ def curves_of(rows):
     by_kind = {row.kind: [] for row in rows}
 
     def order(row):
-        return (names.index(row.variant), bool(row.base), row.tag, row.facts, row.marks, row.seed)
+        return names.index(row.variant), bool(row.base), row.tag, row.facts, row.marks, row.seed
 
     groups = {}
     for row in sorted(rows, key=order):

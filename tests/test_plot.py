@@ -214,6 +214,8 @@ LONG = {"settings": {"seed": 8}}
     ([{}, {**B, "learning_rate": 0.1}, E],
      ["(a) Softmax, learning_rate=0.001", "(b) SSMax, learning_rate=0.1",
       "(e) swapped after, learning_rate=0.001"]),
+    ([{"sink": ""}, {**B, "sink": "learned"}],
+     ["(a) Softmax, sink=''", "(b) SSMax, sink=learned"]),
     ([{}, {**B, "embedded": "mqar"}],
      ["(a) Softmax, embedded=almanac", "(b) SSMax, embedded=mqar"]),
     ([{}, {**B, "settings": {"dtype": "torch.bfloat16"}}],
