@@ -153,7 +153,7 @@ def read(path, kind, reader):
         kind, path, content, content["config"], content["model_config"], content["base"],
         variant=content["variant"],
         tag=content.get("tag", ""),
-        seed=tuple(run["seed"] for run in (content["config"], *bases(content))),
+        seed=tuple(run["seed"] for run in (content["config"], *bases(content)) if run),
         facts=facts(content),
     )
     reader(row, lines)
