@@ -22,13 +22,13 @@ from typing import Literal
 
 import torch
 
-from lib import evaluate, mqar, readout, runtime, tasks
+from lib import evaluate, readout, runtime
 from lib.almanac import CITIES
 from lib.config import configure
 from lib.evaluate import EvalConfig, wilson
 from lib.runtime import UserError, print0
 from lib.squad import QA_FORMAT
-from lib.tasks import TASKS, make_sample, open_haystack
+from lib.tasks import OF_NEEDLES, TASKS, WITH_DEPTH, make_sample, open_haystack
 from lib.text import decode, end_of_text
 
 
@@ -140,7 +140,8 @@ def answer(cfg, model, vocab, batch, device):
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record |= in_heads[b]
             with runtime.autocast(device, cfg.dtype):
-                record |= read_later_tokens(model, idx[b], rows[b, idx.size(1):], sample, record)
+                record |= read_later_tokens(model, rows[b, idx.size(1):].tolist(), sample, record,
+                                            device)
             # section 3.4: a head's attention on the number, summed over its tokens
             record["top"] = max(map(max, record["scores"]))
         records.append(record)
@@ -156,19 +157,20 @@ def read_heads(model, idx, batch):
     return [readout.record_of([layer[b] for layer in layers]) for b in range(len(batch))]
 
 
-def read_later_tokens(model, prompt, written, sample, record):
+def read_later_tokens(model, written, sample, record, device):
     """
     What the heads do at later tokens of the answer: where a trial goes wrong, and, in prompts on
-    which heads are chosen, at all of them. The right tokens before it follow the prompt (T,).
+    which heads are chosen, at all of them. The right tokens before it follow the prompt.
     -> {"wrong_token": the number of right tokens `written` before the first wrong one, "later":
     {number of right tokens: record}}. Of several answers only the first token is looked at.
     """
-    answer = prompt.new_empty(0)
+    answer = []
     if len(sample["spans"]) == 1:
         (start, end), = sample["spans"]
-        answer = prompt[start:end]
-    n = min(len(answer), len(written))
-    right = int((written[:n] == answer[:n]).long().cumprod(0).sum())
+        answer = sample["prompt"][start:end]
+    right = 0
+    while right < min(len(answer), len(written)) and written[right] == answer[right]:
+        right += 1
     tokens = []
     if record["chooses"]:
         tokens = range(1, len(answer))
@@ -176,7 +178,7 @@ def read_later_tokens(model, prompt, written, sample, record):
         tokens = [right]
     later = {}
     for k in tokens:
-        longer = torch.cat((prompt, answer[:k]))[None]
+        longer = torch.tensor([sample["prompt"] + answer[:k]], device=device)
         later[str(k)], = read_heads(model, longer, [sample])
     return {"wrong_token": right, "later": later}
 
@@ -215,10 +217,8 @@ def ask(cfg, path, what, jobs, device):
     check_prompt(cfg, path, state)
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
-    modules = [tasks, mqar]
     if cfg.trials:
         jobs = [*jobs, *choice_jobs(cfg, model, vocab, hay)]
-        modules.append(readout)
     # before anything is written: does a prompt fit, is there enough hay?
     for job in {job[0]: job for job in jobs}.values():  # one of each size
         check_room(cfg, path, model, make_sample(cfg, vocab, hay, *job))
@@ -227,9 +227,10 @@ def ask(cfg, path, what, jobs, device):
         runtime.write_lines(cfg.dump, (
             {"prompt": decode(sample["prompt"], vocab), "answers": sample["answers"],
              "size": sample["size"], "depth": sample["depth"]} for sample in samples))
+    functions = [ask, readout.readout, readout.record_of] if cfg.trials else [ask]
     # a finished one is summed up again
     out, (about, *records) = evaluate.begin(
-        cfg, path, model, state, data, f"{what}.jsonl", len(jobs), modules)
+        cfg, path, model, state, data, f"{what}.jsonl", functions, len(jobs))
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
         # once each: two processes that measure the same would write each prompt twice
         records = list({(r["size"], r["cell"], r["i"]): r for r in records}.values())
@@ -271,13 +272,18 @@ def grid(cfg, path, records):
             cell[key] = hits / len(found)
             cell[f"{key}_interval"] = wilson(hits, len(found))
         cells.append(cell)
-    print0(f"{path}: {cfg.task}, all right, {cfg.n_samples} samples a cell")
-    print0(f"{'depth':>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
-    for depth in cfg.depths:
+    has_depth = cfg.task in WITH_DEPTH
+    samples = f"{cfg.n_samples} samples a cell"
+    if not has_depth:
+        samples = f"{cfg.n_samples * len(cfg.depths)} samples a size"
+    print0(f"{path}: {cfg.task}, all right, {samples}")
+    print0(f"{'depth' * has_depth:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
+    for depth in cfg.depths if has_depth else ():
         row = [f"{c['exact']:>9.3f}" for c in cells if c["depth"] == depth]
         print0(f"{depth:>7}%" + "".join(row))
     # digit 1 too: it may be right where the needle is found and not copied to its end
-    for key, name in (("exact", "all"), ("first", "digit 1"), ("substring", "anywhere")):
+    first = "digit 1" if cfg.task in OF_NEEDLES else "char 1"
+    for key, name in (("exact", "all"), ("first", first), ("substring", "anywhere")):
         columns = [[c[key] for c in cells if c["size"] == size] for size in cfg.context_sizes]
         print0(f"{name:>8}" + "".join(f"{statistics.mean(column):>9.3f}" for column in columns))
     return {"cells": cells}
@@ -294,9 +300,9 @@ def scores(cfg, path, records):
     median = statistics.median(r["top"] for r in trials)
     exact = sum(r["exact"] for r in trials)
     only_first = sum(r["first"] and not r["exact"] for r in trials)
-    print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all digits "
-           f"right in {exact}, only the first in {only_first}; the example: score "
-           f"{example['top']:.3f}, {example['text']!r}")
+    print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all of "
+           f"the answer right in {exact}, only its first character in {only_first}; "
+           f"the example: score {example['top']:.3f}, {example['text']!r}")
     # the scores of their heads stay in the .jsonl
     short = [{key: r[key] for key in ("top", "exact", "first")} | in_heads
              for r, in_heads in zip(trials, found, strict=True)]

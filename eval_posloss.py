@@ -67,7 +67,8 @@ def measure(cfg, path, tokens, device):
     model, state = evaluate.open_model(cfg, path, device, cfg.seq_len)
     if state["vocab"] != tokens.vocab:  # the same ids would be other words
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
-    out, (record,) = evaluate.begin(cfg, path, model, state, tokens.about, "posloss.json")
+    out, (record,) = evaluate.begin(
+        cfg, path, model, state, tokens.about, "posloss.json", [measure])
     if "mean" in record:
         return record  # its line of the table is printed again
     ends = measured_ends(cfg.seq_len, model.config.block_size)
@@ -111,10 +112,18 @@ def measure(cfg, path, tokens, device):
     return result
 
 
-def print_table(results):
+def print_tables(results):
+    """A table for each training length of the checkpoints, as its columns are multiples of it."""
+    of_length = {}
+    for path, result in results.items():
+        of_length.setdefault(result["model_config"]["block_size"], {})[path] = result
+    for block, group in of_length.items():
+        print_table(block, group)
+
+
+def print_table(block, results):
     """Mean loss at multiples of the training length, each over the tenth of positions before."""
-    first = next(iter(results.values()))
-    block, length = first["model_config"]["block_size"], len(first["mean"])
+    length = len(next(iter(results.values()))["mean"])
     ends = [round(m * block) for m in MULTIPLES if 0 < round(m * block) < 0.95 * length] + [length]
     width = max(28, *(len(path) + 2 for path in results))
     print0(f"{'loss (nats) before position':<{width}}" + "".join(f"{n:>16,}" for n in ends))
@@ -135,7 +144,7 @@ def main():
         raise UserError(f"split {cfg.split} has {len(tokens):,} tokens; choose a smaller --seq_len")
     if device.type == "cpu" and cfg.n_seqs * cfg.seq_len > 5e6:  # the defaults are for a GPU
         print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
-    print_table({path: measure(cfg, path, tokens, device) for path in cfg.files})
+    print_tables({path: measure(cfg, path, tokens, device) for path in cfg.files})
 
 
 if __name__ == "__main__":

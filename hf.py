@@ -458,7 +458,6 @@ and cache change: the mean KL divergence from the checkpoint's predictions, in n
 
 def export_model(path, out, attention_type):
     model, state = checkpoint.load_model(path, attention_type=attention_type)
-    check_swap(path, model, state, attention_type)
     theirs, vocab = to_hf(model, state["vocab"]), state["vocab"]
     kind = type(theirs).__name__
     source = imported_folder(path, state)
@@ -485,18 +484,6 @@ def export_model(path, out, attention_type):
     far = difference(model, vocab, making)
     os.replace(making, out)
     print(f"{out}: {kind}, logits differ by {far:.1e} at most")
-
-
-def check_swap(path, model, state, attention_type):
-    """UserError where --attention_type changes nothing, as evaluations have it."""
-    if not attention_type:
-        return
-    if attention_type == state["model_config"]["attention_type"]:
-        raise UserError(f"{path} has attention_type={attention_type} already: nothing is swapped; "
-                        "leave --attention_type out")
-    if checkpoint.is_plain(model):
-        raise UserError(f"{attention_type} swapped in is softmax until it is trained: train it "
-                        "with --init_from, or choose another --attention_type")
 
 
 GENERATION = "generation_config.json"  # what ends an answer, and how transformers samples

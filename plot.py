@@ -25,8 +25,9 @@ from matplotlib.patches import Patch
 from lib import checkpoint
 from lib.config import configure
 from lib.readout import KINDS_OF_MISS
-from lib.rows import LINES, READOUT, VARIANTS, common_rope, curves_of, load
+from lib.rows import LINES, READOUT, VARIANTS, common_rope, common_task, curves_of, load
 from lib.runtime import UserError, atomic_write, launch
+from lib.tasks import OF_NEEDLES
 
 FEW = 4  # with more curves than this in one panel their bands would cover each other: none is drawn
 LEGEND_WIDTH = 56  # characters; longer labels are wrapped
@@ -82,7 +83,7 @@ def finish(axis, curves=(), title="", **labels):
     axis.set(**labels)
     bands = dict.fromkeys(band.get_label()[1:] for band in axis.collections)
     rows = [row for rows, _ in curves for row in rows]
-    lines = [title, *bands, common_rope(rows)]
+    lines = [common_task(rows), title, *bands, common_rope(rows)]
     handles, names = axis.get_legend_handles_labels()
     axis.legend(handles, map(wrap, names), title="\n".join(map(wrap, filter(None, lines))),
                 alignment="left", loc="center left", bbox_to_anchor=(1, 0.5))
@@ -98,6 +99,12 @@ def span(curves, name):
     """ "200", or "100 to 200" where the rows differ in that attribute."""
     values = {getattr(row, name) for rows, _ in curves for row in rows}
     return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
+
+
+def found(curves):
+    """What the shares of right answers are called."""
+    of_needles = all(row.task in OF_NEEDLES for rows, _ in curves for row in rows)
+    return "needles found (all digits)" if of_needles else "answers found (all of it right)"
 
 
 def token_axis(axis, curves):
@@ -213,7 +220,10 @@ def posloss(curves):
 
 
 def niah(curves):
-    """Fig. 6: needles found by depth and context size, mean of the seeds; a panel a curve."""
+    """
+    Fig. 6: needles found by depth and context size, mean of the seeds; a panel a curve. Of a task
+    without depth, all answers found.
+    """
     across = min(len(curves), 4)  # more panels in a row are too small to read
     down = math.ceil(len(curves) / 4)
     figure = Figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
@@ -229,11 +239,13 @@ def niah(curves):
         axis.set_yticks(range(len(depths)), [f"{depth:g} %" for depth in depths])
         axis.set_title(textwrap.fill(style["label"], 36))  # as wide as a panel
         axis.grid(False)
-    said = ["context size (tokens)", f"{span(curves, 'n')} samples a cell and seed",
-            common_rope(row for rows, _ in curves for row in rows)]
+    all_rows = [row for rows, _ in curves for row in rows]
+    said = ["context size (tokens)", common_task(all_rows),
+            f"{span(curves, 'n')} samples a cell and seed", common_rope(all_rows)]
     figure.supxlabel("; ".join(filter(None, said)))
-    figure.supylabel("depth of the needle")
-    figure.colorbar(image, ax=figure.axes, label="share found (all digits)")
+    if any(row.depths for row in all_rows):
+        figure.supylabel("depth of what is asked for")
+    figure.colorbar(image, ax=figure.axes, label=f"share of {found(curves)}")
     return figure
 
 
@@ -243,7 +255,7 @@ def retrieval(curves):
     lines_of_seeds(axis, curves)
     title = f"line: mean of the seeds\ndot: one seed, {span(curves, 'samples')} samples"
     return finish(axis, curves, title, xlabel="context size (tokens)",
-                  ylabel="needles found (all digits)")
+                  ylabel=found(curves))
 
 
 def needle_scores(curves):
@@ -267,7 +279,7 @@ def top_scores(curves):
             filled = "full" if trial["exact"] else "none"
             axis.plot(x, trial["top"], marker, color=style["color"], ms=3, fillstyle=filled)
     title = (f"{span(curves, 'n')} trials a seed\n"
-             "● all digits right, △ only the first, × first wrong")
+             "● all right, △ only the first character, × first wrong")
     return finish(axis, curves, title, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
                   ylabel=f"top needle score at {span(curves, 'size')} tokens")
 
@@ -336,20 +348,21 @@ def learned_s(curves):
     panels = {}
     for rows, style in curves:
         # a run of (f) that is still before its switch has no s
-        s = [row.scales[-1]["s"] for row in rows if row.scales]
+        s = [row.s for row in rows if row.s]
         if s:  # s multiplies f(n): where f is another, s is another quantity
             panels.setdefault(rows[0].f, []).append((s, style))
     if not panels:
         return None
     figure = Figure(figsize=(5.6, 3.7 if len(panels) == 1 else 2.2 * len(panels)))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
-    deepest = max(len(s[0]) for shown in panels.values() for s, _ in shown)
+    deepest = max(max(s[0]) for shown in panels.values() for s, _ in shown)
     for axis, (f, shown) in zip(axes, panels.items(), strict=True):
-        for i, (s, style) in enumerate(shown):  # s (runs, layers, heads); curves side by side
-            layers = np.arange(1, len(s[0]) + 1)
-            x = layers[:, None] + 0.6 * ((i + 0.5) / len(shown) - 0.5)
+        for i, (runs, style) in enumerate(shown):
+            s = np.array([[*of_layers.values()] for of_layers in runs])  # (runs, layers, heads)
+            layers = np.array([*runs[0]])
+            x = layers[:, None] + 0.6 * ((i + 0.5) / len(shown) - 0.5)  # curves side by side
             marker = "os^v"[LINES.index(style["linestyle"])]
-            axis.plot(np.broadcast_to(x, np.shape(s)).ravel(), np.ravel(s), marker, ms=3,
+            axis.plot(np.broadcast_to(x, s.shape).ravel(), s.ravel(), marker, ms=3,
                       color=style["color"], label=style["label"])
         if f == "log_n":  # as sharp as softmax at that length
             for block in sorted({rows[0].block_size for rows, _ in curves}):
@@ -384,21 +397,27 @@ def table(by_kind):
 
 def print_table(title, curves):
     labels = [style["label"].replace("$", "") for _, style in curves]
-    measured = [row.tables[title][0] for rows, _ in curves for row in rows]
+    all_rows = [row for rows, _ in curves for row in rows]
     # sizes by their value; names, which never stand among sizes, the shortest first
-    columns = sorted(set().union(*measured), key=lambda column: (len(str(column)), column))
+    columns = sorted(set().union(*(row.tables[title][0] for row in all_rows)),
+                     key=lambda column: (len(str(column)), column))
     heads = [column if isinstance(column, str) else f"{column:,}" for column in columns]
+    lines = [[cell(rows, title, column) for column in columns] for rows, _ in curves]
     width = max(map(len, labels))
-    print(f"\n{title}\n{'':{width}}" + "".join(f"{head:>16}" for head in heads))
-    for label, (rows, _) in zip(labels, curves, strict=True):
-        line = f"{label:{width}}"
-        for column in columns:  # a curve may have been measured at other sizes than the next one
-            tables = [row.tables[title] for row in rows if column in row.tables[title][0]]
-            values = [numbers[column] for numbers, _ in tables]
-            cell = plus_minus(values, tables[0][1].get(column)) if tables else "-"
-            line += f"{cell:>16}"
+    widths = [max(16, 2 + max(map(len, cells))) for cells in zip(heads, *lines, strict=True)]
+    print("\n" + ", ".join(filter(None, [title, common_task(all_rows)])))
+    print(" " * width + "".join(map(str.rjust, heads, widths)))
+    for label, cells, (rows, _) in zip(labels, lines, curves, strict=True):
         paths = [path for row in rows for path in (row.path, *row.joined)]
+        line = f"{label:{width}}" + "".join(map(str.rjust, cells, widths))
         print(line, " ", *dict.fromkeys(str(path.parent) for path in paths))
+
+
+def cell(rows, title, column):
+    """One number of a table; "-": a curve may have been measured at other sizes than the next."""
+    tables = [row.tables[title] for row in rows if column in row.tables[title][0]]
+    values = [numbers[column] for numbers, _ in tables]
+    return plus_minus(values, tables[0][1].get(column)) if tables else "-"
 
 
 FIGURES = {  # and the kind of results that they show

@@ -37,7 +37,7 @@ class SampleConfig(LoadConfig):
 def main():
     cfg = configure(SampleConfig)
     device = runtime.setup(cfg.device)
-    model, state = checkpoint.load_model(cfg.files[0], device, **cfg.overrides())
+    model, state = checkpoint.open_model(cfg, cfg.files[0], device)
     vocab = state["vocab"]
     # every document of the training data stands behind an end of text
     prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab)]

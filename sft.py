@@ -71,7 +71,8 @@ def main():
     used = cfg.eval_interval or cfg.n_generate  # else its file may be missing
     held_out = read_examples(cfg.data_dir, cfg.val_split)[0] if used else []
     updates = len(examples) / cfg.batch_size  # per epoch; fit counts in updates
-    cfg = complete(cfg, max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
+    cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype),
+                   max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 
     data = {"digest": digest, "source": {"squad": cfg.train_split}}

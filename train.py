@@ -25,7 +25,7 @@ import torch
 
 from lib import checkpoint, rivals, runtime
 from lib.checkpoint import FREE_TO_CHANGE
-from lib.config import configure
+from lib.config import complete, configure
 from lib.data import ORDERS, Tokens, check_splits
 from lib.loss import summed_loss
 from lib.rivals import RivalConfig
@@ -146,6 +146,7 @@ def main():
     cfg = configure(TrainConfig)
     cfg.check_effects()
     device = runtime.setup(cfg.device)
+    cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))  # auto differs by machine
     corpus, held_out = open_corpus(cfg)
 
     resumed = find_resumable(cfg, corpus.about)
@@ -165,10 +166,9 @@ def describe_run(cfg, model, about, corpus):
     """Print what is about to be trained. Warn about or refuse settings that are likely mistakes."""
     device, block_size = model.wte.weight.device, model.config.block_size
     tokens_per_update = cfg.batch_size * block_size
-    dtype = str(runtime.get_dtype(device, cfg.dtype)).removeprefix("torch.")
     print0(f"{about['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
            f"tokens | {tokens_per_update:,} tokens per update | {runtime.WORLD_SIZE} rank(s) on "
-           f"{device.type}, {dtype}")
+           f"{device.type}, {cfg.dtype}")
     if device.type == "cpu" and model.flops_per_token(block_size) * tokens_per_update > 1e15:
         print0("an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
@@ -292,7 +292,8 @@ def from_checkpoint(cfg, vocab, data, device):
     if model.config.attention_type != trained["attention_type"]:
         variant += f">{model.config.attention_type}"  # softmax>ssmax is the paper's (e)
     return model.train(), {
-        "variant": cfg.variant or variant + switch_name(cfg), "base": state["config"],
+        "variant": cfg.variant or variant + switch_name(cfg),
+        "base": state["config"] | {key: state[key] for key in ("iter", "data", "base")},
         "vocab": state["vocab"], "data": data}
 
 
@@ -320,6 +321,8 @@ def find_resumable(cfg, data):
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
     # settings added since then have their defaults
     old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
+    if old["dtype"] == "auto":  # older runs did not record what it stood for
+        old["dtype"] = cfg.dtype
     differs = [f"{k}={old[k]!r} (now {v!r})" for k, v in dataclasses.asdict(cfg).items()
                if k not in free and old[k] != v]
     if state["data"]["digest"] != data["digest"]:
@@ -615,12 +618,13 @@ def print_sample(cfg, model, batch, vocab):
 
 
 def learned_scales(model):
-    """Learned s, b, g and sink as {name: [layer][head]}, of the layers that have them."""
+    """Learned s, b, g and sink as {name: [layer][head]}; None for a layer that has none: an S."""
     scales = {}
     for name, p in model.scales().items():
         if name.startswith("blocks."):  # p_n is in the checkpoint
-            letter = name.rpartition(".")[2]
-            scales.setdefault(letter, []).append([round(v, 5) for v in p.tolist()])
+            _, layer, *_, letter = name.split(".")
+            by_layer = scales.setdefault(letter, [None] * len(model.blocks))
+            by_layer[int(layer)] = [round(v, 5) for v in p.tolist()]
     return scales
 
 

@@ -4,7 +4,8 @@ out.
 
 A prediction is a number for every seed, positive where the seed agrees. It holds if the 95 %
 interval of the mean (Student's t over the seeds) lies above 0, does not hold if it lies below, and
-else is undecided; "about equal" holds if the interval lies within a margin. Beside it stands the
+else is undecided; "about equal" holds if the interval lies within a margin. Below three seeds there
+is no verdict: two that happen to agree would have no spread and so be certain. Beside it stands the
 verdict corrected for the number of predictions (Holm). README.md here says it for readers.
 """
 import math
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 LEARNED = 0.95  # of the needles at the training length, theta as trained: a run that looks up
+FEWEST = 3  # seeds for a verdict
 # Student's t for 0, 1, ... 10 degrees of freedom; the last also for more: a little too wide
 T_975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
@@ -58,7 +60,7 @@ def p_value(values, margin=None):
     Two-sided p of Student's t for the mean, or for how far its size is from `margin`; negative
     where the mean (what is left of the margin) is. None: too few seeds.
     """
-    if len(values) < 2:
+    if len(values) < FEWEST:
         return None
     mean, error = mean_and_error(values)
     x, df = mean if margin is None else margin - abs(mean), len(values) - 1

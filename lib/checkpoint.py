@@ -3,8 +3,8 @@ Checkpoints: torch.save files, written atomically, verified when loaded, unable 
 
 A dict: `model` and `optimizer` (state dicts), `model_config` (of these weights), `config` (of the
 run, as asked for), `variant` (its name in figures), `base` (config of the checkpoint it began from,
-or None), `iter` (updates done), `vocab` (what ids mean: lib/text.py), `data` (digest
-and source of what it was trained on).
+with that one's iter, data and base; or None), `iter` (updates done), `vocab` (what ids mean:
+lib/text.py), `data` (digest and source of what it was trained on).
 """
 import dataclasses
 import zipfile
@@ -22,9 +22,9 @@ from model import ATTENTION
 
 # What a continued run may change: it alters neither the data nor the mathematics.
 FREE_TO_CHANGE = {
-    "out_dir", "data_dir", "val_split", "resume", "micro_batch_size", "eval_interval", "eval_seqs",
-    "sample_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
-    "wandb_run_name", "device", "compile", "loss_chunk", "n_generate",  # the last one is sft.py's
+    "out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "sample_interval",
+    "save_interval", "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device",
+    "compile", "loss_chunk", "n_generate",  # the last one is sft.py's
 }
 
 KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter", "vocab", "data"}
@@ -47,9 +47,6 @@ class LoadConfig:
     def __post_init__(self):
         if self.swap_scale == 0:
             raise ValueError("swap_scale must be positive: 0 is uniform attention")
-        if self.swap_scale != 1 and not self.attention_type:
-            raise ValueError(f"swap_scale={self.swap_scale} is of a swap: give --attention_type "
-                             "as well")
         if self.rope_factor < 1:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
                              "RoPE as trained")
@@ -79,6 +76,15 @@ class LoadConfig:
 def find(path):
     """The file that `path` means: itself, or the ckpt.pt in that folder."""
     return Path(path) / "ckpt.pt" if Path(path).is_dir() else Path(path)
+
+
+def bases(content):
+    """The `base` of a checkpoint or result, and that of the base, and so on."""
+    runs, base = [], content["base"]
+    while base:
+        runs.append(base)
+        base = base.get("base")  # older files have the settings of one base alone
+    return runs
 
 
 def save(path, state):
@@ -119,17 +125,38 @@ def fingerprint(path):
     return f"{zlib.crc32(repr(sums).encode()):08x}"
 
 
-def load_model(path, device="cpu", swap_scale=1.0, **overrides):
+def load_model(path, device="cpu", attention_type="", swap_scale=1.0, **overrides):
     """
     (model in eval mode on `device`, checkpoint dict without the optimizer), from any checkpoint.
 
     overrides: settings of RivalConfig that replace those of training; 0, "" and None keep them.
     With attention_type softmax weights become another type's, s = swap_scale / mean(log n): the
-    paper's (e).
+    paper's (e). UserError for a swap that changes nothing.
     """
     state = load(path)
     del state["optimizer"]  # two thirds of the memory
-    return restore(state, device, swap_scale, where=path, **overrides), state
+    if attention_type == state["model_config"]["attention_type"]:
+        raise UserError(f"{path} has attention_type={attention_type} already: nothing is swapped; "
+                        "leave --attention_type out")
+    if swap_scale != 1 and not attention_type:
+        raise UserError(f"swap_scale={swap_scale} is of a swap: give --attention_type as well")
+    swap = {"attention_type": attention_type, "swap_scale": swap_scale}
+    model = restore(state, device, where=path, **swap, **overrides)
+    if attention_type and is_plain(model):
+        raise UserError(f"{attention_type} swapped in is softmax until it is trained: train it "
+                        "with --init_from, or choose another --attention_type or --swap_scale")
+    return model, state
+
+
+def open_model(cfg, path, device):
+    """`load_model` with the settings of a LoadConfig. UserError for one without effect."""
+    model, state = load_model(path, device, **cfg.overrides())
+    typed = {"rope_scaling", "rope_factor"} & cfg.given
+    stretched = (model.config.rope_scaling, model.config.rope_factor)
+    if typed and "rope_scaling" in cfg.overrides() and stretched == ("", 1.0):
+        raise UserError(f"{path} has no RoPE in a layer that sees all keys, so there is nothing to "
+                        f"stretch: leave --{' and --'.join(sorted(typed))} out")
+    return model, state
 
 
 def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides):

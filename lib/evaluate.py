@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-import model as model_py
 from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
 from lib.runtime import MALFORMED, UserError, explain, print0
@@ -54,19 +53,7 @@ NOT_OF_THE_RESULT = {
 
 def open_model(cfg, path, device, length):
     """(model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens."""
-    model, state = checkpoint.load_model(path, device, **cfg.overrides())
-    trained = state["model_config"]["attention_type"]
-    if cfg.attention_type == trained and "attention_type" in cfg.given:
-        raise UserError(f"{path} has attention_type={trained} already: nothing is swapped; leave "
-                        "--attention_type out")
-    typed = {"rope_scaling", "rope_factor"} & cfg.given
-    stretched = (model.config.rope_scaling, model.config.rope_factor)
-    if typed and "rope_scaling" in cfg.overrides() and stretched == ("", 1.0):
-        raise UserError(f"{path} has no RoPE in a layer that sees all keys, so there is nothing to "
-                        f"stretch: leave --{' and --'.join(sorted(typed))} out")
-    if cfg.attention_type and checkpoint.is_plain(model):
-        raise UserError(f"{cfg.attention_type} swapped in is softmax until it is trained: train it "
-                        "with --init_from, or choose another --attention_type or --swap_scale")
+    model, state = checkpoint.open_model(cfg, path, device)
     block = model.config.block_size
     if length > model.max_len:
         raise UserError(f"{path}: p_n is learned for {block} positions, not {length}")
@@ -75,14 +62,22 @@ def open_model(cfg, path, device, length):
     return model, state
 
 
-def statements(module):
-    """The top-level statements of a module as syntax trees: no comments, and no docstrings."""
+def statements(module, types):
+    """The top-level statements of a module as syntax trees, without comments, docstrings and what
+    only the program that is started runs; of ATTENTION the entries `types`."""
     tree = ast.parse(Path(module.__file__).read_text())
     for node in ast.walk(tree):
         if isinstance(getattr(node, "body", None), list):  # that of a lambda is no list
             node.body = [part for part in node.body if not (
                 isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
-    return tree.body
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and defined(statement) == {"ATTENTION"}:
+            table = statement.value
+            entries = list(zip(table.keys, table.values, strict=True))
+            table.keys = [key for key, _ in entries if key.value in types]
+            table.values = [value for key, value in entries if key.value in types]
+    return [part for part in tree.body
+            if not ast.unparse(part).startswith("if __name__ == '__main__'")]
 
 
 def defined(statement):
@@ -102,35 +97,38 @@ def used(table):
     return names.union(*map(used, table.get_children()))
 
 
-def source_of(model, types):
+def source_of(model, types, functions=()):
     """
-    The code that `model` runs with the attention types `types`, as text.
+    The code that `model` runs with the attention types `types`, and that of `functions`, as text.
 
-    It begins with the model's classes and follows the names in them. So it has neither the other
-    entries of ATTENTION nor their functions: a new variant does not change old ones' numbers.
+    It begins with the model's classes and the functions, and follows the names in them, into files
+    of ours where they are imported from there. So it has neither the other entries of ATTENTION nor
+    their functions: a new variant does not change old ones' numbers. What is reached as an
+    attribute of a module is not followed.
     """
     classes = {cls for part in model.modules() for cls in type(part).__mro__}
-    names = {cls.__name__ for cls in classes}
-    # model.py and, where the model has classes of a rival, their file
-    files = {cls.__module__ for cls in classes if cls.__module__.startswith("lib.")}
-    left = []
-    for module in (model_py, *map(sys.modules.get, sorted(files))):
-        left += statements(module)
-    for statement in left:
-        if defined(statement) == {"ATTENTION"}:
-            table = statement.value
-            entries = list(zip(table.keys, table.values, strict=True))
-            table.keys = [key for key, _ in entries if key.value in types]
-            table.values = [value for key, value in entries if key.value in types]
-
-    found, source = True, ""
-    while found:
+    names = {part.__name__ for part in (*classes, *functions)}
+    modules = sorted({cls.__module__ for cls in classes if is_ours(cls.__module__)})
+    modules += [function.__module__ for function in functions]
+    read, left, found, source = set(), [], True, ""
+    while found or modules:
+        for module in modules:
+            if module not in read:
+                left += statements(sys.modules[module], types)
+                read.add(module)
         found = [part for part in left if not defined(part) or defined(part) & names]
         left = [part for part in left if part not in found]
         for text in map(ast.unparse, found):
             source += text + "\n"
             names |= used(symtable.symtable(text, "", "exec"))
+        imports = [part for part in found if isinstance(part, ast.ImportFrom)]
+        modules = [part.module for part in imports if is_ours(part.module)]
     return source
+
+
+def is_ours(module):
+    """Whether a module of this name is model.py or in lib/."""
+    return module == "model" or module.startswith("lib.")
 
 
 def result_file(cfg, path, name):
@@ -166,14 +164,14 @@ def check_result_files(cfg, name):
         checkpoints[file] = path
 
 
-def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
+def begin(cfg, path, model, state, data, name, functions, n_records=0):
     """
     Look up what is measured already -> (file of the result, its records).
 
     The first record says what the result belongs to, and is there in any case; a finished one has
-    `n_records` behind it. UserError for a file of another evaluation or model.py.
-    data: digest and source of the text; name: of the result, as in `result_file`; modules: code
-    beside the model's that it depends on.
+    `n_records` behind it. UserError for a file of another evaluation or of other code.
+    data: digest and source of the text; name: of the result, as in `result_file`; functions: that
+    measure it, see `source_of`.
     """
     check_result_files(cfg, name)  # of all checkpoints, before the first one takes hours
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
@@ -189,15 +187,17 @@ def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
     # RoPE is stretched by default, which must not stay unseen
     said = [f"{variant}{tag}", *(changes or ["as trained"]), progress(done, total)]
     print0(f"{path}: {', '.join(filter(None, said))}")
-    source = source_of(model, {theirs["attention_type"], model.config.attention_type})
-    for module in modules:
-        source += "".join(map(ast.unparse, statements(module)))
+    trained_on = [state["data"], *(run.get("data", {}) for run in checkpoint.bases(state))]
+    if data["digest"] in (seen.get("digest") for seen in trained_on):
+        print0("*** this is the text that the model was trained on ***")
+    source = source_of(model, {theirs["attention_type"], model.config.attention_type}, functions)
     about = {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
         "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),
         "config": state["config"], "base": state["base"], "train_data": state["data"],
         "iter": done, "max_iters": total,
-        "model_py": f"{zlib.crc32(source.encode()):08x}",  # another one measures another thing
+        # other code measures another thing; older files have that of model.py and tasks alone
+        "model_py": f"{zlib.crc32(source.encode()):08x}",
     }
 
     out = result_file(cfg, path, name)
@@ -217,12 +217,12 @@ def begin(cfg, path, model, state, data, name, n_records=0, modules=()):
         raise UserError(f"{out} is another evaluation (its {', '.join(differs)} differ); choose "
                         "another --tag or --out, or --overwrite it")
     if stale and not finished:  # half of each would be a result of neither
-        raise UserError(f"{out} was begun with another model.py or task; --overwrite it")
+        raise UserError(f"{out} was begun with other code; --overwrite it")
     if finished:
         when = datetime.datetime.fromtimestamp(out.stat().st_mtime)
         print0(f"repeated, not measured: {out} of {when:%Y-%m-%d %H:%M}; --overwrite measures it")
     if stale:
-        print0("*** model.py or the task has changed since: these are numbers of the old one ***")
+        print0("*** the code that measures has changed since: these are numbers of the old one ***")
     return out, records
 
 

@@ -4,8 +4,9 @@ Result files -> rows -> curves: what plot.py draws and the experiments count.
 A row is one result file; only the readout has one row for the files of a model at several context
 sizes. A curve is the rows that are equal in everything but the seed of training: nothing else is
 averaged. Curves of one variant are told apart by their --tag, or by the settings in which they
-differ. A label also says if a run was not finished when it was measured, if a result was
-not measured on the checkpoint that lies beside it, and the RoPE, if it is not the same for all.
+differ. Curves of several variants may differ in their attention alone: labels say all else. A label
+also says if a run was not finished when it was measured, if a result was not measured on the
+checkpoint that lies beside it, and the RoPE, if it is not the same for all.
 """
 import dataclasses
 import json
@@ -16,11 +17,13 @@ import numpy as np
 
 import model
 from lib import checkpoint
-from lib.checkpoint import FREE_TO_CHANGE
+from lib.checkpoint import FREE_TO_CHANGE, bases
 from lib.evaluate import loss_before, measured_ends, progress, wilson
 from lib.readout import KINDS_OF_MISS
 from lib.rivals import RivalConfig
 from lib.runtime import MALFORMED, UserError, explain, read_lines
+from lib.squad import QA_FORMAT
+from lib.tasks import OF_NEEDLES, WITH_DEPTH
 
 # A variant has the same colour in every figure; they suit colour-blind readers (Okabe and Ito).
 # Variants that are not listed here take one of PALETTE.
@@ -38,7 +41,7 @@ VARIANTS = {
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # tell the curves of one variant apart
 # Settings that do not change a result, or that another part of the file states
-NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "tag", "qa_format"}
+NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "base", "tag"}
 READOUT = {  # titles of what the retrieval heads do; `table` sorts them
     "ranked_first": "readout: ranked first by a retrieval head, share of trials",
     "chance": "readout: ranked first by chance",
@@ -46,7 +49,9 @@ READOUT = {  # titles of what the retrieval heads do; `table` sorts them
     "effective": "readout: effective keys",
     **{kind: f"readout: missed, {kind}, share of trials" for kind in KINDS_OF_MISS},
 }
-OF_ATTENTION = ("attention_type", "s_init", "switch_")  # settings in which variants may differ
+OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")  # in these variants may differ
+ON_AXIS = ("context_sizes=", "trial_size=[")  # in these as well: a figure shows its own sizes
+OF_ROPE = ("rope_theta", "rope_scaling", "rope_factor")  # what `rope_of` says
 
 
 # --- files -> rows ------------------------------------------------------------------------------
@@ -63,7 +68,7 @@ class Row:
     base: dict | None  # settings of the run whose checkpoint this one started from
     variant: str
     tag: str
-    seed: tuple  # of training, then that of the base
+    seed: tuple  # of training, then that of the base, and so on
     facts: tuple  # ((part of the file, "name=value"), ...): all settings but the seeds
     marks: tuple = ()  # what every label of this row has to say
     # the measurement
@@ -77,8 +82,9 @@ class Row:
     val: dict = field(default_factory=dict)  # {update: validation loss}
     minus_a: dict = field(default_factory=dict)  # {update: loss - that of (a), same batches}
     scales: list = field(default_factory=list)  # lines of the log with the learned s
+    s: dict = field(default_factory=dict)  # {layer, from 1: the last s of its heads}
     # niah
-    depths: list = field(default_factory=list)  # of the needle, in percent
+    depths: list = field(default_factory=list)  # of the needle, in percent; empty: task without
     grid: np.ndarray | None = None  # share of needles found, (depths, sizes)
     samples: int = 0  # per context size
     # needle
@@ -90,6 +96,12 @@ class Row:
     @property
     def block_size(self):
         return self.model_config["block_size"]
+
+    @property
+    def task(self):
+        """What eval_niah.py asked; a log, for instance, has none."""
+        settings = self.content.get("settings", {})  # an older file has no task
+        return settings.get("task", "needle" if self.kind in ("niah", "needle", "readout") else "")
 
     @property
     def curve(self):
@@ -137,14 +149,11 @@ def read(path, kind, reader):
     content, *lines = read_lines(path)
     if "done" in content:
         return None
-    base = content["base"]
-    seeds = [config["seed"] for config in (content["config"], base) if config]
-    tags = ["from a checkpoint"] * bool(base) + [content.get("tag", "")]
     row = Row(
-        kind, path, content, content["config"], content["model_config"], base,
+        kind, path, content, content["config"], content["model_config"], content["base"],
         variant=content["variant"],
-        tag=", ".join(filter(None, tags)),
-        seed=tuple(seeds),
+        tag=content.get("tag", ""),
+        seed=tuple(run["seed"] for run in (content["config"], *bases(content)) if run),
         facts=facts(content),
     )
     reader(row, lines)
@@ -156,17 +165,20 @@ def read(path, kind, reader):
 def facts(content):
     """((part of the file, "name=value"), ...): all settings behind a result but the seeds."""
     # a setting that is younger than the file had its default
-    defaults = dataclasses.asdict(RivalConfig())
+    model = dataclasses.asdict(RivalConfig())
+    defaults = model | {"qa_format": QA_FORMAT}
     settings = content.get("settings", {})  # of the evaluation; a log has none
-    corpus = content["train_data"] if settings else content["data"]
     parts = {
         # The model comes last: it has the value where an evaluation's setting says "as trained".
-        "model": settings | defaults | content["model_config"],
+        "model": defaults | settings | model | content["model_config"],
         "training": defaults | content["config"],
-        "base": defaults | (content["base"] or {}),
-        "text": settings["data"]["source"] if settings else {},
-        "corpus": corpus["source"],
+        "text": text_of(settings["data"]) if settings else {},
+        "trained on": text_of(content["train_data"] if settings else content["data"]),
     }
+    for i, base in enumerate(bases(content), 1):
+        name = " of the ".join(["base"] * i)
+        parts[name] = defaults | base
+        parts[f"{name} trained on"] = text_of(base["data"]) if "data" in base else {}
     pairs = []
     for part, values in parts.items():
         for name in sorted(values.keys() - NO_FACTS):
@@ -174,11 +186,18 @@ def facts(content):
             # evaluation's samples is a setting like others.
             if name == "seed" and part != "model":
                 continue
-            value = json.dumps(values[name], sort_keys=True).replace('"', "")
+            value = json.dumps(values[name], sort_keys=True).replace('"', "") or "''"
             pairs.append((part, f"{name}={value}"))
     if settings and "iter" not in content:  # an old file: the run may have been unfinished
         pairs.append(("model", "updates not recorded"))
     return tuple(pairs)
+
+
+def text_of(data):
+    """What tells a text from others, of its digest and source."""
+    # A corpus that is drawn from a seed differs by seed, and noise by length: they are the same.
+    drawn = "seed" in data["source"] or data["source"].get("haystack") == "noise"
+    return data["source"] if drawn else data["source"] | {"digest": data["digest"]}
 
 
 def marks(row):
@@ -210,17 +229,24 @@ def read_posloss(row, lines):
 def read_niah(row, lines):
     cells = sorted(row.content["cells"], key=lambda cell: (cell["depth"], cell["size"]))
     sizes = sorted({cell["size"] for cell in cells})
-    row.depths = sorted({cell["depth"] for cell in cells})
+    depths = sorted({cell["depth"] for cell in cells})
     row.n = cells[0]["n"]
-    row.samples = row.n * len(row.depths)
-    for key, digits in (("first", "first digit"), ("exact", "all digits")):
+    row.samples = row.n * len(depths)
+    what, parts = "needles found", {"first": "first digit right", "exact": "all digits right"}
+    if row.task not in OF_NEEDLES:
+        what = "answers found"
+        parts = {"first": "first character right", "exact": "all of it right"}
+    for key, part in parts.items():
         # Figures show the last one, all digits. This fails if a cell is missing.
         shares = np.array([cell[key] for cell in cells], float)
-        row.grid = shares.reshape(len(row.depths), len(sizes))
+        row.grid = shares.reshape(len(depths), len(sizes))
         row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
         row.error = {size: share_error(share * row.samples, row.samples)
                      for size, share in row.y.items()}
-        row.tables[f"needles found, {digits} right, by context size"] = row.y, row.error
+        row.tables[f"{what}, {part}, by context size"] = row.y, row.error
+    row.depths = depths
+    if row.task not in WITH_DEPTH:
+        row.depths, row.grid, row.n = [], row.grid.mean(0, keepdims=True), row.samples
 
 
 def share_error(hits, n):
@@ -246,7 +272,7 @@ def read_readout(row, lines):
     if not summary:  # the result is older than this measurement
         return
     # A curve of this kind goes through all sizes, which may have tags of their own.
-    row.tag = "from a checkpoint" * bool(row.base)
+    row.tag = ""
     row.facts = tuple(fact for fact in row.facts if not fact[1].startswith("trial_size="))
     row.n, size = len(row.trials), summary["size"]
     row.tables[READOUT["chance"]] = {size: summary["chance"]}, {}
@@ -264,6 +290,8 @@ def read_log(row, lines):
     row.y = {line["iter"]: float(line["loss"]) for line in lines if "loss" in line}
     row.val = {line["iter"]: float(line["val_loss"]) for line in lines if "val_loss" in line}
     row.scales = [line for line in lines if "s" in line]
+    if row.scales:
+        row.s = by_layer(row.scales[-1]["s"], row.model_config)
     row.f = row.model_config["attention_type"]
     if 0 < row.config.get("switch_iter", 0) < max(row.y, default=0):
         row.f = row.config["switch_attention_type"]
@@ -271,6 +299,16 @@ def read_log(row, lines):
         function = model.ATTENTION[row.f].f
         if vars(model).get(function.__name__) == function:  # else it has no name of its own
             row.f = function.__name__
+
+
+def by_layer(s, config):
+    """{layer, from 1: s of its heads} of the layers that have s, from the list in a log."""
+    pattern = config.get("window_pattern")
+    if pattern and len(s) < config["n_layer"]:  # an older log, which left out those with windows
+        left = iter(s)
+        letters = (pattern[layer % len(pattern)] for layer in range(config["n_layer"]))
+        s = [next(left) if letter == "L" else None for letter in letters]
+    return {layer: heads for layer, heads in enumerate(s, 1) if heads}
 
 
 KINDS = {  # of results: the names of their files, and their reader
@@ -323,8 +361,8 @@ def compare(logs):
             if losses:  # the loss of a single batch is noise
                 last_tenth = [*losses.values()][-max(1, len(losses) // 10):]
                 columns[name] = np.mean(last_tenth)
-        if row.val:
-            columns["validation"] = [*row.val.values()][-1]
+        if row.val:  # of a run that was stopped it is older than the last update
+            columns["validated at"], columns["validation"] = [*row.val.items()][-1]
         title = "last update; losses in nats, training: mean of the last tenth"
         row.tables[title] = columns, {}
 
@@ -338,14 +376,36 @@ def label_of(variant):
 
 
 def difference(row, others):
-    """The settings that distinguish `row` from other rows of its variant: ", name=value"."""
-    # A tag is the user's own name for what differs: only rows that share it need more.
-    same_tag = [set(other.facts) for other in others if other.tag == row.tag]
-    common = set.intersection(*same_tag)
-    # dict: what differs in two parts of the file is said once
-    said = dict.fromkeys(fact for part, fact in row.facts if (part, fact) not in common)
-    tag = f" [{row.tag}]" if row.tag and len(others) > 1 else ""
-    return tag + "".join(f", {fact}" for fact in said)
+    """
+    What the label of `row` says beyond its variant: the settings, as ", name=value", that
+    distinguish it from `others`, the first rows of all curves of its kind.
+    """
+    # A tag is the user's own name for what differs: where a variant has rows with it, only those
+    # need more.
+    tagged = {other.variant for other in others if other.tag == row.tag}
+    compared = [other for other in others if other.tag == row.tag or other.variant not in tagged]
+    unshared = set().union(*(differing(row, other) for other in compared))
+    said = {}  # what differs in two parts of the file is said once
+    for part, fact in row.facts:
+        if (part, fact) in unshared and fact not in said:
+            said[fact] = fact if part in ("model", "training", "text") else f"{part} {fact}"
+    several = sum(other.variant == row.variant for other in others) > 1
+    names = [row.tag] * several
+    if row.base and not all(other.base for other in others):
+        names.insert(0, "from a checkpoint")
+    tag = ", ".join(filter(None, names))
+    return f" [{tag}]" * bool(tag) + "".join(f", {text}" for text in said.values())
+
+
+def differing(row, other):
+    """The facts of `row` that `other` does not share, but for those that labels say otherwise."""
+    facts = set(row.facts) - set(other.facts)
+    if bool(row.base) != bool(other.base):  # "from a checkpoint": its training is another one
+        facts = {(part, fact) for part, fact in facts if part in ("model", "text")}
+    if row.variant != other.variant:
+        facts = {(part, fact) for part, fact in facts if not fact.startswith(OF_ATTENTION + ON_AXIS)
+                 and not (part == "model" and fact.startswith(OF_ROPE))}
+    return facts
 
 
 def curves_of(rows):
@@ -361,7 +421,7 @@ def curves_of(rows):
     by_kind = {row.kind: [] for row in rows}
 
     def order(row):
-        return names.index(row.variant), row.tag, row.facts, row.marks, row.seed
+        return names.index(row.variant), bool(row.base), row.tag, row.facts, row.marks, row.seed
 
     groups = {}
     for row in sorted(rows, key=order):
@@ -372,10 +432,10 @@ def curves_of(rows):
         group.append(row)
 
     for (kind, variant, *_), group in groups.items():
-        others = [first for first, *_ in groups.values() if first.kind == kind
-                  and first.variant == variant]
+        others = [first for first, *_ in groups.values() if first.kind == kind]
         label = ", ".join([label_of(variant) + difference(group[0], others), *group[0].marks])
-        if not common_rope(row for row in rows if row.kind == kind) and "rope_" not in label:
+        if not common_rope(row for row in rows if row.kind == kind) and not any(
+                name in label for name in OF_ROPE):
             label += f", {rope_of(group[0].model_config)}"
         if len(rows) > len(groups):
             label += f", {len(group)} seed{'s' * (len(group) > 1)}"
@@ -388,9 +448,10 @@ def curves_of(rows):
 
 def rope_of(config):
     """The RoPE that a model was measured with: "RoPE theta 500,000"."""
-    scaling = config.get("rope_scaling", "")
-    if scaling == "nope" or config.get("rope_fraction", 1) == 0:
-        return "no RoPE"
+    scaling, pattern = config.get("rope_scaling", ""), config.get("window_pattern", "")
+    in_all = config.get("rope_fraction", 1) > 0 and scaling != "nope"
+    if not in_all or pattern and not config.get("global_rope"):
+        return "RoPE in windows" if "S" in pattern else "no RoPE"
     name = f"RoPE theta {theta_of(config):,.0f}"
     if scaling in ("", "theta"):
         return name
@@ -401,6 +462,12 @@ def common_rope(rows):
     """The RoPE of all rows, or "" where it differs; then each curve's label has its own."""
     names = {rope_of(row.model_config) for row in rows}
     return names.pop() if len(names) == 1 else ""
+
+
+def common_task(rows):
+    """The task of all rows, or "" where it is the paper's or differs: labels say it then."""
+    tasks = {row.task for row in rows}
+    return f"task: {tasks.pop()}" if len(tasks) == 1 and not tasks & {"needle", ""} else ""
 
 
 def theta_of(config):

@@ -150,6 +150,11 @@ def get_dtype(device, dtype):
     return torch.bfloat16 if bf16 else torch.float32
 
 
+def dtype_name(device, dtype):
+    """The same as text: bfloat16 or float32."""
+    return str(get_dtype(device, dtype)).removeprefix("torch.")
+
+
 def autocast(device, dtype, cache=True):
     """The context to run the model in; parameters stay fp32. cache: keep bf16 copies of them."""
     enabled = get_dtype(device, dtype) == torch.bfloat16  # no loss scaling: bf16 has fp32's range

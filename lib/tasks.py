@@ -162,6 +162,8 @@ def mqar_fixed(cfg, rng, size, depth, i):
 
 TASKS = {task.__name__: task for task in (
     needle, multikey, multivalue, multiquery, tracking, abcdigits, mqar, mqar_fixed)}
+OF_NEEDLES = ("needle", "multikey")  # the answer is the number of one needle
+WITH_DEPTH = (*OF_NEEDLES, "abcdigits")  # others put their facts at random depths
 
 # -----------------------------------------------------------------------------
 # text -> prompt

@@ -10,14 +10,15 @@ from test_plot import plant_needle, plant_posloss
 from experiments import verdicts
 from experiments.matrix import matrix
 from experiments.mini_cpu import claims
+from experiments.windows import windows
 
 
 def test_interval_and_p_are_students_holm_steps_down_and_ranks_share_ties():
     mean, half = verdicts.interval({1: 1.0, 2: 2.0, 3: 3.0})  # standard deviation 1
     assert mean == 2 and half == pytest.approx(4.303 / np.sqrt(3), rel=1e-4)
     assert verdicts.interval({1: 1.0}) == (1, np.inf)
-    # of two degrees of freedom p is 1 - t / sqrt(2 + t^2), here t = sqrt(12); of one, t = 1: 1/2
-    for values, p in (([1, 2, 3], 1 - np.sqrt(12 / 14)), ([0, 1], 0.5)):
+    # of two degrees of freedom p is 1 - t / sqrt(2 + t^2), here t = sqrt(12) and sqrt(3)
+    for values, p in (([1, 2, 3], 1 - np.sqrt(12 / 14)), ([0, 1, 2], 1 - np.sqrt(3 / 5))):
         assert verdicts.p_value(dict(enumerate(values))) == pytest.approx(p, abs=1e-4)
         assert verdicts.p_value({-x: -x for x in values}) == pytest.approx(-p, abs=1e-4)
     assert verdicts.holm([0.01, 0.04, -0.03, None]) == pytest.approx([0.03, 0.06, -0.06, None])
@@ -26,9 +27,11 @@ def test_interval_and_p_are_students_holm_steps_down_and_ranks_share_ties():
 
 @pytest.mark.parametrize("values, margin, says", [
     ([1.0, 1.1, 0.9], None, "holds"), ([-1.0, -1.1, -0.9], None, "does not"),
-    ([1.0, -0.9, 0.3], None, "undecided"), ([0.001, -0.001], 0.1, "holds"),
-    ([0.5, 0.501], 0.1, "does not"), ([0.5, -0.5], 0.1, "undecided"),
-    ([0.0, 0.0], None, "undecided"), ([2.0, 2.0], None, "holds")])
+    ([1.0, -0.9, 0.3], None, "undecided"), ([0.001, -0.001, 0.0], 0.1, "holds"),
+    ([0.5, 0.501, 0.5], 0.1, "does not"), ([0.5, -0.5, 0.4], 0.1, "undecided"),
+    ([0.0] * 3, None, "undecided"), ([2.0] * 3, None, "holds"),
+    # two that agree have no spread, which is no certainty
+    ([2.0, 2.0], None, "too few seeds"), ([0.0, 0.0], 0.1, "too few seeds")])
 def test_verdict(values, margin, says):
     assert verdicts.verdict(verdicts.p_value(dict(enumerate(values)), margin)) == says
     assert verdicts.verdict(None) == "too few seeds"
@@ -75,6 +78,20 @@ def test_tables_of_this_repositorys_results_are_those_beside_them(program, capsy
     folder = Path(program.__file__).parent
     call(program, folder)
     assert capsys.readouterr().out == (folder / "tables.md").read_text()
+
+
+@pytest.mark.parametrize("values, says", [
+    ((0.2, 0.3, 0.1, 0.3), "a difference | may be chance"),  # p is .03
+    ((0.2, 0.21, 0.2, 0.22), "a difference | a difference"),
+    ((0.2, 0.3, -0.1), "may be chance | may be chance"),
+    ((0.2, 0.2), "too few seeds | too few seeds")])
+def test_a_row_beside_the_stored_ones_is_judged_with_holms_correction(capsys, values, says):
+    new = {f"needles {size}": dict(enumerate(values)) for size in (2048, 65536)}
+    zero = {what: dict.fromkeys(range(5), 0.0) for what in new}
+    windows.print_differences({"softmax": zero, "ssmax": zero, "new": new}, "new")
+    printed = capsys.readouterr().out
+    assert "by Holm: corrected for these 4 comparisons" in printed
+    assert printed.count(f"| {says} |") == 4
 
 
 def test_needle_results_are_collected_once(tmp_path):

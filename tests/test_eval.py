@@ -25,6 +25,7 @@ from conftest import (
 
 import eval_niah
 import eval_posloss
+import sample as sampling
 from eval_niah import NiahConfig, score
 from experiments.temperature import temperature
 from lib import checkpoint, runtime
@@ -92,7 +93,7 @@ def what_is_asked(prompt):
 
 @pytest.mark.parametrize("model", ["right", "wrong", "first only"])
 @pytest.mark.parametrize("task", TASKS)
-def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
+def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, model):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
@@ -119,6 +120,11 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     expected = {"right": (1, 1), "wrong": (0, 0), "first only": (int(n == 1), 1 / n)}[model]
     cells = result(tmp_path, "niah")["cells"]
     assert len(cells) == 2 * 5
+    printed = capsys.readouterr().out
+    has_depth = task in ("needle", "multikey", "abcdigits")
+    assert ("depth" in printed, "50%" in printed) == (has_depth, has_depth)
+    assert ("3 samples a cell" if has_depth else "15 samples a size") in printed
+    assert ("digit 1" in printed) == (task in ("needle", "multikey"))
     for cell in cells:
         assert (cell["exact"], cell["substring"]) == pytest.approx(expected)
     for sample in samples:
@@ -262,18 +268,19 @@ def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
 
 def test_a_miss_is_looked_at_where_its_answer_goes_wrong():
     model = tiny_model("ssmax")
-    prompt = torch.randint(1, 50, (30,))
-    sample, answer = {"spans": [(10, 14)], "others": [(20, 22)]}, prompt[10:14]
+    prompt = torch.randint(1, 50, (30,)).tolist()
+    sample = {"prompt": prompt, "spans": [(10, 14)], "others": [(20, 22)]}
+    right = prompt[10:14]
 
     def later(written, chooses=False, exact=False):
-        return eval_niah.read_later_tokens(
-            model, prompt, torch.tensor([*written]), sample, {"chooses": chooses, "exact": exact})
+        record = {"chooses": chooses, "exact": exact}
+        return eval_niah.read_later_tokens(model, written, sample, record, "cpu")
 
     def of_token(k):
-        record, = eval_niah.read_heads(model, torch.cat((prompt, answer[:k]))[None], [sample])
+        longer = torch.tensor([prompt + right[:k]])
+        record, = eval_niah.read_heads(model, longer, [sample])
         return record
 
-    right = answer.tolist()
     assert later([*right[:2], 0, *right[3:]]) == {"wrong_token": 2, "later": {"2": of_token(2)}}
     assert later([0, *right[1:]]) == {"wrong_token": 0, "later": {}}, "that is the prompt's query"
     assert later([*right, 7]) == {"wrong_token": 4, "later": {}}, "no token of the number is wrong"
@@ -475,6 +482,17 @@ def test_posloss_is_the_plain_forward(evaluate, corpus, tmp_path):
     assert (found["count"], found["independent"]) == (12, 12)
 
 
+def test_each_training_length_has_a_table_of_its_own_multiples(evaluate, corpus, tmp_path, capsys):
+    vocab = Tokens(corpus, "train").vocab
+    for name, block_size in (("c", 64), ("d", 32)):
+        model = tiny_model(vocab_size=len(vocab), block_size=block_size)
+        save_model(tmp_path / name / "ckpt.pt", model, vocab)
+    evaluate(eval_posloss, "b", tmp_path / "c", tmp_path / "d", "--n_seqs=2")
+    printed = capsys.readouterr().out.partition("loss (nats)")[2]
+    assert re.findall(r"[\d.]+x|(?<=/)[bcd](?= )", printed) == [
+        "0.5x", "1x", "2x", "2.81x", "b", "d", "0.5x", "1x", "1.41x", "c"]
+
+
 def test_windows_that_overlap_or_are_alone_have_no_small_error(evaluate, monkeypatch, capsys):
     def loss(starts):
         starts = np.array(starts, dtype=np.uint64)
@@ -564,7 +582,11 @@ def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path,
     run(tmp_path)
     refused(r"its checkpoint differ\)", measured)
     assert measured("--overwrite") == (6, 6)
-    assert "update" not in capsys.readouterr().out.partition(": softmax, ")[2]
+    printed = capsys.readouterr().out
+    assert "update" not in printed.partition(": softmax, ")[2]
+    assert "trained on" not in printed
+    measured("--split=train", "--overwrite")
+    assert "*** this is the text that the model was trained on ***" in capsys.readouterr().out
 
 
 def source_after(monkeypatch, path, before, after):
@@ -611,6 +633,28 @@ def test_other_variants_leave_old_results_as_they_are(evaluate, tmp_path, monkey
         assert old == (name == "ssmax"), name
 
 
+@pytest.mark.parametrize("module, before, after, marked", [
+    ("lib.loss", "log_p.gather(1", "log_p.gather(0", "posloss"),
+    ("lib.evaluate", "MULTIPLES = (0.5,", "MULTIPLES = (0.25,", "posloss"),
+    ("lib.data", "% np.uint64(below)", "% np.uint64(below - 1)", "posloss niah"),
+    ("eval_niah", "share == 1", "share > 0", "niah"), ("lib.almanac", "Tokyo", "Lima", "niah"),
+    ("lib.text", "vocab[i] for i", "vocab[i + 1] for i", "niah"),
+    ("eval_niah", "all right, ", "all of it right, ", "")])  # what it prints
+def test_a_change_of_the_code_that_measures_marks_its_results(
+        tmp_path, monkeypatch, module, before, after, marked):
+    def sources():
+        functions = {"posloss": eval_posloss.measure, "niah": eval_niah.ask}
+        return {name: lib_evaluate.source_of(tiny_model("ssmax"), {"ssmax"}, [function])
+                for name, function in functions.items()}
+
+    old, path = sources(), ROOT / f"{module.replace('.', '/')}.py"
+    assert before in path.read_text()
+    (tmp_path / "new.py").write_text(path.read_text().replace(before, after))
+    monkeypatch.setattr(sys.modules[module], "__file__", str(tmp_path / "new.py"))
+    new = sources()
+    assert {name for name in old if new[name] != old[name]} == set(marked.split())
+
+
 def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch):
     model = tiny_model("softmax")
     before = lib_evaluate.source_of(model, {"softmax"})
@@ -642,8 +686,19 @@ def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch)
     ("--rope_factor=0.5", "rope_factor=0.5 must be at least 1"),
     ("--rope_scaling=nope --rope_factor=4", "nope takes RoPE out: rope_factor=4.0 has no effect"),
     ("--rope_scaling=yarn --rope_factor=1", "rope_factor=1 leaves RoPE as trained")])
-def test_a_setting_without_effect_is_refused(evaluate, settings, message):
+def test_a_setting_without_effect_is_refused(evaluate, tmp_path, settings, message):
     assert refused(message, evaluate, eval_posloss, "a", *settings.split()) == 2
+    swap = [word for word in settings.split() if "seq_len" not in word]
+    refused(message, call, sampling, tmp_path / "a", "--device=cpu", *swap)
+
+
+def test_a_stretch_without_effect_is_refused_by_every_program(corpus, tmp_path):
+    vocab = Tokens(corpus, "train").vocab
+    windows = tiny_model(vocab_size=len(vocab), window=8, window_pattern="SL")
+    save_model(tmp_path / "ckpt.pt", windows, vocab)
+    for program, more in ((sampling, []), (eval_posloss, [f"--data_dir={corpus}"])):
+        refused("no RoPE in a layer that sees all keys", call, program, tmp_path, *CPU,
+                "--rope_factor=4", *more)
 
 
 @pytest.mark.parametrize("program, name, at", [
@@ -659,7 +714,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
             raise KeyboardInterrupt
         return real(*arguments)
 
-    other_model_py = mock.patch.object(lib_evaluate.model_py, "__file__", __file__)
+    other_model_py = mock.patch.object(sys.modules["model"], "__file__", __file__)
     whole = evaluate(program, "b")
     for path in (tmp_path / "b").glob("*.json*"):
         path.unlink()
@@ -671,7 +726,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     part = path.read_text()
     assert '"done": 6' in part or part.count("\n") == 7, "six of them were done"
     with other_model_py:
-        refused("begun with another model.py or task", evaluate, program, "b")
+        refused("begun with other code", evaluate, program, "b")
     path.write_text(part + '{"size": 6' * (program is eval_niah))  # killed in the middle of a line
     assert same(evaluate(program, "b"), whole)
     assert "repeated" not in capsys.readouterr().out
@@ -680,7 +735,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     assert "repeated, not measured" in printed and "***" not in printed
     with other_model_py:
         evaluate(program, "b")
-        assert "*** model.py or the task has changed since" in capsys.readouterr().out
+        assert "*** the code that measures has changed since" in capsys.readouterr().out
     refused(r"its seed differ\)", evaluate, program, "b", "--seed=3")
     room = 0
     with pytest.raises(torch.OutOfMemoryError):

@@ -17,6 +17,7 @@ from lib import checkpoint
 from lib.evaluate import measured_ends
 from lib.readout import KINDS_OF_MISS
 from lib.rows import curves_of, load
+from lib.squad import QA_FORMAT
 from model import Factor, Learned
 
 BLOCK = 128
@@ -41,7 +42,8 @@ def write(path, variant, seed, measured, settings=None, base=None, embedded="alm
         header["data"] = corpus
     else:
         model["attention_type"] = variant.split(">")[-1]
-        model |= {key: settings[key] for key in settings if key.startswith("rope_")}
+        of_model = ("rope_", "window", "global_")
+        model |= {key: settings[key] for key in settings if key.startswith(of_model)}
         settings = {"seed": 7, "rope_theta": 0.0, "data": corpus, **settings}
         header |= {"settings": settings, "train_data": corpus}
         if update is not None:
@@ -155,6 +157,14 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
     assert {path.stem for path in tmp_path.glob("*.png")} == {f.__name__ for f in plot.FIGURES}
 
 
+def hay(source, digest):
+    return {"settings": {"data": {"digest": digest, "source": {"haystack": source}}}}
+
+
+def base(seed, lr=0.1, **changes):
+    return {"base": {"seed": seed, "learning_rate": lr, **changes}}
+
+
 @pytest.mark.parametrize("results, says", [
     # seeds are averaged whatever folder and corpus they have; an older file had the default
     ([{"seed": 1, "out_dir": "x"}, {"seed": 2, "n_kv_head": 0}, {"seed": 3, "alibi": False}],
@@ -168,6 +178,20 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
     ([{}, {"settings": {"seed": 8}}], [", seed=7", ", seed=8"]),
     ([{}, {"settings": {"swap_scale": 4.0}}], [", swap_scale=4.0", ""]),
     ([{}, {"length": 8 * BLOCK}], [", seq_len=1024", ", seq_len=2048"]),
+    ([base(1, iter=3, base=None), base(2, iter=5, base=None)], [", base iter=3", ", base iter=5"]),
+    ([base(1, **base(1)), base(2, **base(2)), base(3, **base(3, 0.2))],
+     [", base of the base learning_rate=0.1, 2 seeds",
+      ", base of the base learning_rate=0.2, 1 seed"]),
+    ([base(seed, data={"digest": "x", "source": {"squad": "train"}}) for seed in (1, 2)]
+     + [base(3, data={"digest": "y", "source": {"squad": "train"}})],
+     [", base trained on digest=x, 2 seeds", ", base trained on digest=y, 1 seed"]),
+    ([{"seed": 1, **hay("*.txt", "x")}, {"seed": 2, **hay("*.txt", "y")}],
+     [", digest=x", ", digest=y"]),
+    # of noise there is as much as the longest prompt takes
+    ([{"seed": 1, **hay("noise", "x")}, {"seed": 2, **hay("noise", "y")}], [", 2 seeds"]),
+    ([{"seed": 1}, {"seed": 2, "settings": {"qa_format": QA_FORMAT}}], [", 2 seeds"]),
+    ([{}, {"seed": 2, "settings": {"qa_format": "Q"}}],
+     [", qa_format=Q", f", qa_format={json.dumps(QA_FORMAT)[1:-1]}"]),
     # a tag is the name of what differs, where there are several
     ([{"tag": "short"}], [""]),
     ([{}, {"tag": "short"}, {"tag": "theta1", "settings": {"rope_theta": 5e5}}],
@@ -178,6 +202,34 @@ def test_only_seeds_are_averaged_and_a_curve_says_what_differs(tmp_path, results
     found = styles(tmp_path)
     assert [style["label"] for style in found] == [f"(a) Softmax{what}" for what in says]
     assert len({style["linestyle"] for style in found}) == len(says), "curves look the same"
+
+
+E = {"variant": "softmax>ssmax", "tag": "e", "settings": {"swap_scale": 2.0}}
+B = {"variant": "ssmax"}
+LONG = {"settings": {"seed": 8}}
+
+
+@pytest.mark.parametrize("results, says", [
+    ([{}, {**B, "s_init": 0.2}, E], ["(a) Softmax", "(b) SSMax", "(e) swapped after"]),
+    ([{}, {**B, "learning_rate": 0.1}, E],
+     ["(a) Softmax, learning_rate=0.001", "(b) SSMax, learning_rate=0.1",
+      "(e) swapped after, learning_rate=0.001"]),
+    ([{"sink": ""}, {**B, "sink": "learned"}],
+     ["(a) Softmax, sink=''", "(b) SSMax, sink=learned"]),
+    ([{}, {**B, "embedded": "mqar"}],
+     ["(a) Softmax, embedded=almanac", "(b) SSMax, embedded=mqar"]),
+    ([{}, {**B, "settings": {"dtype": "torch.bfloat16"}}],
+     ["(a) Softmax", "(b) SSMax, dtype=torch.bfloat16"]),
+    ([{}, {**B, "learning_rate": 0.1, "base": {"seed": 1}}],
+     ["(a) Softmax", "(b) SSMax [from a checkpoint]"]),
+    # a tag says what differs where the other variant has it too
+    ([{}, {"tag": "x", **LONG}, B, {**B, "tag": "x", **LONG}],
+     ["(a) Softmax", "(a) Softmax [x]", "(b) SSMax", "(b) SSMax [x]"]),
+    ([{}, {**B, "tag": "x", **LONG}], ["(a) Softmax, seed=7", "(b) SSMax, seed=8"])])
+def test_variants_that_differ_in_more_than_their_attention_say_so(tmp_path, results, says):
+    for i, result in enumerate(results):
+        plant_posloss(tmp_path / str(i), **result)
+    assert [style["label"] for style in styles(tmp_path)] == says
 
 
 def test_recall_shows_parts_of_answers(tmp_path):
@@ -286,7 +338,12 @@ def test_one_seed_without_an_error_has_no_band(tmp_path):
     ([{"rope_scaling": "theta", "rope_factor": 50.0}] * 2, "RoPE theta 500,000"),
     ([{"rope_scaling": "yarn", "rope_factor": 16.0}] * 2, "RoPE theta 10,000, yarn x 16"),
     ([{"rope_scaling": "nope", "rope_factor": 1.0}] * 2, "no RoPE"),
-    ([{"rope_fraction": 0.0}] * 2, "no RoPE")])
+    ([{"rope_fraction": 0.0}] * 2, "no RoPE"),
+    ([{"window_pattern": "SL"}] * 2, "RoPE in windows"),
+    ([{"window_pattern": "SL", "global_rope": True}] * 2, "RoPE theta 10,000"),
+    ([{"window_pattern": "SL", "global_rope": True, "rope_scaling": "nope"}] * 2,
+     "RoPE in windows"),
+    ([{"window_pattern": "L"}] * 2, "no RoPE")])
 def test_a_figure_names_the_rope_of_its_results(tmp_path, settings, says):
     for variant, changes in zip(("softmax", "ssmax"), settings, strict=True):
         for plant in (plant_posloss, plant_niah):
@@ -360,6 +417,51 @@ def test_every_variant_that_learns_s_is_shown_beside_those_with_its_f(tmp_path, 
     assert shown == {
         "log_n)": ["(b) SSMax", "(d) SSMax with bias", f"1 / log {BLOCK}"],
         "mean_log_n)": ["control: mean log n"], "new)": ["new"], "gone)": ["gone"]}
+
+
+@pytest.mark.parametrize("s", [[[0.3, 0.4]], [None, None, None, [0.3, 0.4]]], ids=["old", "new"])
+def test_s_of_a_model_with_windows_stands_at_its_layer(tmp_path, s):
+    path = plant_log(tmp_path, "ssmax", s=0.26)
+    header, *lines = map(json.loads, path.read_text().splitlines())
+    header["model_config"] |= {"window_pattern": "SSSL", "window": 32, "n_layer": 4}
+    lines[-1]["s"] = s
+    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *lines]))
+    axis, = plot.learned_s(curves_of(load([tmp_path]))["log"]).axes
+    x, y = axis.lines[0].get_data()
+    assert (x.tolist(), y.tolist()) == ([4, 4], [0.3, 0.4])
+
+
+@pytest.mark.parametrize("task, depths, words", [
+    ("needle", [10, 50, 90], "needles found (all digits)"),
+    ("abcdigits", [10, 50, 90], "answers found (all of it right)"),
+    ("tracking", [], "answers found (all of it right)")])
+def test_a_figure_says_its_task_and_has_depths_where_the_task_has(
+        tmp_path, capsys, task, depths, words):
+    plant_niah(tmp_path, settings={"task": task})
+    curves = curves_of(load([tmp_path]))["niah"]
+    (row,), _ = curves[0]
+    assert (row.depths, row.n) == (depths, 40 if depths else 120)
+    assert row.grid.mean(0).tolist() == pytest.approx([*row.y.values()])
+    axis, = plot.retrieval(curves).axes
+    assert axis.get_ylabel() == words
+    assert (f"task: {task}" in legend_of(axis)[0]) == (task != "needle")
+    figure = plot.niah(curves)
+    assert bool(figure.get_supylabel()) == bool(depths)
+    call(plot, "table", tmp_path)
+    printed = capsys.readouterr().out
+    assert ("digit" in printed.replace(task, "")) == (task == "needle")
+    assert (f", task: {task}" in printed) == (task != "needle")
+
+
+def test_columns_of_long_numbers_stand_apart(tmp_path, capsys):
+    for seed in (1, 2):
+        plant_log(tmp_path / f"{seed}", seed=seed)
+    rows = load([tmp_path])
+    for row in rows:
+        row.tables = {"x": ({"a": 123456789.0 + row.seed[0], "b": 1e9 * row.seed[0]}, {})}
+    plot.table(curves_of(rows))
+    *_, line = capsys.readouterr().out.splitlines()
+    assert "123456790.50 ± 0.50  1500000000 ± 500000000  " in line
 
 
 def test_a_run_that_was_not_finished_is_another_curve_and_says_so(tmp_path, capsys):
@@ -471,6 +573,7 @@ def test_table_has_means_errors_and_folders(tmp_path, capsys):
     call(plot, "table", tmp_path)
     lines = [line for line in capsys.readouterr().out.splitlines() if "(b)" in line]
     assert "-0.0200 ± 0.0000" in lines[1], "the paired difference to (a)"
+    assert lines[1].count("300 ± 0") == 2, "the last update, and that of the validation loss"
     mean = np.mean(json.loads(path.read_text())["mean"][BLOCK - 12:BLOCK])  # of seed 2
     assert plot.plus_minus([mean, mean - 0.02]) in lines[0]
     assert f"{tmp_path}/ssmax1 {tmp_path}/ssmax2" in lines[0] and "softmax" not in lines[0]

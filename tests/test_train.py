@@ -56,6 +56,12 @@ def test_first_updates_are_the_golden_ones(run, tmp_path, attention_type, golden
     assert [r["loss"] for r in log(tmp_path)[1:]] == pytest.approx(golden, abs=2e-4)
 
 
+def test_the_log_names_the_layers_that_learn_s(run, tmp_path):
+    run(tmp_path, "--attention_type=ssmax", "--window=8", "--window_pattern=SL", "--max_iters=0")
+    first, second = log(tmp_path)[1]["s"]
+    assert first is None and len(second) == 2
+
+
 def test_what_is_free_changes_nothing(run, tmp_path, monkeypatch, capsys):
     def broken(*args):
         raise RuntimeError("no compiler")
@@ -177,12 +183,29 @@ def test_another_run_is_not_overwritten(run, tmp_path):
     assert checkpoint.load(tmp_path)["config"]["seed"] == 2
 
 
+def test_a_resume_keeps_what_its_validation_losses_and_its_precision_are(run, tmp_path):
+    run(tmp_path, "--dtype=auto", "--max_iters=1")
+    state = checkpoint.load(tmp_path)
+    assert state["config"]["dtype"] in ("float32", "bfloat16")
+    refused(r"eval_seqs=16 \(now 8\), ", run, tmp_path, "--eval_seqs=8")
+    refused(r"val_split='val' \(now 'test'\), ", run, tmp_path, "--val_split=test")
+    other, = {"float32", "bfloat16"} - {state["config"]["dtype"]}
+    refused(f"now '{other}'", run, tmp_path, f"--dtype={other}", "--max_iters=1")
+    state["config"]["dtype"] = "auto"  # as older versions left it
+    checkpoint.save(tmp_path / "ckpt.pt", state)
+    run(tmp_path, "--dtype=auto", "--max_iters=1")
+
+
 def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
     run(tmp_path / "a")
     init = f"--init_from={tmp_path}/a"
     run(tmp_path / "e", "config/e_swap_after.py", init, f"--out_dir={tmp_path}/e")
     model, state = checkpoint.load_model(tmp_path / "e")
     assert (state["variant"], state["base"]["seed"]) == ("softmax>ssmax", 1337)
+    assert (state["base"]["iter"], state["base"]["data"]) == (6, state["data"])
+    run(tmp_path / "more", f"--init_from={tmp_path}/e", "--seed=2", "--max_iters=1")
+    runs = checkpoint.bases(checkpoint.load(tmp_path / "more"))
+    assert [base["iter"] for base in runs] == [0, 6]
     assert torch.allclose(model.blocks[1].attn.s, torch.tensor(32 / 81.557959))  # of log 32!
     refused("a has n_head=2; leave that out",
             run, tmp_path / "x", init, "--n_head=4")  # which would fit the weights

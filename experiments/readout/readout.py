@@ -146,7 +146,8 @@ def print_tables(measured):
         markdown(f"{title}. Found to effective keys: means over the prompts of all seeds; the "
                  "misses are numbers of prompts; last: those wrong at the first token",
                  ["", "tokens", "seeds", "prompts", "found", "ranked first", "by chance",
-                  "weight", "share of the output", "effective keys", *KINDS_OF_MISS, "at the first token"],
+                  "weight", "share of the output", "effective keys", *KINDS_OF_MISS,
+                  "at the first token"],
                  lines)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import eval_niah
-from lib import evaluate, mqar, runtime, tasks
+from lib import evaluate, runtime
 from lib.config import configure
 from lib.data import random_starts
 from lib.loss import token_losses
@@ -80,7 +80,7 @@ def measure(cfg, path, device):
     if cfg.what == "needles":
         eval_niah.check_room(cfg, path, model, make_sample(cfg, vocab, hay, max(sizes), None, 0))
     out, records = evaluate.begin(
-        cfg, path, model, state, data, "temperature.jsonl", len(sizes), (tasks, mqar))
+        cfg, path, model, state, data, "temperature.jsonl", [measure, eval_niah.answer], len(sizes))
     # layers that see all keys: within a window n is constant, and the layer stays plain softmax
     layers = [block.attn for block in model.blocks if math.isinf(block.attn.reach)]
     # factors are put on these, and not one on the other

@@ -17,11 +17,14 @@ import numpy as np
 from experiments.verdicts import (
     LEARNED,
     Prediction,
-    interval,
+    holm,
     markdown,
     minus,
+    number,
+    p_value,
     print_verdicts,
     spread,
+    verdict,
 )
 from lib import runtime
 from lib.config import configure
@@ -63,8 +66,8 @@ def collect(folder):
             continue  # it was cut off, or still runs
         name, seed = path.parent.name.rsplit("-", 1)
         row = rows.setdefault("|".join(filter(None, (name, content["tag"]))), {})
-        for what, number in numbers(path.parent.parent.name, content).items():
-            row.setdefault(what, {})[seed] = round(float(number), 4)
+        for what, value in numbers(path.parent.parent.name, content).items():
+            row.setdefault(what, {})[seed] = round(float(value), 4)
     return rows
 
 
@@ -233,16 +236,31 @@ def print_row(rows, stored, row, folder):
                  Path(folder) / f"trained/{row}-{seed}/log.jsonl")[1:] if "tokens_per_s" in record]
     if rates:
         print(f"Time of an update here: {16 * BLOCK / np.median(rates) * 1000:.0f} ms (median)\n")
-    lines = []
+    print_differences(shown, row)
+
+
+def print_differences(rows, row):
+    """What `row` has more than two stored rows, and whether it may be chance."""
+    names, differences = [], []
     for other in ("softmax", "ssmax"):
         for what in ("needles 2048", "needles 65536", "loss 128", "loss 2048", "loss 8192"):
-            difference = minus(get(shown, row, what), get(shown, other, what))
-            if len(difference) > 1:
-                mean, half = interval(difference)
-                worth = "a difference" if abs(mean) > half else "may be chance"
-                lines.append([other, what, len(difference), f"{mean:+.3f} ± {half:.3f}", worth])
-    markdown(f"{row} minus the stored rows, paired by seed, ± half of the 95 % interval",
-             ["minus", "what, at how many tokens", "seeds", "difference", ""], lines)
+            difference = minus(get(rows, row, what), get(rows, other, what))
+            if difference:
+                names.append([other, what, len(difference), number(difference)])
+                differences.append(difference)
+    ps = [p_value(difference) for difference in differences]
+    lines = [[*name, worth(p), worth(corrected)]
+             for name, p, corrected in zip(names, ps, holm(ps), strict=True)]
+    markdown(f"{row} minus the stored rows, paired by seed, ± half of the 95 % interval; by Holm: "
+             f"corrected for these {len(lines)} comparisons",
+             ["minus", "what, at how many tokens", "seeds", "difference", "", "by Holm"], lines)
+
+
+def worth(p):
+    """What a difference with this signed p is worth."""
+    if p is None:
+        return verdict(p)
+    return "a difference" if abs(p) < 0.05 else "may be chance"
 
 
 # -----------------------------------------------------------------------------
