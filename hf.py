@@ -551,12 +551,13 @@ def check_in_llama_cpp(model, vocab, path, kind, bf16):
                 "llama-cpp-python")
     whole = None if type(vocab) is list else vocab
     sample = "It's  1,234 needles:\n\n\tnaïve 中文 don't I'LL"
-    if gguf_files.llama_cpp_tokens(path, sample) != text.encode(sample, whole):
+    llm = gguf_files.open_in_llama_cpp(path, CHECKED)
+    if llm.tokenize(sample.encode(), add_bos=False) != text.encode(sample, whole):
         raise UserError(f"llama.cpp splits {sample!r} into other tokens than the tokenizer of this "
                         "checkpoint: no use")
 
     def logits(idx, prompt):
-        return gguf_files.llama_cpp_logits(path, idx[0].tolist(), prompt)[None]
+        return gguf_files.llama_cpp_logits(llm, idx[0].tolist(), prompt)[None]
 
     far, (same, new) = difference(model, vocab, path, logits, kind, bf16)
     return (f"logits differ by {far:.1e} at most in llama.cpp (llama-cpp-python "
@@ -619,6 +620,9 @@ def ends(source, vocab):
         return {key: generation.get(key) for key in keys}
 
 
+CHECKED = 300  # tokens on which logits are compared: enough to show a wrong f(n)
+
+
 def folder_logits(folder):
     """A function that gives the logits of an exported folder, as `difference` asks for them."""
     from transformers import AutoModelForCausalLM
@@ -638,9 +642,9 @@ def difference(model, vocab, path, theirs, kind, bf16=False):
     Changes b of the model.
     """
     ids = torch.tensor(vocab if type(vocab) is list else range(model.config.vocab_size))
-    # random tokens: no prompt is sensible in every vocabulary; 300 of them show a wrong f(n)
+    # random tokens: no prompt is sensible in every vocabulary
     generator = torch.Generator().manual_seed(0)
-    length = min(300, model.max_len)
+    length = min(CHECKED, model.max_len)
     prompt = 9 * length // 10
     idx = torch.randint(len(ids), (1, prompt), generator=generator)
     idx = model.generate(idx, length - prompt, temperature=0)

@@ -186,27 +186,25 @@ def write(path, architecture, keys, arrays):
         raise UserError(f"{path} is not what was written ({', '.join(wrong)[:200]}): no use")
 
 
-def llama_cpp_tokens(path, sample):
-    """The token ids of a text by llama.cpp's own tokenizer."""
-    import llama_cpp
-    llm = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
-    tokens = llm.tokenize(sample.encode(), add_bos=False)
-    llm.close()
-    return tokens
-
-
-def llama_cpp_logits(path, ids, prompt, cache="f32"):
+def open_in_llama_cpp(path, n_ctx, cache="f32"):
     """
-    Logits (T, V) of llama.cpp for the list `ids`: the first `prompt` at once, the others one by
-    one, as they are generated. cache: f32, or f16 as llama.cpp has it by default.
+    A llama_cpp.Llama of a GGUF, on the CPU, that keeps the logits of every position.
+
+    cache: the type of its KV cache, f32, or f16 as llama.cpp has it by default.
     """
     import llama_cpp
     kind = {"f32": llama_cpp.GGML_TYPE_F32, "f16": llama_cpp.GGML_TYPE_F16}[cache]
-    llm = llama_cpp.Llama(str(path), n_ctx=len(ids), n_batch=min(prompt, 512), logits_all=True,
-                          type_k=kind, type_v=kind, n_gpu_layers=0, verbose=False)
+    return llama_cpp.Llama(str(path), n_ctx=n_ctx, logits_all=True, type_k=kind, type_v=kind,
+                           n_gpu_layers=0, verbose=False)
+
+
+def llama_cpp_logits(llm, ids, prompt):
+    """
+    Logits (T, V) of a llama_cpp.Llama for the list `ids`: the first `prompt` go in together, the
+    others one by one, as in generation.
+    """
+    llm.reset()
     llm.eval(ids[:prompt])
     for i in ids[prompt:]:
         llm.eval([i])
-    logits = torch.tensor(np.array(llm.scores[:len(ids)]))
-    llm.close()
-    return logits
+    return torch.tensor(np.array(llm.scores[:len(ids)]))
