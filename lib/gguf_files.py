@@ -186,15 +186,16 @@ def write(path, architecture, keys, arrays):
         raise UserError(f"{path} is not what was written ({', '.join(wrong)[:200]}): no use")
 
 
-def open_in_llama_cpp(path, n_ctx, cache="f32"):
+def open_in_llama_cpp(path, n_ctx, cache="f32", logits_all=True):
     """
-    A llama_cpp.Llama of a GGUF, on the CPU, that keeps the logits of every position.
+    A llama_cpp.Llama of a GGUF, on the CPU.
 
-    cache: the type of its KV cache, f32, or f16 as llama.cpp has it by default.
+    cache: the type of its KV cache, f32, or f16 as llama.cpp has it by default. logits_all: keep
+    the logits of every position, for `llama_cpp_logits`.
     """
     import llama_cpp
     kind = {"f32": llama_cpp.GGML_TYPE_F32, "f16": llama_cpp.GGML_TYPE_F16}[cache]
-    return llama_cpp.Llama(str(path), n_ctx=n_ctx, logits_all=True, type_k=kind, type_v=kind,
+    return llama_cpp.Llama(str(path), n_ctx=n_ctx, logits_all=logits_all, type_k=kind, type_v=kind,
                            n_gpu_layers=0, verbose=False)
 
 
