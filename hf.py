@@ -18,6 +18,7 @@ f); where the package llama_cpp is installed, its logits are compared. All need
 An attention function of your own in transformers needs AttentionMaskInterface.register beside
 AttentionInterface.register, or left padding is silently wrong.
 """
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -515,7 +516,6 @@ def export_gguf(cfg, out):
     c, vocab = model.config, state["vocab"]
     kind, _, tensors = convert(model, vocab, "llama.cpp")
     architecture = gguf_files.ARCHITECTURES[kind]
-    source = imported_folder(cfg.files[1], state)
     by = f"{cfg.rope_factor:g} times that of training" if cfg.rope_factor > 1 else "as trained"
     keys = {
         "general.name": variant(cfg, state),
@@ -525,21 +525,27 @@ def export_gguf(cfg, out):
         "general.file_type": 32 if cfg.dtype == "bfloat16" else 0,  # llama.cpp's LLAMA_FTYPE
         **gguf_files.model_keys(architecture, c, theta(c), context_length(model),
                                 BETA if kind == "Ministral3" else None),
-        **gguf_files.tokenizer_keys(tokenizer_text(vocab), len(tensors["lm_head.weight"]))}
-    for key, i in ends(source, vocab).items():
-        if i is not None:  # of several ends llama.cpp finds the others by their names
-            keys[f"tokenizer.ggml.{key}"] = i[0] if type(i) is list else i
-    # GPT-2's tokenizer puts no token in front by itself, and every document that was trained on
-    # stands behind an end of text; an imported tokenizer knows what it does
-    first = text.tokenizer(vocab).encode("a").ids[0] if type(vocab) is str else text.GPT2_EOT
-    keys["tokenizer.ggml.add_bos_token"] = first == keys.get("tokenizer.ggml.bos_token_id")
-    if template := tokenizer_config(source, vocab).get("chat_template"):
-        keys["tokenizer.chat_template"] = template
+        **text_keys(vocab, imported_folder(cfg.files[1], state), len(tensors["lm_head.weight"]))}
     arrays = gguf_files.to_arrays(architecture, tensors, c, cfg.dtype == "bfloat16")
     with atomic_write(out) as f:
         gguf_files.write(f.name, architecture, keys, arrays)
         says = check_in_llama_cpp(model, vocab, f.name, kind, cfg.dtype == "bfloat16")
     print(f"{out}: {architecture}, {cfg.dtype}, {says}")
+
+
+def text_keys(vocab, source, vocab_size):
+    """The keys of a .gguf about its text; `source`: the folder of an imported model, or None."""
+    keys = gguf_files.tokenizer_keys(tokenizer_text(vocab), vocab_size)
+    for key, i in ends(source, vocab).items():
+        if i is not None:  # of several ends llama.cpp finds the others by their names
+            keys[f"tokenizer.ggml.{key}"] = i[0] if type(i) is list else i
+    # An imported tokenizer says what it puts in front of a text. GPT-2's puts nothing there by
+    # itself, and every document of the training data stands behind an end of text.
+    first = text.tokenizer(vocab).encode("a").ids[0] if type(vocab) is str else text.GPT2_EOT
+    keys["tokenizer.ggml.add_bos_token"] = first == keys.get("tokenizer.ggml.bos_token_id")
+    if template := tokenizer_config(source, vocab).get("chat_template"):
+        keys["tokenizer.chat_template"] = template
+    return keys
 
 
 def check_in_llama_cpp(model, vocab, path, kind, bf16):
@@ -551,15 +557,15 @@ def check_in_llama_cpp(model, vocab, path, kind, bf16):
                 "llama-cpp-python")
     whole = None if type(vocab) is list else vocab
     sample = "It's  1,234 needles:\n\n\tnaïve 中文 don't I'LL"
-    llm = gguf_files.open_in_llama_cpp(path, CHECKED)
-    if llm.tokenize(sample.encode(), add_bos=False) != text.encode(sample, whole):
-        raise UserError(f"llama.cpp splits {sample!r} into other tokens than the tokenizer of this "
-                        "checkpoint: no use")
+    with contextlib.closing(gguf_files.open_in_llama_cpp(path, CHECKED)) as llm:
+        if llm.tokenize(sample.encode(), add_bos=False) != text.encode(sample, whole):
+            raise UserError(f"llama.cpp splits {sample!r} into other tokens than the tokenizer of "
+                            "this checkpoint: no use")
 
-    def logits(idx, prompt):
-        return gguf_files.llama_cpp_logits(llm, idx[0].tolist(), prompt)[None]
+        def logits(idx, prompt):
+            return gguf_files.llama_cpp_logits(llm, idx[0].tolist(), prompt)[None]
 
-    far, (same, new) = difference(model, vocab, path, logits, kind, bf16)
+        far, (same, new) = difference(model, vocab, path, logits, kind, bf16)
     return (f"logits differ by {far:.1e} at most in llama.cpp (llama-cpp-python "
             f"{llama_cpp.__version__}, f32 cache), {same} of {new} tokens of a greedy "
             "continuation are the same")
