@@ -74,7 +74,7 @@ def differences(model, vocab, llm, tokens):
 def needles(llm, prompts, answers, groups):
     """Of each context size: prompts answered right, and in the words of eval_niah.py."""
     right, same, of = Counter(), Counter(), Counter()
-    new = 1 + (len(groups) if len(groups) > 1 else groups[0])  # tokens, as eval_niah.py has it
+    new = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])  # as in eval_niah.py
     for prompt in prompts:
         tokens = llm.tokenize(prompt["prompt"].encode(), add_bos=False, special=True)
         says = llm.create_completion(tokens, max_tokens=new, temperature=0.0, logit_bias={
