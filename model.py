@@ -32,7 +32,7 @@ def log_n(n, model):
     return n.float().log()
 
 
-def log_n_plus_1(n, model):  # log n is 0 at n = 1, where 0^g has no gradient with respect to g
+def log_n_plus_1(n, model):  # log n is 0 at n = 1, and 0^g has no gradient with respect to g
     return (n + 1).float().log()
 
 
@@ -53,7 +53,7 @@ def clipped(power):
     return f
 
 
-def llama4(n, model):  # constant between multiples of the training length, a step up at each
+def llama4(n, model):  # rises at each multiple of the training length, and is constant between
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
@@ -68,7 +68,7 @@ class Learned(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """What an attention type multiplies the query by: s * f(n)^g + b."""
+    """The number by which an attention type multiplies the query: s * f(n)^g + b."""
     f: Callable
     s: float | Learned = 1.0
     b: float | Learned = 0.0
@@ -81,7 +81,7 @@ ATTENTION = {
     "ssmax_s1": Factor(log_n),                                   # (c)
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
     "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; one p_n for all layers
-    "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, else like (b)
+    "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, otherwise like (b)
     # rivals that are trained (experiments/matrix/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
@@ -96,19 +96,19 @@ ATTENTION = {
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """Defaults: the paper's 162 M model (Appendix A). Its dropout is 0, so there is none here."""
+    """The model. The defaults are the paper's 162 M model (Appendix A), which has no dropout."""
     # model
-    attention_type: str = "softmax"  # softmax, ssmax, ...: a name in ATTENTION, model.py
+    attention_type: str = "softmax"  # a name in ATTENTION (model.py), such as softmax or ssmax
     block_size: int = 1024  # training length in tokens; an evaluation may be longer
-    vocab_size: int = 50257  # GPT-2's; a compact corpus brings its own
-    n_layer: int = 12  # layers
+    vocab_size: int = 50257  # number of token ids; a corpus with another vocabulary sets it
+    n_layer: int = 12  # number of layers
     n_head: int = 12  # attention heads per layer
-    n_kv_head: int = 0  # heads of keys and values, shared by groups of query heads; 0: n_head
+    n_kv_head: int = 0  # heads of keys and values; a group of query heads shares each; 0: n_head
     n_embd: int = 768  # width of the residual stream
-    n_inner: int = 2048  # width of the SwiGLU
+    n_inner: int = 2048  # hidden width of the MLP (SwiGLU)
     rope_theta: float = 10000.0  # base of the RoPE frequencies
     s_init: float = 1.0  # initial value of a learned s; the paper states it only for p_n
-    init_std: float = 0.02  # standard deviation of initial weights (GPT shrinks some of them)
+    init_std: float = 0.02  # standard deviation of initial weights; output projections get less
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     qk_norm: bool = False  # RMSNorm on each head's queries and keys before RoPE; not in the paper
 
@@ -119,9 +119,9 @@ class GPTConfig:
         for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
-                raise ValueError(f"{key} must be positive")
+                raise ValueError(f"{key}={getattr(self, key)} must be positive")
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
-            raise ValueError("n_kv_head must divide n_head")
+            raise ValueError(f"n_kv_head={self.n_kv_head} must divide n_head={self.n_head}")
         if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
             raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
                              "number: RoPE rotates pairs of channels")
@@ -133,31 +133,31 @@ class GPTConfig:
 
 class Position(NamedTuple):
     """
-    What depends on positions alone. All layers of one kind share it in a forward pass.
+    Tensors that depend on positions alone. All layers of one kind share them in a forward pass.
 
-    All rows of a batch share these tensors. With packed documents every row has positions of its
-    own, and the shapes are (B, 1, T), (B, 1, T, D) and (B, 1, T, S).
+    All rows of a batch share them too. With packed documents every row has its own positions, and
+    the shapes are (B, 1, T), (B, 1, T, D) and (B, 1, T, S).
     """
-    at: torch.Tensor  # (T,) position of each query, from 0
+    pos: torch.Tensor  # (T,) position of each query, from 0
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
     sin: torch.Tensor  # (T, D), with the first D/2 negated
     f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    # (T, S) bool, True where a key is seen, or what a subclass makes of it. None: causal if T = S,
-    # and a single query behind cached keys sees them all.
+    # (T, S) bool, True where the query sees the key; subclasses may use another form. None: causal
+    # if T = S, and a single query sees all cached keys.
     mask: torch.Tensor | None
 
 
 def rotate(x, cos, sin):
     """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
     x = x.float()
-    # The sign is in the table, so that two products on whole rows replace four on half rows.
+    # `sin` contains the signs, so two products on whole rows replace four on half rows.
     return x * cos + x.roll(x.size(-1) // 2, dims=-1) * sin
 
 
 class Attention(nn.Module):
     """Causal self-attention of one layer, with the factor of its type on the queries."""
     kind = "all"  # layers of one kind share a Position
-    reach = math.inf  # how many keys a query sees at most
+    reach = math.inf  # the largest number of keys that a query sees
 
     def __init__(self, config, layer):
         super().__init__()
@@ -167,7 +167,7 @@ class Attention(nn.Module):
         # q, k and v of all heads in one product, without biases, as in Llama
         self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
-        norm = nn.RMSNorm if config.qk_norm else nn.Identity  # which ignores its arguments
+        norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity ignores its arguments
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
         self.set_type(config.attention_type)
@@ -192,11 +192,11 @@ class Attention(nn.Module):
                 nn.Parameter(numbers) if learned else nn.Buffer(numbers, persistent=False))
 
     def forward(self, x, position, cache=None, last=False):
-        """x (B, T, C) and the layer's Position -> (B, T, C); `last`: of the last query alone"""
+        """Return the output (B, T, C) for x (B, T, C); with `last`, for the last query alone."""
         return self.proj(self.mix(x, position, cache, last))
 
     def mix(self, x, position, cache=None, last=False):
-        """The output of all heads side by side, (B, T, C), before the output projection."""
+        """Return the outputs of all heads side by side, (B, T, C), before the last projection."""
         q, k, v = self.project(x, position)
         if cache is not None:  # keys are stored after RoPE: a key's position never changes
             k, v = cache.append(self.layer, k, v)
@@ -206,8 +206,8 @@ class Attention(nn.Module):
         return y.transpose(1, 2).flatten(2)
 
     def project(self, x, position):
-        """x (B, T, C) -> q (B, H, T, D) with RoPE and the factor, k with RoPE, and v (both
-        (B, n_kv_head, T, D))."""
+        """Return q (B, H, T, D) with RoPE and the factor, k with RoPE, and v. The shape of k and v
+        is (B, n_kv_head, T, D)."""
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
@@ -219,14 +219,15 @@ class Attention(nn.Module):
         return q.to(v.dtype), k.to(v.dtype), v
 
     def factor(self, f):
-        """f(n), (T,) or (B, 1, T) -> what the queries are multiplied by, (H, T) or (B, H, T)"""
+        """Return the factor on the queries, (H, T) or (B, H, T), from f(n), (T,) or (B, 1, T)."""
         if self.g is not None:
             f = f ** self.g[:, None]
-        # SSMax: softmax((s log n + b) z) = n^(s z) e^(b z) / sum, Eqs. 2 and 4, for logits z
+        # With f = log n this makes softmax of logits z into SSMax (Eqs. 2 and 4):
+        # softmax((s log n + b) z) = n^(s z) e^(b z) / sum
         return self.s[:, None] * f + self.b[:, None]
 
     def attend(self, q, k, v, mask):
-        """softmax(q k / sqrt(D)) v, (B, H, T, D): ordinary attention, the same for every type."""
+        """Return softmax(q k / sqrt(D)) v, (B, H, T, D): ordinary attention, for every type."""
         # Causal attention needs no mask: at 20,000 tokens a mask of T x T would take 400 MB.
         return F.scaled_dot_product_attention(
             q, self.per_head(k), self.per_head(v), mask, scale=1 / math.sqrt(self.head_size),
@@ -236,32 +237,32 @@ class Attention(nn.Module):
         """Repeat keys or values (B, n_kv_head, S, D) for every head of their group."""
         if self.n_kv_head == self.n_head:
             return z
-        # by hand: some fused kernels do not support grouped heads
+        # repeated here, because some fused kernels do not support grouped heads
         return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
     def logits(self, q, k):
-        """Logits (B, H, T, S) in fp32, unmasked. The queries are the last T of S positions."""
-        with torch.autocast(q.device.type, enabled=False):  # which would cast to bf16
+        """Return the logits (B, H, T, S) in fp32, unmasked, of queries at the last T positions."""
+        with torch.autocast(q.device.type, enabled=False):  # autocast would cast to bf16
             z = q.float() @ self.per_head(k).float().transpose(-2, -1)
         return z / math.sqrt(self.head_size)
 
-    # -- computed once in a forward pass for each kind of layer (GPT.positions)
+    # -- GPT.positions calls this once in a forward pass for each kind of layer
 
-    def position(self, at, cached, model, documents=None):
+    def position(self, pos, cached, model, documents=None):
         """
-        The Position of queries at positions `at` (T,), after `cached` keys.
+        Return the Position of the queries at positions `pos` (T,), after `cached` keys.
 
-        documents (B, T): nondecreasing ids of the documents packed in each row. They do not see
-        each other, and `at` (B, T) restarts at 0 in each.
+        documents (B, T): nondecreasing ids of the documents packed in each row. Documents do
+        not see each other, and `pos` (B, T) restarts at 0 in each.
         """
-        cos, sin = self.rope(at)
-        f = ATTENTION[self.type].f(at + 1, model)
+        cos, sin = self.rope(pos)
+        f = ATTENTION[self.type].f(pos + 1, model)
         if documents is not None:
-            at, cos, sin, f = (z.unsqueeze(1) for z in (at, cos, sin, f))
-        return Position(at, cos, sin, f, self.mask(f.size(-1), cached, f.device, documents))
+            pos, cos, sin, f = (z.unsqueeze(1) for z in (pos, cos, sin, f))
+        return Position(pos, cos, sin, f, self.mask(f.size(-1), cached, f.device, documents))
 
     def mask(self, T, cached, device, documents=None):
-        """The mask that Position describes: which keys each query sees."""
+        """Return the mask that Position describes: it says which keys each query sees."""
         if documents is None and (T == 1 or not cached):
             return None
         mask = torch.ones(T, cached + T, dtype=torch.bool, device=device).tril(cached)
@@ -269,17 +270,17 @@ class Attention(nn.Module):
             return mask
         return mask & (documents[:, None, :, None] == documents[:, None, None, :])
 
-    @torch.compiler.disable  # compiled, every layer would compute the cosines: 87 ms, not 13
-    def rope(self, at):
-        """Cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they would
-        be off by 0.03 at position 10^6."""
-        wide = torch.float32 if at.device.type == "mps" else torch.float64  # MPS has no fp64
-        angles = at.to(wide)[..., None] * self.frequencies(at.device, wide)
+    @torch.compiler.disable  # compiled, every layer recomputes the cosines: 87 ms instead of 13
+    def rope(self, pos):
+        """Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they
+        would be off by 0.03 at position 10^6."""
+        wide = torch.float32 if pos.device.type == "mps" else torch.float64  # MPS has no fp64
+        angles = pos.to(wide)[..., None] * self.frequencies(pos.device, wide)
         cos, sin = angles.cos().float(), angles.sin().float()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
     def frequencies(self, device, dtype):
-        """Radians per token of each pair of channels (i, i + D/2), (D/2,)"""
+        """Return the radians per token of each pair of channels (i, i + D/2), a tensor (D/2,)."""
         pair = torch.arange(self.head_size // 2, dtype=dtype, device=device)
         return self.config.rope_theta ** (-2 * pair / self.head_size)
 
@@ -292,11 +293,11 @@ class Attention(nn.Module):
         if isinstance(self.s, nn.Parameter):
             self.s.fill_(1.0)
             b = self.b[0].double()
-            mean = self.factor(f)[0].double().mean() - b  # of f^g, as s is 1; fp64 for accuracy
+            mean = self.factor(f)[0].double().mean() - b  # the mean of f^g, since s is 1
             self.s.fill_((scale - b) / mean)
         else:
-            # Without s, the weights that make q are divided by the mean factor. Exception: a factor
-            # that is 1 at n = 1 already equals softmax there and is left as published.
+            # Without a learned s, the weights that make q are divided by the mean factor. A factor
+            # that is 1 at n = 1 is left as published: it already equals softmax there.
             factor = self.factor(f)[0].double()
             divisor = torch.where(factor[0] == 1, 1.0, factor.mean())
             q = self.q_norm.weight if self.config.qk_norm else self.qkv.weight
@@ -321,8 +322,8 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    # Pre-norm: RMSNorm precedes attention and MLP. None stands on the residual stream itself, along
-    # which gradients pass unchanged.
+    # Pre-norm: RMSNorm precedes attention and MLP. No norm stands on the residual stream itself, so
+    # gradients pass along it unchanged.
     def __init__(self, config, layer, attention):
         super().__init__()
         self.norm_1 = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
@@ -348,7 +349,8 @@ class KVCache:
         B, H, T, D = k.shape
         end = self.length + T
         if end > self.max_len:
-            raise ValueError(f"the KV cache holds {self.max_len} tokens, {end} asked for")
+            raise ValueError(f"the KV cache holds {self.max_len} tokens, and {end} are needed; "
+                             f"make it with KVCache({end})")
         if layer not in self.layers:
             # preallocated: torch.cat would copy the whole cache for each new token
             self.layers[layer] = k.new_empty(2, B, H, self.max_len, D)
@@ -386,36 +388,37 @@ class GPT(nn.Module):
 
     @property
     def max_len(self):
-        """The longest context: block_size for p_n, which has a number for each n; else no limit."""
+        """The longest context: block_size with p_n, which has one number per n; else no limit."""
         has_p_n = ATTENTION[self.config.attention_type].f is p_n
         return self.config.block_size if has_p_n else math.inf
 
     def positions(self, idx, cached=0, documents=None):
-        """{kind of layer: Position} of idx (B, T) behind `cached` tokens; each is made once."""
+        """Return {kind of layer: Position} for idx (B, T) after `cached` tokens."""
         T = idx.size(1)
         if cached + T > self.max_len:
-            raise ValueError(f"p_n is learned for n <= {self.max_len}, undefined at n = "
-                             f"{cached + T}")
-        at = torch.arange(cached, cached + T, device=idx.device)
-        if documents is not None:  # minus the index of the document's first token
-            at = at - torch.searchsorted(documents, documents)
+            raise ValueError(f"p_n is learned for at most {self.max_len} tokens, and this context "
+                             f"has {cached + T}; use a shorter one")
+        pos = torch.arange(cached, cached + T, device=idx.device)
+        if documents is not None:  # count from the document's first token
+            pos = pos - torch.searchsorted(documents, documents)
         positions = {}
         for block in self.blocks:
             if block.attn.kind not in positions:
-                positions[block.attn.kind] = block.attn.position(at, cached, self, documents)
+                positions[block.attn.kind] = block.attn.position(pos, cached, self, documents)
         return positions
 
     def hidden(self, idx, cache=None, documents=None, last=False):
         """
-        idx (B, T) -> the last hidden states (B, T, C); `last`: of the last position, (B, 1, C).
+        Return the last hidden states (B, T, C) of idx (B, T), or (B, 1, C) of the last position if
+        `last` is set.
 
-        idx continues the tokens in the KVCache `cache` and is appended to it. documents (B, T), of
-        packed rows (Attention.position), go neither with a cache nor with `last`.
+        idx continues the tokens in the KVCache `cache` and is appended to it. For packed rows pass
+        documents (B, T), see Attention.position, without a cache and without `last`.
         """
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
         x = self.wte(idx)
         for block in self.blocks:
-            # the last layer computes only the position that is read: linear work, not quadratic
+            # with `last` the last layer computes one query: its work is linear in T, not quadratic
             read = last and block is self.blocks[-1]
             x = block(x, positions[block.attn.kind], cache, last=read)
         if cache is not None:  # advanced once, after all layers have appended
@@ -424,13 +427,13 @@ class GPT(nn.Module):
 
     def forward(self, idx, targets=None, cache=None):
         """
-        idx (B, T) -> (logits, loss), as in nanoGPT.
+        Return (logits, loss) for idx (B, T), as in nanoGPT.
 
         Without targets: the logits of the last position (B, 1, V), and None. With targets (B, T),
-        -1 = ignored: all logits (B, T, V), and the mean cross-entropy in nats. train.py uses
-        lib/loss.py instead: the sum of the losses, in less memory.
+        of which -1 is ignored: all logits (B, T, V), and the mean cross-entropy in nats. train.py
+        uses lib/loss.py instead, which returns the sum of the losses and takes less memory.
         """
-        if targets is None:  # all logits of a prompt of 20,000 tokens would be 4 GB
+        if targets is None:  # all logits of a prompt of 20,000 tokens would take 4 GB
             return self.lm_head(self.hidden(idx, cache, last=True)), None
         x = self.hidden(idx, cache)
         logits = self.lm_head(x)
@@ -441,25 +444,26 @@ class GPT(nn.Module):
     @torch.no_grad()
     def swap_attention(self, attention_type, scale=1.0):
         """
-        Turn a softmax model into another attention type in place, weights kept: (e) and (f).
+        Turn a softmax model into another attention type in place and keep its weights: (e) and (f).
 
-        The mean factor on q over a block stays 1; a factor that is 1 at n = 1 is left as it is. For
-        SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section 3.5). `scale` sets
-        another mean; with head_scale this is one constant temperature.
+        The mean factor on q over a block stays 1, but a factor that is 1 at n = 1 is left as it is.
+        For SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section 3.5). `scale`
+        sets another mean; with head_scale this is one constant temperature.
         """
-        was = self.config.attention_type
-        if was != "softmax":
+        old_type = self.config.attention_type
+        if old_type != "softmax":
             # other types were trained with a factor of their own, which would be lost
-            raise ValueError(f"only softmax weights can be swapped, these are {was}")
-        # replaced, so that a checkpoint records the new type
+            raise ValueError(f"only softmax weights can be swapped, and these are {old_type}; "
+                             "choose a softmax model")
+        # a new config, so that a checkpoint records the new type
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
         for block in self.blocks:
             block.attn.swap(attention_type, self, scale)
 
     def scales(self):
-        """{name: parameter} of the numbers that attention learns: s, b, g, sink of each layer, and
-        p_n."""
+        """Return {name: parameter} of the numbers that attention learns: s, b, g and sink of each
+        layer, and p_n."""
         return {name: p for name, p in self.named_parameters()
                 if name == "p_n" or ".attn." in name and not name.endswith(".weight")}
 
@@ -470,7 +474,7 @@ class GPT(nn.Module):
         the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. Memory is linear
         in T.
         """
-        # fused kernels do not return weights, so the last row is computed beside them
+        # fused kernels do not return the logits, so we compute those of the last query ourselves
         positions, x = self.positions(idx), self.wte(idx)
         for block in self.blocks:
             attn, position = block.attn, positions[block.attn.kind]
@@ -481,7 +485,7 @@ class GPT(nn.Module):
 
     def last_query_attention(self, idx):
         """
-        The attention weights of the last position of idx (B, T) -> (B, n_layer, n_head, T) in
+        Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T), in
         fp32. A needle score (section 3.4) is their sum over the needle.
         """
         # the last T columns leave out a sink
@@ -491,11 +495,11 @@ class GPT(nn.Module):
     @torch.no_grad()
     def generate(self, idx, max_new_tokens, temperature=1.0, top_k=0, banned=()):
         """
-        Continue each row of idx (B, T), all of one length, -> (B, T + max_new_tokens).
+        Continue each row of idx (B, T) and return (B, T + max_new_tokens).
 
-        temperature 0 is greedy; `top_k` keeps the k likeliest tokens, 0 all; `banned` ids are
-        never sampled (end of text, in the paper's needle test). The prompt goes through the model
-        once, then one token at a time. The context is never cropped.
+        temperature 0 is greedy; `top_k` keeps the k likeliest tokens (0: all); `banned` ids are
+        never sampled (the end of text, in the paper's needle test). The prompt goes through the
+        model once, then one token at a time. The context is never cropped.
         """
         cache = KVCache(idx.size(1) + max_new_tokens)
         new = idx
@@ -503,7 +507,7 @@ class GPT(nn.Module):
             logits, _ = self(new, cache=cache)
             logits = logits[:, -1].float()
             logits[:, list(banned)] = -math.inf  # before top_k, or they would count among the k
-            if temperature == 0:  # no division by it
+            if temperature == 0:  # greedy; dividing by 0 would fail
                 new = logits.argmax(dim=-1, keepdim=True)
             else:
                 logits /= temperature
@@ -515,12 +519,12 @@ class GPT(nn.Module):
         return idx
 
     def num_params(self):
-        """Trainable numbers: 162,148,608 for (a) of the paper."""
+        """Return the number of trainable parameters: 162,148,608 for (a) of the paper."""
         return sum(p.numel() for p in self.parameters())
 
     def flops_per_token(self, T):
-        """Training FLOPs per token at length T (PaLM, Appendix B)."""
-        # 2 per weight forward and 4 backward; attention counts without the causal half
+        """Return the training FLOPs per token at length T (PaLM, Appendix B)."""
+        # forward takes 2 per weight and backward 4; masked keys are counted as if computed
         keys = sum(min(T, block.attn.reach) for block in self.blocks)
         matrices = [p.numel() for p in self.parameters() if p.dim() >= 2]
         weights = sum(matrices) - self.wte.weight.numel()  # the embedding is a lookup

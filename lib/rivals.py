@@ -1,6 +1,6 @@
 """
-Attention beyond the paper: subclasses of model.py's Attention, the settings that ask for them, and
-which class a config needs.
+Attention beyond the paper: subclasses of model.py's Attention, their settings, and the choice of
+the class that a config needs.
 
 They are p-RoPE and NoPE, RoPE stretched at evaluation, ALiBi, an attention sink, scale-invariant
 attention, windows in some layers, packed documents, and a gate on the output. To add one: write a
@@ -24,18 +24,18 @@ SINKS = ("", "off_by_one", "learned")
 
 @dataclass(frozen=True)
 class RivalConfig(GPTConfig):
-    """GPTConfig, and options beyond the paper, which are all off by default."""
+    """GPTConfig with options beyond the paper, which are all off by default."""
     # beyond the paper: lib/rivals.py
     rope_fraction: float = 1.0  # p-RoPE: share of channel pairs that rotate, fastest first; 0: NoPE
-    rope_scaling: str = ""  # RoPE stretched by theta, pi, ntk, yarn, yarn_mscale; nope: without it
-    rope_factor: float = 1.0  # by how much rope_scaling stretches
+    rope_scaling: str = ""  # stretch RoPE with theta, pi, ntk, yarn or yarn_mscale; nope: no RoPE
+    rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
     alibi: bool = False  # a bias that falls with distance (2108.12409); needs rope_fraction=0
     sink: str = ""  # an extra key with value 0; its logit is 0 (off_by_one) or learned
-    scale_invariant: bool = False  # scale-invariant attention (2505.17083); memory T x T
-    window_pattern: str = ""  # of layers, repeated: S sees `window` tokens, L all; SL, SSSL, ...
-    window: int = 0  # tokens that an S layer sees, with RoPE, plain softmax and no sink
+    scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
+    window_pattern: str = ""  # repeated over the layers, as in SSSL: S sees `window` tokens, L all
+    window: int = 0  # tokens that an S layer sees; it has RoPE, plain softmax and no sink
     global_rope: bool = False  # RoPE in L layers too; otherwise they have no position (NoPE)
-    doc_mask: bool = False  # in training, documents packed in a row do not see each other
+    doc_mask: bool = False  # in training, documents packed in one row do not see each other
     gate: bool = False  # attention's output times sigmoid(x W), elementwise (OLMo 3.5, Qwen)
 
     def __post_init__(self):
@@ -45,17 +45,19 @@ class RivalConfig(GPTConfig):
                 names = ", ".join(filter(None, known))
                 raise ValueError(f"unknown {key} {getattr(self, key)}; choose one of {names}")
         if bool(self.sink) + self.alibi + self.scale_invariant > 1:
-            raise ValueError("choose one of alibi, scale_invariant and sink")
+            raise ValueError("alibi, scale_invariant and sink cannot be combined: choose one")
         if self.alibi and self.window_pattern:
-            raise ValueError("alibi has no RoPE, and windows have: leave out one of alibi and "
-                             "window_pattern")
+            raise ValueError("alibi replaces RoPE, but layers with windows need RoPE: leave out "
+                             "alibi or window_pattern")
         if self.alibi and self.rope_fraction:
             raise ValueError("alibi replaces RoPE: set --rope_fraction=0 as well")
         if (self.rope_factor > 1) != (self.rope_scaling not in ("", "nope")):
-            raise ValueError("rope_scaling (except nope) needs a rope_factor above 1, and the "
-                             "reverse")
+            raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
+                             f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
+                             "or neither (nope takes no factor)")
         if self.rope_factor < 1 or not 0 <= self.rope_fraction <= 1:
-            raise ValueError("rope_factor must be at least 1, rope_fraction from 0 to 1")
+            raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, and "
+                             f"rope_fraction={self.rope_fraction} between 0 and 1")
         self.check_windows()
 
     def check_windows(self):
@@ -67,11 +69,12 @@ class RivalConfig(GPTConfig):
             raise ValueError(f"window_pattern {pattern} has {len(pattern)} letters for "
                              f"{self.n_layer} layers: shorten it, or set --n_layer")
         if ("S" in pattern) != bool(self.window):
-            raise ValueError(f"window={self.window} with window_pattern={pattern!r}: an S needs a "
-                             "window, and a window an S, as in --window=32 --window_pattern=SL")
+            raise ValueError(f"window={self.window} with window_pattern={pattern!r}: an S layer "
+                             "needs a window and a window needs an S layer, as in --window=32 "
+                             "--window_pattern=SL")
         if self.window > self.block_size:
             raise ValueError(f"window {self.window} is longer than block_size {self.block_size}: "
-                             "such a layer would see all; make it smaller")
+                             "an S layer would see all keys; make the window smaller")
         beyond = self.attention_type != "softmax" or self.sink or self.scale_invariant
         if pattern and "L" not in pattern and beyond:
             raise ValueError(f"window_pattern {pattern} has no L: no layer would see all keys, and "
@@ -85,7 +88,7 @@ class RivalConfig(GPTConfig):
 
 
 def build(config):
-    """The GPT of a GPTConfig or RivalConfig, with the attention classes that it asks for."""
+    """Return the GPT of a GPTConfig or RivalConfig, with the attention classes that it needs."""
     def attention(config, layer):
         return attention_class(config, layer)(config, layer)
 
@@ -93,7 +96,7 @@ def build(config):
 
 
 def beyond_the_paper(config):
-    """{setting: value} of the settings in which a config differs from the paper's model."""
+    """Return {setting: value} of the settings with which a config leaves the paper's model."""
     paper_fields = {field.name for field in fields(GPTConfig)}
     different = {}
     for field in fields(RivalConfig):
@@ -104,13 +107,13 @@ def beyond_the_paper(config):
 
 
 def has_rope_to_stretch(config):
-    """Whether an evaluation can stretch RoPE: a layer that sees all keys has it."""
+    """Return whether an evaluation can stretch RoPE: layers that see all keys must have RoPE."""
     in_all_layers = not config.window_pattern or config.global_rope
     return in_all_layers and config.rope_fraction > 0 and not config.alibi
 
 
 def attention_class(config, layer):
-    """The class of one layer's attention."""
+    """Return the class of one layer's attention."""
     if not beyond_the_paper(config):
         return Attention
     pattern = config.window_pattern
@@ -130,7 +133,7 @@ def attention_class(config, layer):
 
 @functools.cache
 def with_mixin(mixin, cls):
-    """Create, once, the class that combines a mixin and `cls`."""
+    """Return the class that combines a mixin and `cls`; it is created once."""
     return type(f"{mixin.__name__}{cls.__name__}", (mixin, cls), {})
 
 
@@ -163,8 +166,8 @@ class Positioned(Attention):
         turning = 0 if c.rope_scaling == "nope" else int(c.rope_fraction * D / 2)
         return torch.where(pair < turning, speeds, 0)  # p-RoPE leaves out the slowest (2410.06205)
 
-    def rope(self, at):
-        cos, sin = super().rope(at)
+    def rope(self, pos):
+        cos, sin = super().rope(pos)
         if self.config.rope_scaling == "yarn_mscale":
             # YaRN's temperature multiplies q and k, and so the logits by its square. It is an
             # option because it competes with SSMax.
@@ -185,8 +188,8 @@ class ALiBi(Positioned):
         # Softmax is unchanged by a constant per row, so we add m j instead of -m (i - j). Extra
         # channels of k carry j as the sum of three numbers that bf16 holds exactly to 4 million.
         slopes = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
-        j = position.at
-        q, k, v = (F.pad(z, (0, 4)) for z in (q, k, v))  # 4, as kernels like even widths
+        j = position.pos
+        q, k, v = (F.pad(z, (0, 4)) for z in (q, k, v))  # 4, not 3: kernels prefer even widths
         q[..., -4:] = slopes[:, None, None] * self.head_size**0.5
         k[..., -4:-1] = torch.stack((j // 2**14 * 2**14, j // 128 % 128 * 128, j % 128), dim=-1)
         return q, k, v
@@ -199,8 +202,8 @@ class Sink(Positioned):
     """
     An extra key with value zero in front of all others, so that a head may attend to nothing.
 
-    Its logit is 0 (off_by_one) or learned per head. A learned one is multiplied by the query's
-    factor: a fixed one would lose its share beside logits that grow with log n.
+    Its logit is 0 (off_by_one) or learned per head. A learned logit is multiplied by the query's
+    factor: without it the sink would lose its share to logits that grow with log n.
     """
 
     def __init__(self, config, layer):
@@ -215,7 +218,8 @@ class Sink(Positioned):
         return q, F.pad(k, (0, 1)), F.pad(v, (0, 1))
 
     def with_sink(self, z, last):
-        """Keys or values (B, H, S, D) behind the sink, which is zero but for its last channel."""
+        """Return keys or values (B, H, S, D) with the sink in front. The sink's last channel is
+        `last`, and its other channels are 0."""
         z = F.pad(z, (0, 0, 1, 0))
         z[:, :, 0, -1] = last
         return z
@@ -301,7 +305,7 @@ class Recent:
         self.cache, self.keep = cache, window - 1
 
     def append(self, layer, k, v):
-        """Append k, v (B, H, T, D); return them behind at most window - 1 older keys."""
+        """Append k, v (B, H, T, D); return at most window - 1 older keys, and then these."""
         new = torch.stack((k, v))
         if layer in self.cache.layers:
             new = torch.cat((self.cache.layers[layer], new), dim=-2)
@@ -336,8 +340,8 @@ class Window(Attention):
 
     def mask(self, T, cached, device, documents=None):
         """
-        The mask of attention in blocks, (B or 1, blocks, 1, W, 2 W), or that of Attention where
-        all keys fit in one window.
+        Return the mask of attention in blocks, (B or 1, blocks, 1, W, 2 W), or the mask of
+        Attention if all keys fit in one window.
         """
         W = self.reach
         older = min(cached, W - 1)  # keys that the cache still has
@@ -362,7 +366,7 @@ class Window(Attention):
         if not in_blocks:
             return super().attend(q, k, v, mask)
         B, blocks = len(q), mask.size(1)
-        # S - T dummy queries in front, zeros behind to fill the last block
+        # S - T dummy queries in front align queries with keys; zeros at the end fill the last block
         q = F.pad(q, (0, 0, S - T, blocks * W - S))
         k, v = (F.pad(self.per_head(z), (0, 0, 0, blocks * W - S)) for z in (k, v))
 

@@ -353,14 +353,14 @@ def test_a_checkpoint_from_before_the_rivals_moved_loads():
 
 @pytest.mark.parametrize("settings, message", [
     ("--window=32 --window_pattern=SXL", "window_pattern SXL has X: write S .* and L"),
-    ("--window_pattern=SL", "window=0 with window_pattern='SL': an S needs a window"),
+    ("--window_pattern=SL", "window=0 with window_pattern='SL': an S layer needs a window"),
     ("--window=32", "window=32 with window_pattern='': .* as in --window=32 --window_pattern=SL"),
     ("--window=2048 --window_pattern=SL", "window 2048 is longer than block_size 1024"),
     ("--window=32 --window_pattern=SSL --n_layer=2", "has 3 letters for 2 layers"),
     ("--global_rope", "global_rope needs a window_pattern with an L"),
     ("--window=32 --window_pattern=SS --attention_type=ssmax", "window_pattern SS has no L: no"),
     ("--window=32 --window_pattern=SL --rope_fraction=0.5", "rope_fraction=0.5 has no effect"),
-    ("--window=32 --window_pattern=SL --alibi --rope_fraction=0", "alibi has no RoPE, and")])
+    ("--window=32 --window_pattern=SL --alibi --rope_fraction=0", "alibi replaces RoPE, but")])
 def test_windows_that_cannot_be_are_refused(settings, message):
     assert refused(message, configure, TrainConfig, settings.split()) == 2
 
