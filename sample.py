@@ -20,18 +20,20 @@ class SampleConfig(LoadConfig):
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE; 1: RoPE as trained
     # sampling
     prompt: str = ""  # text to continue; empty: a new document
-    num_samples: int = 3  # how many continuations
-    max_new_tokens: int = 200  # tokens of each; an end of text ends it earlier
-    temperature: float = 0.8  # 0: greedy
-    top_k: int = 200  # sample among so many likeliest tokens; 0: all
-    seed: int = 1337  # of the sampling
+    num_samples: int = 3  # number of continuations
+    max_new_tokens: int = 200  # tokens of each continuation, unless an end of text comes earlier
+    temperature: float = 0.8  # divides the logits; 0: greedy
+    top_k: int = 200  # sample among the top_k likeliest tokens; 0: among all
+    seed: int = 1337  # seed of the sampling
 
     def __post_init__(self):
         super().__post_init__()
         if len(self.files) != 1:
-            raise ValueError("name one checkpoint; see --help")
+            raise ValueError(f"sample.py takes one checkpoint, not {len(self.files)}: python "
+                             "sample.py out/b_ssmax")
         if min(self.num_samples, self.max_new_tokens) < 1:
-            raise ValueError("num_samples and max_new_tokens must be positive")
+            raise ValueError(f"num_samples={self.num_samples} and max_new_tokens="
+                             f"{self.max_new_tokens} must be positive")
 
 
 def main():
@@ -39,15 +41,17 @@ def main():
     device = runtime.setup(cfg.device)
     model, state = checkpoint.open_model(cfg, cfg.files[0], device)
     vocab = state["vocab"]
-    # every document of the training data stands behind an end of text
+    # in the training data, every document follows an end of text
     prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab)]
-    if len(prompt) + cfg.max_new_tokens > model.max_len:  # only p_n has an end
-        raise UserError(f"p_n is learned for {model.max_len} positions; ask for fewer tokens")
-    torch.manual_seed(cfg.seed)  # after loading, which draws weights that are then replaced
-    idx = torch.tensor([prompt] * cfg.num_samples, device=device)  # together: weights read once
+    if len(prompt) + cfg.max_new_tokens > model.max_len:  # only p_n limits the length
+        raise UserError(f"p_n is learned for {model.max_len} positions, and prompt and "
+                        f"continuation have {len(prompt) + cfg.max_new_tokens}; lower --max_new_tokens")
+    torch.manual_seed(cfg.seed)  # after loading, which draws initial weights before replacing them
+    # all continuations in one batch, so that each step reads the weights once
+    idx = torch.tensor([prompt] * cfg.num_samples, device=device)
     with runtime.autocast(device, cfg.dtype):
         rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k)
-    for row in rows[:, 1:].tolist():  # without the end of text, which would end it at once
+    for row in rows[:, 1:].tolist():  # without the first end of text, where until_end would stop
         print(decode(until_end(row, vocab), vocab), "-" * 80, sep="\n")
 
 

@@ -41,97 +41,98 @@ Decay = Literal["none", "linear", "cosine"]
 
 @dataclass(frozen=True)
 class TrainConfig(RivalConfig):
-    """Defaults: the paper's pretraining (Appendix B). Those of the model are RivalConfig's."""
+    """Pretraining. The defaults are the paper's (Appendix B); RivalConfig has the model's."""
     # data
     out_dir: str = "out/a_softmax"  # ckpt.pt and log.jsonl go here
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     train_split: str = "train"  # split to train on
     val_split: str = "val"  # split for the validation loss
-    data_order: Literal[ORDERS] = "windows"  # blocks at random, or in the file's order
-    loss_on: Literal["all", "repeats"] = "all"  # all targets, or repeats of a pair in its row
-    seed: int = 1337  # of the initial weights and the order of the data
-    init_from: str = ""  # start from this checkpoint; softmax can become attention_type
-    variant: str = ""  # name in figures; empty: from attention_type, init_from, switch_iter
+    data_order: Literal[ORDERS] = "windows"  # blocks at random places, or in the order of the files
+    loss_on: Literal["all", "repeats"] = "all"  # repeats: only where a pair of tokens occurs again
+    seed: int = 1337  # seed of the initial weights and of the order of the data
+    init_from: str = ""  # start from this checkpoint, whose softmax can become attention_type
+    variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
     resume: Literal["auto", "overwrite"] = "auto"  # continue the run in out_dir, or overwrite it
     # optimization
-    max_iters: int = 200_000  # updates
+    max_iters: int = 200_000  # number of updates
     batch_size: int = 2048  # sequences per update, over all ranks
     micro_batch_size: int = 0  # sequences that a rank computes at once; 0: as many as fit
-    learning_rate: float = 6e-4  # after the warm-up
+    learning_rate: float = 6e-4  # learning rate after the warm-up
     warmup_iters: int = 1000  # updates of linear warm-up
     decay: Decay = "none"  # shape of the decay to min_lr; none: constant
-    decay_iters: int = 0  # updates of the decay at the end; 0: all after the warm-up
-    min_lr: float = 0.0  # where the decay ends
-    beta1: float = 0.9  # AdamW
-    beta2: float = 0.95  # AdamW
-    weight_decay: float = 0.1  # on parameters of rank >= 2 only: not on s, b, p_n and norms
-    grad_clip: float = 1.0  # norm of the gradient; 0: no clipping
-    switch_iter: int = 0  # (f): change the attention before this update, from 0; 0: never
-    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # to this type; mean factor 1
-    switch_warmup_iters: int = 1000  # updates of the second warm-up, after the switch
+    decay_iters: int = 0  # number of last updates that decay; 0: all after the warm-up
+    min_lr: float = 0.0  # learning rate at the end of the decay
+    beta1: float = 0.9  # AdamW: decay of the mean gradient
+    beta2: float = 0.95  # AdamW: decay of the mean squared gradient
+    weight_decay: float = 0.1  # for parameters of rank >= 2 only; s, b, p_n and norms have none
+    grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
+    switch_iter: int = 0  # (f): switch the attention type after this many updates; 0: never
+    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the new type, mean factor 1
+    switch_warmup_iters: int = 1000  # (f): updates of the second warm-up, after the switch
     # evaluation
-    eval_interval: int = 1000  # updates between validation losses (and at both ends); 0: never
-    eval_seqs: int = 512  # sequences of the validation split, the same every time
-    sample_interval: int = 0  # updates between short continuations of a validation text; 0: never
+    eval_interval: int = 1000  # updates between validation losses, also at start and end; 0: never
+    eval_seqs: int = 512  # validation sequences; they are the same every time
+    sample_interval: int = 0  # updates between printed continuations of a validation text; 0: never
     # log and checkpoints
     save_interval: int = 1000  # updates between checkpoints
-    log_interval: int = 1  # updates between lines on the screen; log.jsonl has them all
+    log_interval: int = 1  # updates between printed lines; log.jsonl has every update
     wandb_log: bool = False  # also log to Weights & Biases
-    wandb_project: str = "nanossmax"  # wandb project
-    wandb_run_name: str = ""  # wandb run; empty: the name of out_dir
+    wandb_project: str = "nanossmax"  # name of the project in wandb
+    wandb_run_name: str = ""  # name of the run in wandb; empty: the name of out_dir
     # machine
-    device: str = "auto"  # auto, cuda, cuda:1, cpu, mps
+    device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: runtime.DType = "auto"  # auto: bfloat16 autocast where the hardware has it
-    compile: bool = True  # torch.compile; if it fails, one line says so and it goes on without
-    loss_chunk: int = 0  # rows of logits that exist at once (less memory); 0: what is fastest
+    compile: bool = True  # use torch.compile; if that fails, print one line and train without it
+    loss_chunk: int = 0  # rows of logits computed at once; fewer take less memory; 0: automatic
 
     def __post_init__(self):
         super().__post_init__()
         for key in ("batch_size", "eval_seqs", "save_interval", "log_interval"):
             if getattr(self, key) < 1:
-                raise ValueError(f"{key} must be positive")
+                raise ValueError(f"{key}={getattr(self, key)} must be positive")
         if max(self.beta1, self.beta2) >= 1:
-            raise ValueError("beta1 and beta2 must be below 1")
+            raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
         if self.switch_iter and self.attention_type != "softmax":
             raise ValueError("switch_iter needs attention_type=softmax to switch from")
         if self.switch_iter >= self.max_iters > 0:
-            raise ValueError(f"switch_iter must be below max_iters={self.max_iters}; set both")
+            raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
+                             f"{self.max_iters}; set both")
         if self.batch_size < runtime.WORLD_SIZE:
-            raise ValueError(f"batch_size {self.batch_size} is the global batch and must have a "
-                             f"sequence for each of {runtime.WORLD_SIZE} ranks")
+            raise ValueError(f"batch_size={self.batch_size} counts the sequences of all ranks: set "
+                             f"it to at least {runtime.WORLD_SIZE}, one for each rank")
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
         if self.doc_mask and self.loss_on == "repeats":
-            raise ValueError("loss_on=repeats counts repeats in a row, and doc_mask hides other "
-                             "documents of the row: leave one of them out")
+            raise ValueError("loss_on=repeats trains what the same row has shown before, but "
+                             "doc_mask hides other documents of the row: leave one of them out")
 
-    given = frozenset()  # names of the settings that were typed: lib/config.py says which
+    given = frozenset()  # names of the settings that the user gave; configure() fills it in
 
     def without_effect(self):
-        """{setting: why it has no effect}"""
+        """Return {setting: reason why it has no effect}."""
         reasons = {}
         if not self.switch_iter:
             reasons |= dict.fromkeys(("switch_attention_type", "switch_warmup_iters"),
                                      "without switch_iter")
         if self.decay == "none":
             reasons |= dict.fromkeys(("decay_iters", "min_lr"), "with decay=none")
-        # weights of --init_from bring their s
+        # with --init_from the checkpoint decides about s
         if ATTENTION[self.attention_type].s != Learned() and not self.init_from:
             reasons["s_init"] = f"with attention_type={self.attention_type}"
         return reasons
 
     def check_effects(self):
-        """Refuse what was typed, or stands in a config file, and has no effect on a new run."""
+        """Raise UserError if the user gave a setting that has no effect on a new run."""
         if self.resume == "auto" and (Path(self.out_dir) / "ckpt.pt").exists():
-            return  # an older version may have begun it so: the same command continues
+            return  # an older version may have accepted it, and the same command must continue
         for key, reason in self.without_effect().items():
             value, default = getattr(self, key), getattr(type(self), key)
-            if key in self.given and value != default:  # a default overrides a config file
+            if key in self.given and value != default:  # a typed default may override a config file
                 raise UserError(f"{key}={value} has no effect {reason}: leave it out, or set "
                                 f"--{key}={default}")
 
 
-# Dense bf16 peak in FLOP/s, from data sheets. The first name that the device's name contains
+# Dense bf16 peak in FLOP/s, from data sheets. The first key that occurs in the device's name
 # counts. Unknown devices report no MFU.
 PEAK_FLOPS = {
     "B200": 2250e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12,
@@ -146,27 +147,28 @@ def main():
     cfg = configure(TrainConfig)
     cfg.check_effects()
     device = runtime.setup(cfg.device)
-    cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))  # auto differs by machine
+    # the checkpoint records the dtype that auto means on this machine
+    cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
     corpus, held_out = open_corpus(cfg)
 
     resumed = find_resumable(cfg, corpus.about)
     if resumed:
-        model, about = resume(cfg, resumed, device)
+        model, metadata = resume(cfg, resumed, device)
     elif cfg.init_from:
-        model, about = from_checkpoint(cfg, corpus.vocab, corpus.about, device)
+        model, metadata = from_checkpoint(cfg, corpus.vocab, corpus.about, device)
     else:
-        model, about = from_scratch(cfg, corpus, device)
+        model, metadata = from_scratch(cfg, corpus, device)
 
-    describe_run(cfg, model, about, corpus)
+    describe_run(cfg, model, metadata, corpus)
     batches = Batches(cfg, corpus, held_out, model.config.block_size, model.config.doc_mask)
-    fit(cfg, model, about, resumed, batches)
+    fit(cfg, model, metadata, resumed, batches)
 
 
-def describe_run(cfg, model, about, corpus):
-    """Print what is about to be trained. Warn about or refuse settings that are likely mistakes."""
+def describe_run(cfg, model, metadata, corpus):
+    """Print a summary of the run. Warn about settings that are likely mistakes, or refuse them."""
     device, block_size = model.wte.weight.device, model.config.block_size
     tokens_per_update = cfg.batch_size * block_size
-    print0(f"{about['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
+    print0(f"{metadata['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
            f"tokens | {tokens_per_update:,} tokens per update | {runtime.WORLD_SIZE} rank(s) on "
            f"{device.type}, {cfg.dtype}")
     if device.type == "cpu" and model.flops_per_token(block_size) * tokens_per_update > 1e15:
@@ -174,35 +176,36 @@ def describe_run(cfg, model, about, corpus):
                "config/quick.py")
     rows, wanted = corpus.blocks_in_sequence(block_size), cfg.max_iters * cfg.batch_size
     if cfg.data_order == "sequence" and wanted > rows:
-        print0(f"the corpus has {rows:,} rows in sequence and the run takes {wanted:,}: it begins "
-               f"again after iter {rows // cfg.batch_size:,}")
-    # a document has an end of text besides what fits a block
+        print0(f"the corpus has {rows:,} rows in sequence and the run reads {wanted:,}: the data "
+               f"repeats after iter {rows // cfg.batch_size:,}")
+    # a document that fits a row has at most block_size tokens and an end of text
     if model.config.doc_mask and len(corpus) > (block_size + 1) * corpus.documents:
         raise UserError(f"the documents of {cfg.data_dir} have {len(corpus) // corpus.documents:,} "
-                        f"tokens on average, more than block_size={block_size}: doc_mask would "
-                        "cut them and mask nothing; leave it out, or set a larger block_size")
+                        f"tokens on average, more than block_size={block_size}: a row would hold "
+                        "part of one document, and doc_mask would mask nothing; leave doc_mask "
+                        "out, or set a larger block_size")
 
 
 def open_corpus(cfg):
-    """The Tokens to train on, and those of the validation loss (None without evaluations)."""
+    """Return the Tokens of the training split and of the validation split (None if not used)."""
     corpus = Tokens(cfg.data_dir, cfg.train_split)
     held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
     if held_out:
         check_splits(corpus, held_out)
     # the corpus defines the vocabulary; a vocab_size that was typed must agree with it
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
-        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size}, not "
-                        f"vocab_size={cfg.vocab_size}; leave that setting out")
+        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size} ids, not "
+                        f"vocab_size={cfg.vocab_size}; leave vocab_size out")
     return corpus, held_out
 
 
 @dataclass
 class Batches:
-    """The micro-batches of every update and of the validation loss: what `fit` trains on."""
+    """Gives `fit` the micro-batches of every update and of the validation loss."""
     cfg: TrainConfig
     corpus: Tokens
     held_out: Tokens | None
-    block_size: int  # of the model, as doc_mask: --init_from brings its own
+    block_size: int  # of the model, like doc_mask: with --init_from the checkpoint sets them
     doc_mask: bool
 
     def train(self, step, m):
@@ -222,15 +225,15 @@ class Batches:
     def micro_batches(self, tokens, step, n, m):
         cfg = self.cfg
         x, y = tokens.batch(cfg.seed, step, n, self.block_size, cfg.data_order)
-        # of the global batch: the losses of ranks and micro-batches then add up to the mean
+        # counted in the global batch, so that ranks and micro-batches add up to the mean loss
         trained = n * self.block_size
         if cfg.loss_on == "repeats":
             y = only_repeats(x, y)
             trained = sum(runtime.all_gather(int((y >= 0).sum())))
             if not trained:
                 raise UserError(f"{cfg.data_dir}: in {n} rows of split {tokens.split} no pair of "
-                                "tokens comes twice, so loss_on=repeats has nothing to train: "
-                                "leave it out")
+                                "tokens occurs twice, so loss_on=repeats has nothing to train: "
+                                "leave loss_on out")
         documents = None
         if self.doc_mask:  # an end-of-text token belongs to the document that follows it
             documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
@@ -242,21 +245,21 @@ class Batches:
 
 
 def only_repeats(x, y):
-    """y (rows, T) with -1 at the first occurrence of each pair (token, target) in a row."""
+    """Return y (rows, T) with -1 at the first occurrence of each pair (token, target) in a row."""
     masked = y.copy()
     for row, pairs in zip(masked, (x << 32) + y, strict=True):  # one int64 per pair
-        _, first = np.unique(pairs, return_index=True)  # the first place of each
+        _, first = np.unique(pairs, return_index=True)  # index of the first occurrence
         row[first] = -1
     return masked
 
 
 # -----------------------------------------------------------------------------
-# Where the model comes from. `about` is stored in checkpoint and log beside the settings: the
-# variant, the settings of the run it began from (base), the vocabulary and the training data.
+# Where the model comes from. `metadata` is stored in checkpoint and log beside the settings: the
+# variant, the settings of the run that it began from (base), the vocabulary and the data.
 
 
 def from_scratch(cfg, corpus, device):
-    """(model, about) of a new run."""
+    """Return (model, metadata) of a new run with random weights."""
     # initialized on the CPU, so that weights depend on neither device nor attention type
     torch.manual_seed(cfg.seed)
     settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)}
@@ -269,25 +272,28 @@ def from_scratch(cfg, corpus, device):
 
 def from_checkpoint(cfg, vocab, data, device):
     """
-    (model, about) of a new run that begins with the weights of cfg.init_from.
+    Return (model, metadata) of a new run that begins with the weights of cfg.init_from.
 
-    vocab: that of the data, or None for the checkpoint's. data: digest and source of the data.
+    vocab: of the data; None takes the checkpoint's. data: digest and source of the data.
     """
     state = checkpoint.load(cfg.init_from)
     trained = state["model_config"]
     if vocab is not None and state["vocab"] != vocab:
-        raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir}")
-    # What was typed must agree with the checkpoint: another n_head, for instance, would load and
-    # silently be another model. Only the attention type and theta may change.
-    asked = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)
+        raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir} "
+                        "has; prepare the text with the checkpoint's vocabulary (--tokenizer or "
+                        "--compact_vocab of prepare.py)")
+    # What the user gave must agree with the checkpoint: another n_head, for instance, would load
+    # and silently be another model. Only the attention type and theta may change.
+    given = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)
              if f.name in cfg.given}
-    changes = {key: asked.pop(key, None) for key in ("attention_type", "rope_theta")}
-    differs = [f"{k}={trained[k]}" for k in asked if asked[k] != trained[k]]
-    if differs:
-        raise UserError(f"{cfg.init_from} has {', '.join(differs)}; leave that out")
+    changes = {key: given.pop(key, None) for key in ("attention_type", "rope_theta")}
+    differences = [f"{k}={trained[k]}" for k in given if given[k] != trained[k]]
+    if differences:
+        raise UserError(f"{cfg.init_from} was trained with {', '.join(differences)}, which cannot "
+                        "change now; leave these settings out")
     model = checkpoint.restore(state, device, where=cfg.init_from, **changes)
     if cfg.switch_iter and model.config.attention_type != "softmax":
-        raise UserError(f"{cfg.init_from} is not a softmax model: switch_iter cannot be used")
+        raise UserError(f"{cfg.init_from} is not a softmax model: leave switch_iter out")
     variant = state["variant"]
     if model.config.attention_type != trained["attention_type"]:
         variant += f">{model.config.attention_type}"  # softmax>ssmax is the paper's (e)
@@ -298,7 +304,7 @@ def from_checkpoint(cfg, vocab, data, device):
 
 
 def resume(cfg, state, device):
-    """(model, about) of the run in cfg.out_dir, whose checkpoint is `state`."""
+    """Return (model, metadata) of the run in cfg.out_dir, whose checkpoint is `state`."""
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
     model = checkpoint.restore(state, device, where=cfg.out_dir)
     return model.train(), {key: state[key] for key in ("variant", "base", "vocab", "data")}
@@ -312,23 +318,23 @@ def find_resumable(cfg, data):
     """Return the checkpoint in out_dir, or None. UserError if its settings or data differ."""
     path = Path(cfg.out_dir) / "ckpt.pt"
     if cfg.resume == "overwrite" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-        raise UserError("--resume=overwrite would begin anew at each torchrun restart: leave out "
-                        "--max-restarts")
+        raise UserError("--resume=overwrite would start from scratch at each restart by torchrun: "
+                        "leave out --max-restarts")
     if cfg.resume == "overwrite" or not path.exists():
         return None
     state = checkpoint.load(path)
-    # without decay max_iters does not affect the schedule, so a run may become longer
+    # without decay, max_iters does not affect the schedule, so a run may become longer
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    # settings added since then have their defaults
+    # settings that were added later take their defaults
     old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
-    if old["dtype"] == "auto":  # older runs did not record what it stood for
+    if old["dtype"] == "auto":  # older runs did not record what auto meant
         old["dtype"] = cfg.dtype
-    differs = [f"{k}={old[k]!r} (now {v!r})" for k, v in dataclasses.asdict(cfg).items()
-               if k not in free and old[k] != v]
+    differences = [f"{k}={old[k]!r} (now {v!r})" for k, v in dataclasses.asdict(cfg).items()
+                   if k not in free and old[k] != v]
     if state["data"]["digest"] != data["digest"]:
-        differs.append("other training data")
-    if differs:
-        raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differs)}; choose "
+        differences.append("other training data")
+    if differences:
+        raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differences)}; choose "
                         "another --out_dir, or --resume=overwrite")
     return state
 
@@ -337,7 +343,7 @@ def find_resumable(cfg, data):
 # the loop
 
 
-def fit(cfg, model, about, resumed, batches):
+def fit(cfg, model, metadata, resumed, batches):
     """
     Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
 
@@ -349,8 +355,8 @@ def fit(cfg, model, about, resumed, batches):
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
     if resumed:
-        optimizer.load_state_dict(resumed.pop("optimizer"))  # its memory is that of two models
-    log = Log(cfg, model, about, start)
+        optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees the memory of two models
+    log = Log(cfg, model, metadata, start)
     received_signals = runtime.install_stop_flag()
     compute = Compute.for_run(cfg, model)
     peak = runtime.peak_flops(device, PEAK_FLOPS)
@@ -362,23 +368,23 @@ def fit(cfg, model, about, resumed, batches):
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
         if cfg.sample_interval and done % cfg.sample_interval == 0:
-            batch = batches.val(1)  # on all ranks, as it may gather its denominator
+            batch = batches.val(1)  # on all ranks, since it may all-gather the denominator
             if runtime.RANK == 0:
-                print_sample(cfg, model, batch, about["vocab"])
+                print_sample(cfg, model, batch, metadata["vocab"])
 
     def save(done):
         if runtime.RANK == 0:
-            log.sync()  # the log must not be behind the checkpoint
+            log.sync()  # first, so that the log is never older than the checkpoint
             checkpoint.save(path, {
                 "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
-                "iter": done, **about})
+                "iter": done, **metadata})
 
-    if cfg.eval_interval and start == 0:  # it should be near log(vocab_size)
+    if cfg.eval_interval and start == 0:  # this loss should be near log(vocab_size)
         validate(0)
-    seconds = 0.0  # running mean of the seconds per update
+    mean_seconds = 0.0  # running mean of the seconds per update
     for step in range(start, cfg.max_iters):
-        if cfg.switch_iter and step == cfg.switch_iter:  # (f): keeps Adam's moments, adds s
+        if cfg.switch_iter and step == cfg.switch_iter:  # (f): Adam's moments are kept, s is new
             model.swap_attention(cfg.switch_attention_type)
             add_scales(optimizer, model)
             compute.compile(cfg)  # again, since the compiled loss uses softmax
@@ -387,28 +393,30 @@ def fit(cfg, model, about, resumed, batches):
         began = time.perf_counter()
         loss, norm, tokens, stops = update(
             cfg, model, optimizer, compute, step, partial(batches.train, step), received_signals)
-        done, now = step + 1, time.perf_counter() - began
-        # the first update is slower, as caches are cold: the mean begins after it
-        seconds = now if step <= start + 1 else 0.95 * seconds + 0.05 * now
-        rate = tokens * runtime.WORLD_SIZE / now
+        done, seconds = step + 1, time.perf_counter() - began
+        # the first update is slower because caches are cold, so the mean begins after it
+        first_two = step <= start + 1
+        mean_seconds = seconds if first_two else 0.95 * mean_seconds + 0.05 * seconds
+        rate = tokens * runtime.WORLD_SIZE / seconds
         lr = optimizer.param_groups[0]["lr"]
         record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm,
                   "tokens_per_s": round(rate), "micro_batch_size": compute.micro}
         if peak:
-            record["mfu"] = model.flops_per_token(model.config.block_size) * tokens / now / peak
+            flops = model.flops_per_token(model.config.block_size) * tokens
+            record["mfu"] = flops / seconds / peak
         log(record)
         last = done == cfg.max_iters
         if last or done % cfg.log_interval == 0:
-            left = datetime.timedelta(seconds=round(seconds * (cfg.max_iters - done)))
-            share = f" | MFU {record['mfu']:.1%}" if peak else ""
+            eta = datetime.timedelta(seconds=round(mean_seconds * (cfg.max_iters - done)))
+            mfu = f" | MFU {record['mfu']:.1%}" if peak else ""
             print0(f"iter {done:,}/{cfg.max_iters:,} | loss {loss:.4f} | lr {lr:.2e} | norm "
-                   f"{norm:.2f} | micro-batch {compute.micro} | {rate:,.0f} tokens/s{share} | "
-                   f"ETA {left}")
+                   f"{norm:.2f} | micro-batch {compute.micro} | {rate:,.0f} tokens/s{mfu} | "
+                   f"ETA {eta}")
         if cfg.eval_interval and (last or done % cfg.eval_interval == 0):
             validate(done)
         if stops or last or done % cfg.save_interval == 0:
             save(done)
-        if stops and not last:  # if another rank received the signal, it counts as SIGTERM, 15
+        if stops and not last:  # a signal that another rank received counts as SIGTERM, 15
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "with --resume=auto continues",
                             status=128 + (received_signals or [15])[0])
@@ -420,14 +428,14 @@ def fit(cfg, model, about, resumed, batches):
 
 def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     """
-    Run update `step` (from 0); batch(m) is this rank's part of the global batch.
+    Run update `step` (from 0), where batch(m) returns this rank's part of the global batch.
 
-    -> (loss, gradient norm, tokens of this rank, number of signals to stop on all ranks)
+    Return (loss, gradient norm, tokens of this rank, number of stop signals on all ranks).
     """
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    loss, tokens = try_batch(cfg, model, compute, compute.loss_fn, batch)  # and the gradients
+    loss, tokens = try_batch(cfg, model, compute, compute.loss_fn, batch)  # and gradients
 
     # We all-reduce gradients ourselves instead of using DDP: it takes 0.6 % of an update, one code
     # path serves one process and many, and the compiled graph has no breaks.
@@ -438,14 +446,14 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     # the only GPU synchronization in an update
     loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
-        raise UserError(f"iter {step + 1:,}: loss {loss}, gradient norm {norm}: stopped before the "
-                        "update; what is saved is good. Try a lower learning_rate or a longer "
-                        "warm-up", status=1)
+        raise UserError(f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
+                        "training stopped before the update, and the saved checkpoint is good. Try "
+                        "a lower learning_rate or a longer warm-up", status=1)
 
     if cfg.grad_clip:
         torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)  # frees their memory for validation
+    optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
     return loss, norm, tokens, stops
 
 
@@ -453,7 +461,7 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
 class Compute:
     """Micro-batch size and loss function, chosen to fit the machine without effect on results."""
     micro: int  # sequences that a rank computes at once
-    loss_fn: Callable = summed_loss  # of training: compiled if that works, see `compile`
+    loss_fn: Callable = summed_loss  # training loss, compiled if that works: see `compile`
 
     @classmethod
     def for_run(cls, cfg, model):
@@ -470,7 +478,7 @@ class Compute:
         if cfg.compile:
             try:
                 self.loss_fn = torch.compile(summed_loss, dynamic=False)
-            except Exception as e:  # a Python that torch.compile does not know
+            except Exception as e:  # torch.compile may not support this Python
                 self.give_up_compiling(e)
 
     def give_up_compiling(self, error):
@@ -494,7 +502,7 @@ def try_batch(cfg, model, compute, loss_fn, batch):
             print0(f"out of memory: going on in micro-batches of {compute.micro}, with the same "
                    "result")
         except Exception as e:
-            # no compiler, no Python headers, ...: torch.compile fails in ways of its own
+            # torch.compile raises many kinds of errors: no compiler, no Python headers, ...
             not_the_compiler = isinstance(e, UserError) or runtime.out_of_memory(e)
             if not_the_compiler or loss_fn is summed_loss:
                 raise
@@ -505,6 +513,7 @@ def try_batch(cfg, model, compute, loss_fn, batch):
 
 
 def run_micro_batches(cfg, model, loss_fn, batch, m):
+    """Return (loss, tokens) of batch(m) in micro-batches; call backward if gradients are on."""
     device = model.wte.weight.device
     # Compiled code on a GPU is fastest with all logits at once; uncompiled code computes them in
     # chunks, to bound memory.
@@ -512,9 +521,9 @@ def run_micro_batches(cfg, model, loss_fn, batch, m):
     if not chunk and (device.type != "cuda" or loss_fn is summed_loss):
         chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)
     micros, denominator = batch(m)
-    total = torch.zeros((), device=device)  # kept there: .item() would synchronize
+    total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
     for x, y, documents in micros:
-        # found on the CPU: asking the GPU would stall every micro-batch
+        # looked up on the CPU: asking the GPU would stall every micro-batch
         where = None if (y >= 0).all() else np.flatnonzero(y >= 0)
         x, y, where, documents = (to_device(array, device) for array in (x, y, where, documents))
         with runtime.autocast(device, cfg.dtype):
@@ -526,7 +535,7 @@ def run_micro_batches(cfg, model, loss_fn, batch, m):
 
 
 def to_device(array, device):
-    """A numpy array as a tensor on the device; None stays None."""
+    """Return a numpy array as a tensor on the device; None stays None."""
     if array is None:
         return None
     tensor = torch.from_numpy(np.ascontiguousarray(array))
@@ -540,32 +549,33 @@ def to_device(array, device):
 
 
 def check_run(cfg, model, resumed):
-    """Check the length of the warm-up, what lies in the folder of a new run, and the free disk."""
+    """Check the length of the warm-up, the folder of a new run, and the free space on the disk."""
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
                f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
     folder = Path(cfg.out_dir)
     with runtime.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    own = {"log.jsonl", "squad.json"}  # which are written anew
+    own = {"log.jsonl", "squad.json"}  # a new run replaces these
     left = sorted({path.name for path in folder.glob("[!.]*.json*")} - own)
     if left and not resumed:
-        raise UserError(f"{folder} holds what was measured on an earlier run ({', '.join(left)}) "
-                        "and would pass for this one's: move it away, or choose another --out_dir")
-    # three checkpoints (this, the one before, the one being written) of weights and two moments
+        raise UserError(f"{folder} holds results of an earlier run ({', '.join(left)}), which "
+                        "would be taken for results of this run: move them away, or choose another "
+                        "--out_dir")
+    # three checkpoints (current, previous, being written), each with weights and two moments
     needed = 3 * 12 * model.num_params()
     free = shutil.disk_usage(folder).free
     if free < needed and not (folder / "ckpt.pt").exists():
-        raise UserError(f"{folder} has {free / 1e9:.1f} GB free, and three checkpoints of this "
+        raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but three checkpoints of this "
                         f"model take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
 
 
 def first_micro_batch(cfg, model, device):
-    """Sequences that a rank computes at once, to begin with: a power of two."""
-    c, tokens = model.config, 2**12  # per micro-batch on a CPU, which is not faster with more
+    """Return how many sequences a rank computes at once at the beginning: a power of two."""
+    c, tokens = model.config, 2**12  # tokens per micro-batch; a CPU is not faster with more
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # bytes that a token keeps for backward, compiled (`python -m experiments.speed.memory`)
+        # bytes kept per token for backward in compiled code, see experiments/speed/memory.py
         per_token = c.n_layer * (20 * c.n_embd + 10 * c.n_inner) + 4 * c.vocab_size
         # parameters are on the GPU already; gradients and two moments are still to come
         tokens = (0.85 * free - 12 * model.num_params()) / per_token
@@ -574,26 +584,27 @@ def first_micro_batch(cfg, model, device):
 
 
 def learning_rate(cfg, step):
-    """Learning rate of update `step`, from 0: warm-up, constant, decay. (f) warms up again."""
+    """Return the learning rate of update `step` (from 0): warm-up, constant, decay. (f) warms up
+    again after the switch."""
     factor = min(1.0, (step + 1) / max(1, cfg.warmup_iters))
     if cfg.switch_iter and step >= cfg.switch_iter:
         factor *= min(1.0, (step - cfg.switch_iter + 1) / max(1, cfg.switch_warmup_iters))
     start = max(cfg.warmup_iters, cfg.max_iters - (cfg.decay_iters or cfg.max_iters))
     if cfg.decay == "none" or step < start:
         return factor * cfg.learning_rate
-    gone = (step - start) / max(1, cfg.max_iters - start)
-    share = 1 - gone if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * gone))
+    progress = (step - start) / max(1, cfg.max_iters - start)
+    share = 1 - progress if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
     return factor * (cfg.min_lr + share * (cfg.learning_rate - cfg.min_lr))
 
 
 def make_optimizer(cfg, model):
-    """AdamW with weight decay on rank >= 2 only; what the attention type learns stands last."""
+    """Return AdamW with weight decay on rank >= 2 only. The last group has the learned scales."""
     scales = model.scales()
-    # the paper decays rank >= 2 only; decay would pull s to 0, which is uniform attention
+    # as in the paper; weight decay would pull s to 0, which is uniform attention
     rest = [p for name, p in model.named_parameters() if name not in scales]
     groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
               {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
-    # fused on a CPU too, where nanoGPT leaves it out: one pass over the parameters, not a dozen
+    # fused on a CPU too, unlike nanoGPT: one pass over the parameters instead of a dozen
     optimizer = torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2),
                                   fused=True)
     add_scales(optimizer, model)
@@ -607,10 +618,10 @@ def add_scales(optimizer, model):
 
 
 def print_sample(cfg, model, batch, vocab):
-    """Print the beginning of a validation row and how the model continues it, greedily."""
+    """Print the beginning of a validation row and the model's greedy continuation."""
     micro_batches, _ = batch
-    start = micro_batches[0][0]
-    idx = torch.from_numpy(start[:1, :16]).to(model.wte.weight.device)
+    x, _, _ = micro_batches[0]
+    idx = torch.from_numpy(x[:1, :16]).to(model.wte.weight.device)
     T = idx.size(1)
     with runtime.autocast(idx.device, cfg.dtype):
         row = model.generate(idx, min(32, model.max_len - T), temperature=0)[0].tolist()
@@ -618,10 +629,10 @@ def print_sample(cfg, model, batch, vocab):
 
 
 def learned_scales(model):
-    """Learned s, b, g and sink as {name: [layer][head]}; None for a layer that has none: an S."""
+    """Return learned s, b, g and sink as {name: [layer][head]}; a layer without them is None."""
     scales = {}
     for name, p in model.scales().items():
-        if name.startswith("blocks."):  # p_n is in the checkpoint
+        if name.startswith("blocks."):  # leaves out p_n, which stays in the checkpoint
             _, layer, *_, letter = name.split(".")
             by_layer = scales.setdefault(letter, [None] * len(model.blocks))
             by_layer[int(layer)] = [round(v, 5) for v in p.tolist()]
@@ -630,23 +641,23 @@ def learned_scales(model):
 
 class Log:
     """
-    out_dir/log.jsonl: one line about the run, then one per update or evaluation; and wandb.
+    Writes out_dir/log.jsonl: one line about the run, then one per update or evaluation. Also wandb.
 
-    A run that resumes after `start` updates loses the lines of later ones, which are done again.
+    A run that resumes after `start` updates drops the lines of later updates, which it runs again.
     """
 
-    def __init__(self, cfg, model, about, start):
+    def __init__(self, cfg, model, metadata, start):
         self.file = self.wandb = None
         if runtime.RANK != 0:
             return
         path = Path(cfg.out_dir) / "log.jsonl"
         records = [{"config": dataclasses.asdict(cfg), "params": model.num_params(),
                     "model_config": dataclasses.asdict(model.config), "torch": torch.__version__,
-                    **{key: about[key] for key in ("variant", "base", "data")}}]
+                    **{key: metadata[key] for key in ("variant", "base", "data")}}]
         if start and path.exists():
             with runtime.explain(f"{path} is damaged; move it away", runtime.MALFORMED):
                 old = runtime.read_lines(path)
-                if old and "config" in old[0]:  # the settings of now: the run may be longer
+                if old and "config" in old[0]:  # with the new settings: max_iters may differ
                     records = [old[0] | {"config": dataclasses.asdict(cfg)}]
                 records += [r for r in old if 0 <= r.get("iter", -1) <= start]
         runtime.write_lines(path, records)
@@ -657,7 +668,7 @@ class Log:
                 self.wandb = wandb.init(
                     project=cfg.wandb_project, dir=cfg.out_dir, config=dataclasses.asdict(cfg),
                     name=cfg.wandb_run_name or Path(cfg.out_dir).name)
-            except Exception as e:  # no key, network or package must not stop training
+            except Exception as e:  # training goes on without a key, network or package
                 print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
 
     def sync(self):

@@ -130,7 +130,7 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
         return loss + of_loss
 
     monkeypatch.setattr(train, "summed_loss", poisoned)
-    assert refused("iter 5: .*before the update; what is saved is good", run, tmp_path,
+    assert refused("iter 5: .*before the update, and the saved checkpoint is good", run, tmp_path,
                    "--eval_interval=0", "--decay=none") == 1
     assert state_of(tmp_path) == before, "the weights are spoilt"
 
@@ -207,7 +207,7 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
     runs = checkpoint.bases(checkpoint.load(tmp_path / "more"))
     assert [base["iter"] for base in runs] == [0, 6]
     assert torch.allclose(model.blocks[1].attn.s, torch.tensor(32 / 81.557959))  # of log 32!
-    refused("a has n_head=2; leave that out",
+    refused("a was trained with n_head=2, which cannot change now; leave",
             run, tmp_path / "x", init, "--n_head=4")  # which would fit the weights
 
 
@@ -293,7 +293,7 @@ def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message)
     ("--min_lr=0.1", "min_lr=0.1 has no effect with decay=none"),
     ("config/quick.py --decay=none", "decay_iters=1000 has no effect with decay=none"),
     ("--loss_on=repeats --block_size=1 --eval_interval=0",
-     "in 8 rows of split train no pair .*nothing to train: leave it out")])
+     "in 8 rows of split train no pair .*nothing to train: leave loss_on out")])
 def test_a_setting_without_effect_is_refused(run, tmp_path, settings, message):
     assert refused(message, run, tmp_path, *settings.split(), f"--out_dir={tmp_path}") == 2
     assert not list(tmp_path.glob("*.pt"))
@@ -316,7 +316,7 @@ def test_a_new_run_does_not_lie_beside_what_was_measured_on_another(run, tmp_pat
     (tmp_path / "niah-e.json").write_text("{}")
     run(tmp_path)  # finished before
     before = state_of(tmp_path)
-    refused(r"holds what was measured on an earlier run \(niah-e.json\) .*: move it away",
+    refused(r"holds results of an earlier run \(niah-e.json\), .*: move them away",
             run, tmp_path, "--seed=2", "--resume=overwrite")
     assert state_of(tmp_path) == before
     (tmp_path / "niah-e.json").unlink()
@@ -359,6 +359,6 @@ def test_doc_mask_trains_each_document_as_if_it_were_alone(run, corpus, tmp_path
         for part, wanted in zip(row.split(lengths), targets.split(lengths), strict=True):
             total += summed_loss(model, part[None], wanted[None]).item()
     assert count > 8, "no row has two documents: nothing is tested"
-    assert refused("33 tokens on average, more than block_size=16: doc_mask would cut them", run,
+    assert refused("33 tokens on average, more than block_size=16: a row would hold part", run,
                    tmp_path / "cut", *settings, "--block_size=16") == 2
     assert log(tmp_path / "packed")[1]["loss"] == pytest.approx(total / (8 * 32), abs=1e-5)
