@@ -45,7 +45,8 @@ def main():
     prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab)]
     if len(prompt) + cfg.max_new_tokens > model.max_len:  # only p_n limits the length
         raise UserError(f"p_n is learned for {model.max_len} positions, and prompt and "
-                        f"continuation have {len(prompt) + cfg.max_new_tokens}; lower --max_new_tokens")
+                        f"continuation have {len(prompt) + cfg.max_new_tokens}; lower "
+                        "--max_new_tokens")
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights before replacing them
     # all continuations in one batch, so that each step reads the weights once
     idx = torch.tensor([prompt] * cfg.num_samples, device=device)
