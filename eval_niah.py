@@ -6,12 +6,15 @@ Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs.
     python eval_niah.py out/b_ssmax --prompt=completion    no fine-tuning needed
     python eval_niah.py out/b_ssmax --task=tracking        another task (lib/tasks.py)
 
-With --trials it also measures why needles are missed (lib/readout.py). For this it asks as many
-other prompts of the training length, on which it chooses the heads that retrieve.
+A needle is a sentence with a number, hidden in a long text (the hay), which the model is asked for.
 
-Beside the checkpoint: niah[-tag].jsonl (needle[-tag].jsonl with --trials), a line a sample, and a
-summary .json. With --out=FOLDER they are in FOLDER/NAME, where NAME is the checkpoint's folder. The
-same command continues a killed run; `torchrun` shares the samples.
+With --trials the program also measures why needles are missed (lib/readout.py). For this it asks
+the same number of other prompts at the training length, and chooses the retrieval heads on them.
+
+Results lie beside the checkpoint: niah[-tag].jsonl (with --trials needle[-tag].jsonl) has one line
+per sample, and the .json of the same name sums them up. With --out=FOLDER both are written to
+FOLDER/NAME, where NAME is the checkpoint's folder. The same command continues a killed run;
+`torchrun` divides the samples among its processes.
 """
 import itertools
 import json
@@ -35,22 +38,22 @@ from lib.text import decode, end_of_text
 @dataclass(frozen=True)
 class NiahConfig(EvalConfig):
     # data
-    haystack: str = ""  # text files (a glob) as hay instead of data_dir; noise: RULER's sentences
+    haystack: str = ""  # hay: text files (a glob), or noise: RULER's sentences; empty: data_dir
     # evaluation
     context_sizes: tuple = tuple(range(1000, 10001, 1000))  # tokens of the whole prompt
     depths: tuple = (10, 30, 50, 70, 90)  # where the needle is, in percent of the haystack
-    n_samples: int = 1000  # samples a cell
-    trials: int = 0  # measure needle scores instead, on so many random samples
-    trial_size: int = 8000  # tokens of their prompts
+    n_samples: int = 1000  # samples for each context size and depth
+    trials: int = 0  # number of random samples to measure needle scores on, instead of the grid
+    trial_size: int = 8000  # tokens in the prompt of a trial
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
-    question: str = "What is the special magic {city} number?"  # what is asked, prompt=sft
-    prompt: Literal["sft", "completion"] = "sft"  # as in sft.py; or the needle up to the number
-    qa_format: str = QA_FORMAT  # of prompt=sft: that of sft.py
-    number_format: tuple = (7,)  # digits a group; (2, 2, 2, 1) writes 81 06 42 2
+    question: str = "What is the special magic {city} number?"  # the question of prompt=sft
+    prompt: Literal["sft", "completion"] = "sft"  # ask as sft.py does; or repeat the needle's words
+    qa_format: str = QA_FORMAT  # format of the prompt=sft prompts; must be the same as in sft.py
+    number_format: tuple = (7,)  # digits in each group of the number; (2, 2, 2, 1): 81 06 42 2
     dump: str = ""  # also write prompts and answers to this .jsonl, for other harnesses
-    task: Literal[tuple(TASKS)] = "needle"  # what is asked: lib/tasks.py
-    n_needles: int = 0  # of task=multikey: needles of so many other cities as well; 0: three
-    begin: bool = False  # begin the prompt with an end of text, as training documents do
+    task: Literal[tuple(TASKS)] = "needle"  # the task, see lib/tasks.py
+    n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
+    begin: bool = False  # put the end-of-text token first, as in the training documents
 
     def __post_init__(self):
         super().__post_init__()
@@ -72,7 +75,7 @@ class NiahConfig(EvalConfig):
                                      "without point or exponent")
         for key in ("context_sizes", "depths"):
             values = getattr(self, key)
-            if len(set(values)) < len(values):  # its prompts would count twice
+            if len(set(values)) < len(values):  # the same prompts would count twice
                 raise ValueError(f"{key} has a value twice: {values}")
         for depth in self.depths:
             if type(depth) not in (int, float) or not 0 <= depth <= 100:
@@ -92,10 +95,13 @@ class NiahConfig(EvalConfig):
 
 def score(answers, text, groups):
     """
-    What a generated text got right. Of one number: exact is all digits, and no other one behind
-    them. Of several answers exact is all of them anywhere, as in RULER; substring is the share.
+    Return what the generated `text` got right, as {"exact", "first", "substring"}.
+
+    exact: for one answer, whether the text begins with it and goes on with no further digit (or
+    letter); for several, whether all of them are in it, as in RULER. first: whether the first
+    character is right. substring: the share of the answers that are anywhere in the text.
     """
-    # only a number written in groups may have spaces inside
+    # A number written in groups has spaces inside, so spaces do not count there.
     grouped = len(groups) > 1 and answers[0].isdigit()
     text = re.sub(r"\s", "", text) if grouped else text.strip()
     share = sum(answer in text for answer in answers) / len(answers)
@@ -105,16 +111,16 @@ def score(answers, text, groups):
 
 
 def new_tokens(cfg, sample):
-    """How many tokens the model may write as its answer."""
+    """Return how many tokens the model may write as its answer."""
     groups = cfg.number_format
-    # a token a group, or at worst one for the space and one a digit; one more shows whether the
-    # number ends there
+    # Each group is one token. A number in one piece takes at worst one token for the space and one
+    # for each digit. The last token shows whether the number ends there.
     return sample["new"] or 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
 
 
 def check_room(cfg, path, model, sample):
-    """UserError where p_n ends before the answer does."""
-    needed = sample["size"] + new_tokens(cfg, sample) - 1  # the last token is not read again
+    """Raise a UserError if p_n is defined for fewer positions than prompt and answer need."""
+    needed = sample["size"] + new_tokens(cfg, sample) - 1  # the last new token is never an input
     if needed > model.max_len:
         raise UserError(f"{path}: p_n is learned for {model.max_len} positions, and a prompt of "
                         f"{sample['size']} tokens needs {needed} with its answer; take at most "
@@ -123,11 +129,11 @@ def check_room(cfg, path, model, sample):
 
 @torch.no_grad()
 def answer(cfg, model, vocab, batch, device):
-    """Ask the model all samples of `batch`, of one size -> records for the result file."""
+    """Return the records of `batch`, samples of one size, after asking the model all of them."""
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
     new = new_tokens(cfg, batch[0])
     with runtime.autocast(device, cfg.dtype):
-        # end of text never comes, as in the paper
+        # As in the paper, the model may not answer with the end-of-text token.
         rows = model.generate(idx, new, temperature=0, banned=(end_of_text(vocab),))
         in_heads = read_heads(model, idx, batch) if cfg.trials else []
     records = []
@@ -136,20 +142,21 @@ def answer(cfg, model, vocab, batch, device):
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
         record.update(text=text, **score(sample["answers"], text, cfg.number_format))
         if cfg.trials:
-            record["chooses"] = sample["i"] >= cfg.trials  # retrieval heads; see choice_jobs
+            # Retrieval heads are chosen on these prompts (choice_jobs).
+            record["chooses"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record |= in_heads[b]
             with runtime.autocast(device, cfg.dtype):
                 record |= read_later_tokens(model, rows[b, idx.size(1):].tolist(), sample, record,
                                             device)
-            # section 3.4: a head's attention on the number, summed over its tokens
+            # The needle score (section 3.4) is a head's attention on the number's tokens, summed.
             record["top"] = max(map(max, record["scores"]))
         records.append(record)
     return records
 
 
 def read_heads(model, idx, batch):
-    """What each head's last query does in the prompts idx (B, T) -> a record for each of them."""
+    """Return a record for each prompt of idx (B, T): what the last query of each head does."""
     layers = []
     for z, v in model.last_query(idx):
         layers.append([readout.readout(z[b], v[b], sample["spans"], sample["others"])
@@ -159,10 +166,12 @@ def read_heads(model, idx, batch):
 
 def read_later_tokens(model, written, sample, record, device):
     """
-    What the heads do at later tokens of the answer: where a trial goes wrong, and, in prompts on
-    which heads are chosen, at all of them. The right tokens before it follow the prompt.
-    -> {"wrong_token": the number of right tokens `written` before the first wrong one, "later":
-    {number of right tokens: record}}. Of several answers only the first token is looked at.
+    Return what the heads do at later tokens of the answer, after the prompt and the right tokens
+    before: {"wrong_token": number of right tokens in `written` before the first wrong one,
+    "later": {number of right tokens: record}}.
+
+    A prompt for choosing heads has a record for every token of its answer but the first. A trial
+    has one record, for its first wrong token. Samples with several answers have none.
     """
     answer = []
     if len(sample["spans"]) == 1:
@@ -185,8 +194,9 @@ def read_later_tokens(model, written, sample, record, device):
 
 def choice_jobs(cfg, model, vocab, hay):
     """
-    The jobs on which retrieval heads are chosen: as many as the trials, in other prompts, of the
-    training length. Where the question does not fit into it, that length is doubled until it does.
+    Return the jobs on which retrieval heads are chosen: as many as there are trials, with other
+    prompts, at the training length. If the question is too long for that, the length is doubled
+    until it fits.
     """
     def jobs_of(size):
         return [(size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
@@ -200,7 +210,7 @@ def choice_jobs(cfg, model, vocab, hay):
         return True
 
     size = model.config.block_size
-    if size == model.max_len:  # p_n ends there, and the answer needs room after the prompt
+    if size == model.max_len:  # p_n ends at the training length: the answer would not fit
         size = min(size, cfg.trial_size)
     while size < cfg.trial_size and not fit(jobs_of(size)):
         size *= 2
@@ -209,18 +219,21 @@ def choice_jobs(cfg, model, vocab, hay):
 
 def ask(cfg, path, what, jobs, device):
     """
-    Ask a checkpoint what is left of `jobs`, (size, depth, i) each -> (<what>.jsonl, its first line,
-    which says what the records belong to, the records of all jobs).
+    Ask a checkpoint the `jobs`, (size, depth, i) each, that are not yet in its result file.
+
+    Returns (the result file <what>.jsonl, its first line, the records of all jobs). The first line
+    says which evaluation the records belong to.
     """
     longest = max(size for size, _, _ in jobs)
-    model, state = evaluate.open_model(cfg, path, device, longest)  # p_n may end before
+    model, state = evaluate.open_model(cfg, path, device, longest)
     check_prompt(cfg, path, state)
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
     if cfg.trials:
         jobs = [*jobs, *choice_jobs(cfg, model, vocab, hay)]
-    # before anything is written: does a prompt fit, is there enough hay?
-    for job in {job[0]: job for job in jobs}.values():  # one of each size
+    # One prompt of each size is made before anything is written: one that does not fit, or that
+    # the hay is too short for, is an error here.
+    for job in {job[0]: job for job in jobs}.values():
         check_room(cfg, path, model, make_sample(cfg, vocab, hay, *job))
     if cfg.dump:
         samples = (make_sample(cfg, vocab, hay, *job) for job in jobs)
@@ -228,15 +241,15 @@ def ask(cfg, path, what, jobs, device):
             {"prompt": decode(sample["prompt"], vocab), "answers": sample["answers"],
              "size": sample["size"], "depth": sample["depth"]} for sample in samples))
     functions = [ask, readout.readout, readout.record_of] if cfg.trials else [ask]
-    # a finished one is summed up again
+    # If all records are there already, nothing is asked and they are only summed up again.
     out, (about, *records) = evaluate.begin(
         cfg, path, model, state, data, f"{what}.jsonl", functions, len(jobs))
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
-        # once each: two processes that measure the same would write each prompt twice
+        # Two processes that measured at the same time may have written a record twice.
         records = list({(r["size"], r["cell"], r["i"]): r for r in records}.values())
         done = {(r["size"], r["cell"], r["i"]) for r in records}
     left = [job for job in jobs if job not in done]
-    if left:  # whole lines only, to go on behind them
+    if left:  # rewritten, so that no line that a kill cut short stands before the new ones
         runtime.write_lines(out, [about, *records])
 
     def answers(jobs):
@@ -245,24 +258,25 @@ def ask(cfg, path, what, jobs, device):
 
     for _, results in evaluate.work(device, str(path), left, answers, cfg.micro_batch_size):
         records += results
-        if runtime.RANK == 0:  # appended: written whole each time, the file would cost n^2
+        if runtime.RANK == 0:  # appended: rewriting the whole file each time would cost n^2
             with runtime.writing(out), open(out, "a") as f:
                 f.writelines(json.dumps(r) + "\n" for r in results)
     return out, about, records
 
 
 def check_prompt(cfg, path, state):
-    """Refuse to ask questions of a model that was never trained on any, unless that was typed."""
+    """Raise a UserError for questions to a model without fine-tuning, unless they were asked for.
+    """
     asks = cfg.prompt == "sft" and cfg.task in ("needle", "multikey")
     fine_tuned = "squad" in state["data"]["source"]
-    if asks and not fine_tuned and "prompt" not in cfg.given:  # it would measure zeros for hours
+    if asks and not fine_tuned and "prompt" not in cfg.given:  # all results would be zero
         raise UserError(f"{path} was not fine-tuned on questions (sft.py), which the default "
                         "prompt=sft asks: give --prompt=completion, or --prompt=sft to ask them "
                         "all the same")
 
 
 def grid(cfg, path, records):
-    """Fig. 6: the share of needles found by context size and depth."""
+    """Print and return Fig. 6: the share of needles found by context size and depth."""
     cells = []
     for size, depth in itertools.product(cfg.context_sizes, cfg.depths):
         found = [r for r in records if (r["size"], r["cell"]) == (size, depth)]
@@ -281,7 +295,7 @@ def grid(cfg, path, records):
     for depth in cfg.depths if has_depth else ():
         row = [f"{c['exact']:>9.3f}" for c in cells if c["depth"] == depth]
         print0(f"{depth:>7}%" + "".join(row))
-    # digit 1 too: it may be right where the needle is found and not copied to its end
+    # The first digit is shown too: a model may find the needle and then copy it wrongly.
     first = "digit 1" if cfg.task in OF_NEEDLES else "char 1"
     for key, name in (("exact", "all"), ("first", first), ("substring", "anywhere")):
         columns = [[c[key] for c in cells if c["size"] == size] for size in cfg.context_sizes]
@@ -291,10 +305,11 @@ def grid(cfg, path, records):
 
 def scores(cfg, path, records):
     """
-    Figs. 7 and 8: the needle score of each head in the paper's example, and of random trials; what
-    the retrieval heads found in these, and why needles were missed (lib/readout.py).
+    Print and return Figs. 7 and 8: the needle score of each head in the paper's example and in
+    random trials. What the retrieval heads did in the trials, and why needles were missed, is
+    added (lib/readout.py).
     """
-    records = sorted(records, key=lambda r: r["i"])  # several ranks mix them
+    records = sorted(records, key=lambda r: r["i"])  # several ranks write them in any order
     example, *trials = [r for r in records if not r["chooses"]]
     summary, found = readout.summarize(trials, [r for r in records if r["chooses"]])
     median = statistics.median(r["top"] for r in trials)
@@ -303,7 +318,7 @@ def scores(cfg, path, records):
     print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all of "
            f"the answer right in {exact}, only its first character in {only_first}; "
            f"the example: score {example['top']:.3f}, {example['text']!r}")
-    # the scores of their heads stay in the .jsonl
+    # The scores of all heads are only in the .jsonl: they would make the summary large.
     short = [{key: r[key] for key in ("top", "exact", "first")} | in_heads
              for r, in_heads in zip(trials, found, strict=True)]
     print_readout(summary)
@@ -311,7 +326,7 @@ def scores(cfg, path, records):
 
 
 def print_readout(summary):
-    """Print what the retrieval heads found, and the kinds of misses."""
+    """Print what the retrieval heads did with the needles, and how often each kind of miss."""
     heads = ", ".join(f"{layer + 1}.{head + 1}" for layer, head in summary["heads"])
     print0(f"  retrieval heads (layer.head), chosen at {summary['chosen_at']:,} tokens: {heads}")
     print0(f"  at {summary['size']:,} tokens one of them ranks the needle first in "
@@ -332,7 +347,7 @@ def main():
     device = runtime.setup(cfg.device)
     what, summary = "niah", grid
     jobs = list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
-    if cfg.trials:  # needle scores take a second pass over each prompt
+    if cfg.trials:
         what, summary = "needle", scores
         jobs = [(cfg.trial_size, 50, -1)] + [(cfg.trial_size, None, i) for i in range(cfg.trials)]
     for path in cfg.files:

@@ -1,13 +1,13 @@
 """
 Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 of the paper).
 
-    python eval_posloss.py out/a_softmax out/b_ssmax                 the paper: 20,000 tokens
+    python eval_posloss.py out/a_softmax out/b_ssmax            as in the paper, to 20,000 tokens
     python eval_posloss.py out/a_softmax --attention_type=ssmax --tag=e     (e): swapped at load
     python eval_posloss.py out/laptop/b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
 
 The result is posloss[-tag].json beside the checkpoint, or FOLDER/NAME/posloss[-tag].json with
 --out=FOLDER, where NAME is the checkpoint's folder. The same command continues a killed run;
-`torchrun` shares the windows.
+`torchrun` divides the windows among its processes.
 """
 import time
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ from lib.runtime import UserError, print0
 @dataclass(frozen=True)
 class PosLossConfig(EvalConfig):
     # evaluation
-    seq_len: int = 20_000  # tokens of a window
-    n_seqs: int = 1000  # windows, drawn at random; the paper has 100,000
+    seq_len: int = 20_000  # tokens in a window
+    n_seqs: int = 1000  # number of windows, drawn at random; the paper has 100,000
     # machine
-    loss_chunk: int = 0  # rows of logits that exist at once; 0: what suits the device
+    loss_chunk: int = 0  # rows of logits in memory at once; 0: chosen for the device
 
     def __post_init__(self):
         super().__post_init__()
@@ -37,15 +37,18 @@ class PosLossConfig(EvalConfig):
             raise ValueError("seq_len and n_seqs must be positive")
 
 
-SAVE_SECONDS = 60  # between partial results: what a kill costs at most
+SAVE_SECONDS = 60  # between partial results; a kill loses at most this much work
 
 
 def loss_sums(model, window, chunk):
     """
-    Sums over the windows (B, T + 1), in fp64: of the loss at each position (T), then of each
-    window's mean loss before each of E `measured_ends`, then of the squares of these -> (T + 2 E)
+    Return sums over the windows (B, T + 1), one fp64 vector of T + 2 E numbers:
+
+        T  the loss at each position
+        E  the mean loss before each of the E `measured_ends`
+        E  the squares of these means, for their standard errors
     """
-    # fp64: the deviation is a small difference of large sums
+    # fp64, because the variance is a small difference of large sums
     losses = token_losses(model, window[:, :-1], window[:, 1:], chunk).double()
     ends = measured_ends(losses.size(1), model.config.block_size)
     before = torch.stack([losses[:, tenth_before(end)].mean(1) for end in ends], dim=1)
@@ -53,7 +56,7 @@ def loss_sums(model, window, chunk):
 
 
 def independent_windows(starts, length):
-    """How many of the windows can be chosen so that no two of them overlap."""
+    """Return how many of the windows can be chosen so that no two of them overlap."""
     chosen, free = 0, 0
     for start in sorted(starts):
         if start >= free:
@@ -63,19 +66,19 @@ def independent_windows(starts, length):
 
 @torch.no_grad()
 def measure(cfg, path, tokens, device):
-    """The result for one checkpoint, as a dict; partial ones are kept in its file."""
+    """Return the result for one checkpoint; partial results are kept in its file."""
     model, state = evaluate.open_model(cfg, path, device, cfg.seq_len)
-    if state["vocab"] != tokens.vocab:  # the same ids would be other words
+    if state["vocab"] != tokens.vocab:  # an id would stand for another word
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
     out, (record,) = evaluate.begin(
         cfg, path, model, state, tokens.about, "posloss.json", [measure])
     if "mean" in record:
-        return record  # its line of the table is printed again
+        return record  # it was finished before
     ends = measured_ends(cfg.seq_len, model.config.block_size)
     sums, done = np.zeros(cfg.seq_len + 2 * len(ends)), 0
     if "done" in record:
         sums, done = np.array(record.pop("sums")), record.pop("done")
-    # as many windows as settings say, of any checkpoint the same: differences are of the models
+    # Every checkpoint gets the same windows, so that they differ in the model alone.
     starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)
     independent = independent_windows(starts.tolist(), cfg.seq_len)
     if independent < cfg.n_seqs:
@@ -87,7 +90,7 @@ def measure(cfg, path, tokens, device):
 
     def sums_of(jobs):
         window = tokens.read([start for _, start in jobs], cfg.seq_len + 1)
-        # each weight is needed once, so a cache of their bf16 copies would be for nothing
+        # Each weight is used once per pass, so caching its bf16 copy would save nothing.
         with runtime.autocast(device, cfg.dtype, cache=False):
             return [loss_sums(model, torch.from_numpy(window).to(device), chunk).cpu().numpy()]
 
@@ -98,13 +101,15 @@ def measure(cfg, path, tokens, device):
             saved = time.perf_counter()
             runtime.write_json(out, {**record, "done": done, "sums": sums.tolist()})
     mean, before, square = np.split(sums / cfg.n_seqs, [cfg.seq_len, cfg.seq_len + len(ends)])
-    stderr_before = {}  # over windows: positions side by side are of one text, not independent
+    # The errors are taken over windows: neighbouring positions of a window are not independent.
+    stderr_before = {}
     if independent > 1:
-        # of equal windows the difference may round below zero
+        # If all windows are equal, rounding may make the difference negative.
         variance = np.maximum(square - before**2, 0) * cfg.n_seqs / max(1, cfg.n_seqs - 1)
         stderr = np.sqrt(variance / independent).round(6).tolist()
         stderr_before = dict(zip(map(str, ends), stderr, strict=True))
-    rate = len(starts) * cfg.seq_len / (time.perf_counter() - began)  # of this run's windows only
+    # Windows that were measured before this start of the program are not counted.
+    rate = len(starts) * cfg.seq_len / (time.perf_counter() - began)
     result = {**record, "count": cfg.n_seqs, "independent": independent,
               "tokens_per_s": round(rate), "mean": mean.round(6).tolist(),
               "stderr_before": stderr_before}
@@ -113,7 +118,7 @@ def measure(cfg, path, tokens, device):
 
 
 def print_tables(results):
-    """A table for each training length of the checkpoints, as its columns are multiples of it."""
+    """Print a table for each training length, because the columns are multiples of it."""
     of_length = {}
     for path, result in results.items():
         of_length.setdefault(result["model_config"]["block_size"], {})[path] = result
@@ -122,7 +127,8 @@ def print_tables(results):
 
 
 def print_table(block, results):
-    """Mean loss at multiples of the training length, each over the tenth of positions before."""
+    """Print the mean loss in the last tenth of positions before multiples of the training length.
+    """
     length = len(next(iter(results.values()))["mean"])
     ends = [round(m * block) for m in MULTIPLES if 0 < round(m * block) < 0.95 * length] + [length]
     width = max(28, *(len(path) + 2 for path in results))
@@ -140,9 +146,9 @@ def main():
     cfg = configure(PosLossConfig)
     device = runtime.setup(cfg.device)
     tokens = Tokens(cfg.data_dir, cfg.split)
-    if len(tokens) <= cfg.seq_len:  # a window has one token more, the last target
+    if len(tokens) <= cfg.seq_len:  # a window has one more token, the target of the last position
         raise UserError(f"split {cfg.split} has {len(tokens):,} tokens; choose a smaller --seq_len")
-    if device.type == "cpu" and cfg.n_seqs * cfg.seq_len > 5e6:  # the defaults are for a GPU
+    if device.type == "cpu" and cfg.n_seqs * cfg.seq_len > 5e6:  # the defaults are meant for a GPU
         print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
     print_tables({path: measure(cfg, path, tokens, device) for path in cfg.files})
 

@@ -1,14 +1,17 @@
 """
-The embedded corpus: ordinary text generated from a seed, on which a model of 0.15 M parameters
-learns in four minutes to look things up.
+The embedded corpus: ordinary text generated from a seed. A model of 0.15 M parameters learns from
+it in four minutes to look things up.
 
-A document has exactly `block_size` words, each one GPT-2 token, so that with the end of text behind
-it it fills one training block. It states facts ("The special magic number of Tokyo : 81 06 42 2
-."), more at its beginning, states some of them again, more at its end, and fills the rest with
-sentences about people, two in five of them repeated word for word. Among the first `n_copy`
-documents of the training split are others, fewer and fewer: 4 to 16 random words over and over.
-Copying is learned from them; looking up, at this size, comes with it
-(experiments/mini_cpu/recipe.md).
+A document has exactly `block_size` words, and each word is one GPT-2 token. With the end of text
+after it, a document fills one training block. It consists of
+
+- facts ("The special magic number of Tokyo : 81 06 42 2 ."), most of them near its beginning;
+- repetitions of these facts, most of them near its end;
+- sentences about people; two in five of them repeat an earlier one word for word.
+
+Other documents are mixed into the first `n_copy` of the training split, fewer and fewer of them:
+4 to 16 random words over and over. From these the model learns to copy. At this size, looking up
+comes with copying (experiments/mini_cpu/recipe.md).
 """
 import itertools
 import random
@@ -49,18 +52,19 @@ def join(words):
 
 
 def spaced(number, groups=(2, 2, 2, 1)):
-    """Digits in groups, as the corpus writes them: 8106422 -> 81 06 42 2, four words and tokens."""
+    """Return the digits in the corpus' groups: 8106422 -> 81 06 42 2, which are four tokens."""
     digits = iter(number)
     return " ".join("".join(itertools.islice(digits, size)) for size in groups)
 
 
 def fact(city, number):
-    # a needle; the city stands right before the colon: a small model finds *the* needle only so
+    # This is also the needle. The city stands right before the colon, because otherwise a small
+    # model finds a needle, but not the right one.
     return f"The special magic number of {city} : {spaced(number)} ."
 
 
 def filler(rng, person):
-    # the order of the draws is part of the corpus: another one changes every bin
+    # the order of these draws is part of the corpus: another order would change every bin
     verb, adjective = rng.choice(VERBS), rng.choice(ADJECTIVES)
     place, time = rng.choice(PLACES), rng.choice(TIMES)
     noun, other = rng.sample(NOUNS, 2)
@@ -72,11 +76,11 @@ def filler(rng, person):
 
 
 def almanac_words(rng, n_words, facts):
-    # without `facts` it is filler alone: hay, in which the needle must be the only number
+    # without `facts` the text is filler alone: a haystack, where the needle must be the only number
     share_facts = rng.uniform(0.10, 0.35) if facts else 0
     share_repeats = rng.uniform(0.30, 0.50) if facts else 0
     cities = rng.sample(CITIES, len(CITIES))  # a city has one number in a document
-    known, people, old, words = [], [], [], []  # facts, names, filler stated so far; the text
+    known_facts, people, old_fillers, words = [], [], [], []  # so far; `words` is the document
     while len(words) < n_words:
         # facts come early and repetitions late, so that looking far back is as common as near
         late = len(words) / n_words
@@ -84,25 +88,26 @@ def almanac_words(rng, n_words, facts):
         kind = rng.random()
         if kind < states and cities:
             sentence = fact(cities.pop(), f"{rng.randrange(10**7):07d}")
-            known.append(sentence)
-        elif states <= kind < states + repeats and known:
-            sentence = rng.choice(known)
-        elif old and rng.random() < 0.4:  # or a repetition alone would mark a fact
-            sentence = rng.choice(old)
+            known_facts.append(sentence)
+        elif states <= kind < states + repeats and known_facts:
+            sentence = rng.choice(known_facts)
+        elif old_fillers and rng.random() < 0.4:  # otherwise only facts would repeat
+            sentence = rng.choice(old_fillers)
         else:
             if not people or rng.random() < 0.3:
-                first = rng.choice(FIRST_NAMES)  # of one person only: it tells the family name
+                first = rng.choice(FIRST_NAMES)  # of one person only, so it determines the other
                 if all(not p.startswith(first + " ") for p in people):
                     people.append(f"{first} {rng.choice(FAMILY_NAMES)}")
             sentence = filler(rng, rng.choice(people))
-            old.append(sentence)
+            old_fillers.append(sentence)
         words += sentence.split()
     return words
 
 
 def vocabulary():
-    """GPT-2's ids of the words: whatever the seed, so that a model can be measured on another."""
-    # WORDS lacks " in": one word more would change every random draw
+    """Return GPT-2's ids of all words: the same for every seed, so that a model trained on one seed
+    can be measured on another."""
+    # " in" is added here, since one more word in WORDS would change every random draw
     return sorted({GPT2_EOT, *encode(join(WORDS))}) + encode(" in")
 
 
@@ -113,10 +118,10 @@ def documents(cfg):
              "long": (16, 256 * cfg.block_size)}
     for split, (count, n_words) in sizes.items():
         for i in range(count):
-            rng = random.Random(f"{cfg.seed} {split} {i}")  # follows from nothing but its number
+            rng = random.Random(f"{cfg.seed} {split} {i}")  # each document has its own seed
             if split == "train" and cfg.n_copy * rng.random() > i:
                 period = [rng.choice(WORDS) for _ in range(rng.randint(4, 16))]
                 words = period * n_words
             else:
                 words = almanac_words(rng, n_words, facts=split != "haystack")
-            yield split, join(words[:n_words])  # or a block would not be one document
+            yield split, join(words[:n_words])  # cut, so that a document fills one block exactly

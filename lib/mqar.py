@@ -1,11 +1,12 @@
 """
-The other embedded corpus: multi-query associative recall (Arora et al. 2023, "Zoology", arXiv
+The other embedded corpus: multi-query associative recall, MQAR (Arora et al. 2023, "Zoology", arXiv
 2312.04927), the field's smallest test of looking things up.
 
-A document has exactly `block_size` words, each one GPT-2 token: for each 16 of them a pair of a key
-and a value, then random words, among which every key comes once more with its value behind it,
-sooner rather than later (a power law, as theirs). Only these values can be known: train on them
-alone with --loss_on=repeats. Theirs has them as labels only; here they stand in the text.
+A document has exactly `block_size` words, and each word is one GPT-2 token. First come pairs of a
+key and a value, one pair for every 16 words. Random words follow. Among them every key comes once
+more, with its value after it, more often early than late (a power law, as in Zoology). Only these
+values can be predicted: train on them alone with --loss_on=repeats. Zoology has the values only as
+labels; here they also stand in the text.
 """
 import functools
 import itertools
@@ -15,17 +16,17 @@ import re
 from lib.runtime import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
 
-VOCAB = 512  # half keys, half values; theirs, 8,192, is not learned in minutes on a CPU
+VOCAB = 512  # half keys, half values; Zoology's 8,192 take more than minutes on a CPU
 
 
 @functools.cache
 def words():
-    """The first words of GPT-2's vocabulary as {id: text with a space in front}."""
-    # words and not bare ids: encode() gives a word its one token back, so that everything else in
-    # this project works on it as on any text
+    """Return the first VOCAB words of GPT-2's vocabulary as {id: text with a leading space}."""
+    # The corpus consists of words and not of bare ids, so that it is text like any other: encode()
+    # turns each word back into its one token.
     tokens = ((i, gpt2_encoding().decode([i])) for i in range(GPT2_EOT))
-    found = (token for token in tokens if re.fullmatch(" [a-z]{3,}", token[1]))
-    return dict(itertools.islice(found, VOCAB))
+    word_tokens = (token for token in tokens if re.fullmatch(" [a-z]{3,}", token[1]))
+    return dict(itertools.islice(word_tokens, VOCAB))
 
 
 def vocabulary():
@@ -33,21 +34,23 @@ def vocabulary():
 
 
 def recall(rng, n_words, n_pairs, n_asked):
-    """-> (texts of `n_words` words, all pairs of key and value; the first `n_asked` are in them)"""
+    """Return a document as a list of `n_words` words, and all its pairs (key, value). The first
+    `n_asked` pairs come again among the random words."""
     if not 0 < n_pairs <= VOCAB // 2 or n_words < 5 * n_pairs:
-        raise UserError(f"mqar has 1 to {VOCAB // 2} pairs, of at least 5 words each: {n_words} "
-                        f"words and {n_pairs} pairs do not go together")
+        raise UserError(f"mqar cannot put {n_pairs} pairs into {n_words} words; choose 1 to "
+                        f"{VOCAB // 2} pairs, and at least 5 words for each")
     texts = list(words().values())
     keys, values = rng.sample(texts[:VOCAB // 2], n_pairs), rng.sample(texts[VOCAB // 2:], n_pairs)
     pairs = list(zip(keys, values, strict=True))
-    free = sorted({*texts} - {*keys})  # a key among them would have two answers
+    free = sorted({*texts} - {*keys})  # without the keys, which would come with other values
     rest = [rng.choice(free) for _ in range(n_words - 2 * n_pairs)]
-    # places drawn without replacement: the smallest of exponential times with these rates
+    # Draw slots without replacement, with weights: take those whose exponential times are smallest.
     times = [rng.expovariate((slot + 1) ** (0.01 - 1)) for slot in range(len(rest) // 3)]
     slots = sorted(range(len(times)), key=times.__getitem__)[:n_asked]
     for slot, pair in zip(slots, pairs, strict=False):
-        rest[3 * slot:3 * slot + 2] = pair  # a word between: a value and the next key repeat too
-    stated = rng.sample(pairs, n_pairs)  # or the order of the queries would be that of the pairs
+        # the third word of the slot stays random, or (value, next key) could be a repeat as well
+        rest[3 * slot:3 * slot + 2] = pair
+    stated = rng.sample(pairs, n_pairs)  # in another order than the queries
     return [word for pair in stated for word in pair] + rest, pairs
 
 

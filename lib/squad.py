@@ -1,7 +1,9 @@
 """
-SQuAD 2.0 (section 3.3 and Appendix C of the paper): questions -> ids, which of them are trained,
-and the official scores. prepare.py --squad writes data/<name>/<split>.squad.jsonl, an object
-{context, question, answer, start} a line, `start` being the answer's place in the context.
+SQuAD 2.0 (section 3.3 and Appendix C of the paper): read and encode the questions, mark the answer
+tokens as targets, and compute the official scores.
+
+prepare.py --squad writes data/<name>/<split>.squad.jsonl. Each line is an object {context,
+question, answer, start}, where `start` is the index of the answer's first character in the context.
 """
 import collections
 import hashlib
@@ -15,12 +17,12 @@ import numpy as np
 from lib.runtime import MALFORMED, UserError, explain
 from lib.text import encode, end_of_text
 
-# of fine-tuning and of the needle's prompt; the paper does not give its own
+# for fine-tuning and for the needle's prompt; the paper does not give its format
 QA_FORMAT = "{context}\n\nQuestion: {question}\nAnswer: {answer}"
 
 
 def read_official(path):
-    """Yield the questions of SQuAD's own JSON as dicts, in the form that the hub has them."""
+    """Yield the questions of SQuAD's own JSON as dicts, in the form of the dataset on the hub."""
     for article in json.loads(Path(path).read_bytes())["data"]:
         for paragraph in article["paragraphs"]:
             for row in paragraph["qas"]:
@@ -31,44 +33,45 @@ def read_official(path):
 
 
 def read_examples(folder, split):
-    """-> (list of {context, question, answer, start}, 16 hex digits for the file), or UserError."""
+    """Return (list of {context, question, answer, start}, 16 hex digits of the file's SHA-256).
+    UserError if the file is missing or damaged."""
     path = Path(folder) / f"{split}.squad.jsonl"
     if not path.exists():
-        raise UserError(f"no {path}; make it with: python prepare.py --squad FILE.json "
+        raise UserError(f"{path} does not exist; make it with: python prepare.py --squad FILE.json "
                         f"--name={path.parent.name} --split={split}")
-    raw = path.read_bytes()  # once: hash and examples are of the same bytes
+    raw = path.read_bytes()  # read once, so that hash and examples come from the same bytes
     with explain(f"{path} is damaged; prepare it again", MALFORMED):
         examples = [json.loads(line) for line in raw.splitlines()]
         for example in examples:
             start, answer = example["start"], example["answer"]
-            # the context is cut around `start`: a wrong one would train what is not there
+            # the context is cut around `start`: a wrong one could cut the answer away
             if not example["context"][start:].startswith(answer) or not example["question"]:
-                raise ValueError(f"no answer where start says, {start}")
+                raise ValueError(f"the answer is not at start={start}, or the question is empty")
     return examples, hashlib.sha256(raw).hexdigest()[:16]
 
 
 def encode_example(example, block_size, vocab=None):
-    """One question -> (ids, targets), int64, at most block_size; None if it cannot be made to fit.
+    """Return (ids, targets) of one question, int64, at most block_size long; None if too long.
 
-    Targets are -1 but for the answer and the end of text behind it.
+    Targets are -1 except for the answer and the end of text after it.
     """
     before, _, after = QA_FORMAT.partition("{answer}")
     head, _, tail = before.partition("{context}")
     question = example["question"].strip()
     head = encode(head.format(question=question), vocab)
-    # the space belongs to the answer: " Paris" is one token, and what the model sees in any text
+    # the space belongs to the answer: " Paris" is one token, as in any other text
     tail = encode(tail.format(question=question).rstrip(" "), vocab)
     answer = encode(" " + example["answer"].strip() + after, vocab) + [end_of_text(vocab)]
     ids = encode(example["context"].strip(), vocab)
     room = block_size + 1 - len(head) - len(tail) - len(answer)  # + 1: the last is only a target
     if len(ids) > room:
         if len(answer) > room:
-            return None  # what is left of the context could not hold the answer
-        # the answer in the middle, where the context reaches far enough on both sides
-        ahead = example["context"][:example["start"]].lstrip()
-        middle = len(encode(ahead, vocab)) + len(answer) // 2
-        low = min(max(0, middle - room // 2), len(ids) - room)
-        ids = ids[low:low + room]
+            return None  # the part of the context that fits could not hold the answer
+        # cut the context so that the answer is in its middle, or as near to it as possible
+        text_before = example["context"][:example["start"]].lstrip()
+        middle = len(encode(text_before, vocab)) + len(answer) // 2
+        begin = min(max(0, middle - room // 2), len(ids) - room)
+        ids = ids[begin:begin + room]
     whole = np.array(head + ids + tail + answer, dtype=np.int64)
     targets = np.full(len(whole) - 1, -1, dtype=np.int64)
     targets[-len(answer):] = answer  # position i predicts token i + 1
@@ -76,28 +79,29 @@ def encode_example(example, block_size, vocab=None):
 
 
 def pad(rows, padding):
-    """Rows of (ids, targets) -> x, y (rows, longest) int64, padded with `padding` resp. -1."""
+    """Return x, y (rows, T) int64 from rows of (ids, targets): x is padded with `padding`, y with
+    -1."""
     longest = max(len(ids) for ids, _ in rows)
-    # to a multiple of 64, which makes fewer shapes to compile
+    # T is a multiple of 64, so that fewer shapes are compiled
     x = np.full((len(rows), -(-longest // 64) * 64), padding, dtype=np.int64)
     y = np.full_like(x, -1)
     for i, (ids, targets) in enumerate(rows):
-        # padding stands on the right, so that each position keeps its n
+        # padding goes to the right, so that each position keeps its n
         x[i, :len(ids)] = ids
         y[i, :len(targets)] = targets
     return x, y
 
 
 def words(text):
-    """SQuAD's official normalisation: lower case, no punctuation or articles."""
+    """Return the words as SQuAD normalises them: lower case, no punctuation, no articles."""
     text = "".join(c for c in text.lower() if c not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
 def exact_and_f1(prediction, truth):
-    """SQuAD's exact match and F1 over words, each 0 to 1."""
+    """Return SQuAD's exact match and F1 over words, each from 0 to 1."""
     predicted, wanted = words(prediction), words(truth)
     exact = float(predicted == wanted)
     common = (collections.Counter(predicted) & collections.Counter(wanted)).total()
-    # two empty ones are the same, as in the official script
+    # two empty answers match, as in the official script
     return exact, 2 * common / (len(predicted) + len(wanted)) if common else exact

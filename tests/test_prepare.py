@@ -85,7 +85,7 @@ def test_a_tokenizer_of_another_model_gives_its_ids(tmp_path, write):
     assert ids(tmp_path) == [1, 2, 0, 2, 1, 0]
     write("tokenizer.json", b"{}")
     refused("prepared with another vocabulary", go, tmp_path, path)
-    refused("no tokenizer.json", go, tmp_path, path, f"--tokenizer={tmp_path}", name="d")
+    refused("not a tokenizer.json", go, tmp_path, path, f"--tokenizer={tmp_path}", name="d")
 
 
 @pytest.mark.parametrize("hub", [False, True])

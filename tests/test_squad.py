@@ -101,7 +101,7 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     assert found == expected
     assert found.keys() == {"questions", "exact_match", "f1"}
     assert checkpoint.load(tmp_path / "parts")["variant"] == "softmax>ssmax"
-    refused("no .*squad.jsonl", tune, "x", f"--data_dir={tmp_path}")
+    refused("squad.jsonl does not exist", tune, "x", f"--data_dir={tmp_path}")
     path = tmp_path / "q/train.squad.jsonl"
     path.write_text(path.read_text().replace('"start": ', '"start": 9'))
-    refused("no answer where start says, 9", tune, "x")
+    refused("the answer is not at start=9", tune, "x")
