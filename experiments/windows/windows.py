@@ -35,6 +35,7 @@ HERE = Path(__file__).parent
 BLOCK = 128  # training length in tokens
 SIZES = (128, 512, 2048, 8192, 16384, 32768, 65536, 131072)
 LOSS_SIZES = (128, 512, 2048, 8192)
+FACTOR_SIZES = (128, 2048, 8192)
 SCORE_SIZES = (128, 2048, 16384, 65536)
 ROWS = {  # in the order of the tables: name, and what it is called in them
     "softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control: `head_scale`",
@@ -42,6 +43,11 @@ ROWS = {  # in the order of the tables: name, and what it is called in them
     "softmax|constant": "(a), constant temperature 2", "ssmax_bias": "(d) `ssmax_bias`",
     "ssmax_s1": "(c) `ssmax_s1`", "asentmax": "`asentmax`", "residual": "`residual`",
     "scale_invariant": "scale-invariant"}
+# The rows of the questions for afterwards are named softmax.SLSL and so on.
+CHANGES = {
+    "": "SL, windows of 32, documents see each other", "window16": "windows of 16",
+    "window64": "windows of 64", "masked": "documents masked (`--doc_mask`)",
+    "SLSL": "four layers SLSL", "SSSL": "four layers SSSL"}
 COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
           "softmax|clip": "#E69F00"}
 
@@ -68,7 +74,30 @@ def collect(folder):
         row = rows.setdefault("|".join(filter(None, (name, content["tag"]))), {})
         for what, value in numbers(path.parent.parent.name, content).items():
             row.setdefault(what, {})[seed] = round(float(value), 4)
+    for path in sorted(Path(folder).glob("heads_*/*/temperature.jsonl")):
+        name, seed = path.parent.name.rsplit("-", 1)
+        row = rows.setdefault(name, {})
+        header, *records = runtime.read_lines(path)
+        for what, value in factors(header["settings"], records).items():
+            row.setdefault(what, {})[seed] = round(float(value), 4)
     return rows
+
+
+def factors(settings, records):
+    """
+    Return {what: factor} of what experiments.temperature has measured for one model.
+
+    For needles it is the least factor that finds nine tenths of what the best one finds; for the
+    loss it is the best factor.
+    """
+    if settings["what"] == "loss":
+        return {f"best for the loss {record['length']}": record["best"] for record in records}
+    least = {}
+    for record in records:
+        shares = 1 - np.array(record["cost"])
+        enough = shares >= 0.9 * shares.max()
+        least[f"least for needles {record['length']}"] = settings["factors"][enough.argmax()]
+    return least
 
 
 def numbers(kind, content):
@@ -89,6 +118,11 @@ def numbers(kind, content):
     for size, of_depths in shares.items():
         found[f"{prefix} {size}"] = np.mean(of_depths)
     return found
+
+
+def paired(first, second):
+    """Return {seed: (number of the first, of the second)} of the seeds that both have."""
+    return {seed: (first[seed], second[seed]) for seed in first if seed in second}
 
 
 def get(rows, row, what):
@@ -168,6 +202,16 @@ def predictions(rows):
          "head_scale", 0.1)
     more(15, "MQAR, 8 pairs at 16x: (b) as much as (a), within .1", "mqar_fixed 2048", "ssmax",
          "softmax", 0.1)
+    least = "least for needles"
+    growth = {heads: {seed: math.log(at_64x / at_1x) for seed, (at_64x, at_1x) in paired(
+        get(rows, f"softmax.heads{heads}", f"{least} 8192"),
+        get(rows, f"softmax.heads{heads}", f"{least} 128")).items()} for heads in (1, 4)}
+    # by less than half of what the law n^(2/(D-1)) says for D = 16 and D = 64, ln 64 (2/15 - 2/63)
+    more_growth = minus(growth[4], growth[1])
+    half = (2 / 15 - 2 / 63) * math.log(64) / 2
+    say(16, "the factor needed grows more with D = 16 than with D = 64", more_growth, "log")
+    say(16, "the same: by less than half of the law",
+        {seed: half - value for seed, value in more_growth.items()}, "log")
     return said
 
 
@@ -176,7 +220,8 @@ def predictions(rows):
 
 
 def ordered(rows):
-    return [row for row in ROWS if row in rows] + sorted(rows.keys() - ROWS.keys())
+    others = sorted(row for row in rows.keys() - ROWS.keys() if "." not in row)
+    return [row for row in ROWS if row in rows] + others
 
 
 def print_table(rows, title, what, sizes, digits=2):
@@ -213,6 +258,37 @@ def print_tables(rows):
     print_table(rows, "MQAR, a pair for each 16 tokens: share of the answers", "mqar",
                 (128, 512, 2048, 4096))
     print_table(rows, "MQAR, 8 pairs: share of the answers", "mqar_fixed", (128, 512, 2048, 8192))
+    print_afterwards(rows)
+
+
+def print_afterwards(rows):
+    """One change a line, beside the arrangement as it is; and what factor each head size needs."""
+    columns = {"needles": ("needles {}", (128, 2048, 8192, 65536), 2),
+               "loss": ("loss {}", (128, 2048, 8192), 3)}
+    lines = []
+    for change, name in CHANGES.items():
+        for row in ("softmax", "ssmax"):
+            changed = f"{row}.{change}" if change else row
+            if changed in rows:
+                cells = [spread(get(rows, changed, form.format(size)), digits)
+                         for form, sizes, digits in columns.values() for size in sizes]
+                seeds = len(get(rows, changed, "needles 128"))
+                lines.append([name, ROWS[row], seeds, *cells])
+    heads = [f"{what}, {size // BLOCK}x"
+             for what, (_, sizes, _) in columns.items() for size in sizes]
+    if len(lines) > 2:
+        markdown("Other patterns, windows, packed documents: needles found, and loss in nats",
+                 ["", "", "seeds", *heads], lines)
+    lines = []
+    for heads in (1, 2, 4):
+        row = rows.get(f"softmax.heads{heads}", {})
+        for what in ("least for needles", "best for the loss"):
+            cells = [spread(row.get(f"{what} {size}", {})) for size in FACTOR_SIZES]
+            if any(row.get(f"{what} {size}") for size in FACTOR_SIZES):
+                lines.append([64 // heads, what, *cells])
+    if lines:
+        markdown("The factor on the query that softmax needs, by the width D of a head",
+                 ["D", "", *(f"{size // BLOCK}x" for size in FACTOR_SIZES)], lines)
 
 
 def print_row(rows, stored, row, folder):
