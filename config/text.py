@@ -18,4 +18,5 @@ eval_interval = 200
 eval_seqs = 64
 save_interval = 100
 log_interval = 10
+dtype = "float32"  # on every machine, so that runs of several can be compared
 compile = False  # it would take a good part of a run this short
