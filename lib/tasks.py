@@ -270,10 +270,10 @@ def encode_fact(vocab, head, answer, rest, depth):
     return encode(head, vocab), tail, next(holds, len(tail)), depth
 
 
-def repeat_hay(cfg, vocab, rng, hay, size, depth, asked):
+def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
     """
     The sample (see `make_sample`) of a task that asks for tokens of the hay itself. It works with
-    ids and never encodes text, so that the repeated tokens are the same ones.
+    ids and never encodes text, so that the repeated tokens are the same.
     """
     n_said, n_asked = asked.repeat
     first, length = int(cfg.begin), size - n_said
@@ -314,7 +314,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     rng = random.Random(f"{cfg.seed} {size} {depth} {i}")  # a text: other hashes differ by process
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
     if asked.repeat:
-        return repeat_hay(cfg, vocab, rng, hay, size, depth, asked)
+        return repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked)
     lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
     facts = [encode_fact(vocab, *fact) for fact in asked.facts]
     room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, *_ in facts)

@@ -10,7 +10,7 @@ the documents that losses are measured on. --report gets what the experiment's p
 A held-out document is one of the test files that has `min_tokens` or more, so that a window of
 5,120 tokens seldom crosses into another one. It is left out if it nearly repeats another text: if
 more than `shared` of its runs of 13 words stand in a training document, or in a held-out one that
-was taken before it. (GPT-3 and others look for runs of 13 words, too: arXiv 2005.14165, appendix C.)
+was taken before it. (GPT-3's authors looked for runs of 13 words, too: arXiv 2005.14165, app. C.)
 """
 import hashlib
 import zlib

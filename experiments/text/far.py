@@ -1,7 +1,7 @@
 """
 Which tokens of the held-out text need far context: LongPPL's idea (arXiv 2410.23771).
 
-    python -m experiments.text.far out/text/judge --out=experiments/text/results/judge.json
+    python -m experiments.text.far out/text/judge --out=judge.json
 
 The model that decides (the judge) is none of those that are compared: softmax with windows and a
 seed of its own. Its loss on a token is taken twice: after all tokens of the window before it (by
@@ -91,7 +91,7 @@ def unpacked(judge):
 
 
 def losses_of_marked(judge, result):
-    """{"far 1024": mean loss of the marked tokens, "near 1024": of the others} of a posloss.json."""
+    """{"far 1024": mean loss of the marked tokens, "near 1024": of the others} of a result."""
     if text_of(result) != judge["text"]:
         raise UserError("the judge marked other tokens than were measured: the corpus or the "
                         "windows differ; measure both again")

@@ -118,8 +118,9 @@ case "$RUN" in
         # a run that fails does not keep the others from being made
         runs | while read -r run; do
             [ -e "$RESULTS/results/$run.json" ] || echo $run
-        done | xargs -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again
+        done | xargs -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again || failed=1
         $again tables
+        exit ${failed:-0}
         ;;
     *)
         echo "error: there is no run $RUN; one is called ARRANGEMENT-TYPE-SEED, as in" \
