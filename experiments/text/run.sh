@@ -50,7 +50,7 @@ ask() {  # ask PROGRAM SETTINGS
     quietly python "$@" --data_dir="data/$CORPUS" --dtype=float32 "$OUT"
 }
 loss="--seq_len=5120 --n_seqs=24"
-recall="--task=verbatim --context_sizes=(64,256,1024,2048,5120) --depths=[0] --n_samples=40"
+recall="--task=verbatim --context_sizes=(64,256,1024,2048,5120) --depths=[0] --n_samples=24"
 readout="--task=verbatim --trials=20 --trial_size=5120"
 
 one() {  # one ARRANGEMENT TYPE SEED: train it and measure it
