@@ -40,8 +40,8 @@ def tiny(program, line):
     }.get(program, "")
     if "config/window.py" in line:
         more += " --n_layer=2"
-    if "--window_pattern=SSSL" in line:
-        more += " --n_layer=4"
+    if "config/text.py" in line:
+        more += " --n_layer=4"  # of window_pattern=SSSL
     if "--tokenizer" in line:
         more = ""  # the script itself has made its texts
     if "--keep" in line:

@@ -59,8 +59,8 @@ one() {  # one ARRANGEMENT TYPE SEED: train it and measure it
     local trained=--rope_factor=1 theta50=--rope_factor=50
     local yarn="--rope_scaling=yarn --rope_factor=20" e=--attention_type=ssmax
     local clip=--attention_type=logn_clip
-    quietly python train.py config/text.py --seed=$3 --data_dir="data/$CORPUS" \
-        --out_dir="$OUT" $(settings_of $1 $2) $SETTINGS
+    quietly python train.py config/text.py $(settings_of $1 $2) --seed=$3 \
+        --data_dir="data/$CORPUS" --out_dir="$OUT" $SETTINGS
     if [ "$2" != pn ]; then  # p_n is not defined beyond the training length
         for stretch in $stretches; do
             ask eval_posloss.py $loss --keep="(1024,2048,5120)" ${!stretch} --tag=$stretch
@@ -76,8 +76,8 @@ one() {  # one ARRANGEMENT TYPE SEED: train it and measure it
     quietly python -m experiments.text.text "$OUT" --store="$RESULTS/results/$RUN.json"
 }
 judge() {  # a softmax model with windows that only says which tokens need far context
-    quietly python train.py config/text.py --seed=0 --data_dir="data/$CORPUS" --out_dir="$OUT" \
-        $(settings_of windows softmax) $SETTINGS
+    quietly python train.py config/text.py $(settings_of windows softmax) --seed=0 \
+        --data_dir="data/$CORPUS" --out_dir="$OUT" $SETTINGS
     ask eval_posloss.py $loss --keep="(1024,2048,5120)" --rope_factor=1
     quietly python -m experiments.text.far "$OUT" --out="$RESULTS/results/judge.json"
 }
