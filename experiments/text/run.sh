@@ -115,10 +115,10 @@ case "$RUN" in
         again="bash experiments/text/run.sh ${DRY_RUN:+--dry_run}"
         export OUT=$ROOT_OUT
         [ -e "data/$CORPUS/test.json" ] && [ -e "$RESULTS/results/corpus.json" ] || $again corpus
-        # a run that fails does not keep the others from being made
+        # a run that fails does not keep the others from being made; -r: none may be left
         runs | while read -r run; do
             [ -e "$RESULTS/results/$run.json" ] || echo $run
-        done | xargs -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again || failed=1
+        done | xargs -r -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again || failed=1
         $again tables
         exit ${failed:-0}
         ;;
