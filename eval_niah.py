@@ -110,6 +110,15 @@ def score(answers, text, groups):
     return {"exact": exact, "first": text[:1] == answers[0][0], "substring": share}
 
 
+def score_tokens(wanted, written):
+    """
+    Return the same of an answer that is tokens: all of them; the first one; and as "substring" the
+    share of them before the first wrong one.
+    """
+    right = next((k for k, id in enumerate(wanted) if written[k:k + 1] != [id]), len(wanted))
+    return {"exact": right == len(wanted), "first": right > 0, "substring": right / len(wanted)}
+
+
 def new_tokens(cfg, sample):
     """Return how many tokens the model may write as its answer."""
     groups = cfg.number_format
@@ -138,17 +147,21 @@ def answer(cfg, model, vocab, batch, device):
         in_heads = read_heads(model, idx, batch) if cfg.trials else []
     records = []
     for b, sample in enumerate(batch):
-        text = decode(rows[b, idx.size(1):].tolist(), vocab)
+        written = rows[b, idx.size(1):].tolist()
+        text = decode(written, vocab)
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
-        record.update(text=text, **score(sample["answers"], text, cfg.number_format))
+        if "answer_ids" in sample:
+            found = score_tokens(sample["answer_ids"], written)
+        else:
+            found = score(sample["answers"], text, cfg.number_format)
+        record.update(text=text, **found)
         if cfg.trials:
             # Retrieval heads are chosen on these prompts (choice_jobs).
             record["chooses"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record |= in_heads[b]
             with runtime.autocast(device, cfg.dtype):
-                record |= read_later_tokens(model, rows[b, idx.size(1):].tolist(), sample, record,
-                                            device)
+                record |= read_later_tokens(model, written, sample, record, device)
             # The needle score (section 3.4) is a head's attention on the number's tokens, summed.
             record["top"] = max(map(max, record["scores"]))
         records.append(record)
@@ -297,7 +310,10 @@ def grid(cfg, path, records):
         print0(f"{depth:>7}%" + "".join(row))
     # The first digit is shown too: a model may find the needle and then copy it wrongly.
     first = "digit 1" if cfg.task in OF_NEEDLES else "char 1"
-    for key, name in (("exact", "all"), ("first", first), ("substring", "anywhere")):
+    anywhere = "anywhere"
+    if cfg.task == "verbatim":  # the answer is tokens: see score_tokens
+        first, anywhere = "token 1", "share"
+    for key, name in (("exact", "all"), ("first", first), ("substring", anywhere)):
         columns = [[c[key] for c in cells if c["size"] == size] for size in cfg.context_sizes]
         print0(f"{name:>8}" + "".join(f"{statistics.mean(column):>9.3f}" for column in columns))
     return {"cells": cells}

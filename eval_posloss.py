@@ -28,6 +28,7 @@ class PosLossConfig(EvalConfig):
     # evaluation
     seq_len: int = 20_000  # tokens in a window
     n_seqs: int = 1000  # number of windows, drawn at random; the paper has 100,000
+    keep: tuple = ()  # also store every token's loss in the tenth of positions before each of these
     # machine
     loss_chunk: int = 0  # rows of logits in memory at once; 0: chosen for the device
 
@@ -35,24 +36,41 @@ class PosLossConfig(EvalConfig):
         super().__post_init__()
         if min(self.seq_len, self.n_seqs) < 1:
             raise ValueError("seq_len and n_seqs must be positive")
+        for end in self.keep:
+            if type(end) is not int or not 1 <= end <= self.seq_len:
+                raise ValueError(f"keep: {end!r} is no position of a window; write whole numbers "
+                                 f"from 1 to seq_len={self.seq_len:,}")
 
 
 SAVE_SECONDS = 60  # between partial results; a kill loses at most this much work
 
 
-def loss_sums(model, window, chunk):
+def loss_sums(losses, block_size):
     """
-    Return sums over the windows (B, T + 1), one fp64 vector of T + 2 E numbers:
+    Return sums over the windows of their losses (B, T), one fp64 vector of T + 2 E numbers:
 
         T  the loss at each position
         E  the mean loss before each of the E `measured_ends`
         E  the squares of these means, for their standard errors
     """
-    # fp64, because the variance is a small difference of large sums
-    losses = token_losses(model, window[:, :-1], window[:, 1:], chunk).double()
-    ends = measured_ends(losses.size(1), model.config.block_size)
+    losses = losses.double()  # because the variance is a small difference of large sums
+    ends = measured_ends(losses.size(1), block_size)
     before = torch.stack([losses[:, tenth_before(end)].mean(1) for end in ends], dim=1)
     return torch.cat((losses.sum(0), before.sum(0), before.square().sum(0)))
+
+
+def kept_losses(losses, ends):
+    """Return, for each window, the losses of the tenth before each end, one after the other."""
+    rows = torch.cat([losses[:, :0], *(losses[:, tenth_before(end)] for end in ends)], dim=1)
+    return [[round(loss, 4) for loss in row] for row in rows.tolist()]
+
+
+def in_order(of_ranks):
+    """Return what ranks have of windows r, r + W, r + 2W, ... in the order of the windows."""
+    rows = [None] * sum(map(len, of_ranks))
+    for r, of_rank in enumerate(of_ranks):
+        rows[r::len(of_ranks)] = of_rank
+    return rows
 
 
 def independent_windows(starts, length):
@@ -75,9 +93,10 @@ def measure(cfg, path, tokens, device):
     if "mean" in record:
         return record  # it was finished before
     ends = measured_ends(cfg.seq_len, model.config.block_size)
-    sums, done = np.zeros(cfg.seq_len + 2 * len(ends)), 0
+    sums, kept, done = np.zeros(cfg.seq_len + 2 * len(ends)), [], 0
     if "done" in record:
         sums, done = np.array(record.pop("sums")), record.pop("done")
+        kept = record.pop("kept", [])
     # Every checkpoint gets the same windows, so that they differ in the model alone.
     starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)
     independent = independent_windows(starts.tolist(), cfg.seq_len)
@@ -92,14 +111,18 @@ def measure(cfg, path, tokens, device):
         window = tokens.read([start for _, start in jobs], cfg.seq_len + 1)
         # Each weight is used once per pass, so caching its bf16 copy would save nothing.
         with runtime.autocast(device, cfg.dtype, cache=False):
-            return [loss_sums(model, torch.from_numpy(window).to(device), chunk).cpu().numpy()]
+            window = torch.from_numpy(window).to(device)
+            losses = token_losses(model, window[:, :-1], window[:, 1:], chunk)
+        sums = loss_sums(losses, model.config.block_size).cpu().numpy()
+        return [(sums, kept_losses(losses, cfg.keep))]
 
     jobs = [(cfg.seq_len, int(start)) for start in starts]
     for turn, results in evaluate.work(device, str(path), jobs, sums_of, cfg.micro_batch_size):
-        sums, done = sums + sum(results), done + len(turn)
+        sums, done = sums + sum(part for part, _ in results), done + len(turn)
+        kept += in_order([rows for _, rows in results])
         if time.perf_counter() - saved > SAVE_SECONDS and done < cfg.n_seqs:
             saved = time.perf_counter()
-            runtime.write_json(out, {**record, "done": done, "sums": sums.tolist()})
+            runtime.write_json(out, {**record, "done": done, "sums": sums.tolist(), "kept": kept})
     mean, before, square = np.split(sums / cfg.n_seqs, [cfg.seq_len, cfg.seq_len + len(ends)])
     # The errors are taken over windows: neighbouring positions of a window are not independent.
     stderr_before = {}
@@ -113,6 +136,8 @@ def measure(cfg, path, tokens, device):
     result = {**record, "count": cfg.n_seqs, "independent": independent,
               "tokens_per_s": round(rate), "mean": mean.round(6).tolist(),
               "stderr_before": stderr_before}
+    if cfg.keep:
+        result["kept"] = kept
     runtime.write_json(out, result)
     return result
 

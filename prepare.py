@@ -53,7 +53,15 @@ from lib.runtime import (
     write_lines,
 )
 from lib.squad import read_official
-from lib.text import GPT2_EOT, decode_file, encode, end_of_text, gpt2_encoding, vocab_size
+from lib.text import (
+    GPT2_EOT,
+    decode_file,
+    encode,
+    end_of_text,
+    gpt2_encoding,
+    tokenizer,
+    vocab_size,
+)
 
 PRESETS = {  # name@revision on the hub; the paper's cerebras/SlimPajama-627B has left it
     "slimpajama": "gmongaras/SlimPajama-627B_Reupload@c34c22dbb10ae6b264a2f357a909d1a537141b36",
@@ -333,7 +341,11 @@ def read_vocab(cfg):
     if cfg.tokenizer:
         path = Path(cfg.tokenizer)
         path = path / "tokenizer.json" if path.is_dir() else path
-        return path.read_text(encoding="utf-8")
+        with explain(f"--tokenizer={cfg.tokenizer} cannot be read; name a tokenizer.json, or the "
+                     "folder that holds one", (OSError, UnicodeDecodeError)):
+            vocab = path.read_text(encoding="utf-8")
+        tokenizer(vocab), end_of_text(vocab)  # a file that cannot be used is an error here
+        return vocab
     return EMBEDDED[cfg.embedded].vocabulary() if cfg.compact_vocab else None
 
 

@@ -4,6 +4,7 @@ The prompts of eval_niah.py, exactly as many tokens as asked for, the same on ev
 A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Sources: the paper
 (needle; multikey is its sentence for several cities); RULER, arXiv 2404.06654 (multivalue,
 multiquery, tracking); ABCDigits by the paper's author, github.com/ken-nakanishi/abcdigits.
+verbatim is ours: it needs no words of its own, so it can be asked of a model of any text.
 """
 import glob
 import hashlib
@@ -55,6 +56,8 @@ class Asked:
     text: str = ""  # the whole context
     other_keys: tuple = ()  # words of `text`; behind each of them stands a look-alike
     lines: list | None = None  # shuffled, as many of the first as fit: instead of other hay
+    # (8, 4): of the hay itself, 8 tokens are repeated at the end, and the 4 after them asked for
+    repeat: tuple = ()
 
 
 # -----------------------------------------------------------------------------
@@ -160,10 +163,18 @@ def mqar_fixed(cfg, rng, size, depth, i):
     return mqar(cfg, rng, size, depth, i, n_pairs=8)
 
 
+def verbatim(cfg, rng, size, depth, i):
+    """
+    Twelve tokens of the hay at a depth: the first eight are repeated at the end, and the next four
+    are asked for. At depth 0 the two places are `size` - 8 tokens apart.
+    """
+    return Asked([], [], "", repeat=(8, 4))
+
+
 TASKS = {task.__name__: task for task in (
-    needle, multikey, multivalue, multiquery, tracking, abcdigits, mqar, mqar_fixed)}
+    needle, multikey, multivalue, multiquery, tracking, abcdigits, mqar, mqar_fixed, verbatim)}
 OF_NEEDLES = ("needle", "multikey")  # the answer is the number of one needle
-WITH_DEPTH = (*OF_NEEDLES, "abcdigits")  # others put their facts at random depths
+WITH_DEPTH = (*OF_NEEDLES, "abcdigits", "verbatim")  # others put their facts at random depths
 
 # -----------------------------------------------------------------------------
 # text -> prompt
@@ -259,14 +270,51 @@ def encode_fact(vocab, head, answer, rest, depth):
     return encode(head, vocab), tail, next(holds, len(tail)), depth
 
 
+def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
+    """
+    The sample (see `make_sample`) of a task that asks for tokens of the hay itself. It works with
+    ids and never encodes text, so that the repeated tokens are the same.
+    """
+    n_said, n_asked = asked.repeat
+    first, length = int(cfg.begin), size - n_said
+    spare = length - first - n_said - n_asked  # in how many places the passage may begin, less 1
+    if spare < 0:
+        raise UserError(f"{size} tokens are too few for {cfg.task}: take at least {size - spare}")
+    if length > len(hay):
+        raise UserError(f"only {len(hay):,} tokens of hay, of {length:,}; choose a smaller context")
+    end_id = end_of_text(vocab)
+    share = (rng.uniform(0, 100) if depth is None else depth) / 100
+    start = first + round(spare * share)
+    asks, stop = start + n_said, start + n_said + n_asked
+    for _ in range(100):
+        text = draw_hay(vocab, rng, hay, length, asked)
+        said = text[start:asks]
+        # elsewhere the same eight tokens may go on in another way, and a document ends anyhow
+        places = [at for at in range(length) if text[at:at + n_said] == said]
+        if places == [start] and end_id not in text[start:stop]:
+            break
+    else:
+        raise UserError(f"the hay repeats itself: in 100 of 100 pieces of {length:,} tokens the "
+                        f"{n_said} tokens of {cfg.task} stand twice; take other hay")
+    if cfg.begin:
+        text[0] = end_id
+    answer = text[asks:stop]
+    return {"size": size, "depth": 100 * share, "i": i, "cell": depth, "prompt": text + said,
+            "answers": [decode(answer, vocab)], "answer_ids": answer, "new": n_asked,
+            "spans": [(asks, stop)], "others": []}
+
+
 def make_sample(cfg, vocab, hay, size, depth, i):
     """
     A dict that follows from the arguments: the prompt (exactly `size` ids), the answers (texts),
     the spans [from, to) where they stand, and the spans of look-alikes ("others"): the numbers of
     other cities, the values of other keys. depth None: a random one. i < 0: the paper's example.
+    Where the answer is tokens and not text, "answer_ids" has them.
     """
     rng = random.Random(f"{cfg.seed} {size} {depth} {i}")  # a text: other hashes differ by process
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
+    if asked.repeat:
+        return repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked)
     lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
     facts = [encode_fact(vocab, *fact) for fact in asked.facts]
     room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, *_ in facts)

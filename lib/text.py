@@ -4,7 +4,9 @@ Text to token ids and back. The `vocab` of a corpus or checkpoint says what its 
     None    for GPT-2's vocabulary, by tiktoken;
     a list  of some of GPT-2's ids: our id i means GPT-2's id vocab[i]. A small model then needs
             a few hundred embeddings instead of 50,257 (prepare.py --embedded=... --compact_vocab);
-    a str   with the text of a tokenizer.json, for a model that was imported (hf.py).
+    a str   with the text of a tokenizer.json, for a model that was imported (hf.py) and for a
+            corpus with a tokenizer of its own (prepare.py --tokenizer). The whole text stands in
+            the corpus and in the checkpoint, so neither needs the file again.
 """
 import functools
 import importlib.resources
@@ -35,7 +37,8 @@ def gpt2_encoding():
 @functools.cache
 def tokenizer(vocab):
     """Return the tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
-    import tokenizers  # late: only imported models need it
+    with explain("this vocabulary is a tokenizer.json: pip install tokenizers", ImportError):
+        import tokenizers  # late: GPT-2's vocabulary does not need it
     with explain(f"this is not a tokenizer.json: {vocab[:80]!r}; choose another --tokenizer"):
         loaded = tokenizers.Tokenizer.from_str(vocab)
     loaded.no_truncation()  # the files of fine-tuned models may ask for truncation and padding

@@ -4,12 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import call, refused
+import torch
+import torch.nn.functional as F
+from conftest import call, refused, tiny_model
 from test_plot import plant_needle, plant_posloss
 
 from experiments import verdicts
 from experiments.matrix import matrix
 from experiments.mini_cpu import claims
+from experiments.text import far, text
 from experiments.windows import windows
 
 
@@ -105,3 +108,55 @@ def test_bad_input_is_one_line(tmp_path):
     plant_posloss(tmp_path / "one")
     plant_posloss(tmp_path / "two")
     refused("is there twice", call, claims, tmp_path)
+
+
+def test_tokens_that_need_far_context_are_those_whose_loss_falls():
+    model, ends = tiny_model(block_size=16), (40, 60)
+    windows = torch.randint(0, 61, (3, 65), generator=torch.Generator().manual_seed(1))
+    short = far.short_losses(model, windows, ends, chunk=7)
+    positions = [*range(36, 40), *range(54, 60)]
+    assert short.shape == (3, len(positions))
+    for column, at in enumerate(positions):
+        # pieces of 16 that end at 40, 32, ... and at 60, 52, ...; each gives its last 8 tokens
+        end = 40 if at < 40 else 60
+        stop = end - (end - 1 - at) // 8 * 8
+        logits = model(windows[:, stop - 16:at + 1])[0][:, -1]
+        plain = F.cross_entropy(logits, windows[:, at + 1], reduction="none")
+        assert short[:, column] == pytest.approx(plain.detach().numpy(), abs=1e-4), at
+
+    long = short.copy()
+    for row, column in ((0, 2), (1, 7), (2, 9)):  # 12 tokens in one stretch, 18 in the other
+        long[row, column] -= 3
+    marks = far.mark(short, long, ends)
+    assert sorted(map(tuple, np.argwhere(marks))) == [(0, 2), (1, 7), (2, 9)]
+    settings = {"seed": 1, "seq_len": 64, "n_seqs": 3, "keep": list(ends), "split": "test",
+                "data": {"digest": "x"}}
+    result = {"settings": settings, "kept": marks * 2.0 + 1}
+    judge = {"text": far.text_of(result), "shape": [3, 10], "marks": far.packed(marks)}
+    assert far.losses_of_marked(judge, result) == {
+        "far 40": 3, "near 40": 1, "far 60": 3, "near 60": 1}
+    result["settings"] = settings | {"n_seqs": 4}
+    refused("marked other tokens", far.losses_of_marked, judge, result)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_planted_losses_of_text_hold_or_do_not(sign):
+    rows = {}
+    for (arrangement, stretch) in text.VIEWS:
+        for i, type_ in enumerate(reversed(text.TYPES)):  # softmax has the highest loss
+            row = rows.setdefault((arrangement, type_), {})
+            for seed in range(4):
+                base = sign * (i + 0.01 * seed)
+                row.setdefault("train", {})[seed] = base
+                for size in text.SIZES:
+                    row.setdefault(f"loss {stretch} {size}", {})[seed] = base
+                    row.setdefault(f"far {stretch} {size}", {})[seed] = base
+                    row.setdefault(f"recall {stretch} {size}", {})[seed] = -base
+    said = text.predictions(rows)
+    assert {prediction.claim for prediction in said} == set(range(1, 15))
+    for prediction in said:
+        assert len(prediction.values) == 4, f"{prediction.text}: something is not found"
+        if prediction.claim in (1, 4, 13, 14):
+            expected = sign if "(b)" in prediction.text and "control" not in prediction.text else 0
+            assert not expected or all(v * expected > 0 for v in prediction.values.values()), (
+                prediction.text)

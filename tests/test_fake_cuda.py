@@ -18,7 +18,7 @@ import eval_posloss
 import train
 from experiments.speed import memory
 from lib import checkpoint
-from lib.loss import summed_loss
+from lib.loss import summed_loss, token_losses
 from lib.runtime import UserError
 from model import ATTENTION, KVCache
 from tests import fakecuda
@@ -128,7 +128,8 @@ def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
     assert record["exact"] is False
     window, cache = torch.zeros(2, 33, dtype=torch.int64, device=CUDA), KVCache(20)
     with torch.autocast("cuda", torch.bfloat16):
-        found = {"loss": eval_posloss.loss_sums(model, window, 16),
+        losses = token_losses(model, window[:, :-1], window[:, 1:], 16)
+        found = {"loss": eval_posloss.loss_sums(losses, model.config.block_size),
                  "answers": model.generate(window[:, :20], 3, top_k=5),
                  "in pieces": torch.cat([model.hidden(piece, cache)
                                          for piece in window[:, :20].split(7, dim=1)], dim=1)}

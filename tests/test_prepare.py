@@ -88,6 +88,21 @@ def test_a_tokenizer_of_another_model_gives_its_ids(tmp_path, write):
     refused("not a tokenizer.json", go, tmp_path, path, f"--tokenizer={tmp_path}", name="d")
 
 
+def test_a_tokenizer_that_cannot_be_used_is_one_line_and_nothing_is_written(tmp_path, write):
+    path = write("a.jsonl", GOOD)
+    without_end = tokenizers.Tokenizer(tokenizers.models.BPE()).to_str().encode()
+    for content, message in ((None, "--tokenizer=.*t.json cannot be read; name a tokenizer.json"),
+                             (b"\xff", "t.json cannot be read"), (b"[1]", "not a tokenizer.json"),
+                             (without_end, "the tokenizer has no end of text")):
+        if content is not None:
+            write("t.json", content)
+        refused(message, go, tmp_path, path, f"--tokenizer={tmp_path}/t.json")
+    write("t.json", b'{"the package": "is not there"}')
+    with mock.patch.dict("sys.modules", tokenizers=None):
+        refused("pip install tokenizers", go, tmp_path, path, f"--tokenizer={tmp_path}/t.json")
+    assert not list(tmp_path.glob("c/*"))
+
+
 @pytest.mark.parametrize("hub", [False, True])
 def test_slices_of_several_machines_are_the_whole_and_a_skip_its_rest(tmp_path, write, hub):
     (tmp_path / "hub").mkdir()

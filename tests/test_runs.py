@@ -1,8 +1,10 @@
 """The scripts of the experiments, each from beginning to end at a tiny size."""
 import json
 import os
+import random
 import re
 import runpy
+import shutil
 import socket
 import socketserver
 import subprocess
@@ -34,9 +36,16 @@ def tiny(program, line):
             "--depths=[50] --n_samples=2",
         "experiments.temperature.temperature": f"{cpu} --context_sizes=(96,120) --n_samples=2 "
             "--factors=(0.5,1.0,2.0) --what=loss",  # models of the tests find no needle
+        "experiments.text.corpus": "--vocab=400 --min_tokens=500",
     }.get(program, "")
     if "config/window.py" in line:
         more += " --n_layer=2"
+    if "config/text.py" in line:
+        more += " --n_layer=4"  # of window_pattern=SSSL
+    if "--tokenizer" in line:
+        more = ""  # the script itself has made its texts
+    if "--keep" in line:
+        more += " --keep=(150,200,300)"
     at_length = "windows/measured/" in line or "readout/measured/" in line or "65536" in line
     if program == "eval_niah.py" and at_length:
         more = more.replace("96,120", "128,2048") + " --trial_size=100"
@@ -49,6 +58,8 @@ def tiny(program, line):
         more += " --switch_iter=2 --switch_warmup_iters=1"
     if "--trials" in line:
         more += " --trials=2" + " --trial_size=100" * ("--trial_size" not in line)
+    if "--task=verbatim" in line:
+        more += " --context_sizes=(64,256) --trial_size=200"
     return more.split()
 
 
@@ -283,6 +294,61 @@ def test_why_needles_are_missed(script):
     again = subprocess.run(["python", "-m", "experiments.readout.readout", str(results)],
                            cwd=script.folder, env=script.env, text=True, capture_output=True)
     assert again.stdout == tables
+
+
+@pytest.mark.slow
+def test_real_text_goes_on_where_only_the_small_results_are_left(script):
+    results, out = (script.folder / path for path in ("experiments/text", "out/text"))
+    texts = script.folder / "texts"
+    texts.mkdir()
+    draw = random.Random(0)
+    words = [f"{a}{b}" for a in ("bo", "ka", "li", "mu") for b in ("r", "sten", "ndo", "x", "lp")]
+    train = [" ".join(draw.choices(words, k=120)) for _ in range(40)]
+    test = [" ".join(draw.choices(words, k=1500)), "short", " ".join(train)]
+    for name, documents in (("train", train), ("test", test)):
+        lines = [json.dumps({"text": document, "meta": {}}) for document in documents]
+        (texts / f"{name}-000.jsonl").write_text("\n".join(lines))
+    settings = {"SEEDS": "1", "DATA": str(texts), "JOBS": "2"}
+    dry = script("text", "--dry_run", **settings)
+    assert not out.exists(), "a dry run writes"
+    printed = script("text", **settings)
+    assert commands(printed) == commands(dry)
+    counted = json.loads((results / "results/corpus.json").read_text())
+    assert [counted[key] for key in ("test_documents", "too_short", "held_out")] == [3, 1, 1]
+    duplicate, = counted["near_duplicates"]
+    assert duplicate["share"] > 0.8, "the training documents in a row are new only at the seams"
+    assert names(results / "results", "*-1.json") == {f"{run}-1" for run in (
+        *(f"{arrangement}-{type_}" for arrangement in ("windows", "rope")
+          for type_ in ("softmax", "ssmax", "head_scale", "ssmax_bias")),
+        "rope-ssmax_s1", "rope-f", "rope-pn")}
+    run = json.loads((results / "results/rope-softmax-1.json").read_text())
+    assert set(run["measured"]) == {"trained", "theta50", "yarn", "e", "clip"}
+    assert {"loss 256", "far 300", "near 300", "recall 256", "readout faded"} <= set(
+        run["measured"]["theta50"])
+    assert len(run["curve"]) == 4 and "too few seeds" in printed
+    assert names(results, "*.png") == {"training", "positions"}
+
+    # one run again is the same but for the time; all others are not made again
+    lost = results / "results/windows-ssmax-1.json"
+    before = json.loads(lost.read_text())
+    lost.unlink()
+    (out / "windows-ssmax-1").rename(script.folder / "out/elsewhere")
+    again = script("text", **settings)
+    assert again.count("python train.py") == 1 and "prepare.py" not in again
+    after = json.loads(lost.read_text())
+    assert {**before, "seconds": 0} == {**after, "seconds": 0} and before["scales"]["s"]
+    tables = (results / "tables.md").read_text()
+    shutil.rmtree(out)
+    again = script("text", **settings)
+    assert [line for line in commands(again) if "tables" not in line] == [
+        "python -m experiments.text.text experiments/text"]
+    assert (results / "tables.md").read_text().splitlines()[3:] == tables.splitlines()[3:]
+
+
+def test_an_unknown_run_of_real_text_is_refused():
+    done = subprocess.run(["bash", ROOT / "experiments/text/run.sh", "--dry_run", "softmax"],
+                          text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2 and "there is no run softmax" in done.stderr
 
 
 def test_an_unknown_option_of_a_script_is_refused(tmp_path):
