@@ -494,7 +494,7 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
         text = decode(sample["prompt"])
         assert text.count("magic number of ") > 10, "this hay has no facts"
         assert text.count(f"magic number of {city} ") == 1, "there are two answers"
-    refused("the hay answers .* by itself, in 100 of 100 pieces", sample_of, *arguments, size=9000)
+    refused("the hay itself answers .*, in 100 of 100 pieces", sample_of, *arguments, size=9000)
 
 
 @pytest.mark.parametrize("text, groups, found", [
@@ -871,7 +871,7 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
 
 
 @pytest.mark.parametrize("program, name, argument, message", [
-    (eval_niah, "a", "--context_sizes=[15]", "too small for needle and prompt; take at least"),
+    (eval_niah, "a", "--context_sizes=[15]", "too small for needle and question; take at least"),
     (eval_niah, "a", "--context_sizes=99999", "choose a smaller context"),
     (eval_niah, "a", "--context_sizes=256,1e3", "context_sizes: 1000.0 is not a positive whole"),
     (eval_niah, "a", "--haystack=nowhere*.txt", "no such file"),
