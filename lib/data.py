@@ -181,8 +181,8 @@ def read_parts(folder, split):
         raise UserError(missing_split(folder, split, names) if names else missing_corpus(folder))
     finished = [m["slice"] for m in parts if m["complete"]]
     if finished != [[i, len(parts)] for i in range(1, len(parts) + 1)]:
-        raise UserError(f"{folder}, {split}: only the slices {finished} are finished; run the same "
-                        "prepare.py commands again to finish the others")
+        raise UserError(f"{folder}, {split}: only the slices {finished} are finished; finish the "
+                        "others by running their prepare.py commands again")
     # slices of different inputs would repeat some documents and lack others
     if any((m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]) for m in parts):
         raise UserError(f"{folder}, {split}: its slices were made from different sources or with "
