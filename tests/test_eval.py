@@ -729,14 +729,14 @@ def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("settings, message", [
-    ("--swap_scale=1.76", "swap_scale=1.76 is of a swap: give --attention_type as well"),
-    ("--attention_type=head_scale", "head_scale swapped in is softmax until it is trained"),
-    ("--attention_type=residual", "residual swapped in is softmax until it is trained"),
-    ("--attention_type=pn --seq_len=20", "pn swapped in is softmax until it is trained"),
-    ("--attention_type=softmax", "attention_type=softmax already: nothing is swapped"),
+    ("--swap_scale=1.76", "swap_scale=1.76 has no effect without a swap: give --att"),
+    ("--attention_type=head_scale", "swapping in head_scale changes nothing, because"),
+    ("--attention_type=residual", "swapping in residual changes nothing, because"),
+    ("--attention_type=pn --seq_len=20", "swapping in pn changes nothing, because"),
+    ("--attention_type=softmax", "already has attention_type=softmax, so nothing is swapped"),
     ("--rope_theta=500000", "unknown setting 'rope_theta'"),
     ("--rope_factor=0.5", "rope_factor=0.5 must be at least 1"),
-    ("--rope_scaling=nope --rope_factor=4", "nope takes RoPE out: rope_factor=4.0 has no effect"),
+    ("--rope_scaling=nope --rope_factor=4", "rope_factor=4.0 has no effect, because rope_scaling=nope"),
     ("--rope_scaling=yarn --rope_factor=1", "rope_factor=1 leaves RoPE as trained")])
 def test_a_setting_without_effect_is_refused(evaluate, tmp_path, settings, message):
     assert refused(message, evaluate, eval_posloss, "a", *settings.split()) == 2
