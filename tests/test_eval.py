@@ -123,7 +123,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, 
     printed = capsys.readouterr().out
     has_depth = task in ("needle", "multikey", "abcdigits")
     assert ("depth" in printed, "50%" in printed) == (has_depth, has_depth)
-    assert ("3 samples a cell" if has_depth else "15 samples a size") in printed
+    assert ("3 samples per cell" if has_depth else "15 samples per size") in printed
     assert ("digit 1" in printed) == (task in ("needle", "multikey"))
     for cell in cells:
         assert (cell["exact"], cell["substring"]) == pytest.approx(expected)
@@ -883,7 +883,7 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_niah, "pn", "--seed=1", "p_n is learned for 32 positions"),
     (eval_niah, "reversed", "--seed=1", "another vocabulary"),
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),
-    (eval_posloss, "a", "--tag=../x", "without a slash"), (eval_posloss, "a", "--n_seqs=0", "positive"),
+    (eval_posloss, "a", "--tag=../x", "a slash"), (eval_posloss, "a", "--n_seqs=0", "positive"),
     (eval_posloss, "nowhere", "--seed=1", "no checkpoint .*nowhere"),
     (eval_posloss, "reversed", "--seed=1", "another vocabulary")])
 def test_what_cannot_be_measured_is_one_line(
