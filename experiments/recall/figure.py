@@ -62,8 +62,8 @@ def main():
     cfg = configure(FigureConfig)
     rows = load(cfg.files, KINDS)
     if not rows:
-        raise UserError(f"{' '.join(cfg.files) or 'no folder named'}: there is no niah*.json; name a "
-                        "folder that experiments/recall/run.sh has made")
+        raise UserError(f"{' '.join(cfg.files) or 'no folder named'}: there is no niah*.json; "
+                        "name a folder that experiments/recall/run.sh has made")
     save(recall(curves_of(rows)["recall"]), folder_for(cfg, cfg.files) / "recall.png")
 
 

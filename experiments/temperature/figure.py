@@ -57,7 +57,8 @@ def main():
     rows = load(cfg.files, KINDS)
     if not rows:
         raise UserError(f"{' '.join(cfg.files) or 'no folder named'}: there is no "
-                        "temperature*.jsonl; name a folder that experiments/temperature/run.sh has made")
+                        "temperature*.jsonl; name a folder that experiments/temperature/run.sh has "
+                        "made")
     check_one_experiment(cfg.files, rows)
     by_kind = curves_of(rows)
     save(temperature(by_kind["temperature"]), folder_for(cfg, cfg.files) / "temperature.png")
