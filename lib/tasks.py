@@ -316,8 +316,8 @@ def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
     if spare < 0:
         raise UserError(f"{size} tokens are too few for {cfg.task}: take at least {size - spare}")
     if length > len(hay):
-        raise UserError(f"the hay has only {len(hay):,} tokens, and {length:,} are needed; choose a "
-                        "smaller context or more text")
+        raise UserError(f"the hay has only {len(hay):,} tokens, and {length:,} are needed; choose "
+                        "a smaller context or more text")
     end_id = end_of_text(vocab)
     share = (rng.uniform(0, 100) if depth is None else depth) / 100
     start = first + round(spare * share)

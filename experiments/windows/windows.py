@@ -267,7 +267,8 @@ def print_tables(rows):
 
 
 def print_afterwards(rows):
-    """One change a line, beside the arrangement as it is; and what factor each head size needs."""
+    """Print one line for each change of the arrangement, and the factor that each head size needs.
+    """
     columns = {"needles": ("needles {}", (128, 2048, 8192, 65536), 2),
                "loss": ("loss {}", (128, 2048, 8192), 3)}
     lines = []
@@ -279,18 +280,18 @@ def print_afterwards(rows):
                          for form, sizes, digits in columns.values() for size in sizes]
                 seeds = len(get(rows, changed, "needles 128"))
                 lines.append([name, ROWS[row], seeds, *cells])
-    heads = [f"{what}, {size // BLOCK}x"
-             for what, (_, sizes, _) in columns.items() for size in sizes]
+    heads = [f"{title}, {size // BLOCK}x"
+             for title, (_, sizes, _) in columns.items() for size in sizes]
     if len(lines) > 2:
         markdown("Other patterns, windows, packed documents: needles found, and loss in nats",
                  ["", "", "seeds", *heads], lines)
     lines = []
     for heads in (1, 2, 4):
         row = rows.get(f"softmax.heads{heads}", {})
-        for what in ("least for needles", "best for the loss"):
-            cells = [spread(row.get(f"{what} {size}", {})) for size in FACTOR_SIZES]
-            if any(row.get(f"{what} {size}") for size in FACTOR_SIZES):
-                lines.append([64 // heads, what, *cells])
+        for measure in ("least for needles", "best for the loss"):
+            cells = [spread(row.get(f"{measure} {size}", {})) for size in FACTOR_SIZES]
+            if any(row.get(f"{measure} {size}") for size in FACTOR_SIZES):
+                lines.append([64 // heads, measure, *cells])
     if lines:
         markdown("The factor on the query that softmax needs, by the width D of a head",
                  ["D", "", *(f"{size // BLOCK}x" for size in FACTOR_SIZES)], lines)
