@@ -88,7 +88,7 @@ class PrepareConfig:
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
     block_size: int = 128  # words per document
-    n_copy: int = 24_000  # over this many first documents of train, those that copy get rarer
+    n_copy: int = 24_000  # copying documents become rarer over this many first ones of train
     n_train: int = 64_001  # documents of train; train.py --data_order=sequence reads one less
     seed: int = 0  # every document follows from this number
 
