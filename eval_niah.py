@@ -151,10 +151,10 @@ def answer(cfg, model, vocab, batch, device):
         text = decode(written, vocab)
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
         if "answer_ids" in sample:
-            found = score_tokens(sample["answer_ids"], written)
+            scores = score_tokens(sample["answer_ids"], written)
         else:
-            found = score(sample["answers"], text, cfg.number_format)
-        record.update(text=text, **found)
+            scores = score(sample["answers"], text, cfg.number_format)
+        record.update(text=text, **scores)
         if cfg.trials:
             # Retrieval heads are chosen on these prompts (choice_jobs).
             record["chooses"] = sample["i"] >= cfg.trials

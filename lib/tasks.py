@@ -310,9 +310,9 @@ def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
     Return the sample (see `make_sample`) of a task that asks for tokens of the hay itself. It works
     with ids and never encodes text, so that the repeated tokens are exactly the same.
     """
-    n_said, n_asked = asked.repeat
-    first, length = int(cfg.begin), size - n_said
-    spare = length - first - n_said - n_asked  # the passage may begin at spare + 1 places
+    n_repeated, n_asked = asked.repeat
+    first, length = int(cfg.begin), size - n_repeated
+    spare = length - first - n_repeated - n_asked  # the passage may begin at spare + 1 places
     if spare < 0:
         raise UserError(f"{size} tokens are too few for {cfg.task}: take at least {size - spare}")
     if length > len(hay):
@@ -321,22 +321,22 @@ def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
     end_id = end_of_text(vocab)
     share = (rng.uniform(0, 100) if depth is None else depth) / 100
     start = first + round(spare * share)
-    asks, stop = start + n_said, start + n_said + n_asked
+    asks, stop = start + n_repeated, start + n_repeated + n_asked
     for _ in range(100):
         text = draw_hay(vocab, rng, hay, length, asked)
-        said = text[start:asks]
+        repeated = text[start:asks]
         # The tokens must occur once, because at another place they may go on in another way. And
         # no document may end inside of the passage, because nobody can know what follows.
-        places = [k for k in range(length) if text[k:k + n_said] == said]
+        places = [k for k in range(length) if text[k:k + n_repeated] == repeated]
         if places == [start] and end_id not in text[start:stop]:
             break
     else:
         raise UserError(f"the hay repeats itself: in 100 of 100 pieces of {length:,} tokens the "
-                        f"{n_said} tokens of {cfg.task} occur twice; take other hay")
+                        f"{n_repeated} tokens of {cfg.task} occur twice; take other hay")
     if cfg.begin:
         text[0] = end_id
     answer = text[asks:stop]
-    return {"size": size, "depth": 100 * share, "i": i, "cell": depth, "prompt": text + said,
+    return {"size": size, "depth": 100 * share, "i": i, "cell": depth, "prompt": text + repeated,
             "answers": [decode(answer, vocab)], "answer_ids": answer, "new": n_asked,
             "spans": [(asks, stop)], "others": []}
 
