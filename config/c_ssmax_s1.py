@@ -1,3 +1,3 @@
-# (c) SSMax without scaling parameter: s = 1.
+# (c) SSMax without a scaling parameter: s = 1.
 attention_type = "ssmax_s1"
 out_dir = "out/c_ssmax_s1"

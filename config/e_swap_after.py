@@ -1,5 +1,5 @@
-# (e) Softmax replaced by SSMax after pretraining: the weights of (a) with s = 1/mean(log n). No
-# training: writes out/e_swap_after/ckpt.pt.
+# (e) Softmax replaced by SSMax after pretraining: the weights of (a), with s = 1/mean(log n). There
+# is no training; train.py only writes out/e_swap_after/ckpt.pt.
 init_from = "out/a_softmax/ckpt.pt"
 attention_type = "ssmax"
 max_iters = 0

@@ -1,5 +1,5 @@
-# The mini-reproduction on one GPU (experiments/mini_gpu): 49 M parameters, 98 M tokens of real text
-# at block 512.
+# The mini-reproduction on one GPU (experiments/mini_gpu): 49 M parameters, trained on 98 M tokens
+# of real text with a training length of 512.
 data_dir = "data/mini_text"
 out_dir = "out/mini_gpu"
 block_size = 512

@@ -1,8 +1,8 @@
-# A small model on the embedded corpus, four minutes on one CPU core
-# (experiments/mini_cpu/recipe.md says how these settings were chosen):
-# prepare.py --embedded=almanac --compact_vocab --name=almanac
+# A small model on the embedded corpus, trained in four minutes on one CPU core. How these settings
+# were chosen: experiments/mini_cpu/recipe.md. First make the corpus:
+# python prepare.py --embedded=almanac --compact_vocab --name=almanac
 data_dir = "data/almanac"
-data_order = "sequence"  # the corpus is a curriculum: copying fades out of it
+data_order = "sequence"  # its order is a curriculum: copying becomes rarer
 out_dir = "out/quick"
 block_size = 128
 n_layer = 2
@@ -20,5 +20,5 @@ min_lr = 1.5e-4
 eval_interval = 1000
 save_interval = 500
 log_interval = 100
-dtype = "float32"  # bf16 and compile gain nothing at 64 wide
+dtype = "float32"  # bf16 and compile gain nothing at a width of 64
 compile = False

@@ -1,8 +1,8 @@
-# Recall of the pairs of mqar at 1 to 16 times the training length.
+# Evaluate MQAR (config/mqar.py) at 1 to 16 times the training length.
 data_dir = "data/mqar"
 split = "val"
-task = "mqar"  # or mqar_fixed
+task = "mqar"  # pairs in proportion to the size; mqar_fixed: 8 pairs
 begin = True
 context_sizes = (128, 256, 512, 1024, 2048)
-depths = (50,)  # of no meaning here
+depths = (50,)  # not used by this task; one depth, so that each size is asked once
 n_samples = 200

@@ -1,5 +1,5 @@
-# The needle of the quick run: the corpus' own sentence (the city right before the colon: a model
-# this small finds *the* needle only so).
+# Needles for the quick run (config/quick.py). The sentence is that of its corpus: the city comes
+# right before the colon, because a model this small does not find the paper's needle.
 data_dir = "data/almanac"
 split = "haystack"
 needle = "The special magic number of {city} : {number} ."

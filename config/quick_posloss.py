@@ -1,4 +1,4 @@
-# Loss by position of the quick run, on long documents of its corpus.
+# Loss by position for the quick run (config/quick.py), on the long test documents of its corpus.
 data_dir = "data/almanac"
 split = "test"
 seq_len = 2048

@@ -1,6 +1,7 @@
-# Windows with RoPE, and no position where a layer sees all keys (NoPE), for small models:
-# train.py config/quick.py config/window.py --attention_type=ssmax
-# The distances that RoPE turns by never exceed the window, so that longer contexts hold no angle
-# that training did not. The factor s f(n)^g + b acts in the L layers.
-window_pattern = "SL"  # by layer, repeated: S sees `window` tokens, L sees all
+# For small models: layers with a window have RoPE, and layers that see all keys have no position
+# (NoPE).
+# python train.py config/quick.py config/window.py --attention_type=ssmax
+# RoPE's distances never exceed the window, so that longer contexts have no angle that was not in
+# the training. The factor s f(n)^g + b is used in the L layers only.
+window_pattern = "SL"  # letters of the layers, repeated: S sees `window` tokens, L sees all
 window = 32

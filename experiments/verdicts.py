@@ -1,21 +1,28 @@
 """
-The rule by which the predictions of all experiments are judged, and the tables that say what came
-out.
+The rule that judges the predictions of all experiments, and the tables with the outcome.
 
-A prediction is a number for every seed, positive where the seed agrees. It holds if the 95 %
-interval of the mean (Student's t over the seeds) lies above 0, does not hold if it lies below, and
-else is undecided; "about equal" holds if the interval lies within a margin. Below three seeds there
-is no verdict: two that happen to agree would have no spread and so be certain. Beside it stands the
-verdict corrected for the number of predictions (Holm). README.md here says it for readers.
+A prediction has a number for every seed, which is positive if the seed agrees with it. Its verdict
+depends on the 95 % interval of the mean (Student's t over the seeds):
+
+    holds       the interval is above 0; for "about equal", it is within a margin
+    does not    the interval is below 0; for "about equal", it is outside of the margin
+    undecided   otherwise
+
+With fewer than three seeds there is no verdict, because two seeds that happen to agree would have
+no spread and look certain. A second verdict is corrected for the number of predictions (Holm).
+README.md in this folder explains the rule to readers.
 """
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-LEARNED = 0.95  # of the needles at the training length, theta as trained: a run that looks up
-FEWEST = 3  # seeds for a verdict
-# Student's t for 0, 1, ... 10 degrees of freedom; the last also for more: a little too wide
+# A run has learned to look up if it finds this share of the needles at the training length, with
+# theta as trained.
+LEARNED = 0.95
+FEWEST = 3  # seeds needed for a verdict
+# Student's t for 0, 1, ..., 10 degrees of freedom. For more, we use the last one, which makes the
+# interval a little too wide.
 T_975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
@@ -23,8 +30,8 @@ class Prediction(NamedTuple):
     claim: int  # its number in the README
     text: str
     unit: str
-    values: dict  # {seed: number}
-    margin: float | None = None  # how far from 0 is "about equal"
+    values: dict  # {seed: number}, positive if the seed agrees
+    margin: float | None = None  # for "about equal": the largest distance from 0
 
 
 # -----------------------------------------------------------------------------
@@ -32,33 +39,37 @@ class Prediction(NamedTuple):
 
 
 def minus(x, y):
-    """Paired differences over the seeds that both have."""
+    """Return {seed: x - y} for the seeds that both have."""
     return {seed: x[seed] - y[seed] for seed in sorted(x.keys() & y.keys())}
 
 
 def over_prompts(x, y):
-    """(mean, half of its 95 % interval, normal, number) of the differences of {prompt: number}."""
+    """
+    Return (mean, half of its normal 95 % interval, number) of the differences x - y, for the
+    prompts that both have. x and y: {prompt: number}.
+    """
     values = list(minus(x, y).values())
     half = 1.96 * np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.inf
     return np.mean(values or [math.nan]), half, len(values)
 
 
 def mean_and_error(values):
-    """The mean and its standard error, which one seed alone does not tell."""
+    """Return (mean, standard error) of {seed: number}. The error of a single seed is infinite."""
     x = list(values.values())
     return np.mean(x), np.std(x, ddof=1) / math.sqrt(len(x)) if len(x) > 1 else math.inf
 
 
 def interval(values):
-    """(mean, half-width of its 95 % interval)"""
+    """Return (mean, half of its 95 % interval) of {seed: number}."""
     mean, error = mean_and_error(values)
     return mean, T_975[min(len(values) - 1, 10)] * error
 
 
 def p_value(values, margin=None):
     """
-    Two-sided p of Student's t for the mean, or for how far its size is from `margin`; negative
-    where the mean (what is left of the margin) is. None: too few seeds.
+    Return the two-sided p of Student's t, with the sign of the tested number, or None for too few
+    seeds. The tested number is the mean, or with a margin the part of it that is left: margin minus
+    the absolute mean.
     """
     if len(values) < FEWEST:
         return None
@@ -73,7 +84,7 @@ def p_value(values, margin=None):
 
 
 def holm(ps):
-    """Signed p's -> those corrected for their number by Holm's step-down method."""
+    """Return signed p's corrected for their number by Holm's step-down method."""
     order = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: abs(ps[i]))
     corrected, least = list(ps), 0.0
     for place, i in enumerate(order):
@@ -83,20 +94,20 @@ def holm(ps):
 
 
 def verdict(p):
-    """What the rule says of a prediction with this signed p."""
+    """Return the verdict on a prediction with this signed p."""
     if p is None:
         return "too few seeds"
     return ("holds" if p > 0 else "does not") if abs(p) < 0.05 else "undecided"
 
 
 def ranks(values):
-    """Ranks from 1; equal values share their mean rank."""
+    """Return the ranks of values, from 1. Equal values share their mean rank."""
     values = np.asarray(values)
     return np.array([(values < v).sum() + ((values == v).sum() + 1) / 2 for v in values])
 
 
 def rank_correlation(x, y):
-    """Spearman's; None where one is constant, or empty."""
+    """Return Spearman's rank correlation, or None if x or y is constant or empty."""
     if len(set(x)) < 2 or len(set(y)) < 2:
         return None
     return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
@@ -107,8 +118,9 @@ def rank_correlation(x, y):
 
 
 def markdown(title, head, rows):
+    """Print a table with a title. A table without rows is left out."""
     if not rows:
-        return  # nothing is measured yet
+        return
     print(f"{title}\n")
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
     for row in rows:
@@ -117,7 +129,7 @@ def markdown(title, head, rows):
 
 
 def number(values):
-    """Mean and 95 % half-width."""
+    """Return "mean ± half of the 95 % interval" of {seed: number}."""
     if not values:
         return "–"
     mean, half = interval(values)
@@ -125,7 +137,7 @@ def number(values):
 
 
 def spread(values, digits=2):
-    """Mean over the seeds, and in brackets from the least to the largest."""
+    """Return the mean of {seed: number}, and in brackets the least and largest."""
     x = list(values.values())
     if not x:
         return "–"
@@ -134,11 +146,13 @@ def spread(values, digits=2):
 
 
 def print_verdicts(predictions, which=""):
-    ps = [p_value(said.values, said.margin) for said in predictions]
+    """Print the table of predictions with their verdicts. which: added to its title."""
+    ps = [p_value(prediction.values, prediction.margin) for prediction in predictions]
     rows = []
-    for said, p, corrected in zip(predictions, ps, holm(ps), strict=True):
-        rows.append([said.claim, said.text, f"{number(said.values)} {said.unit}",
-                     len(said.values), f"**{verdict(p)}**", verdict(corrected)])
+    for prediction, p, corrected in zip(predictions, ps, holm(ps), strict=True):
+        measured = f"{number(prediction.values)} {prediction.unit}"
+        rows.append([prediction.claim, prediction.text, measured, len(prediction.values),
+                     f"**{verdict(p)}**", verdict(corrected)])
     markdown(f"The predictions{which}. A number is positive where the prediction is right: mean "
              "over the seeds ± half of its 95 % interval",
              ["claim", "prediction", "measured", "seeds", "", "by Holm"], rows)

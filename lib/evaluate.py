@@ -1,4 +1,7 @@
-"""What evaluations share: settings, what a result says of itself, and the work that is left."""
+"""
+What the evaluations share: settings, the facts that a result file records about itself, finding the
+work that is left, and sharing it among ranks.
+"""
 import ast
 import dataclasses
 import datetime
@@ -22,52 +25,65 @@ from lib.runtime import MALFORMED, UserError, explain, print0
 
 @dataclass(frozen=True)
 class EvalConfig(LoadConfig):
+    """Settings of every evaluation."""
     # data
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
-    split: str = "test"  # its split
+    split: str = "test"  # split of that corpus
     # evaluation
-    seed: int = 1337  # of what is drawn: the same for every checkpoint
-    tag: str = ""  # part of the names of the results, and of their label in figures
+    seed: int = 1337  # seed of the random choices, which are the same for every checkpoint
+    tag: str = ""  # added to the names of the result files and to their labels in figures
     out: str = ""  # folder (or .json file) for the results; empty: beside each checkpoint
-    overwrite: bool = False  # measure anew what is measured already
+    overwrite: bool = False  # measure again and replace existing results
     # machine
-    micro_batch_size: int = 0  # windows or prompts at once; 0: as many as fit
+    micro_batch_size: int = 0  # windows or prompts computed at once; 0: as many as fit
 
     def __post_init__(self):
         super().__post_init__()
         if {"/", "\\"} & set(self.tag):
-            raise ValueError("tag is a part of files' names and must have no slashes")
+            raise ValueError(f"tag={self.tag} would be part of a file name: write it without a "
+                             "slash")
         if not self.files:
             raise ValueError("name one or more checkpoints; see --help")
 
 
 def progress(done, total):
-    """ "update 102 of 600" for a run that is not finished, or else ""; total None: imported."""
+    """
+    Return "update 102 of 600" for a run that is not finished, or else "". An imported model has no
+    total (None).
+    """
     return f"update {done:,} of {total:,}" if total and done < total else ""
 
 
-# What a result does not depend on, or states in another way
+# Settings that a result does not depend on, or records in another way
 NOT_OF_THE_RESULT = {
     "files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size", "dump"}
 
 
 def open_model(cfg, path, device, length):
-    """(model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens."""
+    """
+    Return (model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens.
+    UserError if p_n is not learned for so many.
+    """
     model, state = checkpoint.open_model(cfg, path, device)
     block = model.config.block_size
     if length > model.max_len:
-        raise UserError(f"{path}: p_n is learned for {block} positions, not {length}")
-    if length > 20 * block:  # not refused: where it breaks is a result too
-        print0(f"{length:,} tokens are {length / block:.0f} x those of training, in the paper 20 x")
+        raise UserError(f"{path}: p_n is learned for {block} positions, and the evaluation needs "
+                        f"{length}: choose at most {block} tokens, or another checkpoint")
+    if length > 20 * block:  # allowed: where a model breaks is a result too
+        print0(f"note: {length:,} tokens are {length / block:.0f} times the training length; the "
+               "paper goes to 20 times")
     return model, state
 
 
 def statements(module, types):
-    """The top-level statements of a module as syntax trees, without comments, docstrings and what
-    only the program that is started runs; of ATTENTION the entries `types`."""
+    """
+    Return the top-level statements of a module as syntax trees. Left out are comments, docstrings,
+    the block under `if __name__ == "__main__"`, and the entries of ATTENTION that are not in
+    `types`.
+    """
     tree = ast.parse(Path(module.__file__).read_text())
     for node in ast.walk(tree):
-        if isinstance(getattr(node, "body", None), list):  # that of a lambda is no list
+        if isinstance(getattr(node, "body", None), list):  # the body of a lambda is not a list
             node.body = [part for part in node.body if not (
                 isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
     for statement in tree.body:
@@ -81,7 +97,7 @@ def statements(module, types):
 
 
 def defined(statement):
-    """The names that a top-level statement defines."""
+    """Return the set of names that a top-level statement defines."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name for alias in statement.names}
     targets = getattr(statement, "targets", [])
@@ -90,59 +106,62 @@ def defined(statement):
 
 
 def used(table):
-    """The names of a module that a piece of code, given as a symtable, refers to."""
+    """Return the module's names that a piece of code, given as a symtable, refers to."""
     at_top = table.get_type() == "module"
     names = {symbol.get_name() for symbol in table.get_symbols()
-             if symbol.is_referenced() and (at_top or symbol.is_global())}  # else it is local
+             if symbol.is_referenced() and (at_top or symbol.is_global())}  # local names left out
     return names.union(*map(used, table.get_children()))
 
 
 def source_of(model, types, functions=()):
     """
-    The code that `model` runs with the attention types `types`, and that of `functions`, as text.
+    Return, as one text, the code that `model` runs with the attention types `types`, and the code
+    of `functions`. A result records a hash of it, so that numbers of other code are noticed.
 
-    It begins with the model's classes and the functions, and follows the names in them, into files
-    of ours where they are imported from there. So it has neither the other entries of ATTENTION nor
-    their functions: a new variant does not change old ones' numbers. What is reached as an
-    attribute of a module is not followed.
+    The search begins with the model's classes and the functions and follows the names in them, also
+    into model.py and lib/ if they are imported from there. Unused entries of ATTENTION and their
+    functions are not in it, so that adding a variant does not change the hash of the others. Names
+    that are used as an attribute of a module (runtime.attempt) are not followed.
     """
     classes = {cls for part in model.modules() for cls in type(part).__mro__}
     names = {part.__name__ for part in (*classes, *functions)}
     modules = sorted({cls.__module__ for cls in classes if is_ours(cls.__module__)})
     modules += [function.__module__ for function in functions]
-    read, left, found, source = set(), [], True, ""
-    while found or modules:
+    read = set()  # names of the modules whose statements are in `left` or `source`
+    left, reached, source = [], True, ""  # statements not reached yet; those reached last
+    while reached or modules:
         for module in modules:
             if module not in read:
                 left += statements(sys.modules[module], types)
                 read.add(module)
-        found = [part for part in left if not defined(part) or defined(part) & names]
-        left = [part for part in left if part not in found]
-        for text in map(ast.unparse, found):
+        # a statement that defines no name, such as a call, runs in any case
+        reached = [part for part in left if not defined(part) or defined(part) & names]
+        left = [part for part in left if part not in reached]
+        for text in map(ast.unparse, reached):
             source += text + "\n"
             names |= used(symtable.symtable(text, "", "exec"))
-        imports = [part for part in found if isinstance(part, ast.ImportFrom)]
+        imports = [part for part in reached if isinstance(part, ast.ImportFrom)]
         modules = [part.module for part in imports if is_ours(part.module)]
     return source
 
 
 def is_ours(module):
-    """Whether a module of this name is model.py or in lib/."""
+    """Return whether a module of this name is model.py or in lib/."""
     return module == "model" or module.startswith("lib.")
 
 
 def result_file(cfg, path, name):
     """
-    Return the file for the result of the checkpoint at `path`; UserError for an unusable --out.
+    Return the file for the result of the checkpoint at `path`. UserError for an unusable --out.
 
-    name: the result's plain name, as in posloss.json; a tag is put into it: posloss-e.json. Without
-    --out the file lies beside the checkpoint. With --out=FOLDER it lies in a subfolder named after
-    the checkpoint's own folder: FOLDER/a_softmax/posloss.json. --out=FOLDER/posloss-mine.json
-    names the file itself.
+    name: the plain name, such as posloss.json; with --tag=e the file is posloss-e.json. Without
+    --out the file is in the folder of the checkpoint. With --out=FOLDER it is in a subfolder that
+    is named like the checkpoint's own folder: FOLDER/a_softmax/posloss.json.
+    --out=FOLDER/posloss-mine.json names the file itself.
     """
     name = Path(name)
     if cfg.out.endswith((".json", ".jsonl")):
-        file = Path(cfg.out).with_suffix(name.suffix)  # records are .jsonl, also beside a .json
+        file = Path(cfg.out).with_suffix(name.suffix)  # records get .jsonl, a summary .json
         if not file.name.startswith(name.stem):
             raise UserError(f"--out={cfg.out}: plot.py finds results by the names of their files; "
                             f"call this one {name.stem}.json or {name.stem}-something.json")
@@ -154,91 +173,96 @@ def result_file(cfg, path, name):
 
 
 def check_result_files(cfg, name):
-    """Raise a UserError where the results of two checkpoints would be one file."""
+    """Raise a UserError if the results of two checkpoints would be written to one file."""
     checkpoints = {}  # {result file: its checkpoint}
     for path in cfg.files:
         file = os.path.abspath(result_file(cfg, path, name))
         if file in checkpoints:
-            raise UserError(f"the results of {checkpoints[file]} and {path} would both be {file}; "
-                            "evaluate one at a time, each with another --out")
+            raise UserError(f"the results of {checkpoints[file]} and {path} would both be written "
+                            f"to {file}; evaluate one at a time, each with another --out")
         checkpoints[file] = path
 
 
 def begin(cfg, path, model, state, data, name, functions, n_records=0):
     """
-    Look up what is measured already -> (file of the result, its records).
+    Return (the result file, the records in it) before an evaluation begins or continues.
 
-    The first record says what the result belongs to, and is there in any case; a finished one has
-    `n_records` behind it. UserError for a file of another evaluation or of other code.
-    data: digest and source of the text; name: of the result, as in `result_file`; functions: that
-    measure it, see `source_of`.
+    The first record is always there and says which evaluation the others belong to. A finished file
+    has `n_records` after it. data: digest and source of the text. name: see `result_file`.
+    functions: those that measure, see `source_of`. UserError if the file belongs to another
+    evaluation or is a part of one by other code.
     """
-    check_result_files(cfg, name)  # of all checkpoints, before the first one takes hours
+    check_result_files(cfg, name)  # of all checkpoints, before hours go into the first one
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
-    # auto is not the same everywhere, nor is a path: what they stand for is
+    # "auto" and paths differ between machines, so we record what they stand for
     settings["dtype"] = str(runtime.get_dtype(model.wte.weight.device, cfg.dtype))
     settings["data"], settings["checkpoint"] = data, checkpoint.fingerprint(path)
-    variant, theirs = state["variant"], state["model_config"]
-    if model.config.attention_type != theirs["attention_type"]:
+    variant, trained = state["variant"], state["model_config"]
+    if model.config.attention_type != trained["attention_type"]:
         variant += f">{model.config.attention_type}"
-    changes = [f"{k} {theirs[k]} -> {v}" for k, v in vars(model.config).items() if theirs[k] != v]
+    changes = [f"{k} {trained[k]} -> {v}" for k, v in vars(model.config).items() if trained[k] != v]
     tag = f" [{cfg.tag}]" if cfg.tag else ""
     done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
-    # RoPE is stretched by default, which must not stay unseen
-    said = [f"{variant}{tag}", *(changes or ["as trained"]), progress(done, total)]
-    print0(f"{path}: {', '.join(filter(None, said))}")
+    # the changes are printed because RoPE is stretched by default
+    parts = [f"{variant}{tag}", *(changes or ["as trained"]), progress(done, total)]
+    print0(f"{path}: {', '.join(filter(None, parts))}")
     trained_on = [state["data"], *(run.get("data", {}) for run in checkpoint.bases(state))]
-    if data["digest"] in (seen.get("digest") for seen in trained_on):
+    if data["digest"] in (text.get("digest") for text in trained_on):
         print0("*** this is the text that the model was trained on ***")
-    source = source_of(model, {theirs["attention_type"], model.config.attention_type}, functions)
+    source = source_of(model, {trained["attention_type"], model.config.attention_type}, functions)
     about = {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
         "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),
         "config": state["config"], "base": state["base"], "train_data": state["data"],
         "iter": done, "max_iters": total,
-        # other code measures another thing; older files have that of model.py and tasks alone
+        # hash of the code that measures; in older files it is that of model.py and tasks.py alone
         "model_py": f"{zlib.crc32(source.encode()):08x}",
     }
 
     out = result_file(cfg, path, name)
-    with runtime.writing(out):  # a folder that cannot be made must not be found out at the end
+    with runtime.writing(out):  # fails now, and not after hours, if the folder cannot be made
         out.parent.mkdir(parents=True, exist_ok=True)
     records = runtime.read_lines(out) if out.exists() and not cfg.overwrite else []
-    if not records:  # or killed before the first
+    if not records:  # a new file, or a run that was killed before it wrote the first record
         return out, [about]
-    # a setting younger than the file had its default then
+    # a setting that is newer than the file had its default when the file was written
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before = defaults | records[0]["settings"]
         differs = [k for k, v in about["settings"].items() if before.get(k) != v]
         stale = records[0]["model_py"] != about["model_py"]
         finished = len(records) > n_records and "done" not in records[0]
-    if differs:  # never replaced unasked: it may have taken days
-        raise UserError(f"{out} is another evaluation (its {', '.join(differs)} differ); choose "
-                        "another --tag or --out, or --overwrite it")
-    if stale and not finished:  # half of each would be a result of neither
-        raise UserError(f"{out} was begun with other code; --overwrite it")
+    # Existing results are never replaced without --overwrite: they may have taken days.
+    if differs:
+        raise UserError(f"{out} is a result of other settings ({', '.join(differs)}); choose "
+                        "another --tag or --out, or replace it with --overwrite")
+    if stale and not finished:  # a result would be half of the old code and half of the new
+        raise UserError(f"{out} was begun with other code; start it again with --overwrite")
     if finished:
         when = datetime.datetime.fromtimestamp(out.stat().st_mtime)
-        print0(f"repeated, not measured: {out} of {when:%Y-%m-%d %H:%M}; --overwrite measures it")
+        print0(f"not measured again, but read from {out} of {when:%Y-%m-%d %H:%M}; --overwrite "
+               "measures again")
     if stale:
-        print0("*** the code that measures has changed since: these are numbers of the old one ***")
+        print0("*** the code that measures has changed since: these numbers are of the old code "
+               "***")
     return out, records
 
 
 def work(device, name, jobs, measure, micro_batch_size=0):
     """
-    Measure `jobs`: tuples that begin with their length in tokens, equal lengths side by side.
+    Measure all jobs, on all ranks, and yield (some of the jobs, the list of their results).
 
-    measure(jobs of one length) -> list of results, on this rank. Yields (jobs, results), those of
-    all ranks, one rank after the other. Where memory runs out, on any, all take half as many.
+    jobs: tuples that begin with their length in tokens; jobs of equal length must be next to each
+    other. measure: a function that takes jobs of one length and returns the list of their results
+    on this rank. The results of several ranks come rank by rank, so not in the order of the jobs.
+    If memory runs out on any rank, all ranks go on with half as many jobs at once.
     """
     tokens, halved = 2**17 if device.type == "cuda" else 2**13, 0
-    quiet = None if runtime.RANK == 0 else True  # None: a bar on a terminal only
-    with tqdm(total=len(jobs), desc=name, unit="", disable=quiet) as bar:
+    disable = None if runtime.RANK == 0 else True  # None: show the bar on a terminal only
+    with tqdm(total=len(jobs), desc=name, unit="", disable=disable) as bar:
         while jobs:
             length = jobs[0][0]
-            n = max(1, (micro_batch_size or tokens // length) >> halved)
+            n = max(1, (micro_batch_size or tokens // length) >> halved)  # jobs for each rank
             turn = [job for job in jobs[:n * runtime.WORLD_SIZE] if job[0] == length]
             mine = turn[runtime.RANK::runtime.WORLD_SIZE]
             try:
@@ -254,33 +278,39 @@ def work(device, name, jobs, measure, micro_batch_size=0):
 
 
 # -----------------------------------------------------------------------------
-# what results are summed up by
+# statistics of results
 
 
 def wilson(hits, n, z=1.96):
-    """95 % interval of a share."""
-    # not hits / n +- z * stderr, which has no width where all or none are hit
+    """Return the 95 % interval of the share hits / n, after Wilson."""
+    # The usual interval, hits / n +- z * stderr, has no width if all or none are hits.
     centre, half = (hits + z * z / 2) / (n + z * z), z / (n + z * z)
     half *= math.sqrt(hits * (n - hits) / n + z * z / 4)
     return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
 
 
-MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper's end is 20
+MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
 
 
 def measured_ends(length, block_size):
-    """The positions before which table and figure show the loss: at most `length`, rising."""
+    """
+    Return the positions at which table and figure show the loss of the positions before, in rising
+    order and at most `length`.
+    """
     multiples = [round(m * block_size) for m in MULTIPLES]
-    # not from 1: the fall over the first tokens would flatten the rest of a figure
+    # The first positions are left out: their loss falls so far that the rest would look flat.
     between = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
     return sorted({end for end in multiples + between if 0 < end <= length})
 
 
 def tenth_before(end):
+    """Return the slice of the last tenth of the positions before `end`."""
     return slice(end - max(1, end // 10), end)
 
 
 def loss_before(n, result):
-    """Mean loss of the tenth of positions before n, and its standard error over the windows, or
-    None: of one window, or in a result from before errors were taken over windows."""
+    """
+    Return (mean loss in the last tenth of the positions before n, its standard error over the
+    windows). The error is None for a single window and in old results, which do not have it.
+    """
     return np.mean(result["mean"][tenth_before(n)]), result.get("stderr_before", {}).get(str(n))

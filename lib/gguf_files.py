@@ -1,9 +1,9 @@
 """
-GGUF, the one file that llama.cpp and Ollama run: its keys, tensors and tokenizer, in and out.
+Read and write GGUF, the single file that llama.cpp and Ollama run: keys, tensors and tokenizer.
 
 llama.cpp's architecture `mistral3` multiplies the query by 1 + a log(1 + floor(position / L)). With
-L = 1 this is 1 + a log n, so that it computes SSMax as it is (llama.cpp: src/models/mistral3.cpp,
-src/llama-graph.cpp). hf.py decides what a checkpoint becomes there.
+L = 1 this is 1 + a log n, so that it can compute SSMax without a change (llama.cpp:
+src/models/mistral3.cpp, src/llama-graph.cpp). hf.py decides which architecture a checkpoint gets.
 """
 import json
 
@@ -13,12 +13,12 @@ import torch
 from lib import text
 from lib.runtime import UserError, explain
 
-# of classes of transformers, by the beginning of their names -> of llama.cpp
+# {beginning of the name of a class of transformers: llama.cpp's architecture}
 ARCHITECTURES = {"Llama": "llama", "Qwen3": "qwen3", "Ministral3": "mistral3"}
 
 
 def read(path):
-    """({key: value} of what a GGUF says beside its tensors, {name: tensor of the package gguf})"""
+    """Return ({key: value}, {name: tensor of the package gguf}) of the GGUF at `path`."""
     from gguf import GGUFReader
     reader = GGUFReader(path)
     return ({key: field.contents() for key, field in reader.fields.items()},
@@ -33,47 +33,58 @@ OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def pre_tokenizers():
-    """{llama.cpp's name: tokenizers.PreTokenizer} of how text is split before bytes are merged."""
+    """
+    Return {llama.cpp's name: tokenizers.PreTokenizer}. A pre-tokenizer splits text into pieces
+    before bytes are merged into tokens.
+    """
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
     gpt2 = ByteLevel(add_prefix_space=False)
-    found = {"gpt-2": gpt2, "smollm": Sequence([Digits(individual_digits=True), gpt2])}
+    by_name = {"gpt-2": gpt2, "smollm": Sequence([Digits(individual_digits=True), gpt2])}
     for name, digits in (("llama-bpe", r"\p{N}{1,3}"), ("qwen2", r"\p{N}")):
         pattern = Regex(f"{WORDS}|{digits}|{OTHERS}")
-        found[name] = Sequence([Split(pattern, "isolated"),
+        by_name[name] = Sequence([Split(pattern, "isolated"),
                                 ByteLevel(add_prefix_space=False, use_regex=False)])
-    return found
+    return by_name
 
 
 def byte_level(vocab, merges, end_of_text, pre="gpt-2"):
-    """A tokenizers.Tokenizer that splits as `pre` says and merges bytes as GPT-2's does."""
+    """
+    Return a tokenizers.Tokenizer that merges bytes as GPT-2's does.
+
+    vocab: {token: id}. merges: [(token, token)]. end_of_text: list of special tokens. pre: name in
+    `pre_tokenizers`.
+    """
     from tokenizers import Tokenizer, decoders, models
-    # llama.cpp looks a whole word up first with Llama 3's tokenizer, as that says itself
-    found = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
-    found.pre_tokenizer = pre_tokenizers()[pre]
-    found.decoder = decoders.ByteLevel()
-    found.add_special_tokens(end_of_text)
-    return found
+    # ignore_merges: Llama 3's tokenizer first looks up the whole word, and so does llama.cpp
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
+    tokenizer.pre_tokenizer = pre_tokenizers()[pre]
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(end_of_text)
+    return tokenizer
 
 
 def pre_tokenizer_name(tokenizer):
-    """llama.cpp's name of how a tokenizer.json (parsed) splits text; UserError if it has none."""
-    def parts(pre):  # without what does not change the split
+    """
+    Return llama.cpp's name for the pre-tokenizer of a tokenizer.json (parsed). UserError if it has
+    none.
+    """
+    def parts(pre):  # trim_offsets does not change the split
         pre = {key: value for key, value in (pre or {}).items() if key != "trim_offsets"}
         return [part for p in pre.get("pretokenizers", []) for part in parts(p)] or [pre]
 
     model, normalizer = tokenizer["model"], tokenizer["normalizer"] or {"type": "NFC"}
-    # llama.cpp leaves out NFC, which few texts need
+    # llama.cpp does not normalize (NFC), which few texts need
     if model["type"] == "BPE" and not model["byte_fallback"] and normalizer["type"] == "NFC":
         for name, pre in pre_tokenizers().items():
             if parts(json.loads(pre.__getstate__())) == parts(tokenizer["pre_tokenizer"]):
                 return name
     raise UserError("the tokenizer of this checkpoint has no name in llama.cpp that hf.py knows; "
-                    f"it knows {', '.join(pre_tokenizers())}: export a folder instead")
+                    f"it knows {', '.join(pre_tokenizers())}: export to a folder instead")
 
 
 def tokenizer_settings(fields):
-    """What a tokenizer_config.json would say, of a GGUF."""
+    """Return what a tokenizer_config.json would contain, from the keys of a GGUF."""
     ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in (
         ("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding"),
         ("unk_token", "unknown"))}
@@ -85,24 +96,30 @@ def tokenizer_settings(fields):
 
 
 def tokenizer_json(fields):
-    """The text of a tokenizer.json that does what the tokenizer in a GGUF does."""
-    # transformers' own conversion does not know SmolLM's digits: "  7" is two tokens, not three
+    """
+    Return the text of a tokenizer.json for the tokenizer in a GGUF. UserError for an unknown one.
+    """
+    # We do not use transformers' own conversion, because it does not split SmolLM's digits: it
+    # makes two tokens of "  7" instead of three.
     model, pre, tokens, merges, kinds = (
         fields[f"tokenizer.ggml.{name}"]
         for name in ("model", "pre", "tokens", "merges", "token_type"))
     if model != "gpt2" or pre not in pre_tokenizers():
-        raise UserError(f"the tokenizer {model}, {pre} of this GGUF is not known; import its "
-                        "folder")
+        raise UserError(f"hf.py does not know the tokenizer of this GGUF ({model}, {pre}); import "
+                        "the model from its folder instead")
     control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == 3]
     return byte_level({token: i for i, token in enumerate(tokens)},
                       [tuple(merge.split(" ")) for merge in merges], control, pre).to_str()
 
 
 def tokenizer_keys(vocab, vocab_size):
-    """The keys of a GGUF for the text of a tokenizer.json, of a model with `vocab_size` rows."""
+    """
+    Return the keys of a GGUF that describe a tokenizer. vocab: the text of its tokenizer.json.
+    vocab_size: number of the model's embeddings.
+    """
     from gguf import TokenType
-    tokenizer = json.loads(text.tokenizer(vocab).to_str())  # all versions written alike
-    tokens = [f"[PAD{i}]" for i in range(vocab_size)]  # rows without a token
+    tokenizer = json.loads(text.tokenizer(vocab).to_str())  # gives every version the same form
+    tokens = [f"[PAD{i}]" for i in range(vocab_size)]  # stays for embeddings without a token
     kinds = [TokenType.UNUSED] * vocab_size
     for token, i in tokenizer["model"]["vocab"].items():
         tokens[i], kinds[i] = token, TokenType.NORMAL
@@ -120,9 +137,9 @@ def tokenizer_keys(vocab, vocab_size):
 
 def model_keys(architecture, config, theta, context_length, temperature):
     """
-    The keys of a GGUF for a GPTConfig with RoPE's `theta`.
+    Return the keys of a GGUF that describe a model of this GPTConfig with RoPE's `theta`.
 
-    temperature: the `a` of 1 + a log n, which multiplies q; None for `llama` and `qwen3`.
+    temperature: `a` in the factor 1 + a log n on q; None for `llama` and `qwen3`.
     """
     width = config.n_embd // config.n_head
     keys = {
@@ -136,32 +153,36 @@ def model_keys(architecture, config, theta, context_length, temperature):
     if temperature is not None:
         keys |= {
             "attention.temperature_scale": temperature,
-            "rope.scaling.original_context_length": 1,  # the L above; without a type no YaRN
-            # Ollama's own engine reads it here, where it would take 0.1 if it were missing
+            # this is L; YaRN is not used, because there is no rope.scaling.type
+            "rope.scaling.original_context_length": 1,
+            # Ollama's own engine reads `a` from this key, with 0.1 as default
             "rope.scaling_beta": temperature}
     return {f"{architecture}.{key}": value for key, value in keys.items()}
 
 
 def to_arrays(architecture, tensors, config, bf16):
-    """{name in a GGUF: numpy array} of tensors under transformers' names; `bf16`: matrices."""
+    """
+    Return {name in a GGUF: numpy array} for tensors under transformers' names. bf16: convert the
+    matrices.
+    """
     import gguf
-    known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
-    names = gguf.get_tensor_name_map(known, config.n_layer)
+    arch = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
+    names = gguf.get_tensor_name_map(arch, config.n_layer)
     width, arrays = config.n_embd // config.n_head, {}
     for name, tensor in tensors.items():
         if architecture != "qwen3" and name.endswith(("q_proj.weight", "k_proj.weight")):
-            # RoPE turns pairs (i, i + D/2) here and neighbours (2i, 2i + 1) in llama.cpp
+            # RoPE rotates the pairs (i, i + D/2) here, and (2i, 2i + 1) in llama.cpp
             tensor = tensor.view(-1, 2, width // 2, tensor.size(1)).transpose(1, 2)
             tensor = tensor.reshape(-1, tensor.size(-1))
         array = tensor.contiguous().numpy()
-        if bf16 and array.ndim > 1:  # llama.cpp wants the vectors of norms in F32
+        if bf16 and array.ndim > 1:  # llama.cpp needs vectors (of norms) in F32
             array = gguf.quantize(array, gguf.GGMLQuantizationType.BF16)
         arrays[names.get_name(name, [".weight"])] = array
     return arrays
 
 
 def write(path, architecture, keys, arrays):
-    """Write a GGUF and read it back; UserError if any key or tensor differs."""
+    """Write a GGUF and read it back. UserError if any key or tensor differs."""
     import gguf
     bf16 = gguf.GGMLQuantizationType.BF16
     writer = gguf.GGUFWriter(path, architecture)
@@ -169,13 +190,14 @@ def write(path, architecture, keys, arrays):
            str: writer.add_string, list: writer.add_array}
     for key, value in keys.items():
         add[type(value)](key, value)
-    for name, array in arrays.items():  # the writer takes bytes for bf16
+    for name, array in arrays.items():  # an array of bytes (uint8) holds bf16
         writer.add_tensor(name, array, raw_dtype=bf16 if array.dtype == np.uint8 else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with explain(f"{path} cannot be read back"):
+    with explain(f"{path} cannot be read back after it was written; try again, or export to a "
+                 "folder"):
         fields, tensors = read(path)
     expected = {key: float(np.float32(value)) if type(value) is float else value
                 for key, value in keys.items()}
@@ -183,15 +205,16 @@ def write(path, architecture, keys, arrays):
     wrong += [name for name, array in arrays.items()
               if name not in tensors or not np.array_equal(tensors[name].data, array)]
     if wrong or tensors.keys() != arrays.keys():
-        raise UserError(f"{path} is not what was written ({', '.join(wrong)[:200]}): no use")
+        raise UserError(f"{path} differs from what was written to it "
+                        f"({', '.join(wrong)[:200]}); try again, or export to a folder")
 
 
 def open_in_llama_cpp(path, n_ctx, cache="f32", logits_all=True):
     """
-    A llama_cpp.Llama of a GGUF, on the CPU.
+    Return a llama_cpp.Llama of a GGUF, on the CPU, for contexts of up to `n_ctx` tokens.
 
-    cache: the type of its KV cache, f32, or f16 as llama.cpp has it by default. logits_all: keep
-    the logits of every position, for `llama_cpp_logits`.
+    cache: type of its KV cache, f32 or f16 (llama.cpp's default). logits_all: keep the logits of
+    every position, as `llama_cpp_logits` needs them.
     """
     import llama_cpp
     kind = {"f32": llama_cpp.GGML_TYPE_F32, "f16": llama_cpp.GGML_TYPE_F16}[cache]
@@ -201,8 +224,8 @@ def open_in_llama_cpp(path, n_ctx, cache="f32", logits_all=True):
 
 def llama_cpp_logits(llm, ids, prompt):
     """
-    Logits (T, V) of a llama_cpp.Llama for the list `ids`: the first `prompt` go in together, the
-    others one by one, as in generation.
+    Return the logits (T, V) of a llama_cpp.Llama for the list `ids`. The first `prompt` ids go in
+    together, and the others one by one, as in generation.
     """
     llm.reset()
     llm.eval(ids[:prompt])

@@ -1,11 +1,11 @@
 """
-nanoSSMax for transformers: q is multiplied by s f(n) + b, n being the number of keys that it sees,
-and f(n) log n or learned for each n. A factor that is blind to n is b, with s = 0.
+nanoSSMax for transformers: each query is multiplied by s f(n) + b. n is the number of keys that it
+sees, and f(n) is log n or learned for each n. A model whose factor does not depend on n has s = 0.
 
-It builds on Qwen3, whose layers may see a window of recent keys only (`layer_types` in
-config.json). Layers that see all keys may be without position (`global_rope` false).
+The classes extend Qwen3, because its layers can be limited to a window of recent keys
+(`layer_types` in config.json). Layers that see all keys may have no position (`global_rope` false).
 
-hf.py writes this file into an exported folder where transformers has no class of its own for the
+hf.py writes this file into an exported folder if transformers has no class of its own for the
 model. Load it with AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).
 """
 import torch
@@ -21,15 +21,15 @@ from transformers.models.qwen3.modeling_qwen3 import (
 
 class NanoSSMaxConfig(Qwen3Config):
     model_type = "nanossmax"
-    ssmax_length = 0  # how many n f is learned for; 0: it is log n
-    qk_norm = False
-    global_rope = True  # RoPE also in the layers that see all keys
+    ssmax_length = 0  # number of n for which f(n) is learned; 0: f(n) is log n
+    qk_norm = False  # normalize queries and keys, as Qwen3 does
+    global_rope = True  # RoPE also in layers that see all keys
 
 
 class NanoSSMaxAttention(Qwen3Attention):
     def __init__(self, config, layer_idx):
         super().__init__(config, layer_idx)
-        # of no meaning until the weights are loaded
+        # these values have no meaning until the weights are loaded
         self.s = nn.Parameter(torch.ones(config.num_attention_heads))
         self.b = nn.Parameter(torch.zeros(config.num_attention_heads))
         if config.ssmax_length:
@@ -46,13 +46,13 @@ class NanoSSMaxAttention(Qwen3Attention):
         v = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         if self.rotates:
             q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
-        # padding on the left has no position, generate counts behind it: n is position + 1.
-        # p_n fails beyond the length that it was learned at
+        # n is position + 1, also with padding on the left: generate counts positions after it.
+        # Positions beyond the learned p_n are an error.
         f = self.p_n[position_ids] if self.config.ssmax_length else (position_ids + 1).float().log()
-        # as in model.py: in fp32, behind RoPE, cast once
+        # as in model.py: computed in fp32, after RoPE, and cast once
         scale = self.s.float()[:, None] * f[:, None] + self.b.float()[:, None]
         q = (q * scale[..., None]).to(v.dtype)
-        # keys are cached turned and without the factor, which is the query's alone
+        # keys are cached after RoPE; they have no factor, because only queries are multiplied
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(

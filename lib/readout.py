@@ -1,12 +1,14 @@
 """
-Why a needle is missed: what each head's last query finds (ranking) and what it hands on (readout).
+Why a needle is missed. The last query of a prompt can fail in two ways, which we tell apart as
+arXiv 2607.01538 does:
 
-The two are told apart as in arXiv 2607.01538: a head may give the needle the largest logit of all
-keys and still hand on little of it, because many small weights add up to more. The effective
-number of keys is exp(entropy), as in AI2's diagnostics.
+    ranking   The head does not give the needle the largest logit of all keys.
+    readout   It does, but little of the needle is in the head's output, because the small weights
+              of many other keys add up to more.
 
-`readout` measures the heads of one layer, `summarize` counts what the heads that look things up
-did in many prompts, and `kind_of_miss` gives a miss its name.
+`readout` measures the heads of one layer, `summarize` counts what the retrieval heads did in many
+prompts, and `kind_of_miss` gives a miss its name. The effective number of keys is exp(entropy), as
+in AI2's diagnostics.
 """
 import math
 import statistics
@@ -19,27 +21,26 @@ KINDS_OF_MISS = ("confused", "out of place", "faded", "other")
 
 def readout(logits, values, needle, others=()):
     """
-    Measure one layer's last query. With z the logits before softmax, w = softmax(z), R the places
-    of the needle, and n the number of keys:
+    Measure the last query in each head of one layer. Return {name: tensor (H,)} with these names,
+    where z are the logits before softmax, w = softmax(z), and R are the needle's keys:
 
         rank       1 + the number of keys outside of R with a larger logit than max_R z
         margin     max_R z - max of z outside of R
-        margin_sum max_R z - log of the sum of e^z outside of R: the needle's weight is
-                   1 / (1 + e^-margin_sum) if R is one key
+        margin_sum max_R z - log of the sum of e^z outside of R; if R is one key, its weight is
+                   1 / (1 + e^-margin_sum)
         effective  exp(- sum of w log w), the number of keys that attention is effectively spread on
-        share      |sum over R of w v| / |sum over all of w v|, the needle's part of the output;
-                   above 1 where the other keys cancel some of it
+        share      |sum over R of w v| / |sum over all of w v|, the needle's share of the output;
+                   above 1 if the other keys cancel some of it
         score      sum over R of w: the needle score of section 3.4
-        confused   whether the largest logit of all is outside of R and belongs to a look-alike
+        confused   whether the largest logit of all belongs to a look-alike
 
-    logits (H, S) and values (H, T, D) of one prompt, as GPT.last_query has them. needle: [(from,
-    to), ...] in tokens. others: the same of look-alikes, which count as keys outside of R too.
-    -> {name: tensor (H,)}
+    logits (H, S), values (H, T, D): those of one prompt, as GPT.last_query returns them. needle:
+    [(from, to), ...] in tokens. others: the same for look-alikes, whose keys are outside of R.
     """
-    if logits.device.type == "mps":  # it has no float64
+    if logits.device.type == "mps":  # MPS has no float64
         logits, values = logits.cpu(), values.cpu()
     z, v = logits.double(), values.double()
-    sink = z.size(1) - v.size(1)  # a key of value zero in front of the tokens, or none
+    sink = z.size(1) - v.size(1)  # 1 if a sink, a key with value zero, is before the tokens, else 0
     inside = mark(needle, z, sink)
     best = z.masked_fill(~inside, -torch.inf).amax(1)
     outside = z.masked_fill(inside, -torch.inf)
@@ -48,26 +49,26 @@ def readout(logits, values, needle, others=()):
     of_needle = norm_of_sum(w * inside, v)
     whole = norm_of_sum(w, v)
     alike = z.masked_fill(~mark(others, z, sink), -torch.inf).amax(1)
-    # a key that is masked out, behind a window, has the weight 0, and 0 log 0 counts as 0
+    # a key outside of the window has the weight 0, and 0 log 0 counts as 0
     entropy = -torch.where(w > 0, w * log_w, 0).sum(1)
     return {
         "rank": 1 + (outside > best[:, None]).sum(1),
         "margin": best - outside.amax(1),
         "margin_sum": best - outside.logsumexp(1),
         "effective": entropy.exp(),
-        "share": (of_needle / whole).nan_to_num(),  # of an output of zero it is no share
+        "share": (of_needle / whole).nan_to_num(),  # an output of zero gives a share of 0
         "score": (w * inside).sum(1),
         "confused": (alike > best) & (alike == outside.amax(1)),
     }
 
 
 def norm_of_sum(w, v):
-    """|sum of w v| in each head, of weights w (H, S) and values v (H, T, D); a sink has none."""
-    return (w[:, None, -v.size(1):] @ v)[:, 0].norm(dim=1)
+    """Return |sum of w v| for each head, (H,), from weights w (H, S) and values v (H, T, D)."""
+    return (w[:, None, -v.size(1):] @ v)[:, 0].norm(dim=1)  # the sink's value is zero: left out
 
 
 def mark(spans, z, sink):
-    """Which columns of the logits z (H, S) belong to the spans of tokens, (H, S) bool."""
+    """Return which columns of the logits z (H, S) belong to the spans of tokens, (H, S) bool."""
     inside = torch.zeros_like(z, dtype=torch.bool)
     for begin, end in spans:
         inside[:, sink + begin:sink + end] = True
@@ -75,38 +76,48 @@ def mark(spans, z, sink):
 
 
 # -----------------------------------------------------------------------------
-# from heads to prompts: records hold [layer][head] of each number
+# From heads to prompts. A record of a prompt has a number for each head: record[name][layer][head].
 
 
 def record_of(layers):
-    """What `readout` measured in each layer for one prompt, as JSON: {name: [layer][head]}."""
+    """
+    Return the record of one prompt, {name: [layer][head]}, ready for JSON.
+
+    layers: what `readout` returned for each layer.
+    """
     record = {}
     for name in layers[0]:
         record[name] = [[plain(x) for x in layer[name].tolist()] for layer in layers]
-    del record["score"]  # rounded as it was before the other numbers were recorded
+    # Needle scores have their older name and rounding, so that they compare with older results.
+    del record["score"]
     record["scores"] = [[round(x, 5) for x in layer["score"].tolist()] for layer in layers]
     return record
 
 
 def plain(x):
-    """A number for JSON, with four digits; null for -inf, which JSON does not have."""
-    if not isinstance(x, float):  # a rank, or yes or no
+    """Return a number as JSON can hold it: rounded to four digits, and None for -inf."""
+    if not isinstance(x, float):  # a rank (int) or `confused` (bool)
         return int(x)
-    # the margin of a needle that a window hides is -inf
+    # the margin is -inf if a window hides the needle
     return float(f"{x:.4g}") if math.isfinite(x) else None
 
 
 def retrieval_heads(records):
-    """[(layer, head)]: mean needle score over the records at least half of the best head's."""
+    """
+    Return [(layer, head)] of the heads whose mean needle score over the records is at least half of
+    the best head's.
+    """
     means = np.mean([record["scores"] for record in records], axis=0)
     return [tuple(head) for head in np.argwhere(means >= means.max() / 2).tolist()]
 
 
-def found_by(heads, record):
+def retrieval_by(heads, record):
     """
-    What the heads [(layer, head)] do with the needle of one prompt. ranked_first: whether any of
-    them gives it the largest logit. weight: their needle scores (see `readout`), on average.
-    share, effective and confused are those of the best head, which has the largest share.
+    Return a dict of what the heads, [(layer, head)], do with the needle of one prompt:
+
+        ranked_first                whether any of them gives the needle the largest logit
+        weight                      mean of their needle scores (see `readout`)
+        share, effective, confused  of the best head, the one with the largest share
     """
     layer, head = max(heads, key=lambda place: record["share"][place[0]][place[1]])
     return {
@@ -118,82 +129,88 @@ def found_by(heads, record):
     }
 
 
-def kind_of_miss(found, enough):
+def kind_of_miss(retrieval, enough):
     """
-    The name of a miss, from what the retrieval heads found (see `found_by`) at the query whose
-    answer was the first wrong token:
+    Return the name of a miss. retrieval: what the retrieval heads did (see `retrieval_by`) at the
+    query that was answered with the first wrong token.
 
         confused      no head ranks the needle first, and the best one ranks a look-alike first
         out of place  no head ranks it first, and the best one ranks no look-alike first
         faded         a head ranks it first, and the heads' weight on it is below `enough`
-        other         a head ranks it first, and the weight is enough: it was found and not copied
+        other         a head ranks it first with enough weight: it was found and not copied
 
-    A tie for the first place is a first place. `enough` is None where no weight is known to be
-    enough; then no miss is called faded. The weight is that of all the heads and not of the best
-    one: two heads that copy together in training miss a needle when one of them has faded.
+    A tie for the first place is a first place. `enough` is None if no weight is known to be enough;
+    then no miss is called faded. We use the weight of all these heads and not that of the best one,
+    because two heads that copied together in training miss a needle if one of them has faded.
     """
-    if not found["ranked_first"]:
-        return "confused" if found["confused"] else "out of place"
-    return "faded" if enough is not None and found["weight"] < enough else "other"
+    if not retrieval["ranked_first"]:
+        return "confused" if retrieval["confused"] else "out of place"
+    return "faded" if enough is not None and retrieval["weight"] < enough else "other"
 
 
 def at_token(record, k):
-    """What the heads did where k tokens of the answer were there; None where it was not measured"""
+    """
+    Return the record of the query that asks for token k of the answer, from 0; None if it was not
+    measured.
+    """
     return record if k == 0 else record["later"].get(str(k))
 
 
-def chosen(choice, k):
-    """The retrieval heads for the answer's token k, and `enough` (see `summarize`)."""
-    measured = [at_token(record, k) for record in choice]
-    heads = retrieval_heads([record for record in measured if record])
-    weights = [found_by(heads, of_token)["weight"]
-               for record, of_token in zip(choice, measured, strict=True)
-               if record["exact"] and of_token]
+def choose_heads(choice, k):
+    """Return the retrieval heads for token k of the answer, and `enough` (see `summarize`)."""
+    at_k = [at_token(record, k) for record in choice]
+    heads = retrieval_heads([record for record in at_k if record])
+    weights = [retrieval_by(heads, record_at_k)["weight"]
+               for record, record_at_k in zip(choice, at_k, strict=True)
+               if record["exact"] and record_at_k]
     return heads, statistics.median(weights) / 2 if weights else None
 
 
 def name_miss(record, choice):
-    """The kind of one trial's miss, judged at the first wrong token of its answer."""
+    """Return the kind of one trial's miss, judged at the first wrong token of its answer."""
     k = record["wrong_token"]
-    of_token = at_token(record, k)
-    if of_token is None:  # every token was right, and more digits followed
+    record_at_k = at_token(record, k)
+    if record_at_k is None:  # every token was right, but more digits followed
         return "other"
-    heads, enough = chosen(choice, k)
-    return kind_of_miss(found_by(heads, of_token), enough)
+    heads, enough = choose_heads(choice, k)
+    return kind_of_miss(retrieval_by(heads, record_at_k), enough)
 
 
 def summarize(trials, choice):
     """
-    Sum up records of trials -> (summary, what the retrieval heads found in each trial).
+    Return (summary of the records `trials`, the list of what the retrieval heads did in each).
 
-    Retrieval heads are chosen on the records `choice`, of other prompts at the training length:
-    the heads whose mean needle score there is at least half of the best head's mean. Chosen on the
-    trials themselves they would look better than they are. The more heads there are, the more
-    often one of them ranks the needle first by chance. `chance` says how often, for a needle of r
-    of n tokens: 1 - (1 - r / n)^heads. `enough` (see `kind_of_miss`) is half of the median
-    weight in those prompts of `choice` that were answered right.
+    The retrieval heads are chosen on the records `choice`, of other prompts at the training length:
+    the heads whose mean needle score there is at least half of the best head's mean. If they were
+    chosen on the trials themselves, they would look better than they are. In the summary,
 
-    All numbers are of the prompt's last query, which asks for the first token of the answer. Only
-    a miss whose answer begins right is judged at the query that went wrong, by heads and `enough`
-    of that token. `wrong_tokens` counts the misses by the number of right tokens before.
+        enough        is half of the median weight in the prompts of `choice` that were answered
+                      right (see `kind_of_miss`);
+        chance        is how often one of the heads would rank the needle first by chance, which
+                      grows with the number of heads: 1 - (1 - r / n)^heads for r of n tokens;
+        wrong_tokens  counts the misses by the number of right tokens before the first wrong one.
+
+    All numbers are of the prompt's last query, which asks for the first token of the answer. The
+    kind of a miss is judged at the query that went wrong. If that is a later one, heads and
+    `enough` are those of that token.
     """
-    heads, enough = chosen(choice, 0)
-    found = [found_by(heads, record) for record in trials]
-    for trial, record in zip(found, trials, strict=True):
-        trial["miss"] = None if record["exact"] else name_miss(record, choice)
-    needles = [record["needle_tokens"] / record["size"] for record in trials]
-    misses = [trial["miss"] for trial in found]
+    heads, enough = choose_heads(choice, 0)
+    retrievals = [retrieval_by(heads, record) for record in trials]
+    for retrieval, record in zip(retrievals, trials, strict=True):
+        retrieval["miss"] = None if record["exact"] else name_miss(record, choice)
+    needle_shares = [record["needle_tokens"] / record["size"] for record in trials]
+    misses = [retrieval["miss"] for retrieval in retrievals]
     wrong = [record["wrong_token"] for record in trials if not record["exact"]]
     summary = {
         "size": trials[0]["size"], "chosen_at": choice[0]["size"], "heads": heads,
         "enough": enough,
-        "ranked_first": statistics.mean(trial["ranked_first"] for trial in found),
-        "chance": statistics.mean(1 - (1 - needle) ** len(heads) for needle in needles),
-        "weight": statistics.mean(trial["weight"] for trial in found),
-        "share": statistics.mean(trial["share"] for trial in found),
-        "effective": statistics.mean(trial["effective"] for trial in found),
+        "ranked_first": statistics.mean(retrieval["ranked_first"] for retrieval in retrievals),
+        "chance": statistics.mean(1 - (1 - share) ** len(heads) for share in needle_shares),
+        "weight": statistics.mean(retrieval["weight"] for retrieval in retrievals),
+        "share": statistics.mean(retrieval["share"] for retrieval in retrievals),
+        "effective": statistics.mean(retrieval["effective"] for retrieval in retrievals),
         "misses": {kind: misses.count(kind) for kind in KINDS_OF_MISS},
         "wrong_tokens": {k: wrong.count(k) for k in sorted(set(wrong))},
     }
     summary["effective_of_n"] = summary["effective"] / summary["size"]
-    return summary, found
+    return summary, retrievals

@@ -1,12 +1,17 @@
 """
-Result files -> rows -> curves: what plot.py draws and the experiments count.
+Result files -> rows -> curves. plot.py draws the curves, and the experiments count the rows.
 
-A row is one result file; only the readout has one row for the files of a model at several context
-sizes. A curve is the rows that are equal in everything but the seed of training: nothing else is
-averaged. Curves of one variant are told apart by their --tag, or by the settings in which they
-differ. Curves of several variants may differ in their attention alone: labels say all else. A label
-also says if a run was not finished when it was measured, if a result was not measured on the
-checkpoint that lies beside it, and the RoPE, if it is not the same for all.
+Row: one result file. Only a readout row stands for several files: those of one model at several
+context sizes.
+
+Curve: the rows that are equal in everything but the seed of training. Only seeds are averaged.
+
+Label: the name of a curve in figures and tables. Curves of one variant have their --tag or the
+settings in which they differ in their labels. Curves of different variants are expected to differ
+in their attention; their labels name every other difference. A label also says
+    - whether the run was unfinished when it was measured,
+    - whether the result was measured on another checkpoint than the one beside it,
+    - the RoPE, if it is not the same for all curves.
 """
 import dataclasses
 import json
@@ -25,8 +30,8 @@ from lib.runtime import MALFORMED, UserError, explain, read_lines
 from lib.squad import QA_FORMAT
 from lib.tasks import OF_NEEDLES, WITH_DEPTH
 
-# A variant has the same colour in every figure; they suit colour-blind readers (Okabe and Ito).
-# Variants that are not listed here take one of PALETTE.
+# {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
+# colour-blind readers (Okabe and Ito). Other variants get one of PALETTE.
 VARIANTS = {
     "softmax": ("(a) Softmax", "#D55E00"),
     "ssmax": ("(b) SSMax", "#0072B2"),
@@ -39,28 +44,29 @@ VARIANTS = {
     "softmax>head_scale": ("(a), one temperature", "#7F5539"),
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
-LINES = ("-", "--", "-.", ":")  # tell the curves of one variant apart
-# Settings that do not change a result, or that another part of the file states
+LINES = ("-", "--", "-.", ":")  # line styles of the curves of one variant
+# Settings that do not affect a result, or that another part of the file records
 NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "base", "tag"}
-READOUT = {  # titles of what the retrieval heads do; `table` sorts them
+READOUT = {  # {what the retrieval heads did: title of its table}; plot.py sorts tables by title
     "ranked_first": "readout: ranked first by a retrieval head, share of trials",
     "chance": "readout: ranked first by chance",
     "share": "readout: share of the output",
     "effective": "readout: effective keys",
     **{kind: f"readout: missed, {kind}, share of trials" for kind in KINDS_OF_MISS},
 }
-OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")  # in these variants may differ
-ON_AXIS = ("context_sizes=", "trial_size=[")  # in these as well: a figure shows its own sizes
-OF_ROPE = ("rope_theta", "rope_scaling", "rope_factor")  # what `rope_of` says
+# Settings in which two variants may differ without a word in their labels (beginnings of names):
+OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")  # they make the variant
+ON_AXIS = ("context_sizes=", "trial_size=[")  # the axis of the figure shows them
+OF_ROPE = ("rope_theta", "rope_scaling", "rope_factor")  # `rope_of` says them
 
 
 # --- files -> rows ------------------------------------------------------------------------------
 @dataclass
 class Row:
-    """One result file. Every kind has the first two groups; its reader sets what it measured."""
+    """One result file. The reader of its kind sets the fields from `y` on."""
     kind: str  # a key of KINDS
     path: Path
-    content: dict  # the JSON of the file; of a log, its first line
+    content: dict  # the JSON of the file; for a log, its first line
 
     # what was measured, and on which model
     config: dict  # settings of the training run
@@ -68,30 +74,31 @@ class Row:
     base: dict | None  # settings of the run whose checkpoint this one started from
     variant: str
     tag: str
-    seed: tuple  # of training, then that of the base, and so on
+    seed: tuple  # seed of training, of the training of the base, and so on
     facts: tuple  # ((part of the file, "name=value"), ...): all settings but the seeds
-    marks: tuple = ()  # what every label of this row has to say
-    # the measurement
-    y: dict = field(default_factory=dict)  # {x: y}: the line in a figure; empty: nothing yet
+    marks: tuple = ()  # warnings that every label of this row must have
+
+    # the measurement, of every kind
+    y: dict = field(default_factory=dict)  # {x: y}: the line in a figure; empty: nothing to draw
     error: dict = field(default_factory=dict)  # {x: standard error of y within this file}
     tables: dict = field(default_factory=dict)  # {title: ({column: number}, {column: error})}
     n: int = 0  # windows (posloss), samples per cell (niah), trials (needle)
 
     # log
-    f: str = ""  # what s multiplies at the end of the run: log_n, ..., or the attention type
+    f: str = ""  # function that s multiplies at the end of the run: log_n, or the attention type
     val: dict = field(default_factory=dict)  # {update: validation loss}
-    minus_a: dict = field(default_factory=dict)  # {update: loss - that of (a), same batches}
+    minus_a: dict = field(default_factory=dict)  # {update: loss minus that of (a), same batches}
     scales: list = field(default_factory=list)  # lines of the log with the learned s
     s: dict = field(default_factory=dict)  # {layer, from 1: the last s of its heads}
     # niah
-    depths: list = field(default_factory=list)  # of the needle, in percent; empty: task without
+    depths: list = field(default_factory=list)  # of the needle, in percent; empty: random depths
     grid: np.ndarray | None = None  # share of needles found, (depths, sizes)
-    samples: int = 0  # per context size
+    samples: int = 0  # number of samples per context size
     # needle
     size: int = 0  # tokens of the prompts
     trials: list = field(default_factory=list)
     # readout
-    joined: list = field(default_factory=list)  # files of the same model at other sizes
+    joined: list = field(default_factory=list)  # other files of this row, at other context sizes
 
     @property
     def block_size(self):
@@ -99,24 +106,27 @@ class Row:
 
     @property
     def task(self):
-        """What eval_niah.py asked; a log, for instance, has none."""
-        settings = self.content.get("settings", {})  # an older file has no task
+        """The --task of eval_niah.py, or "" for another kind of result."""
+        settings = self.content.get("settings", {})  # older files do not record the task
         return settings.get("task", "needle" if self.kind in ("niah", "needle", "readout") else "")
 
     @property
     def curve(self):
-        """What the rows of one curve have in common: everything but the seeds."""
+        """The key that the rows of one curve have in common: everything but the seeds."""
         return self.kind, self.variant, self.tag, self.facts, self.marks
 
 
 def find(inputs, pattern):
-    """List the files named `pattern` among the inputs: files, or folders with all below them."""
+    """
+    Return the paths of the files that match `pattern`. inputs: files, or folders that are searched
+    with all their subfolders. UserError for an input that does not exist.
+    """
     paths = []
     for path in map(Path, inputs):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
         if path.is_dir():
-            paths += sorted(path.rglob(pattern))  # sorted: file systems have no order of their own
+            paths += sorted(path.rglob(pattern))  # sorted: the order of file systems is arbitrary
         elif path.match(pattern):
             paths.append(path)
     return list(dict.fromkeys(paths))  # a folder may be named twice
@@ -124,7 +134,7 @@ def find(inputs, pattern):
 
 def load(inputs, kinds=None):
     """
-    Read a row from each log and each finished evaluation in the inputs.
+    Return the list of rows, one for each log and each finished evaluation in the inputs.
 
     kinds: {kind: (pattern of its files, reader)}, by default KINDS. UserError for a damaged file.
     """
@@ -137,15 +147,15 @@ def load(inputs, kinds=None):
             if row and row.y:
                 rows.append(row)
     pretraining = [row for row in rows if row.kind == "log" and not row.base]
-    if pretraining:  # logs of fine-tuning have losses of other data: they are left out
+    if pretraining:  # logs of fine-tuning are left out, because their losses are of other data
         rows = [row for row in rows if row.kind != "log" or not row.base]
     compare([row for row in rows if row.kind == "log"])
-    sizes = [row for row in rows if row.kind == "readout"]
-    return [row for row in rows if row.kind != "readout"] + join_sizes(sizes)
+    readouts = [row for row in rows if row.kind == "readout"]
+    return [row for row in rows if row.kind != "readout"] + join_sizes(readouts)
 
 
 def read(path, kind, reader):
-    """The row of a file; None for an evaluation that was killed or is still running."""
+    """Return the row of a file, or None for an evaluation that was killed or is still running."""
     content, *lines = read_lines(path)
     if "done" in content:
         return None
@@ -163,13 +173,13 @@ def read(path, kind, reader):
 
 
 def facts(content):
-    """((part of the file, "name=value"), ...): all settings behind a result but the seeds."""
-    # a setting that is younger than the file had its default
+    """Return ((part of the file, "name=value"), ...): all settings of a result but the seeds."""
+    # a setting that is newer than the file had its default when the file was written
     model = dataclasses.asdict(RivalConfig())
     defaults = model | {"qa_format": QA_FORMAT}
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # The model comes last: it has the value where an evaluation's setting says "as trained".
+        # The model comes last, because an evaluation's own setting may only mean "as trained".
         "model": defaults | settings | model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_of(settings["data"]) if settings else {},
@@ -182,8 +192,8 @@ def facts(content):
     pairs = []
     for part, values in parts.items():
         for name in sorted(values.keys() - NO_FACTS):
-            # Curves average over the seeds of training and of its corpus. The seed of an
-            # evaluation's samples is a setting like others.
+            # Curves average over the seeds of training and of the training corpus. The seed of an
+            # evaluation's samples is a setting like the others.
             if name == "seed" and part != "model":
                 continue
             value = json.dumps(values[name], sort_keys=True).replace('"', "") or "''"
@@ -194,32 +204,35 @@ def facts(content):
 
 
 def text_of(data):
-    """What tells a text from others, of its digest and source."""
-    # A corpus that is drawn from a seed differs by seed, and noise by length: they are the same.
-    drawn = "seed" in data["source"] or data["source"].get("haystack") == "noise"
-    return data["source"] if drawn else data["source"] | {"digest": data["digest"]}
+    """Return those of a text's digest and source by which it counts as another text."""
+    # Corpora generated with different seeds count as the same text, and so does noise of different
+    # lengths: the digest is left out.
+    generated = "seed" in data["source"] or data["source"].get("haystack") == "noise"
+    return data["source"] if generated else data["source"] | {"digest": data["digest"]}
 
 
 def marks(row):
-    """What a label must say in any case: the run was unfinished; the checkpoint is another one."""
+    """Return the warnings for a row's label: an unfinished run, or another checkpoint."""
     done, total = row.content.get("iter"), row.content.get("max_iters")
     if row.kind == "log":
         done, total = max(row.y), row.config.get("max_iters")
-    said = [progress(done, total)]
+    warnings = [progress(done, total)]
     measured = row.content.get("settings", {}).get("checkpoint")
-    beside = row.path.with_name("ckpt.pt")  # results that were moved have none
+    beside = row.path.with_name("ckpt.pt")  # does not exist if the result was moved
     if measured and beside.exists():
         with explain(f"{beside} is damaged; move it away"):
             if checkpoint.fingerprint(beside) != measured:
-                said.append("not of the ckpt.pt beside it")
-    return tuple(filter(None, said))
+                warnings.append("not of the ckpt.pt beside it")
+    return tuple(filter(None, warnings))
 
 
+# The readers, one for each kind of result. They set what the row measured; `lines` are the lines of
+# the file after the first (a .json has none).
 def read_posloss(row, lines):
     row.n = row.content["count"]
     for end in measured_ends(len(row.content["mean"]), row.block_size):
         row.y[end], error = loss_before(end, row.content)
-        if error is not None:  # a single window has none
+        if error is not None:  # a single window has no error
             row.error[end] = error
     multiples = [row.block_size * k for k in (1, 2, 4, 8, 10, 16)]
     columns = {end: row.y[end] for end in multiples if end in row.y}
@@ -232,26 +245,27 @@ def read_niah(row, lines):
     depths = sorted({cell["depth"] for cell in cells})
     row.n = cells[0]["n"]
     row.samples = row.n * len(depths)
-    what, parts = "needles found", {"first": "first digit right", "exact": "all digits right"}
+    counted, parts = "needles found", {"first": "first digit right", "exact": "all digits right"}
     if row.task not in OF_NEEDLES:
-        what = "answers found"
+        counted = "answers found"
         parts = {"first": "first character right", "exact": "all of it right"}
     for key, part in parts.items():
-        # Figures show the last one, all digits. This fails if a cell is missing.
+        # Figures show the last of these, all digits. reshape fails if a cell is missing.
         shares = np.array([cell[key] for cell in cells], float)
         row.grid = shares.reshape(len(depths), len(sizes))
         row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
         row.error = {size: share_error(share * row.samples, row.samples)
                      for size, share in row.y.items()}
-        row.tables[f"{what}, {part}, by context size"] = row.y, row.error
+        row.tables[f"{counted}, {part}, by context size"] = row.y, row.error
     row.depths = depths
     if row.task not in WITH_DEPTH:
         row.depths, row.grid, row.n = [], row.grid.mean(0, keepdims=True), row.samples
 
 
 def share_error(hits, n):
-    """The standard error of a share, hits / n."""
-    # Half a 95 % interval is 1.96 errors wide. Wilson's has a width at shares of 0 and 1 too.
+    """Return the standard error of the share hits / n."""
+    # Half a 95 % interval is 1.96 errors wide. Wilson's interval has a width even for shares of 0
+    # and 1.
     return np.ptp(wilson(hits, n)) / (2 * 1.96)
 
 
@@ -259,7 +273,7 @@ def read_needle(row, lines):
     row.trials = row.content["trials"]
     row.n = len(row.trials)
     row.size = row.content["settings"]["trial_size"]
-    # By rank and not by head: which heads of a run learn to retrieve is chance.
+    # Heads are sorted by score, because it is chance which heads of a run learn to retrieve.
     scores = sorted(np.ravel(row.content["example"]["scores"]), reverse=True)
     row.y = dict(enumerate(scores[:25], 1))
     median = np.median([float(trial["top"]) for trial in row.trials])
@@ -269,9 +283,10 @@ def read_needle(row, lines):
 
 def read_readout(row, lines):
     summary, row.trials = row.content.get("readout"), row.content["trials"]
-    if not summary:  # the result is older than this measurement
+    if not summary:  # an older result, which has no readout
         return
-    # A curve of this kind goes through all sizes, which may have tags of their own.
+    # One curve goes through all sizes, so size and tag (there may be one for each size) must not
+    # distinguish rows.
     row.tag = ""
     row.facts = tuple(fact for fact in row.facts if not fact[1].startswith("trial_size="))
     row.n, size = len(row.trials), summary["size"]
@@ -295,23 +310,23 @@ def read_log(row, lines):
     row.f = row.model_config["attention_type"]
     if 0 < row.config.get("switch_iter", 0) < max(row.y, default=0):
         row.f = row.config["switch_attention_type"]
-    if row.f in model.ATTENTION:  # an old run may have a type that is no longer there
+    if row.f in model.ATTENTION:  # an old run may have a type that no longer exists
         function = model.ATTENTION[row.f].f
-        if vars(model).get(function.__name__) == function:  # else it has no name of its own
+        if vars(model).get(function.__name__) == function:  # a lambda has no name of its own
             row.f = function.__name__
 
 
 def by_layer(s, config):
-    """{layer, from 1: s of its heads} of the layers that have s, from the list in a log."""
+    """Return {layer, from 1: s of its heads} for the layers that have s, from the list in a log."""
     pattern = config.get("window_pattern")
-    if pattern and len(s) < config["n_layer"]:  # an older log, which left out those with windows
-        left = iter(s)
+    if pattern and len(s) < config["n_layer"]:  # older logs left out the layers with windows
+        of_l_layers = iter(s)
         letters = (pattern[layer % len(pattern)] for layer in range(config["n_layer"]))
-        s = [next(left) if letter == "L" else None for letter in letters]
+        s = [next(of_l_layers) if letter == "L" else None for letter in letters]
     return {layer: heads for layer, heads in enumerate(s, 1) if heads}
 
 
-KINDS = {  # of results: the names of their files, and their reader
+KINDS = {  # {kind of result: (pattern of its file names, its reader)}
     "posloss": ("posloss*.json", read_posloss),
     "niah": ("niah*.json", read_niah),
     "needle": ("needle*.json", read_needle),
@@ -321,7 +336,7 @@ KINDS = {  # of results: the names of their files, and their reader
 
 
 def join_sizes(rows):
-    """Let one row stand for the readout of one model at several context sizes."""
+    """Return the readout rows joined, so that one row has all context sizes of a model."""
     joined = {}
     for row in rows:
         first = joined.setdefault((row.curve, row.seed), row)
@@ -333,22 +348,25 @@ def join_sizes(rows):
         for title, parts in row.tables.items():
             for numbers, more in zip(first.tables[title], parts, strict=True):
                 numbers.update(more)
-    for row in joined.values():  # seeds that were measured at other sizes are another curve
+    for row in joined.values():  # a model measured at other sizes belongs to another curve
         row.facts += (("model", f"trial_size={sorted(row.y)}"),)
     return [*joined.values()]
 
 
 def twice(one, two, advice):
-    """The UserError for two results of one run: averaged, the run would pass for two."""
+    """Return the UserError for two results of one run, which would be averaged as two seeds."""
     return UserError(f"{one.path} and {two.path} have the same settings and the same seed, "
                      f"{two.seed[0]}; leave one of them out, or give {advice}")
 
 
 def compare(logs):
-    """Set minus_a, the loss minus that of (a) with the same batches and recipe; add a table."""
+    """
+    Set `minus_a` of each log to its loss minus that of (a) with the same batches and recipe, and
+    give each log its table.
+    """
 
     def recipe(row):
-        # Two batches differ by more than two variants do, so the batches must be the same.
+        # The batches must be the same, because two batches differ by more than two variants do.
         same = [fact for fact in row.facts if not fact[1].startswith(OF_ATTENTION)]
         return row.seed, row.content["data"]["digest"], *same
 
@@ -358,10 +376,11 @@ def compare(logs):
         row.minus_a = {update: row.y[update] - a[update] for update in row.y if update in a}
         columns = {"last": max(row.y)}
         for name, losses in (("train", row.y), ("minus (a)", row.minus_a)):
-            if losses:  # the loss of a single batch is noise
+            if losses:
+                # a mean, because the loss of a single batch is noisy
                 last_tenth = [*losses.values()][-max(1, len(losses) // 10):]
                 columns[name] = np.mean(last_tenth)
-        if row.val:  # of a run that was stopped it is older than the last update
+        if row.val:  # if the run was stopped, its last validation is before its last update
             columns["validated at"], columns["validation"] = [*row.val.items()][-1]
         title = "last update; losses in nats, training: mean of the last tenth"
         row.tables[title] = columns, {}
@@ -369,7 +388,7 @@ def compare(logs):
 
 # --- rows -> curves -----------------------------------------------------------------------------
 def label_of(variant):
-    """The name of a variant in figures and tables."""
+    """Return the name of a variant in figures and tables."""
     if variant in VARIANTS:
         return VARIANTS[variant][0]
     return variant.replace(">>", " switched to ").replace(">", " swapped to ")
@@ -377,30 +396,32 @@ def label_of(variant):
 
 def difference(row, others):
     """
-    What the label of `row` says beyond its variant: the settings, as ", name=value", that
-    distinguish it from `others`, the first rows of all curves of its kind.
+    Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
+    that distinguish it from `others`, the first rows of all curves of its kind.
     """
-    # A tag is the user's own name for what differs: where a variant has rows with it, only those
-    # need more.
+    # A tag is the user's own name for a difference. If a variant has rows with the same tag, `row`
+    # needs to be distinguished from those only.
     tagged = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others if other.tag == row.tag or other.variant not in tagged]
     unshared = set().union(*(differing(row, other) for other in compared))
-    said = {}  # what differs in two parts of the file is said once
+    texts = {}  # {fact: its text}, so that a fact of two parts of the file comes once
     for part, fact in row.facts:
-        if (part, fact) in unshared and fact not in said:
-            said[fact] = fact if part in ("model", "training", "text") else f"{part} {fact}"
+        if (part, fact) in unshared and fact not in texts:
+            texts[fact] = fact if part in ("model", "training", "text") else f"{part} {fact}"
     several = sum(other.variant == row.variant for other in others) > 1
     names = [row.tag] * several
     if row.base and not all(other.base for other in others):
         names.insert(0, "from a checkpoint")
     tag = ", ".join(filter(None, names))
-    return f" [{tag}]" * bool(tag) + "".join(f", {text}" for text in said.values())
+    return f" [{tag}]" * bool(tag) + "".join(f", {text}" for text in texts.values())
 
 
 def differing(row, other):
-    """The facts of `row` that `other` does not share, but for those that labels say otherwise."""
+    """Return the facts of `row` that `other` lacks, without those that labels say in other words.
+    """
     facts = set(row.facts) - set(other.facts)
-    if bool(row.base) != bool(other.base):  # "from a checkpoint": its training is another one
+    # The label says "from a checkpoint", which implies that all of the training differs.
+    if bool(row.base) != bool(other.base):
         facts = {(part, fact) for part, fact in facts if part in ("model", "text")}
     if row.variant != other.variant:
         facts = {(part, fact) for part, fact in facts if not fact.startswith(OF_ATTENTION + ON_AXIS)
@@ -410,12 +431,12 @@ def differing(row, other):
 
 def curves_of(rows):
     """
-    Group rows into curves -> {kind: [curve]}, in the order of VARIANTS.
+    Group rows into curves. Return {kind: [curve]}, in the order of VARIANTS.
 
-    A curve is (its rows, one for each seed; its style {"color", "linestyle", "label"}). UserError
-    where a seed is there twice.
+    A curve is a pair: its rows, one for each seed, and its style, a dict with "color", "linestyle"
+    and "label". UserError if a seed occurs twice.
     """
-    # The colours are given for all kinds at once, so that the figures of one call agree.
+    # Colours are chosen for all kinds together, so that the figures of one call agree.
     names = [*VARIANTS, *sorted({row.variant for row in rows} - VARIANTS.keys())]
     colors = [color for _, color in VARIANTS.values()] + [*PALETTE]
     by_kind = {row.kind: [] for row in rows}
@@ -427,7 +448,9 @@ def curves_of(rows):
     for row in sorted(rows, key=order):
         group = groups.setdefault(row.curve, [])
         if group and group[-1].seed == row.seed:
-            advice = "one run a --variant" if row.kind == "log" else "one evaluation a --tag"
+            advice = "one run another --variant"
+            if row.kind != "log":
+                advice = "one evaluation another --tag"
             raise twice(group[-1], row, advice)
         group.append(row)
 
@@ -447,10 +470,10 @@ def curves_of(rows):
 
 
 def rope_of(config):
-    """The RoPE that a model was measured with: "RoPE theta 500,000"."""
+    """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
     scaling, pattern = config.get("rope_scaling", ""), config.get("window_pattern", "")
-    in_all = config.get("rope_fraction", 1) > 0 and scaling != "nope"
-    if not in_all or pattern and not config.get("global_rope"):
+    has_rope = config.get("rope_fraction", 1) > 0 and scaling != "nope"
+    if not has_rope or pattern and not config.get("global_rope"):
         return "RoPE in windows" if "S" in pattern else "no RoPE"
     name = f"RoPE theta {theta_of(config):,.0f}"
     if scaling in ("", "theta"):
@@ -459,18 +482,21 @@ def rope_of(config):
 
 
 def common_rope(rows):
-    """The RoPE of all rows, or "" where it differs; then each curve's label has its own."""
+    """Return the RoPE of all rows, or "" if it differs; then the label of each curve says it."""
     names = {rope_of(row.model_config) for row in rows}
     return names.pop() if len(names) == 1 else ""
 
 
 def common_task(rows):
-    """The task of all rows, or "" where it is the paper's or differs: labels say it then."""
+    """
+    Return "task: ..." if all rows have the same task. Return "" for the paper's own task, and if
+    tasks differ: then the labels say it.
+    """
     tasks = {row.task for row in rows}
     return f"task: {tasks.pop()}" if len(tasks) == 1 and not tasks & {"needle", ""} else ""
 
 
 def theta_of(config):
-    """RoPE's theta as a model was measured with it: an evaluation may have stretched it."""
+    """Return the theta of RoPE in the measurement, which may have stretched that of training."""
     stretched = config.get("rope_scaling") == "theta"
     return config["rope_theta"] * (config["rope_factor"] if stretched else 1)

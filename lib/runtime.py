@@ -14,15 +14,16 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-# torchrun says which of how many processes this one is; without it there is one
+# torchrun sets the number of this process and how many there are; without torchrun there is one
 RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-# what parsing JSON and looking into it raise where it holds something else than was expected
+# the errors of reading JSON that is damaged or holds something else than expected
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 DType = Literal["auto", "bfloat16", "float32"]
 
 
 class UserError(Exception):
-    """What went wrong and what to do, in one line; `launch` prints it and exits with `status`."""
+    """A failure that the user can mend. `launch` prints its message, one line that says what is
+    wrong and what to do, and exits with `status`."""
 
     def __init__(self, message, status=2):
         super().__init__(message)
@@ -30,18 +31,18 @@ class UserError(Exception):
 
 
 def launch(main):
-    """Run `main()` as a program: a foreseeable failure is one line on stderr, no traceback."""
+    """Run `main()` as a program. Foreseeable failures print one line on stderr and no traceback."""
     try:
         return main()
     except UserError as e:
         message, status = str(e), e.status
     except KeyboardInterrupt:
         message, status = "interrupted", 130
-    except BrokenPipeError:  # `| head` has read enough; nothing is left to flush
+    except BrokenPipeError:  # a reader such as `| head` has ended; what is left has no reader
         os._exit(141)
     except Exception as e:
         if out_of_memory(e):
-            # training and evaluations have halved what they compute at once before they end here
+            # training and evaluations tried smaller micro-batches before they gave up
             message = f"out of memory ({describe(e)}); take a smaller model or a shorter context"
         elif isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
             message = f"{e.filename or 'operating system'}: {e.strerror}"
@@ -51,7 +52,7 @@ def launch(main):
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-    sys.stdout.flush()  # or a piped error would stand before what was printed earlier
+    sys.stdout.flush()  # in a pipe the error would otherwise come before earlier output
     line = "error: " * (status < 128) + " ".join(message.split())
     print(line, file=sys.stderr)
     tell_torchrun(line)
@@ -59,45 +60,51 @@ def launch(main):
 
 
 def tell_torchrun(line):
-    """Give torchrun the line of a rank that fails: it is the last that torchrun itself prints."""
-    # Without it forty lines of torchrun's own traceback end in an exit code, and the line that
-    # explains it stands above them. torchrun looks for this form (torch.distributed.elastic).
+    """Make torchrun print `line`, the error of this rank, at the end of its own output."""
+    # Otherwise torchrun prints forty lines of its own traceback after our line and ends with an
+    # exit code. It reads the line from this file, in this form (torch.distributed.elastic).
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
-        about = {"py_callstack": line, "timestamp": str(int(time.time()))}
-        with contextlib.suppress(OSError):  # a full disk: the line is on the screen already
-            Path(path).write_text(json.dumps({"message": {"message": line, "extraInfo": about}}))
+        extra = {"py_callstack": line, "timestamp": str(int(time.time()))}
+        with contextlib.suppress(OSError):  # if the disk is full, our own line must do
+            Path(path).write_text(json.dumps({"message": {"message": line, "extraInfo": extra}}))
 
 
 def out_of_memory(error):
-    """Whether an exception says that memory ran out: of a GPU, of Python, of torch on a CPU."""
-    return (isinstance(error, (torch.OutOfMemoryError, MemoryError))
-            or isinstance(error, OSError) and error.errno == errno.ENOMEM
-            # CUDA, Triton, MPS; cuBLAS; torch on a CPU; oneDNN, which has no other words for it
-            or isinstance(error, RuntimeError) and any(words in str(error) for words in (
-                "out of memory", "ALLOC_FAILED", "can't allocate memory",
-                "could not create a primitive")))
+    """Return whether an exception means that a GPU, Python, or torch on a CPU has no memory left.
+    """
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # the wording of CUDA, Triton and MPS; of cuBLAS; of torch on a CPU; of oneDNN
+    wordings = ("out of memory", "ALLOC_FAILED", "can't allocate memory",
+                "could not create a primitive")
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in wordings)
 
 
 def describe(error):
-    """An exception of somebody else's in a few words."""
+    """Return the type and the beginning of the message of an exception that is not ours."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 @contextlib.contextmanager
 def explain(message, errors=Exception, status=2):
-    """Turn `errors` raised in the block into a UserError with `message`."""
+    """Turn `errors` that are raised in the block into a UserError with `message`."""
     try:
         yield
     except errors as e:
-        if isinstance(e, UserError) or out_of_memory(e):  # which say it themselves
+        if isinstance(e, UserError) or out_of_memory(e):  # these have a message of their own
             raise
         raise UserError(f"{message} ({describe(e)})", status) from e
 
 
 def install_stop_flag():
-    """A list into which SIGTERM or Ctrl-C puts its number; a second one exits at once."""
-    received = []  # only noted here: a save in the middle of an update would tear it
+    """
+    Return a list to which SIGTERM or Ctrl-C appends its number, so that the caller can stop at a
+    good moment. A second signal exits at once.
+    """
+    received = []  # the signal is only noted: saving in the middle of an update would tear it apart
 
     def handle(number, frame):
         if received:
@@ -114,19 +121,22 @@ def install_stop_flag():
 
 
 def setup(device):
-    """The torch.device to compute on (auto: the fastest here), proved to work; joins the ranks."""
+    """
+    Return the torch.device to compute on (auto: the fastest one here), and join the other ranks.
+    UserError if the device does not work.
+    """
     if device == "auto":
         device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
-    with explain(f"device {device} does not work here; take --device=cpu"):
+    with explain(f"device {device} does not work on this machine; take --device=cpu"):
         device = torch.device(device)
-        if device.type == "cuda" and device.index is None:  # a GPU for each rank of a machine
+        if device.type == "cuda" and device.index is None:  # each rank of a machine has its own GPU
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-        torch.ones(1, device=device).item()  # a device that is listed need not work
+        torch.ones(1, device=device).item()  # an installed device may still fail
     if device.type == "cuda":
         torch.cuda.set_device(device)
     elif device.type == "cpu":
-        # glibc returns large tensors to the system and gets them back as pages that are cleared
-        # anew: an update takes 2.46 s and not 1.70; another C library stays as it was
+        # By default glibc returns the memory of large tensors to the system, which clears it before
+        # the next use: an update took 2.46 s instead of 1.70. Other C libraries have no mallopt.
         with contextlib.suppress(AttributeError, OSError, TypeError):
             mallopt = ctypes.CDLL(None).mallopt
             # M_MMAP_THRESHOLD (glibc before 2.35 takes at most 32 MiB), M_TRIM_THRESHOLD
@@ -134,14 +144,14 @@ def setup(device):
                 mallopt(-1, 2**31 - 1)
     if WORLD_SIZE > 1 and not dist.is_initialized():
         join_ranks("nccl" if device.type == "cuda" else "gloo")
-        # NCCL takes its memory at the first of these: while there is some
+        # NCCL allocates its memory at the first reduction, so we do one before the model needs it
         all_reduce([torch.zeros(1, device=device)])
     return device
 
 
 def get_dtype(device, dtype):
-    """What products are computed in, for `dtype` auto, bfloat16 or float32."""
-    # auto: bf16 where the hardware multiplies it; elsewhere it is slower than fp32
+    """Return the torch.dtype of matrix products, for `dtype` auto, bfloat16 or float32."""
+    # auto: bf16 if the hardware multiplies it; without such hardware it is slower than fp32
     fast = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
     if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
         flags = Path("/proc/cpuinfo").read_text()
@@ -151,18 +161,24 @@ def get_dtype(device, dtype):
 
 
 def dtype_name(device, dtype):
-    """The same as text: bfloat16 or float32."""
+    """Return the same as text: bfloat16 or float32."""
     return str(get_dtype(device, dtype)).removeprefix("torch.")
 
 
 def autocast(device, dtype, cache=True):
-    """The context to run the model in; parameters stay fp32. cache: keep bf16 copies of them."""
-    enabled = get_dtype(device, dtype) == torch.bfloat16  # no loss scaling: bf16 has fp32's range
+    """
+    Return the context in which the model runs. Parameters stay fp32; cache: keep their bf16 copies.
+    """
+    # loss scaling is not needed: bf16 has the range of fp32
+    enabled = get_dtype(device, dtype) == torch.bfloat16
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
 
 
 def peak_flops(device, table):
-    """FLOP/s of a CUDA device by the first name in `table` that its own contains, or None."""
+    """
+    Return the FLOP/s of a CUDA device, from the first key of `table` that occurs in its name. None
+    if there is no such key, or for another device.
+    """
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -170,8 +186,9 @@ def peak_flops(device, table):
 
 
 def logits_at_once(device, vocab_size, training=False):
-    """Rows of logits per chunk: 0.3 GB of them, or 30 MB in an evaluation on a CPU."""
-    # a power of two: 4,096 rows of 384 took 65 ms in chunks of 512 and 178 ms in chunks of 333
+    """Return the rows of logits in a chunk: 0.3 GB of them, or 30 MB in an evaluation on a CPU."""
+    # Chunks are powers of two: 4,096 rows of 384 took 65 ms in chunks of 512, and 178 ms in chunks
+    # of 333.
     numbers = 2**27 if training or device.type != "cpu" else 2**24
     return 2 ** (max(128, numbers // vocab_size).bit_length() - 1)
 
@@ -181,10 +198,10 @@ def logits_at_once(device, vocab_size, training=False):
 
 
 def join_ranks(backend):
-    """Join the other ranks. One that waits for a lost one fails after five minutes."""
-    # After a restart torchrun's store still holds the addresses of lost ranks, and every second
-    # time the new ones wait for them. The count of restarts tells them apart, where all ranks
-    # belong to one torchrun (several machines: pytorch#135712).
+    """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
+    # After a restart torchrun's store still holds the addresses of the lost ranks, and every second
+    # time the new ranks wait for them. So each restart gets a prefix of its own in the store. This
+    # works if all ranks belong to one torchrun (several machines: pytorch#135712).
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     with together():
@@ -195,68 +212,70 @@ def join_ranks(backend):
 
 
 def together():
-    """Report a lost rank as one line on every other rank."""
-    return explain(f"rank {RANK} cannot reach the others; where one failed its message says why; "
-                   "the same command continues", RuntimeError, status=1)
+    """Return a context in which a lost rank is reported as one line on every other rank."""
+    return explain(f"rank {RANK} cannot reach the other ranks; if one of them failed, its message "
+                   "says why; the same command continues", RuntimeError, status=1)
 
 
 def all_reduce(tensors):
     """Sum each tensor over all ranks, in place."""
     if WORLD_SIZE > 1:
         with together():
-            # all at once: one after the other would wait for the network a hundred times
+            # started all at once: one after the other would wait for the network a hundred times
             for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
                 work.wait()
 
 
 def all_gather(item):
-    """[the `item` of each rank]"""
+    """Return the list of the `item` of each rank. Items are pickled, so they should be small."""
     gathered = [item] * WORLD_SIZE
-    if WORLD_SIZE > 1:  # pickled: records of an evaluation are small
+    if WORLD_SIZE > 1:
         with together():
             dist.all_gather_object(gathered, item)
     return gathered
 
 
 def attempt(work, *args):
-    """work(*args), or an OutOfMemoryError on all ranks where memory ran out on any of them."""
+    """Return work(*args). If memory runs out on any rank, raise an OutOfMemoryError on all."""
     try:
         result, failed = work(*args), False
     except Exception as e:
         if not out_of_memory(e):
             raise
-        # `e` keeps the tensors of the failed attempt alive, so go on outside of this block
+        # The exception keeps the failed attempt's tensors alive, so we leave this block before
+        # anything else happens.
         result, failed = None, True
     if any(all_gather(failed)):
-        torch.cuda.empty_cache()  # free cached blocks of the sizes before
+        torch.cuda.empty_cache()  # free the cached blocks of the failed sizes
         raise torch.OutOfMemoryError
     return result
 
 
 def print0(*args):
-    """print, on rank 0."""
+    """Print on rank 0 only."""
     if RANK == 0:
         print(*args, flush=True)
 
 
 # -----------------------------------------------------------------------------
-# files: a reader never sees half of one
+# files: a reader never sees one that is half written
 
 
 def writing(path):
-    """A file that cannot be written, for want of space or permission, is one line naming it."""
-    # open() and write() do not name the file in what they raise when a disk is full
-    return explain(f"cannot write {path}; what was there stays", OSError)
+    """Return a context in which a failed write is a UserError that names the file."""
+    # if a disk is full, the errors of open() and write() do not name the file
+    return explain(f"cannot write {path}; what was there stays; make space or choose another "
+                   "folder", OSError)
 
 
 @contextlib.contextmanager
 def atomic_write(path, mode="wb", previous=None):
     """
-    Open a temporary file beside `path` that takes its name when the block ends well. What was there
-    is lost, or stays as `previous`.
+    Open a temporary file beside `path`. It replaces `path` when the block ends without an error.
+    previous: the name under which the replaced file is kept; None: it is not kept.
     """
     path = Path(path)
-    # one name, so that what a kill leaves behind is overwritten and does not pile up
+    # always the same name, so that files left by killed processes do not pile up
     temporary = path.with_name(f".{path.name}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -264,35 +283,38 @@ def atomic_write(path, mode="wb", previous=None):
             with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as f:
                 yield f
                 f.flush()
-                os.fsync(f.fileno())  # or after a power cut the new name may hold nothing
-            if previous and path.exists():  # not renamed: at any moment there is one at `path`
+                os.fsync(f.fileno())  # after a power cut the file could otherwise be empty
+            if previous and path.exists():
+                # a hard link instead of a rename, so that `path` exists at any moment
                 link = path.with_name(f".{path.name}.link")
-                link.unlink(missing_ok=True)  # os.link replaces nothing
+                link.unlink(missing_ok=True)  # os.link does not replace a file
                 os.link(path, link)
                 os.replace(link, previous)
-                link.unlink(missing_ok=True)  # still there if both were one file, after a kill here
+                # After a kill at this place `path` and `previous` are one file. os.replace then
+                # does nothing, and the link is still there.
+                link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)
-            os.fsync(folder)  # or the new name itself may be lost
+            os.fsync(folder)  # after a power cut the rename could otherwise be lost
             os.close(folder)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 def write_json(path, content):
-    """Write a result file, all or nothing; rank 0 does it for all."""
+    """Write a result file, all or nothing. Only rank 0 writes."""
     write_lines(path, [content])
 
 
 def write_lines(path, records):
-    """The same of a .jsonl, a record a line."""
+    """Write a .jsonl with one record in each line, all or nothing. Only rank 0 writes."""
     if RANK == 0:
         with atomic_write(path, "w") as f:
             f.writelines(json.dumps(record) + "\n" for record in records)
 
 
 def read_lines(path):
-    """The records of a result file. A last line that a kill has cut short is ignored."""
+    """Return the records of a result file. A last line that a kill has cut short is ignored."""
     with explain(f"{path} is damaged; move it away", ValueError):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n") or path.suffix == ".json"]

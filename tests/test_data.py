@@ -114,17 +114,17 @@ def test_an_unusable_corpus_is_refused(tmp_path, changes, message):
     refused(message, Tokens, folder, "train")
     for damaged in (b'{"splits"', b"[]", b'{"splits": {}}'):
         (folder / "train.json").write_bytes(damaged)
-        refused("train.json is not a corpus", Tokens, folder, "train")
+        refused("train.json does not describe a corpus", Tokens, folder, "train")
 
 
 def test_slices_of_different_preparations_are_refused(tmp_path):
     folder = make(tmp_path / "c", [[1, 2, 3]], slice=[1, 2])
     make(folder, [[4, 5]], name="other", slice=[2, 2], source={"limit": 5})
-    refused("different sources or settings", Tokens, folder, "train")
+    refused("made from different sources or with", Tokens, folder, "train")
     make(folder, [[4, 5]], name="other", slice=[2, 2])
     assert Tokens(folder, "train").read([0], 5).tolist() == [[1, 2, 3, 4, 5]]
     for order in data.ORDERS:
-        refused("has 5 tokens, .* need .*; prepare more text",
+        refused("has 5 tokens, .* needs .*; prepare more text",
                 Tokens(folder, "train").batch, 0, 0, 1, 5, order)
 
 

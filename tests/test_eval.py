@@ -123,7 +123,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, 
     printed = capsys.readouterr().out
     has_depth = task in ("needle", "multikey", "abcdigits")
     assert ("depth" in printed, "50%" in printed) == (has_depth, has_depth)
-    assert ("3 samples a cell" if has_depth else "15 samples a size") in printed
+    assert ("3 samples per cell" if has_depth else "15 samples per size") in printed
     assert ("digit 1" in printed) == (task in ("needle", "multikey"))
     for cell in cells:
         assert (cell["exact"], cell["substring"]) == pytest.approx(expected)
@@ -494,7 +494,7 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
         text = decode(sample["prompt"])
         assert text.count("magic number of ") > 10, "this hay has no facts"
         assert text.count(f"magic number of {city} ") == 1, "there are two answers"
-    refused("the hay answers .* by itself, in 100 of 100 pieces", sample_of, *arguments, size=9000)
+    refused("the hay itself answers .*, in 100 of 100 pieces", sample_of, *arguments, size=9000)
 
 
 @pytest.mark.parametrize("text, groups, found", [
@@ -583,7 +583,7 @@ def test_temperature_finds_the_best_factor(evaluate, corpus, tmp_path, capsys):
                 cost, abs=1e-4)
     capsys.readouterr()
     call(temperature, *arguments)
-    assert "repeated, not measured" in capsys.readouterr().out
+    assert "not measured again" in capsys.readouterr().out
     refused("pn/?: p_n is learned for 32 positions, .* at most 28 tokens", call, temperature,
             "config/quick_niah.py", *arguments, tmp_path / "pn", "--context_sizes=30",
             "--what=needles", "--tag=pn")
@@ -618,7 +618,7 @@ def test_a_change_at_load_is_measured_and_named(evaluate, capsys):
     assert e["settings"]["data"]["source"]["embedded"] == "almanac"
     assert (e["model_config"]["rope_scaling"], e["model_config"]["rope_factor"]) == ("theta", 50)
     loss("--seq_len=700")
-    assert "700 tokens are 22 x those of training" in capsys.readouterr().out
+    assert "700 tokens are 22 times the training length" in capsys.readouterr().out
 
 
 def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path, capsys):
@@ -632,7 +632,7 @@ def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path,
     assert measured() == (4, 6)
     assert "rope_factor 1.0 -> 50.0, update 4 of 6\n" in capsys.readouterr().out
     run(tmp_path)
-    refused(r"its checkpoint differ\)", measured)
+    refused(r"other settings \(checkpoint\)", measured)
     assert measured("--overwrite") == (6, 6)
     printed = capsys.readouterr().out
     assert "update" not in printed.partition(": softmax, ")[2]
@@ -681,7 +681,7 @@ def test_other_variants_leave_old_results_as_they_are(evaluate, tmp_path, monkey
         (tmp_path / "model.py").write_text(text.replace(before, after, 1))
         monkeypatch.setattr("model.__file__", str(tmp_path / "model.py"))
         evaluate(eval_posloss, "b")
-        old = "these are numbers of the old one" in capsys.readouterr().out
+        old = "these numbers are of the old code" in capsys.readouterr().out
         assert old == (name == "ssmax"), name
 
 
@@ -729,14 +729,14 @@ def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("settings, message", [
-    ("--swap_scale=1.76", "swap_scale=1.76 is of a swap: give --attention_type as well"),
-    ("--attention_type=head_scale", "head_scale swapped in is softmax until it is trained"),
-    ("--attention_type=residual", "residual swapped in is softmax until it is trained"),
-    ("--attention_type=pn --seq_len=20", "pn swapped in is softmax until it is trained"),
-    ("--attention_type=softmax", "attention_type=softmax already: nothing is swapped"),
+    ("--swap_scale=1.76", "swap_scale=1.76 has no effect without a swap: give --att"),
+    ("--attention_type=head_scale", "swapping in head_scale changes nothing, because"),
+    ("--attention_type=residual", "swapping in residual changes nothing, because"),
+    ("--attention_type=pn --seq_len=20", "swapping in pn changes nothing, because"),
+    ("--attention_type=softmax", "already has attention_type=softmax, so nothing is swapped"),
     ("--rope_theta=500000", "unknown setting 'rope_theta'"),
     ("--rope_factor=0.5", "rope_factor=0.5 must be at least 1"),
-    ("--rope_scaling=nope --rope_factor=4", "nope takes RoPE out: rope_factor=4.0 has no effect"),
+    ("--rope_scaling=nope --rope_factor=4", "rope_factor=4.0 has no effect, because"),
     ("--rope_scaling=yarn --rope_factor=1", "rope_factor=1 leaves RoPE as trained")])
 def test_a_setting_without_effect_is_refused(evaluate, tmp_path, settings, message):
     assert refused(message, evaluate, eval_posloss, "a", *settings.split()) == 2
@@ -784,11 +784,11 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     assert "repeated" not in capsys.readouterr().out
     assert same(evaluate(program, "b"), whole)
     printed = capsys.readouterr().out
-    assert "repeated, not measured" in printed and "***" not in printed
+    assert "not measured again" in printed and "***" not in printed
     with other_model_py:
         evaluate(program, "b")
         assert "*** the code that measures has changed since" in capsys.readouterr().out
-    refused(r"its seed differ\)", evaluate, program, "b", "--seed=3")
+    refused(r"other settings \(seed\)", evaluate, program, "b", "--seed=3")
     room = 0
     with pytest.raises(torch.OutOfMemoryError):
         evaluate(program, "b", "--overwrite")
@@ -816,8 +816,8 @@ def test_out_keeps_the_results_of_several_checkpoints_apart(
 
     capsys.readouterr()
     measure(tmp_path / "a", tmp_path / "b", f"--out={out}")
-    assert capsys.readouterr().out.count("repeated, not measured") == 2
-    refused(r"its seed differ\)", measure, tmp_path / "b", f"--out={out}", "--seed=3")
+    assert capsys.readouterr().out.count("not measured again") == 2
+    refused(r"other settings \(seed\)", measure, tmp_path / "b", f"--out={out}", "--seed=3")
     measure(tmp_path / "b", f"--out={out}", "--seed=3", "--tag=3")
     name = files[0].removesuffix(".json")
     assert (out / f"b/{name}-3.json").exists()
@@ -861,9 +861,9 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     for name in ("other/a/ckpt.pt", "a/ckpt_prev.pt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((a / "ckpt.pt").read_bytes())
-    refuse("would both be .*out/a/posloss.json", a, b, tmp_path / "other/a", f"--out={out}")
-    refuse("would both be .*a/posloss-t.json", b, a, a / "ckpt_prev.pt", "--tag=t")
-    refuse("would both be .*out/posloss.json", a, b, f"--out={out}/posloss.json")
+    refuse("would both be written .*out/a/posloss.json", a, b, tmp_path / "other/a", f"--out={out}")
+    refuse("would both be written .*a/posloss-t.json", b, a, a / "ckpt_prev.pt", "--tag=t")
+    refuse("would both be written .*out/posloss.json", a, b, f"--out={out}/posloss.json")
     refuse("call this one posloss.json", a, f"--out={out}/mine.json")
     assert not out.exists()
     out.write_text("not a folder")
@@ -871,7 +871,7 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
 
 
 @pytest.mark.parametrize("program, name, argument, message", [
-    (eval_niah, "a", "--context_sizes=[15]", "too small for needle and prompt; take at least"),
+    (eval_niah, "a", "--context_sizes=[15]", "too small for needle and question; take at least"),
     (eval_niah, "a", "--context_sizes=99999", "choose a smaller context"),
     (eval_niah, "a", "--context_sizes=256,1e3", "context_sizes: 1000.0 is not a positive whole"),
     (eval_niah, "a", "--haystack=nowhere*.txt", "no such file"),
@@ -883,7 +883,7 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_niah, "pn", "--seed=1", "p_n is learned for 32 positions"),
     (eval_niah, "reversed", "--seed=1", "another vocabulary"),
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),
-    (eval_posloss, "a", "--tag=../x", "slashes"), (eval_posloss, "a", "--n_seqs=0", "positive"),
+    (eval_posloss, "a", "--tag=../x", "a slash"), (eval_posloss, "a", "--n_seqs=0", "positive"),
     (eval_posloss, "nowhere", "--seed=1", "no checkpoint .*nowhere"),
     (eval_posloss, "reversed", "--seed=1", "another vocabulary")])
 def test_what_cannot_be_measured_is_one_line(

@@ -142,7 +142,7 @@ def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
     printed = "".join(printed)
     assert process.wait(timeout=60) != 0
     assert printed.count("after iter 40") == 1, f"it was not continued: {printed}"
-    assert "error: rank 0 cannot reach the others" in printed
+    assert "error: rank 0 cannot reach the other ranks" in printed
     assert checkpoint.load(tmp_path)["iter"] == 40
 
 

@@ -89,7 +89,9 @@ def test_the_file_holds_the_same_model(tmp_path, capsys, attention_type, qk_norm
     idx = torch.randint(V, (2, 70))
     tolerance = 5e-3 if arch == "mistral3" else 1e-4  # the 1 that is added to a log n
     assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < tolerance
-    assert f"m.gguf: {arch}, float32, read back whole, but not run" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"m.gguf: {arch}, float32, the file was read back" in printed
+    assert "but was not run in llama.cpp" in printed
     if attention_type == "ssmax":  # what is cached keeps its size
         k = model.blocks[0].attn.qkv.weight[32:].split(32 // (2 // (n_kv_head or 2)))[0]
         assert theirs.model.layers[0].self_attn.k_proj.weight.equal(k)
@@ -200,25 +202,27 @@ def test_an_instruct_model_keeps_its_chat_template_and_its_end(tmp_path):
 
 def test_what_has_no_form_in_llama_cpp_is_refused_by_name_and_leaves_nothing(tmp_path, monkeypatch):
     for settings, says in [
-            ({"attention_type": "ssmax_bias"}, "ssmax_bias has no form in llama.cpp, .* a folder"),
-            ({"attention_type": "pn"}, "pn has no form in llama.cpp"),
-            ({"attention_type": "asentmax"}, "asentmax has no form in llama.cpp"),
-            ({"qk_norm": True}, "ssmax with qk_norm has no form in llama.cpp"),
-            ({"sink": "learned"}, "sink=learned of this checkpoint has no form in llama.cpp"),
+            ({"attention_type": "ssmax_bias"}, "ssmax_bias cannot be exported to .* a folder"),
+            ({"attention_type": "pn"}, "pn cannot be exported to llama.cpp"),
+            ({"attention_type": "asentmax"}, "asentmax cannot be exported to llama.cpp"),
+            ({"qk_norm": True}, "ssmax with qk_norm cannot be exported to llama.cpp"),
+            ({"sink": "learned"}, "sink=learned of this checkpoint cannot be exported"),
             ({"window": 8, "window_pattern": "SL"}, "window_pattern=SL of this .* llama.cpp")]:
         refused(says, export, tmp_path, tiny_model(**settings))
     refused("ssmax already", export, tmp_path, tiny_model(), "--attention_type=ssmax")
     windows = tiny_model(window=8, window_pattern="SL")
-    refused("RoPE inside a window is never stretched", export, tmp_path, windows, "--rope_factor=2")
+    refused("inside of which RoPE is never stretched", export, tmp_path, windows, "--rope_factor=2")
     for arguments, says in [(["--dtype=float16"], "dtype must be one of float32, bfloat16"),
                             (["--rope_factor=0.5"], "rope_factor=0.5 must be at least 1")]:
         refused(says, export, tmp_path, tiny_model(), *arguments)
-    refused("dtype is of a .gguf", call, hf, "export", "x", "--out_dir=x", "--dtype=bfloat16")
-    refused("rope_factor is of export", call, hf, "import", "x", "--out_dir=x", "--rope_factor=2")
+    refused("dtype=bfloat16 is for a .gguf", call, hf, "export", "x", "--out_dir=x",
+            "--dtype=bfloat16")
+    refused("rope_factor is a setting of export", call, hf, "import", "x", "--out_dir=x",
+            "--rope_factor=2")
     model = tiny_model(vocab_size=V)
     with monkeypatch.context() as patch:  # a disk that loses a byte
         patch.setattr(gguf_files, "read", lambda path: ({"general.name": "other"}, {}))
-        refused("is not what was written .general.name", export, tmp_path, model)
+        refused("differs from what was written to it .general.name", export, tmp_path, model)
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
     before = export(tmp_path, model).read_bytes()
     refused("m.gguf exists; delete it, or choose another", export, tmp_path, model)
@@ -236,7 +240,7 @@ def test_llama_cpp_computes_the_same(
                        vocab_size=len(vocab) if vocab else V)
     export(tmp_path, model, f"--dtype={dtype}", vocab=vocab)
     says = capsys.readouterr().out
-    assert "logits differ by" in says
+    assert "logits differ from the checkpoint's by" in says
     assert dtype == "bfloat16" or "30 of 30 tokens of a greedy continuation are the same" in says
     (tmp_path / "m.gguf").unlink()
 
@@ -246,5 +250,5 @@ def test_llama_cpp_computes_the_same(
 
     model_keys = gguf_files.model_keys
     monkeypatch.setattr(gguf_files, "model_keys", wrong)
-    refused("its logits differ by .* no use", export, tmp_path, model, vocab=vocab)
+    refused("its logits differ by .* nothing was written", export, tmp_path, model, vocab=vocab)
     assert not (tmp_path / "m.gguf").exists()

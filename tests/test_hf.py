@@ -163,7 +163,7 @@ def test_a_folder_that_computes_something_else_is_not_made(tmp_path, monkeypatch
     monkeypatch.setattr(hf, "to_tensors", wrong)
     for attention_type in ("softmax", "ssmax", "ssmax_bias"):
         save_model(tmp_path / "ckpt.pt", tiny_model(attention_type, vocab_size=50257), None)
-        refused("logits differ by .* no use",
+        refused("logits differ by .* nothing was written",
                 call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
         assert not (tmp_path / "x").exists()
 
@@ -187,7 +187,7 @@ def test_a_swapped_model_is_exported(tmp_path):
     for attention_type, says in [("softmax", "nothing is swapped"),
                                  ("max", "unknown attention_type max"),
                                  ("pn", "is softmax until it is trained"),
-                                 ("logn_clip", "has no form in transformers")]:
+                                 ("logn_clip", "cannot be exported to transformers")]:
         refused(says, call, hf, "export", tmp_path / "ours", f"--attention_type={attention_type}",
                 f"--out_dir={tmp_path}/x")
 
@@ -256,13 +256,13 @@ def plain(kind, **changes):
 
 
 @pytest.mark.parametrize("config, says", [
-    (transformers.GPT2Config().to_dict(), "is another architecture, gpt2. What comes in: llama, "),
-    (transformers.Qwen2Config().to_dict(), "is another architecture, qwen2. What comes in: llama"),
-    (plain("mamba9"), "is another architecture, mamba9. What comes in"),
+    (transformers.GPT2Config().to_dict(), "has another architecture, gpt2; .* imports llama, "),
+    (transformers.Qwen2Config().to_dict(), "has another architecture, qwen2; .* imports llama"),
+    (plain("mamba9"), "has another architecture, mamba9; "),
     (plain("llama", rope_theta=5e5, rope_scaling={  # Llama 3.1, 3.2
         "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64}),
-     r"this llama has scaled RoPE \(rope_type llama3\), .* What comes in: .*rope_type default"),
+     r"this llama has scaled RoPE \(rope_type llama3\), .* hf.py imports .*rope_type default"),
     (plain("qwen3", head_dim=32),  # Qwen3-0.6B and 4B
      "this qwen3 has heads 32 wide, where hidden_size / num_attention_heads is 16, "),
     (plain("mistral", head_dim=12, sliding_window=None),  # Nemo
@@ -297,7 +297,7 @@ def test_a_source_that_is_not_there_is_called_missing(tmp_path):
                          ("models/of/mine", "there is no folder models/of/mine"),
                          ("./gone", "there is no folder ./gone"),
                          ("gone/model.gguf", "there is no file gone/model.gguf"),
-                         ("no/such", "no/such is no folder here, and no model of transformers")]:
+                         ("no/such", "no/such is no folder here, and not a model that")]:
         refused(says, call, hf, "import", source, f"--out_dir={tmp_path}/x")
 
 
@@ -413,7 +413,7 @@ def test_a_gguf_is_the_same_model(tmp_path):
     ({"model_type": "mistral", "max_position_embeddings": 64}, "a sliding window of 4,096"),
     ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "scaled RoPE"),
     ({"vocab_size": 50300}, "config.json and weights differ in lm_head.weight"),
-    ({"hidden_size": None}, "is no model of"),
+    ({"hidden_size": None}, "is not a model that"),
     ({"num_hidden_layers": 3}, "config.json and weights differ in model.layers.2"),
     ({"num_hidden_layers": 1}, "config.json and weights differ in model.layers.1"),
     *((name, "theirs is no model .* or incomplete")  # a file that is lost, or cut
@@ -433,17 +433,17 @@ def test_what_the_model_cannot_represent_or_lacks_is_refused_by_name(tmp_path, c
 
 def test_arguments_and_unknown_types_are_one_line(tmp_path):
     for arguments in (["import"], ["import", "x"], ["copy", "x", "--out_dir=y"]):
-        refused("say import SOURCE or export CHECKPOINT", call, hf, *arguments)
-    refused("attention_type is of export", call, hf, "import", "x", "--attention_type=ssmax",
-            f"--out_dir={tmp_path}/x")
+        refused("give import SOURCE or export CHECKPOINT", call, hf, *arguments)
+    refused("attention_type is a setting of export", call, hf, "import", "x",
+            "--attention_type=ssmax", f"--out_dir={tmp_path}/x")
     for attention_type in ATTENTION.keys() - EXPORTED:
         save_model(tmp_path / "ckpt.pt", tiny_model(attention_type), None)
-        refused(f"{attention_type} has no form in transformers",
+        refused(f"{attention_type} cannot be exported to transformers",
                 call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
     for settings, says in [({"sink": "learned"}, "sink=learned"), ({"gate": True}, "gate=True"),
                            ({"window": 8, "window_pattern": "SL", "gate": True}, "gate=True")]:
         save_model(tmp_path / "ckpt.pt", tiny_model("softmax", **settings), None)
-        refused(f"{says} of this checkpoint has no form in transformers;",
+        refused(f"{says} of this checkpoint cannot be exported to transformers;",
                 call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
     assert not (tmp_path / "x").exists()
 

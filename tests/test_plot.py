@@ -303,7 +303,7 @@ def test_needle_results_without_a_readout_are_drawn_and_have_none(tmp_path):
     plant_needle(tmp_path, readout=False)
     call(plot, "top_scores", tmp_path)
     assert (tmp_path / "top_scores.png").exists()
-    refused("no result there that readout could show", call, plot, "readout", tmp_path)
+    refused("no results that readout could show", call, plot, "readout", tmp_path)
 
 
 def legend_of(axis):
@@ -597,6 +597,6 @@ def test_what_is_being_written_is_no_damage(tmp_path):
 
 @pytest.mark.parametrize("arguments, says", [
     (["pie"], "name all, table or a figure"), (["all", "nowhere/x"], "no such file"),
-    (["niah", "config"], "no result there")])
+    (["niah", "config"], "no results that niah could show")])
 def test_wrong_arguments_are_one_line(arguments, says):
     refused(says, call, plot, *arguments)

@@ -111,7 +111,7 @@ def test_slices_of_several_machines_are_the_whole_and_a_skip_its_rest(tmp_path, 
              for i, texts in enumerate(files)]
     source = [f"--hf={tmp_path}/hub"] if hub else paths
     go(tmp_path, *source, "--slice=1/2")
-    refused("continue the others", Tokens, tmp_path / "c", "train")
+    refused("finish the others by", Tokens, tmp_path / "c", "train")
     go(tmp_path, *source, "--slice=2/2")
     rows = sum(files, [])
     # every second document, or of the hub every second file
@@ -130,36 +130,36 @@ ARRAY = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
 
 @pytest.mark.parametrize("content, arguments, message", [
     (GOOD + b'{"text": "bad', ["a.jsonl"],
-     r'a.jsonl:2: a line must be one JSON object, .*JSONDecodeError.*; --skip_bad leaves'),
+     r'a.jsonl:2: each line must be one JSON object, .*JSONDecodeError.*; --skip_bad leaves'),
     (GOOD + b'{"txt": "x", "id": 1}', ["a.jsonl"],
      "a.jsonl:2: there is no field 'text', only txt, id; choose one with --field"),
-    (GOOD + b'{"text": 5}', ["a.jsonl"], "a.jsonl:2: the field 'text' holds no text but 5"),
-    (ARRAY, ["a.json"], r"a.json:1: a line must be one JSON .*an array: jq -c '.\[\]' FILE"),
+    (GOOD + b'{"text": 5}', ["a.jsonl"], "a.jsonl:2: the field 'text' holds 5, which is not text"),
+    (ARRAY, ["a.json"], r"a.json:1: each line must be one JSON .*an array: jq -c '.\[\]' FILE"),
     (ARRAY.replace(b"\n", b""), ["a.json"], r"it is a list.*an array: jq -c '.\[\]' FILE"),
-    (ARRAY[3:], ["a.json"], r"a.json:1: a line must be .* several lines: jq -c . FILE"),
+    (ARRAY[3:], ["a.json"], r"a.json:1: each line must be .* several lines: jq -c . FILE"),
     (gzip.compress(LONG)[:-1], ["a.jsonl.gz"], "a.jsonl.gz cannot be read to its end; it is cut"),
     (zstandard.compress(LONG)[:-1], ["a.jsonl.zst"], "a.jsonl.zst cannot be read to its end"),
     (b"caf\xe9", ["a.txt"], r"a.txt is not UTF-8 \(byte 0xe9 at 3\); .*iconv -f LATIN1"),
     ("text".encode("utf-16"), ["a.txt"], "a.txt is UTF-16; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
     ("text".encode("utf-16-le"), ["a.txt"], "a.txt holds null characters, so it is binary or"),
     (bytes(range(256)), ["a.txt"], "a.txt holds null characters, so it is binary or UTF-16"),
-    (b"x", ["a.docx"], "a.docx: inputs are .txt, .md, .*rename it to .txt if it is UTF-8"),
+    (b"x", ["a.docx"], "a.docx: the name must end in .txt, .md, .*rename it to .txt if"),
     (b"x", ["a.txt", "b.txt"], "b.txt: there is no such file"),
-    (b"x", ["a.tx*", "./a.txt"], r"./a.txt is given twice \(as a.txt\), .*: name it once"),
+    (b"x", ["a.tx*", "./a.txt"], r"./a.txt is given twice \(also as a.txt\), .*: name it once"),
     (b"x", ["a.txt", "../"], r"../ is a folder; name the files in it: ../\*.txt"),
-    ([{"text": b"x"}], ["a.parquet"], "a.parquet:1: the field 'text' holds no text but b'x'"),
+    ([{"text": b"x"}], ["a.parquet"], "the field 'text' holds b'x', which is not text"),
     (b"", ["a.txt"], "there is no text in a.txt; nothing was written"),
     (b"[]", ["s.json", "--squad"], "s.json is not the JSON of SQuAD 2.0"),
     (b'{"data": []}', ["s.json", "--squad"], "no answerable question"),
     (b"", ["--embedded=almanac", "--hf=x"], "name one source"), (b"", ["--check"], "no corpus in"),
     (b"", ["--embedded=almanac", "--slice=1/3"], "--slice must be"),
     (b"", ["--embedded=mqar", "--val_fraction=0.1"], "--embedded makes a split val of its own"),
-    (b"", ["a", "--split=val", "--val_fraction=0.1"], "leave it or --split=val out"),
+    (b"", ["a", "--split=val", "--val_fraction=0.1"], "leave --val_fraction or --split=val out"),
     (b"", ["a", "--compact_vocab"], "--compact_vocab is only for --embedded"),
     (b"", ["a", "--squad", "--skip_bad"], "--skip_bad is for lines of text"),
     (b"", ["a", "--slice=4/3"], "--slice"), (b"", ["--embedded=x"], "must be one of almanac, mqar"),
     (b"", ["a", "--split=UP"], "lower-case"), (b"", ["a", "--val_fraction=1.5"], "val_fraction"),
-    (b"", ["--hf=no/such-dataset"], "no/such-dataset cannot be read; .*repeat the command")],
+    (b"", ["--hf=no/such-dataset"], "no/such-dataset .*run the same command again")],
     ids=range(32))
 def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
@@ -195,7 +195,7 @@ def test_a_file_of_the_same_name_and_size_is_told_by_its_content(tmp_path, write
     go(tmp_path, path)
     for at in (0, size // 2, len(text) - 1):
         write("a.txt", text[:at] + b"z" + text[at + 1:])
-        refused("prepared with files of these names and other content", go, tmp_path, path)
+        refused("prepared with files with the same names and other content", go, tmp_path, path)
 
 
 def test_a_corpus_of_before_the_hashes_is_still_good(tmp_path, write):
@@ -258,7 +258,7 @@ def test_a_fraction_that_yields_nothing_is_said(tmp_path, write, capsys):
     go(tmp_path, write("a.txt", b"few words"), "--val_fraction=0.01")
     assert "--val_fraction=0.01 gave no split val; choose" in capsys.readouterr().out
     go(tmp_path, "--squad", squad_file(tmp_path / "squad.json"), "--val_fraction=0.1")
-    assert "of 4 article(s) is none: there is no split val" in capsys.readouterr().out
+    assert "of 4 article(s) is less than one, so there is no split val" in capsys.readouterr().out
 
 
 def test_bad_lines_are_left_out_counted_and_named_if_asked_for(
@@ -274,7 +274,7 @@ def test_bad_lines_are_left_out_counted_and_named_if_asked_for(
     go(tmp_path, *arguments, "--skip_bad")
     said = capsys.readouterr()
     assert said.err.count("left out: ") == 10
-    assert "a.jsonl:23: the field 'text' holds no text but 5" in said.err
+    assert "a.jsonl:23: the field 'text' holds 5, which is not text" in said.err
     assert "empty documents left out: 7\nbad lines left out: 14; " in said.out
     after = contents(tmp_path / "c")
     assert "train-00000.bin" in begun and begun.keys() <= after.keys()
@@ -297,7 +297,7 @@ def test_check_finds_a_changed_byte(tmp_path, write, capsys):
     path = tmp_path / "c/train-00001.bin"
     raw = path.read_bytes()
     path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    refused("train-00001.bin changed .*; delete .*train.json", go, tmp_path, "--check")
+    refused("train-00001.bin has changed .*; delete .*train.json", go, tmp_path, "--check")
 
 
 def test_a_split_of_another_vocabulary_is_not_put_beside_a_corpus(corpus, write):

@@ -233,7 +233,7 @@ def test_a_damaged_checkpoint_is_refused(run, tmp_path):
             assert state_of(path) == good, f"byte {at} changes what is loaded"
         except UserError as e:
             caught += 1
-            assert re.search("the one before is .*ckpt_prev.pt", str(e)), f"byte {at}"
+            assert re.search("the checkpoint before it is .*ckpt_prev.pt", str(e)), f"byte {at}"
     assert caught > 180
     for cut in (0, 10, len(raw) // 2, len(raw) - 1):
         path.write_bytes(raw[:cut])
@@ -247,7 +247,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
             return os.mkdir, (str(tmp_path / "owned"),)
 
     checkpoint.save(tmp_path / "ckpt.pt", dict.fromkeys(checkpoint.KEYS, Evil()))
-    refused("no checkpoint of this program", checkpoint.load, tmp_path)
+    refused("not a checkpoint of this program", checkpoint.load, tmp_path)
     assert not (tmp_path / "owned").exists()
 
 
@@ -338,7 +338,7 @@ def test_config_files_compose_or_are_refused(tmp_path):
 def test_help_explains_every_setting_in_groups(cls, capsys):
     with pytest.raises(SystemExit):
         configure(cls, ["--help"])
-    _, groups = capsys.readouterr().out.split("in a config file.\n")
+    _, groups = capsys.readouterr().out.split("into a config file.\n")
     assert "\nsettings:" not in groups, "a setting without a group or a comment"
     for field in dataclasses.fields(cls):
         assert re.search(rf"^  --{field.name}=.*\s+\w", groups, re.M), field.name

@@ -1,12 +1,12 @@
 """
-What a checkpoint computes in llama.cpp, by type of weights and of KV cache: how far its logits are
-from the checkpoint's, and whether it answers the prompts of eval_niah.py in the same words.
+Compare a checkpoint with its .gguf in llama.cpp, for several types of weights and of KV cache: how
+far the logits differ, and whether it answers the prompts of eval_niah.py in the same words.
 
     python hf.py export out/b --rope_factor=50 --out_dir=out/b.gguf
     python eval_niah.py config/quick_niah.py out/b --dtype=float32 --dump=out/prompts.jsonl
     python -m experiments.export.measure out/b out/b.gguf out/prompts.jsonl out/b/niah.jsonl
 
-It needs pip install llama-cpp-python. The settings of the evaluation are those in niah.jsonl.
+First run pip install llama-cpp-python. The settings of the evaluation are taken from niah.jsonl.
 """
 import ctypes
 import itertools
@@ -26,19 +26,22 @@ from lib.runtime import UserError, launch, read_lines
 @dataclass(frozen=True)
 class Config:
     # arguments
-    files: tuple = ()  # a checkpoint, its .gguf in F32, prompts of --dump, answers in niah.jsonl
+    files: tuple = ()  # a checkpoint, its .gguf in F32, a file of --dump, its niah.jsonl
     # measurement
-    weights: tuple = ("F32", "BF16", "F16", "Q8_0", "Q8_0+")  # "+": but those of the query in F32
+    weights: tuple = ("F32", "BF16", "F16", "Q8_0", "Q8_0+")  # types; "+": W_q stays F32
     caches: tuple = ("f32", "f16")  # types of the KV cache
-    lengths: tuple = (300, 8000)  # tokens on which logits are compared
+    lengths: tuple = (300, 8000)  # numbers of tokens on which logits are compared
 
     def __post_init__(self):
         if len(self.files) != 4:
-            raise ValueError("name a checkpoint, a .gguf, prompts and answers; see --help")
+            raise ValueError("name a checkpoint, its .gguf, prompts and answers; see --help")
 
 
 def quantise(path, weights, out):
-    """The GGUF at `path` with `weights` of another type, by the function behind llama-quantize."""
+    """
+    Write the GGUF at `path` with `weights` of another type to `out`, by llama-quantize's function.
+    Return the file to use: `out`, or `path` for F32.
+    """
     import llama_cpp
     name = weights.removesuffix("+")
     if name == "F32":
@@ -50,15 +53,16 @@ def quantise(path, weights, out):
     if name != weights:
         settings.tt_overrides = kept
     if llama_cpp.llama_model_quantize(path.encode(), out.encode(), ctypes.byref(settings)):
-        raise UserError(f"llama.cpp does not quantise {path} to {name}")
+        raise UserError(f"llama.cpp cannot quantise {path} to {name}; leave {weights} out of "
+                        "--weights")
     return out
 
 
 @torch.no_grad()
 def differences(model, vocab, llm, tokens):
     """
-    Of the logits of llama.cpp and the model: the largest difference, the mean KL divergence in
-    nats, and the share of positions with the same likeliest token.
+    Compare the logits of llama.cpp and the model. Return as text: the largest difference, the mean
+    KL divergence in nats, and the share of positions with the same most likely token.
     """
     ids = torch.tensor(vocab if type(vocab) is list else range(model.config.vocab_size))
     place = {i: n for n, i in enumerate(ids.tolist())}
@@ -72,26 +76,29 @@ def differences(model, vocab, llm, tokens):
 
 
 def needles(llm, prompts, answers, groups):
-    """Of each context size: prompts answered right, and in the words of eval_niah.py."""
-    right, same, of = Counter(), Counter(), Counter()
+    """
+    Ask all prompts. Return as text, for each context size: how many were answered right, and how
+    many in the same words as in eval_niah.py.
+    """
+    right, same, asked = Counter(), Counter(), Counter()
     new = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])  # as in eval_niah.py
     for prompt in prompts:
         tokens = llm.tokenize(prompt["prompt"].encode(), add_bos=False, special=True)
-        says = llm.create_completion(tokens, max_tokens=new, temperature=0.0, logit_bias={
+        text = llm.create_completion(tokens, max_tokens=new, temperature=0.0, logit_bias={
             llm.token_eos(): -float("inf")})["choices"][0]["text"]
         size, key = prompt["size"], (prompt["size"], prompt["depth"], prompt["answers"][0])
-        right[size] += score(prompt["answers"], says, groups)["exact"]
-        same[size] += says == answers[key]
-        of[size] += 1
-    return " | ".join(f"{right[n]}, {same[n]} of {of[n]}" for n in of)
+        right[size] += score(prompt["answers"], text, groups)["exact"]
+        same[size] += text == answers[key]
+        asked[size] += 1
+    return " | ".join(f"{right[n]}, {same[n]} of {asked[n]}" for n in asked)
 
 
 def main():
     cfg = configure(Config)
     path, gguf, prompts = *cfg.files[:2], read_lines(Path(cfg.files[2]))
-    about, *records = read_lines(Path(cfg.files[3]))
+    header, *records = read_lines(Path(cfg.files[3]))
     answers = {(r["size"], r["depth"], r["answers"][0]): r["text"] for r in records}
-    settings = about["settings"]
+    settings = header["settings"]
     stretch = {key: settings[key] for key in ("rope_scaling", "rope_factor")}
     model, state = checkpoint.load_model(path, attention_type=settings["attention_type"],
                                          **stretch if settings["rope_factor"] > 1 else {})
@@ -104,13 +111,13 @@ def main():
             text = "".join(prompt["prompt"] for prompt in prompts)
             tokens = llm.tokenize(text.encode(), add_bos=False, special=True)
             for length in cfg.lengths:
-                says = differences(model, state["vocab"], llm, tokens[:length])
-                print(f"{weights}, {cache} | {length:,} | {says}", flush=True)
+                row = differences(model, state["vocab"], llm, tokens[:length])
+                print(f"{weights}, {cache} | {length:,} | {row}", flush=True)
             llm.close()
             longest = max(prompt["size"] for prompt in prompts)
             llm = gguf_files.open_in_llama_cpp(file, longest + 16, cache, logits_all=False)
-            says = needles(llm, prompts, answers, settings["number_format"])
-            print(f"{weights}, {cache} | {says}", flush=True)
+            row = needles(llm, prompts, answers, settings["number_format"])
+            print(f"{weights}, {cache} | {row}", flush=True)
             llm.close()
 
 

@@ -4,8 +4,8 @@ The reference table: attention types by positions, from the runs of experiments/
     python -m experiments.matrix.matrix out/matrix --out=experiments/matrix     tables and figure
     python -m experiments.matrix.matrix experiments/matrix      the tables again, from matrix.json
 
-A row is "what was trained|what was swapped in, or nothing|position at evaluation". The rule is that
-of experiments/verdicts.py.
+A row is named "trained model|swapped-in type, or nothing|position at evaluation". The verdicts are
+those of experiments/verdicts.py.
 """
 import itertools
 import json
@@ -22,65 +22,68 @@ from plot import Figure  # with the style of all figures
 
 MULTIPLES = (1, 4, 10, 16)  # of the training length
 TYPES = ("softmax", "ssmax", "ssmax_bias", "residual", "head_scale", "asentmax", "scale_invariant")
-COLUMNS = {  # of the figure: how the names of its rows end
+COLUMNS = {  # columns of the figure: {title: end of the names of its rows}
     "RoPE": "rope||as_trained", "RoPE, theta x 50": "rope||theta50", "RoPE, YaRN": "rope||yarn",
     "p-RoPE": "prope||as_trained", "p-RoPE, theta x 50": "prope||theta50",
     "NoPE": "nope||as_trained"}
-# Names of the runs that are taken from experiments/mini_cpu, and what they are called here
+# Runs taken from experiments/mini_cpu: {name there: name here}
 OF_MINI_CPU = {"a_softmax": "softmax-rope", "b_ssmax": "ssmax-rope",
                "d_ssmax_bias": "ssmax_bias-rope", "head_scale": "head_scale-rope"}
 
 
 @dataclass(frozen=True)
 class MatrixConfig:
+    # arguments
     files: tuple = ()  # out/matrix, or a folder with matrix.json
+    # output
     out: str = ""  # folder for matrix.json and matrix.png
 
 
 def collect(folder):
-    """{row: {"needles at 4x": {seed: share}, "loss at 4x": {seed: nats}, ...}}"""
+    """Return {row: {"needles at 4x": {seed: share}, "loss at 4x": {seed: nats}, ...}}."""
     rows = {}
     for path in sorted(Path(folder).glob("measured/*/*/*.json")):
         content, (trained, seed) = json.loads(path.read_text()), path.parent.name.rsplit("-", 1)
         trained = OF_MINI_CPU.get(trained, trained)
         row = rows.setdefault(f"{trained}|{content['tag']}|{path.parent.parent.name}", {})
-        what, mean = "needles" if "cells" in content else "loss", content.get("mean", ())
+        measure = "needles" if "cells" in content else "loss"
+        losses = content.get("mean", ())
         for k in MULTIPLES:
             end = k * content["model_config"]["block_size"]
             numbers = [cell["exact"] for cell in content.get("cells", ()) if cell["size"] == end]
-            if end <= len(mean):  # else it is shorter, or not finished
-                numbers = mean[end * 7 // 8:end]
+            if end <= len(losses):  # otherwise the evaluation is shorter, or not finished
+                numbers = losses[end * 7 // 8:end]
             if numbers:
-                found = row.setdefault(f"{what} at {k}x", {})
-                found[seed] = round(float(np.mean(numbers)), 4)
+                by_seed = row.setdefault(f"{measure} at {k}x", {})
+                by_seed[seed] = round(float(np.mean(numbers)), 4)
     return rows
 
 
-def get(rows, what, row, k):
-    """{seed: number}"""
-    return rows.get(row, {}).get(f"{what} at {k}x", {})
+def get(rows, measure, row, k):
+    """Return {seed: number}; {} if it was not measured."""
+    return rows.get(row, {}).get(f"{measure} at {k}x", {})
 
 
-class Said(list):
-    """[Prediction] about rows."""
+class Predictions(list):
+    """A list of Prediction about the rows."""
 
     def __init__(self, rows):
         self.rows = rows
 
-    def say(self, claim, text, what, values, margin=None):
-        unit = {"needles": "share", "loss": "nats"}[what]
+    def say(self, claim, text, measure, values, margin=None):
+        unit = {"needles": "share", "loss": "nats"}[measure]
         self.append(Prediction(claim, text, unit, values, margin))
 
-    def more(self, claim, text, what, k, row, other, margin=None):
-        """That there is more of it in a row than in another."""
-        values = minus(get(self.rows, what, row, k), get(self.rows, what, other, k))
-        self.say(claim, f"{k}x, {text}", what, values, margin)
+    def more(self, claim, text, measure, k, row, other, margin=None):
+        """Predict that `row` has a larger measure than `other` at k times the training length."""
+        values = minus(get(self.rows, measure, row, k), get(self.rows, measure, other, k))
+        self.say(claim, f"{k}x, {text}", measure, values, margin)
 
 
 def predictions(rows):
-    """[Prediction], as README.md has them."""
-    said = Said(rows)
-    say, more = said.say, said.more
+    """Return the Predictions of README.md."""
+    entries = Predictions(rows)
+    say, more = entries.say, entries.more
     prope, swapped = "ssmax-prope||as_trained", "softmax-rope|{}|theta50".format
     softmax50, ssmax50, alibi = swapped(""), "ssmax-rope||theta50", "softmax-alibi||as_trained"
     more(1, "ssmax as trained: p-RoPE finds more than RoPE", "needles", 16, prope,
@@ -114,60 +117,62 @@ def predictions(rows):
          "softmax-rope||ntk", softmax50, 0.1)
     more(11, "softmax: a sink changes little, within .1", "needles", 4, "softmax-sink||theta50",
          softmax50, 0.1)
-    return said
+    return entries
 
 
 def predicted_again(rows):
-    """[Prediction] of YaRN, made after seed 1 and asked of other seeds."""
-    said = Said(rows)
+    """Return the Predictions about YaRN. They were made after seed 1 and are judged on other seeds.
+    """
+    entries = Predictions(rows)
+    more = entries.more
     softmax, e, constant = map("softmax-rope|{}|yarn_again".format, ("", "ssmax", "constant"))
     ssmax, theta50 = "ssmax-rope||yarn_again", "ssmax-rope||theta50_again"
     for k in (4, 10, 16):
-        said.more(12, "YaRN: ssmax finds more than softmax", "needles", k, ssmax, softmax)
+        more(12, "YaRN: ssmax finds more than softmax", "needles", k, ssmax, softmax)
     for k in (10, 16):
-        said.more(13, "ssmax: YaRN finds more than theta x 50", "needles", k, ssmax, theta50)
-    said.more(14, "ssmax: YaRN has lower loss than theta x 50", "loss", 16, theta50, ssmax)
+        more(13, "ssmax: YaRN finds more than theta x 50", "needles", k, ssmax, theta50)
+    more(14, "ssmax: YaRN has lower loss than theta x 50", "loss", 16, theta50, ssmax)
     for k in (10, 16):
-        said.more(15, "YaRN: ssmax finds more than head_scale", "needles", k, ssmax,
-                  "head_scale-rope||yarn_again")
-    said.more(16, "YaRN: one temperature finds more than (e)", "needles", 10, constant, e)
+        more(15, "YaRN: ssmax finds more than head_scale", "needles", k, ssmax,
+             "head_scale-rope||yarn_again")
+    more(16, "YaRN: one temperature finds more than (e)", "needles", 10, constant, e)
     for k in (4, 10, 16):
-        said.more(17, "ssmax with YaRN finds more than softmax with YaRN and its temperature",
-                  "needles", k, ssmax, "softmax-rope|mscale|yarn_again")
-    return said
+        more(17, "ssmax with YaRN finds more than softmax with YaRN and its temperature",
+             "needles", k, ssmax, "softmax-rope|mscale|yarn_again")
+    return entries
 
 
 def print_tables(rows):
     print_verdicts(predictions(rows))
     print_verdicts(predicted_again(rows), " made after seed 1, of seeds 6 to 10")
-    for what, title in (("needles", "Needles found, all digits right"),
+    for measure, title in (("needles", "Needles found, all digits right"),
                         ("loss", "Test loss (nats) in the last eighth before a position")):
         lines = []
         for row in sorted(rows, key=lambda row: row.split("|")[::-1]):  # by position first
             trained, swapped, position = row.split("|")
-            asked = get(rows, "needles", f"{trained}||as_trained", 1)
-            asked = [asked[seed] for seed in asked.keys() & get(rows, what, row, 1).keys()]
-            learned = f"{sum(share >= LEARNED for share in asked)} of {len(asked)}"
-            lines.append([trained, swapped, position, learned if asked else "–",
-                          *(spread(get(rows, what, row, k)) for k in MULTIPLES)])
+            at_1x = get(rows, "needles", f"{trained}||as_trained", 1)
+            at_1x = [at_1x[seed] for seed in at_1x.keys() & get(rows, measure, row, 1).keys()]
+            learned = f"{sum(share >= LEARNED for share in at_1x)} of {len(at_1x)}"
+            lines.append([trained, swapped, position, learned if at_1x else "–",
+                          *(spread(get(rows, measure, row, k)) for k in MULTIPLES)])
         markdown(f"{title}: mean over the seeds (least–largest)",
                  ["trained", "swapped in", "position", "learned", *(f"{k}x" for k in MULTIPLES)],
                  lines)
 
 
 def draw(rows, path):
-    """A grid of small curves: needles by length, a line a type, a column a position."""
+    """Draw needles by context size as a grid: a row for each type, a column for each position."""
     figure = Figure(figsize=(10.5, 9), layout="constrained")
     axes = figure.subplots(len(TYPES), len(COLUMNS), sharex=True, sharey=True)
-    axes[0, 0].set_xscale("log", base=2)  # of all: they are shared
+    axes[0, 0].set_xscale("log", base=2)  # holds for all panels, which share their axes
     axes[0, 0].set_xticks(MULTIPLES, [f"{k}x" for k in MULTIPLES])
     axes[0, 0].minorticks_off()
     axes[0, 0].set_ylim(-0.05, 1.05)
     for (i, kind), (j, title) in itertools.product(enumerate(TYPES), enumerate(COLUMNS)):
-        found = [get(rows, "needles", f"{kind}-{COLUMNS[title]}", k) for k in MULTIPLES]
-        for k, shares in zip(MULTIPLES, found, strict=True):
+        shares_by_size = [get(rows, "needles", f"{kind}-{COLUMNS[title]}", k) for k in MULTIPLES]
+        for k, shares in zip(MULTIPLES, shares_by_size, strict=True):
             axes[i, j].plot([k] * len(shares), shares.values(), ".", color="#0072B2", alpha=0.4)
-        means = [np.mean([*shares.values()] or np.nan) for shares in found]
+        means = [np.mean([*shares.values()] or np.nan) for shares in shares_by_size]
         axes[i, j].plot(MULTIPLES, means, color="#0072B2")
         axes[0, j].set_title(title)
         axes[i, 0].set_ylabel(kind)
@@ -180,11 +185,12 @@ def draw(rows, path):
 def main():
     cfg = configure(MatrixConfig)
     if len(cfg.files) != 1:
-        raise UserError("name out/matrix, or the folder of matrix.json")
+        raise UserError("name one folder: out/matrix, or that of matrix.json")
     path = Path(cfg.files[0]) / "matrix.json"
     rows = collect(cfg.files[0]) if cfg.out or not path.exists() else json.loads(path.read_text())
     if not rows:
-        raise UserError(f"no results in {cfg.files[0]}; bash experiments/matrix/run.sh makes them")
+        raise UserError(f"there are no results in {cfg.files[0]}; bash experiments/matrix/run.sh "
+                        "makes them")
     print_tables(rows)
     if cfg.out:
         runtime.write_json(Path(cfg.out) / "matrix.json", rows)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The reference table: attention types by positions, trained and swapped in, five seeds at the size
-# of the quick run. About five hours on two cores, into out/matrix; the same command continues, and
-# --dry_run only prints the commands. TYPES="softmax residual" does less; softmax is what is swapped.
+# The reference table: attention types by positions, trained and swapped in, with five seeds at the
+# size of the quick run. It takes about five hours on two cores and writes to out/matrix. The same
+# command continues after anything, and --dry_run only prints the commands. TYPES="softmax residual"
+# limits the types; it must contain softmax, which is the model that others are swapped into.
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/matrix}
 SEEDS=${SEEDS:-"1 2 3 4 5"}
@@ -11,9 +12,9 @@ RESULTS=${RESULTS:-experiments/matrix}
 MINI=${MINI:-out/mini/main}
 source experiments/common.sh
 
-folder_of() {  # folder_of NAME SEED: where that model is trained
-    # experiments/mini_cpu trains four of them with the same settings: its runs are taken if there
-    # are any (train.py answers "finished before"), but not if a run was begun here.
+folder_of() {  # folder_of NAME SEED: print the folder of that trained model
+    # experiments/mini_cpu trains four of the models with the same settings. If they exist they are
+    # used (train.py says "finished before"), unless a run was already begun here.
     local mini=
     case $1 in
         softmax-rope) mini=$MINI/a_softmax-$2 ;;
@@ -34,7 +35,7 @@ train() {  # train NAME SEED [settings]
 measure() {  # measure POSITION SEED "NAMES" [settings]
     local folders=
     for name in $3; do folders+=" $(folder_of $name $2)"; done
-    # all in one process: half of a small model's time is Python's start
+    # all in one process: for small models half of the time goes into starting Python
     local settings="${*:4} --out=$OUT/measured/$1"
     echo "eval_posloss.py config/quick_posloss.py $settings $folders"
     echo "eval_niah.py config/quick_niah.py --context_sizes=(128,512,1280,2048) $settings $folders"
@@ -51,7 +52,7 @@ echo "== corpora"
     done
 } | in_parallel
 
-for seed in $SEEDS; do  # one after the other: what is cut off leaves whole seeds
+for seed in $SEEDS; do  # seed after seed, so that a stopped script leaves complete seeds
     echo "== seed $seed"
     {
         for position in rope:1 prope:0.5 nope:0; do

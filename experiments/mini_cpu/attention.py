@@ -1,6 +1,7 @@
 """
-Where the last query of a needle prompt looks, by layer and head, against the context size: at the
-first token, the last 8, the needle's number, the rest. recipe.md, in this folder, discusses it.
+Draw where the last query of a needle prompt looks, for each layer and head, against the context
+size: at the needle's number, the last 8 tokens, the first token, or the rest. recipe.md in this
+folder discusses the picture.
 
     python -m experiments.mini_cpu.attention out/mini/main/b_ssmax-1 ... --out=experiments/mini_cpu
 """
@@ -22,7 +23,7 @@ from plot import Figure  # with the style of all figures
 
 PARTS = {"the needle": "#0072B2", "last 8 tokens": "#E69F00", "first token": "#009E73",
          "the rest": "#D9D9D9"}
-QUICK = "config/quick_niah.py"  # the needle and the hay of the quick run
+QUICK = "config/quick_niah.py"  # needle and hay of the quick run
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,17 @@ class AttentionConfig(NiahConfig):
 
 
 def shares(cfg, model, vocab, hay):
-    """(sizes, layers, heads, PARTS): mean share of the last query's attention."""
-    found = []
+    """Return the mean share of the last query's attention, (sizes, layers, heads, PARTS)."""
+    parts = []
     for size in cfg.context_sizes:
         for i in range(cfg.n_samples):
             sample = make_sample(cfg, vocab, hay, size, None, i)
             w = model.last_query_attention(torch.tensor([sample["prompt"]]))[0]
             needle, last = w[..., slice(*sample["spans"][0])].sum(-1), w[..., -8:].sum(-1)
             rest = 1 - needle - last - w[..., 0]
-            found.append(torch.stack((needle, last, w[..., 0], rest), dim=-1))
-    found = torch.stack(found).unflatten(0, (-1, cfg.n_samples))
-    return found.mean(1).numpy()
+            parts.append(torch.stack((needle, last, w[..., 0], rest), dim=-1))
+    parts = torch.stack(parts).unflatten(0, (-1, cfg.n_samples))
+    return parts.mean(1).numpy()
 
 
 def main():
@@ -59,10 +60,10 @@ def main():
     figure = Figure(figsize=(2.1 * layers * heads + 1.5, 1.7 * len(rows) + 0.8),
                     layout="constrained")
     axes = figure.subplots(len(rows), layers * heads, sharex=True, sharey=True, squeeze=False)
-    for (name, found), line in zip(rows.items(), axes, strict=True):
+    for (name, measured), line in zip(rows.items(), axes, strict=True):
         for i, axis in enumerate(line):
             layer, head = divmod(i, heads)
-            axis.stackplot(cfg.context_sizes, found[:, layer, head].T, colors=PARTS.values(),
+            axis.stackplot(cfg.context_sizes, measured[:, layer, head].T, colors=PARTS.values(),
                            labels=PARTS)
             axis.set(ylim=(0, 1), xlim=(cfg.context_sizes[0], cfg.context_sizes[-1]))
             axis.set_xscale("log", base=2)
@@ -74,13 +75,13 @@ def main():
     figure.supylabel("share of the last query's attention")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper")
-    content = {name: found.round(4).tolist() for name, found in rows.items()}
+    content = {name: measured.round(4).tolist() for name, measured in rows.items()}
     write_json(Path(cfg.out) / "attention.json", {"sizes": cfg.context_sizes, "parts": [*PARTS],
                                                   "shares of (size, layer, head, part)": content})
     with atomic_write(Path(cfg.out) / "attention.png") as file:
         figure.savefig(file, format="png")
-    print(json.dumps({name: np.round(found[[0, -1], :, :, 1], 2).tolist()
-                      for name, found in rows.items()}))
+    print(json.dumps({name: np.round(measured[[0, -1], :, :, 1], 2).tolist()
+                      for name, measured in rows.items()}))
 
 
 if __name__ == "__main__":

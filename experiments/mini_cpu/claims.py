@@ -1,14 +1,15 @@
 """
-The paper's claims, tested over seeds: what each predicts, what was measured, whether it holds.
+Test the paper's claims over seeds: what each predicts, what was measured, and whether it holds.
 README.md in this folder discusses them.
 
-    python -m experiments.mini_cpu.claims out/mini --out=FOLDER     the runs below out/mini; writes
-                                                                    a small JSON a variant and seed
+    python -m experiments.mini_cpu.claims out/mini --out=FOLDER     of the runs in out/mini; writes
+                                                                    a small JSON for each run
     python -m experiments.mini_cpu.claims experiments/mini_cpu      the same, from those JSON files
 
-The rule is that of experiments/verdicts.py. All differences are paired: two runs of one seed began
-with the same weights and saw the same batches. Everything is said twice: over all seeds, and over
-the runs that have learned to look up (.95 of the needles at 1x, theta as trained).
+The verdicts are those of experiments/verdicts.py. All differences are paired: two runs of one seed
+began with the same weights and saw the same batches. The verdicts are printed twice: over all
+seeds, and over the runs that have learned to look up (they find .95 of the needles at 1x, theta as
+trained).
 """
 import functools
 import json
@@ -35,8 +36,8 @@ from lib.runtime import UserError
 
 THETA = "50"  # the multiple of RoPE's theta that the paper measures at
 MULTIPLES = (1, 2, 4, 8, 10, 16, 20)  # of the training length
-FAR = (4, 8, 10, 16)  # those that the claims are judged at
-# The paper's letters, in the order of the tables; other variants stand behind under their names.
+FAR = (4, 8, 10, 16)  # the multiples at which the claims are judged
+# {variant: the paper's letter}, in the order of the tables. Other variants come last, by name.
 LETTERS = {"softmax": "a", "ssmax": "b", "ssmax_s1": "c", "ssmax_bias": "d", "softmax>ssmax": "e",
            "softmax>>ssmax": "f", "pn": "pn", "head_scale": "head_scale",
            "softmax>head_scale": "constant"}
@@ -45,8 +46,10 @@ KNOWN = list(LETTERS.values())
 
 @dataclass(frozen=True)
 class ClaimsConfig:
+    # arguments
     files: tuple = ()  # folders of runs (log.jsonl and results), or of the JSON files made of them
-    out: str = ""  # folder for one small JSON a variant and seed; empty: none
+    # output
+    out: str = ""  # folder for one small JSON for each run; empty: none is written
 
 
 # -----------------------------------------------------------------------------
@@ -54,17 +57,17 @@ class ClaimsConfig:
 
 
 def mean_by(values, step):
-    """Means of `step` values each; a shorter rest is left out."""
+    """Return the means of every `step` values. A shorter rest is left out."""
     values = np.asarray(values)[:len(values) // step * step]
     return [round(float(v), 5) for v in values.reshape(-1, step).mean(1)]
 
 
 def of_training(row):
-    """What a record has of a finished run's log."""
+    """Return what a record keeps of a finished run's log."""
     losses = list(row.y.values())
     scales = row.scales[-1] if row.scales else {}
-    about = {key: row.content[key] for key in ("data", "torch", "params")}
-    record = {**about, "updates": len(losses),
+    facts = {key: row.content[key] for key in ("data", "torch", "params")}
+    record = {**facts, "updates": len(losses),
               "loss": mean_by(losses, max(1, len(losses) // 100)),
               "last_tenth": float(np.mean(losses[-max(1, len(losses) // 10):])),
               "val_loss": list(row.val.values())[-1] if row.val else None}
@@ -76,7 +79,7 @@ def of_training(row):
 
 
 def of_evaluation(row):
-    """What a record has of an evaluation: {theta, as a multiple of that of training: content}."""
+    """Return what a record keeps of an evaluation: {multiple of the theta of training: content}."""
     theta = f"{theta_of(row.model_config) / row.config['rope_theta']:g}"
     if row.kind == "needle":
         return {f"{theta} at {row.size}": row.trials}
@@ -88,22 +91,23 @@ def of_evaluation(row):
 
 
 def collect(inputs):
-    """{(variant, seed): all that the claims need of the finished runs}, small enough to be kept."""
+    """Return {(variant, seed): record} of the finished runs. A record has all that the claims need
+    and is small enough to be stored."""
     records = {}
     for row in load(inputs):
         config, v = row.config, LETTERS.get(row.variant, row.variant)
         is_log = row.kind == "log"
         if is_log and row.base:
-            continue  # fine-tuning is no pretraining
+            continue  # the log of fine-tuning, whose losses are of other data
         if row.kind == "readout":
-            continue  # another view of the needle results
-        if row.marks:  # the run was not finished, or ckpt.pt has changed since
+            continue  # made from the same files as the needle rows
+        if row.marks:  # the run was not finished, or ckpt.pt has changed since the measurement
             print(f"left out, {', '.join(row.marks)}: {row.path}\n")
             continue
         keys = ("attention_type", "block_size", "s_init", "qk_norm", "rope_theta")
-        small = {key: config.get(key) for key in keys}
+        settings = {key: config.get(key) for key in keys}
         record = records.setdefault((v, config["seed"]), {
-            "variant": v, "seed": config["seed"], "config": small, "posloss": {}, "niah": {},
+            "variant": v, "seed": config["seed"], "config": settings, "posloss": {}, "niah": {},
             "needle": {}})
         place = record if is_log else record[row.kind]
         content = of_training(row) if is_log else of_evaluation(row)
@@ -115,12 +119,12 @@ def collect(inputs):
 
 
 def read(inputs):
-    """The records that `collect` made and `main` wrote, or those of runs."""
+    """Return the records from the JSON files that `main` wrote, or else from runs."""
     records = {}
     for path in find(inputs, "*.json"):
         with runtime.explain(f"{path} is damaged; move it away", runtime.MALFORMED):
             content = json.loads(path.read_text())
-            if "posloss" in content:  # and not a result of another program
+            if "posloss" in content:  # otherwise it is a result of another program
                 records[content["variant"], content["seed"]] = content
     return records or collect(inputs)
 
@@ -131,27 +135,32 @@ def read(inputs):
 
 def measure(record):
     """
-    {(what, multiple of the training length, of theta): number} of a run: training loss in the last
-    tenth of the updates; test loss in the last eighth before a position, and over the training
-    length (short); share of needles found; median of the top needle scores of the trials.
+    Return {(name, multiple of the training length, multiple of theta): number} of a run, with names
+
+        training   training loss, mean of the last tenth of the updates
+        short      test loss, mean over the training length
+        loss       test loss, mean of the last eighth of the positions before that length
+        needles    share of the needles found, mean over the depths
+        top        top needle score, median of the trials
     """
-    block, found = record["config"]["block_size"], {}
+    block = record["config"]["block_size"]
+    numbers = {}
     if "last_tenth" in record:
-        found["training", 1, THETA] = record["last_tenth"]
+        numbers["training", 1, THETA] = record["last_tenth"]
     for theta, losses in record["posloss"].items():
         mean, step = losses["mean"], losses["step"]
-        found["short", 1, theta] = np.mean(mean[:block // step])
+        numbers["short", 1, theta] = np.mean(mean[:block // step])
         for k in MULTIPLES:
             end = round(k * block / step)
             if end <= len(mean):
-                found["loss", k, theta] = np.mean(mean[end - max(1, end // 8):end])
+                numbers["loss", k, theta] = np.mean(mean[end - max(1, end // 8):end])
     for k in MULTIPLES:
         for theta, cells in record["niah"].items():
             if shares := [cell["exact"] for cell in cells if cell["size"] == k * block]:
-                found["needles", k, theta] = np.mean(shares)  # over the depths
+                numbers["needles", k, theta] = np.mean(shares)  # over the depths
         if trials := record["needle"].get(f"{THETA} at {k * block}"):
-            found["top", k, THETA] = np.median([trial["top"] for trial in trials])
-    return found
+            numbers["top", k, THETA] = np.median([trial["top"] for trial in trials])
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -160,16 +169,19 @@ class Measures:
 
     @functools.cached_property
     def numbers(self):
-        found = {}
+        """{(name, variant, multiple of the training length, of theta): {seed: number}}"""
+        by_key = {}
         for (v, seed), record in sorted(self.records.items()):
-            for (what, k, theta), x in measure(record).items():
-                found.setdefault((what, v, k, theta), {})[seed] = x
-        return found
+            for (what, k, theta), number_of_run in measure(record).items():
+                by_key.setdefault((what, v, k, theta), {})[seed] = number_of_run
+        return by_key
 
     def get(self, what, v, k=1, theta=THETA):
+        """Return {seed: number} of a variant; `what` is a name in `measure`."""
         return self.numbers.get((what, v, k, theta), {})
 
     def of(self, v, key):
+        """Return {seed: entry `key` of the record} of a variant."""
         return {seed: record[key] for (variant, seed), record in sorted(self.records.items())
                 if variant == v and record.get(key) is not None}
 
@@ -187,25 +199,27 @@ class Measures:
         return blocks.pop()
 
     def those_that_learned(self):
-        # p_n is not defined for an answer behind 1x: a run that cannot be asked stays
+        """Return the Measures of the runs that have learned to look up."""
+        # Runs of p_n stay: they cannot be asked, because p_n is not defined for the answer.
         return Measures({(v, seed): record for (v, seed), record in self.records.items()
                          if self.get("needles", v, 1, "1").get(seed, 1) >= LEARNED})
 
     def rank_correlation(self, variants):
-        """Of top needle score and all digits right, over all trials of these variants at 8x."""
+        """Return {seed: rank correlation} of the top needle score and "all digits right", over all
+        trials of these variants at 8x."""
         pooled = {}
         for v in variants:
             for seed, trials in self.of(v, "needle").items():
                 pooled.setdefault(seed, []).extend(trials.get(f"{THETA} at {8 * self.block}", ()))
-        found = {}
+        correlations = {}
         for seed, trials in sorted(pooled.items()):
             tops, exact = ([trial[key] for trial in trials] for key in ("top", "exact"))
-            found[seed] = verdicts.rank_correlation(tops, exact)
-        return {seed: x for seed, x in found.items() if x is not None}
+            correlations[seed] = verdicts.rank_correlation(tops, exact)
+        return {seed: x for seed, x in correlations.items() if x is not None}
 
 
 def fit_p_n(p, first=1):
-    """Least squares of learned p_n, n >= first -> {f: R^2 of a1 f(n) + a2}."""
+    """Fit a1 f(n) + a2 to learned p_n at n >= first by least squares. Return {name of f: R^2}."""
     n = np.arange(first, len(p) + 1, dtype=float)
     p, r2 = np.asarray(p, dtype=float)[first - 1:], {}
     for law, f in {"log": np.log(n), "line": n, "root": np.sqrt(n), "constant": 0 * n}.items():
@@ -219,14 +233,14 @@ def fit_p_n(p, first=1):
 
 
 def predictions(m):
-    """[Prediction], fixed before the runs."""
+    """Return the list of Prediction. They were fixed before the runs."""
     rows = []
 
     def say(*prediction):
         rows.append(Prediction(*prediction))
 
     def more(claim, text, what, v, w, k=1, margin=None):
-        """That v has more of it than w."""
+        """Predict that v has a larger number `what` than w, at k times the training length."""
         unit = {"needles": "share", "top": "score"}.get(what, "nats")
         say(claim, text, unit, minus(m.get(what, v, k), m.get(what, w, k)), margin)
 
@@ -288,6 +302,7 @@ def predictions(m):
 
 
 def name(v):
+    """Return the name of a variant in the tables."""
     if v == "constant":
         return "(a) at a constant temperature"
     variant = {letter: variant for variant, letter in LETTERS.items()}.get(v, v)
@@ -351,7 +366,7 @@ def print_training(m):
 
 
 def print_parameters(m):
-    """The fits to p_n, and the learned s."""
+    """Print the fits to p_n, and the learned s."""
     rows = []
     for seed, p in m.of("pn", "p_n").items():
         for first in (1, 4):
@@ -374,10 +389,11 @@ def print_parameters(m):
 def main():
     cfg = configure(ClaimsConfig)
     if not cfg.files:
-        raise UserError("name folders of runs or of the JSON files made of them; see --help")
+        raise UserError("name folders of runs, or of the JSON files made of them; see --help")
     records = collect(cfg.files) if cfg.out else read(cfg.files)
     if not records:
-        raise UserError(f"no runs and no results in {' '.join(cfg.files)}")
+        raise UserError(f"there are no runs and no results in {' '.join(cfg.files)}; "
+                        "bash experiments/mini_cpu/run.sh makes them")
     m = Measures(records)
     print_verdicts(predictions(m), ", all seeds")
     print_verdicts(predictions(m.those_that_learned()), ", runs that learned")

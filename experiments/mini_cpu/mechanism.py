@@ -1,12 +1,16 @@
 """
-Is it the first layer's positional head that ends a model's reach? (experiments/mini_cpu/recipe.md)
+Does the first layer's positional head limit a model's reach? (see experiments/mini_cpu/recipe.md)
 
     python -m experiments.mini_cpu.mechanism out/mini/main/{a_softmax,b_ssmax,head_scale}-{1..10}
 
-The positional head is that head of the first layer which looks most at the last 8 tokens at the
-training length. Its share, the needles found and the loss are measured against the context size
-under other RoPEs, with this head broken (its logits times 0: uniform attention), with the other
-head of its layer broken, and with its attention held within the last 128 tokens.
+The positional head is the head of the first layer that looks most at the last 8 tokens, at the
+training length. By context size, we measure its share of attention on these tokens, the needles
+found and the loss:
+
+    - under several RoPEs;
+    - with this head broken: its logits are multiplied by 0, so that its attention is uniform;
+    - with the other head of its layer broken;
+    - with its attention limited to the last 128 tokens.
 """
 import dataclasses
 import functools
@@ -36,28 +40,28 @@ BROKEN = ("positional head broken", "other head broken", "held within 128 tokens
 @dataclasses.dataclass(frozen=True)
 class MechanismConfig(eval_niah.NiahConfig):
     # evaluation
-    n_seqs: int = 12  # windows for the loss
+    n_seqs: int = 12  # number of windows for the loss
 
 
 def within(attn, head, reach, q, k, v, mask):
-    """Attention.attend, but `head` sees the last `reach` keys alone; its log n is as before."""
+    """Attention.attend, but `head` sees only the last `reach` keys. Its log n stays as it was."""
     T, S = q.size(2), k.size(2)
     mask = torch.ones(attn.n_head, T, S, dtype=torch.bool).tril(S - T)
     mask[head] = mask[head].triu(S - T - reach + 1)
     return attn.logits(q, k).masked_fill(~mask, -torch.inf).softmax(-1) @ v
 
 
-def answers(cfg, model, vocab, hay, size):
-    """Share of needles found."""
-    found = []
-    for i in range(cfg.n_samples):  # one at a time: `within` has logits of size x size
+def needles_found(cfg, model, vocab, hay, size):
+    """Return the share of needles found."""
+    records = []
+    for i in range(cfg.n_samples):  # one at a time, because `within` needs size x size logits
         sample = make_sample(cfg, vocab, hay, size, None, i)
-        found += eval_niah.answer(cfg, model, vocab, [sample], torch.device("cpu"))
-    return np.mean([record["exact"] for record in found])
+        records += eval_niah.answer(cfg, model, vocab, [sample], torch.device("cpu"))
+    return np.mean([record["exact"] for record in records])
 
 
 def losses(cfg, model, tokens):
-    """Loss in the last tenth before each size, of windows as long as the longest."""
+    """Return the loss in the last tenth before each size, for windows of the largest size."""
     sizes = cfg.context_sizes
     starts = random_starts(cfg.seed, "mechanism", 0, cfg.n_seqs, len(tokens) - sizes[-1])
     window = torch.from_numpy(tokens.read(starts.astype(np.int64), sizes[-1] + 1))
@@ -66,33 +70,35 @@ def losses(cfg, model, tokens):
     return [mean[size - size // 10:size].mean().item() for size in sizes]
 
 
-def breaks(attn, head, how):
-    if how == "held within 128 tokens":
+def break_head(attn, head, arrangement):
+    """Change the layer `attn` as one of BROKEN says; `head` is the positional head."""
+    if arrangement == "held within 128 tokens":
         attn.attend = functools.partial(within, attn, head, 128)
     else:
-        gone = head if how == "positional head broken" else 1 - head
-        attn.s[gone] = attn.b[gone] = 0
+        broken = head if arrangement == "positional head broken" else 1 - head
+        attn.s[broken] = attn.b[broken] = 0
 
 
 @torch.no_grad()
 def measure(cfg, path):
-    """{(how, what): [a number for each size]}"""
-    tokens, found, head = Tokens(cfg.data_dir, "test"), {}, None
-    for how in (*ROPES, *BROKEN):
-        model, state = checkpoint.load_model(path, **ROPES.get(how, AS_PAPER))
+    """Return {(RoPE or BROKEN, "last 8", "needles" or "loss"): [a number for each size]}."""
+    tokens = Tokens(cfg.data_dir, "test")
+    numbers, head = {}, None
+    for arrangement in (*ROPES, *BROKEN):
+        model, state = checkpoint.load_model(path, **ROPES.get(arrangement, AS_PAPER))
         vocab = state["vocab"]
         hay, _ = open_haystack(cfg, vocab)
-        if how in BROKEN:  # its share is that of theta x 50
-            breaks(model.blocks[0].attn, head, how)
+        if arrangement in BROKEN:  # "last 8" is not measured again: it is that of theta x 50
+            break_head(model.blocks[0].attn, head, arrangement)
         else:
-            looked = dataclasses.replace(cfg, n_samples=16)
-            share = shares(looked, model, vocab, hay)[:, 0, :, 1]  # (sizes, heads)
+            few_samples = dataclasses.replace(cfg, n_samples=16)
+            share = shares(few_samples, model, vocab, hay)[:, 0, :, 1]  # (sizes, heads)
             head = int(share[0].argmax()) if head is None else head
-            found[how, "last 8"] = share[:, head]
-        found[how, "needles"] = [answers(cfg, model, vocab, hay, size)
-                                 for size in cfg.context_sizes]
-        found[how, "loss"] = losses(cfg, model, tokens)
-    return found
+            numbers[arrangement, "last 8"] = share[:, head]
+        numbers[arrangement, "needles"] = [
+            needles_found(cfg, model, vocab, hay, size) for size in cfg.context_sizes]
+        numbers[arrangement, "loss"] = losses(cfg, model, tokens)
+    return numbers
 
 
 def main():

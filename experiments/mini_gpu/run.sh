@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# The mini-reproduction on one GPU: 49 M parameters trained on real text, their loss by position
-# measured there to 20 x the training length, then taught to look things up on the recall corpus
-# (as the paper teaches answers with SQuAD), and asked for needles. Every program skips what is
-# done, so it may be done in pieces, and the same command continues. It writes out/mini_gpu and
-# experiments/mini_gpu.
+# The mini-reproduction on one GPU. Models with 49 M parameters are trained on real text, and their
+# loss by position is measured up to 20 x the training length. Then they learn to look things up on
+# the recall corpus (as the paper teaches answers with SQuAD) and are asked for needles. Every
+# program skips what is done, so the same command continues, also after a part of it. It writes to
+# out/mini_gpu and experiments/mini_gpu.
 #
 #   bash experiments/mini_gpu/run.sh --dry_run        only print the commands
-#   timeout 9m bash experiments/mini_gpu/run.sh       nine minutes of it, again until it is finished
+#   timeout 9m bash experiments/mini_gpu/run.sh       nine minutes; repeat until it is finished
 #   SEEDS=1 bash experiments/mini_gpu/run.sh          each variant once
 #   CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" \
 #       bash experiments/mini_gpu/run.sh              on your own texts
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/mini_gpu}
 RESULTS=${RESULTS:-experiments/mini_gpu}
-JOBS=${JOBS:-1}             # programs at a time
-SEEDS=${SEEDS:-"1 2 3"}     # of (a), (b) and the control; the others take the first
+JOBS=${JOBS:-1}             # programs that run at the same time
+SEEDS=${SEEDS:-"1 2 3"}     # of (a), (b) and the control; others: the first one
 FIRST=${SEEDS%% *}
 CORPUS=${CORPUS:-"--hf=slimpajama-6b --limit=60000 --val_fraction=0.01"}  # to train on
 TEST=${TEST:-"--hf=slimpajama-6b"}                                        # to measure on
@@ -36,13 +36,13 @@ train() {  # train CONFIG SEED FOLDER [settings]
     done
     for name in c_ssmax_s1 d_ssmax_bias pn; do train $name $FIRST main/$name; done
     train f_swap_during $FIRST main/f_swap_during --switch_iter=1200 --switch_warmup_iters=50
-    # what a sceptic asks: where s starts, and QK-norm
+    # checks: another start of s, and QK-norm
     for s in 0.43 0.168; do train b_ssmax $FIRST sceptic/b_s$s --s_init=$s --variant=b_s$s; done
     train a_softmax $FIRST sceptic/a_qk --qk_norm=True --variant=a_qk
     train b_ssmax $FIRST sceptic/b_qk --qk_norm=True --variant=b_qk
 } | in_parallel
 
-# All runs but that of p_n, which is not defined beyond the training length
+# all runs without p_n, which is not defined beyond the training length
 RUNS=
 for seed in $SEEDS; do
     for name in a_softmax b_ssmax head_scale; do RUNS+=" main/$name-$seed"; done
@@ -70,7 +70,7 @@ constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # log 1
 } | in_parallel
 
 echo "== teaching recall"
-recall() {  # recall RUN NEW_RUN [settings]; the seed is the end of the run's name
+recall() {  # recall RUN NEW_RUN [settings]: teach it; the seed is the end of the run's name
     echo "train.py config/mini_gpu.py --init_from=$OUT/$1 --seed=${1##*-} ${*:3} --max_iters=250" \
         "--learning_rate=1e-3 --warmup_iters=20 --decay_iters=50 --data_order=sequence" \
         "--data_dir=data/mini_recall --out_dir=$OUT/recall/$2"

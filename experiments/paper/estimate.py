@@ -1,5 +1,5 @@
 """
-Estimate the hours and the disk space of run.sh in this folder, which shows them with --dry_run.
+Estimate the hours and the disk space that run.sh in this folder needs. (run.sh --dry_run calls it.)
 
     python -m experiments.paper.estimate a_softmax b_ssmax --n_measured=2
 
@@ -23,24 +23,27 @@ BYTES_PER_PARAMETER = 12  # of a checkpoint: the weight and AdamW's two moments,
 
 @dataclass(frozen=True)
 class EstimateConfig:
+    # arguments
     files: tuple = ()  # variants to pretrain: names of files in config/, as in a_softmax b_ssmax
+    # estimate
     gpus: int = 1  # GPUs that train together
-    n_measured: int = 0  # checkpoints that are fine-tuned and measured
-    n_seqs: int = 100_000  # windows of the loss by position, for each of these
+    n_measured: int = 0  # number of checkpoints that are fine-tuned and measured
+    n_seqs: int = 100_000  # windows for the loss by position of each of these
 
 
 def hours(flops, gpus):
-    """How long so many FLOPs take."""
+    """Return the hours that this many FLOPs take."""
     return flops / (MFU * PEAK_FLOPS[GPU] * gpus) / 3600
 
 
 def empty_model(settings):
-    """A model to count parameters and FLOPs of: it has no numbers, and takes no memory."""
+    """Return a model without weights, which takes no memory, to count parameters and FLOPs."""
     with torch.device("meta"):
         return GPT(settings)
 
 
 def print_hours(cfg, variants):
+    """Print the hours of pretraining and of the loss by position. variants: {name: settings}."""
     print(f"{'pretraining':<20}{'tokens':>16}{'hours':>10}")
     total = 0
     for name, train in variants.items():
@@ -59,12 +62,14 @@ def print_hours(cfg, variants):
 
 
 def print_disk(cfg, variants):
+    """Print the disk space of corpus and checkpoints. variants: {name: settings}."""
     tokens = max(train.max_iters * train.batch_size * train.block_size
                  for train in variants.values())
     params = max(empty_model(train).num_params() for train in variants.values())
-    # those that are measured are fine-tuned into a folder more; (e) is measured, not pretrained
+    # Each measured checkpoint is fine-tuned into a folder of its own. (e) is not pretrained, but it
+    # has a folder too.
     folders = len(variants) + 1 + cfg.n_measured
-    # each folder keeps two checkpoints, and while one is written there is a third
+    # each folder keeps two checkpoints, and there is a third one while it is written
     checkpoints = BYTES_PER_PARAMETER * params * (2 * folders + 1)
     corpus = BYTES_PER_TOKEN * tokens
     print(f"{'disk':<36}{'GB':>10}")
@@ -76,7 +81,8 @@ def print_disk(cfg, variants):
 def main():
     cfg = configure(EstimateConfig)
     if not cfg.files or cfg.gpus < 1:
-        raise UserError("name the variants to pretrain, and at least one GPU; see --help")
+        raise UserError("name the variants to pretrain, as in a_softmax b_ssmax, and at least one "
+                        "GPU; see --help")
     variants = {name: configure(TrainConfig, [f"config/{name}.py"]) for name in cfg.files}
     print(f"\nESTIMATES, computed and not measured: {MFU:.0%} MFU is assumed, on {cfg.gpus} x {GPU}"
           + ", each as fast as one alone" * (cfg.gpus > 1) + "\n")

@@ -3,8 +3,8 @@
 # fine-tuning on SQuAD 2.0, every measurement, every figure.
 #
 #   bash experiments/paper/run.sh --dry_run    only print the commands, and estimate hours and disk
-#   bash experiments/paper/run.sh              one GPU: 419 billion tokens a variant are months
-#   GPUS=8 bash experiments/paper/run.sh       eight
+#   bash experiments/paper/run.sh              one GPU: 419 billion tokens per variant take months
+#   GPUS=8 bash experiments/paper/run.sh       eight GPUs
 #
 # Every program skips what is done, so the same command continues after anything.
 cd "$(dirname "$0")/../.."
@@ -15,15 +15,16 @@ source experiments/common.sh
 launch="python"
 [ "$GPUS" = 1 ] || launch="torchrun --standalone --nproc_per_node=$GPUS"
 PRETRAINED="a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias f_swap_during pn"
-# p_n is not defined beyond the training length: it has its figure, and no evaluation
+# without p_n, which is not defined beyond the training length: it has a figure, but no evaluation
 MEASURED="a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias e_swap_after f_swap_during"
-WINDOWS=100000  # of the loss by position
+WINDOWS=100000  # number of windows for the loss by position
 
-# A variant sees 200,000 updates x 2,097,152 tokens = 419 billion, two thirds of SlimPajama's 627
-# billion. prepare.py counts documents, and these have 1,142 tokens on average: the 5,489,000 of
-# huggingface.co/datasets/DKYoon/SlimPajama-6B are 1 % of all, by its card. 370 million are enough.
-# They may be read from the beginning, as SlimPajama is shuffled. A few percent less would do no
-# harm: windows are drawn at random places, some of them twice.
+# A variant is trained on 200,000 updates x 2,097,152 tokens = 419 billion tokens, two thirds of
+# SlimPajama's 627 billion. The limit of prepare.py counts documents. They have 1,142 tokens on
+# average (627 billion tokens; by its card, the 5,489,000 documents of
+# huggingface.co/datasets/DKYoon/SlimPajama-6B are 1 % of all), so 370 million are enough. We read
+# them from the beginning, because SlimPajama is shuffled. A few percent less would do no harm,
+# because windows are drawn at random places, some of them twice.
 echo "== data: 0.85 TB of tokens (prepare.py --slice shares the work), and the questions"
 run python prepare.py --hf=slimpajama --name=slimpajama --split=train --val_fraction=0.00001 \
     --limit=370_000_000

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# (a) softmax and (b) SSMax with windows and NoPE (config/window.py): trained at 128 tokens, asked
-# for needles in up to 65,536. Four minutes on two idle cores; no GPU, no download. Every program
-# skips what is done, so the same command continues after anything.
-# The paper's arrangement, RoPE in every layer: the same without config/window.py (README).
+# (a) softmax and (b) SSMax with windows and NoPE (config/window.py): trained at 128 tokens, and
+# asked for needles in up to 65,536. It takes four minutes on two idle cores and needs no GPU and no
+# download. Every program skips what is done, so the same command continues after anything.
+# The paper's arrangement, RoPE in every layer, is the same without config/window.py (README).
 set -euo pipefail
 [ $# = 0 ] || { echo "usage: bash experiments/quick/run.sh" >&2; exit 2; }
 cd "$(dirname "$0")/../.."
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs of one thread beat one run of two here
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs with one thread each are faster than one run with two
 
 echo "== the embedded corpus"
 python prepare.py --embedded=almanac --compact_vocab --name=almanac

@@ -1,11 +1,11 @@
 """
-Tables, verdicts and figure of why needles are missed.
+Print the tables and verdicts, and draw the figure, of why needles are missed (see lib/readout.py).
 
     python -m experiments.readout.readout out/readout/measured out/windows/measured \
-        --out=experiments/readout                                      of the results there
-    python -m experiments.readout.readout experiments/readout          again, of the stored numbers
+        --out=experiments/readout                                      from new results
+    python -m experiments.readout.readout experiments/readout          from the stored numbers
 
---out adds what is measured to readout.json, so that a part of the runs is enough.
+--out adds the results to readout.json, so it is enough to repeat a part of the runs.
 """
 import json
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from lib.readout import KINDS_OF_MISS
 from lib.runtime import UserError
 from plot import Figure  # with the style of all figures
 
-FEW = 5  # a seed with fewer misses than this does not say what misses mostly are
-SEEN = ("6", "7")  # seeds of the windows that were looked at before `faded` was amended
-SETTINGS = {  # the name of a folder's beginning: what the tables call it
+FEW = 5  # seeds with fewer misses than this are left out where a prediction says "mostly"
+SEEN = ("6", "7")  # seeds of the windows that we had looked at before we amended `faded`
+SETTINGS = {  # {beginning of a folder's name: title of its table}
     "score": "Windows with RoPE, no position where a layer sees all",
     "look_3": "The same with 3 look-alikes", "look_15": "The same with 15 look-alikes",
     "look_63": "The same with 63 look-alikes",
@@ -31,15 +31,17 @@ SETTINGS = {  # the name of a folder's beginning: what the tables call it
     "smollm2": "SmolLM2-135M, needles in noise"}
 ROWS = {"softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control",
         "softmax|e": "(e) swapped into (a)"}
-FOLDERS = {"a_softmax": "softmax", "b_ssmax": "ssmax"}  # experiments/mini_cpu names them so
+FOLDERS = {"a_softmax": "softmax", "b_ssmax": "ssmax"}  # {name in experiments/mini_cpu: row}
 COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
           "softmax|e": "#E69F00"}
 
 
 @dataclass(frozen=True)
 class ReadoutConfig:
+    # arguments
     files: tuple = ()  # folders of results, or the folder of readout.json
-    out: str = ""  # folder of readout.json and readout.png: what is measured is added there
+    # output
+    out: str = ""  # folder of readout.json, to which the results are added, and of readout.png
 
 
 # -----------------------------------------------------------------------------
@@ -47,7 +49,7 @@ class ReadoutConfig:
 
 
 def collect(folder):
-    """{setting: {row: {size: {seed: what the heads did}}}} of the results in a folder."""
+    """Return {setting: {row: {size: {seed: what the heads did}}}} from the results in a folder."""
     measured = {}
     for path in sorted(Path(folder).glob("*/*/needle*.json")):
         content = json.loads(path.read_text())
@@ -59,24 +61,24 @@ def collect(folder):
         row = "|".join(filter(None, (FOLDERS.get(name, name) or "softmax", content["tag"])))
         if setting and row in ROWS:
             summary = content["readout"]
-            found = np.mean([trial["exact"] for trial in content["trials"]])
+            share = np.mean([trial["exact"] for trial in content["trials"]])
             keep = ("ranked_first", "chance", "weight", "share", "effective", "misses",
                     "wrong_tokens")
-            of_row = measured.setdefault(setting, {}).setdefault(row, {})
-            of_row.setdefault(str(summary["size"]), {})[seed] = {
-                "n": len(content["trials"]), "found": round(float(found), 4),
+            by_size = measured.setdefault(setting, {}).setdefault(row, {})
+            by_size.setdefault(str(summary["size"]), {})[seed] = {
+                "n": len(content["trials"]), "found": round(float(share), 4),
                 **{key: summary[key] for key in keep}}
     return measured
 
 
 def get(measured, setting, row, size, key):
-    """{seed: number}"""
+    """Return {seed: number}; {} if it was not measured."""
     seeds = measured.get(setting, {}).get(row, {}).get(str(size), {})
     return {seed: record[key] for seed, record in seeds.items()}
 
 
 def mostly(measured, setting, row, size, kind):
-    """{seed: the share of its misses that are of this kind, minus one half}"""
+    """Return {seed: the share of its misses that are of this kind, minus one half}."""
     shares = {}
     for seed, misses in get(measured, setting, row, size, "misses").items():
         if sum(misses.values()) >= FEW:
@@ -89,14 +91,14 @@ def mostly(measured, setting, row, size, kind):
 
 
 def predictions(measured):
-    said = []
+    entries = []
 
     def say(claim, text, values, unit="share", margin=None):
-        said.append(Prediction(claim, text, unit, values, margin))
+        entries.append(Prediction(claim, text, unit, values, margin))
 
     def say_mostly(claim, where, setting, row, size, kind):
         shares = mostly(measured, setting, row, size, kind)
-        if kind == "faded":  # what the word means was decided on these
+        if kind == "faded":  # the definition of this word was changed after a look at these seeds
             shares = {seed: share for seed, share in shares.items() if seed not in SEEN}
         say(claim, f"{where}: misses of {ROWS[row]} are mostly {kind}", shares)
 
@@ -128,7 +130,7 @@ def predictions(measured):
     say_mostly(7, "63 look-alikes, 64x", "look_63", "softmax", 8192, "faded")
     for row in ("softmax", "ssmax"):
         say_mostly(8, "MQAR, 8 pairs, 16x", "mqar_fixed", row, 2048, "confused")
-    return said
+    return entries
 
 
 # -----------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def print_tables(measured):
 
 
 def cells(records):
-    """The cells of one row and size, of its seeds."""
+    """Return the cells of a table's line from the records of all seeds of a row and size."""
     records = list(records)
 
     def mean(key, digits):
@@ -173,7 +175,7 @@ KIND_COLORS = {"confused": "#CC79A7", "out of place": "#009E73", "faded": "#F0E4
 
 
 def draw(measured, path):
-    """Both arrangements side by side: what the heads do, and the kinds of (a)'s misses."""
+    """Draw both arrangements side by side: what the heads do, and the kinds of misses of (a)."""
     figure = Figure(figsize=(7.6, 7.2))
     axes = figure.subplots(4, 2, sharey="row", sharex="col")
     for column, setting in enumerate(("theta50", "score")):
@@ -181,12 +183,12 @@ def draw(measured, path):
         sizes = sorted({int(size) for row in rows.values() for size in row})
         for (key, label), axis in zip(PANELS, axes[:3, column], strict=True):
             for row in (row for row in ROWS if row in rows):
-                there = [size for size in sizes if get(measured, setting, row, size, key)]
-                seeds = [list(get(measured, setting, row, size, key).values()) for size in there]
+                values_of = {size: list(get(measured, setting, row, size, key).values())
+                             for size in sizes if get(measured, setting, row, size, key)}
                 color = COLORS[row]
-                axis.plot(there, [np.mean(values) for values in seeds], color=color, lw=2,
-                          label=ROWS[row].replace("`", ""))
-                for size, values in zip(there, seeds, strict=True):
+                axis.plot(values_of.keys(), [np.mean(values) for values in values_of.values()],
+                          color=color, lw=2, label=ROWS[row].replace("`", ""))
+                for size, values in values_of.items():
                     axis.plot([size] * len(values), values, "o", ms=2.5, alpha=0.6, color=color)
             if column == 0:
                 axis.set_ylabel(label)
@@ -208,7 +210,7 @@ def draw(measured, path):
 
 
 def bars(axis, measured, setting, sizes):
-    """The misses of (a) at each size, divided into their kinds."""
+    """Draw the misses of (a) at each size as bars, divided into their kinds."""
     bottom = np.zeros(len(sizes))
     for kind, color in KIND_COLORS.items():
         heights = []
@@ -226,7 +228,8 @@ def main():
     if not cfg.files:
         raise UserError("name folders of results, or the folder of readout.json")
     stored = {}
-    for folder in dict.fromkeys((cfg.out, *cfg.files)):  # what is measured replaces what is stored
+    # The stored numbers are read first. The results that `collect` finds replace them below.
+    for folder in dict.fromkeys((cfg.out, *cfg.files)):
         path = Path(folder or ".") / "readout.json"
         if folder and path.exists():
             stored = json.loads(path.read_text())
@@ -234,10 +237,10 @@ def main():
         for setting, rows in collect(folder).items():
             for row, sizes in rows.items():
                 for size, seeds in sizes.items():
-                    of_row = stored.setdefault(setting, {}).setdefault(row, {})
-                    of_row.setdefault(size, {}).update(seeds)
+                    by_size = stored.setdefault(setting, {}).setdefault(row, {})
+                    by_size.setdefault(size, {}).update(seeds)
     if not stored:
-        raise UserError(f"no results in {', '.join(map(str, cfg.files))}; "
+        raise UserError(f"there are no results in {', '.join(map(str, cfg.files))}; "
                         "bash experiments/readout/run.sh makes them")
     print_tables(stored)
     if cfg.out:

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Why needles are missed (README.md here): the heads of models that other experiments have trained.
-# First run those: windows, mini_cpu and recall. What they measured is taken from their folders;
-# this adds look-alikes, YaRN and MQAR. With an imported SmolLM2 and its corpus (see
-# experiments/smollm2) it also asks that model, which takes an hour of one core.
+# Why needles are missed (README.md in this folder): what the heads do in models that other
+# experiments have trained. First run those: windows, mini_cpu and recall. Their results are read
+# from their folders, and this script adds look-alikes, YaRN and MQAR. With an imported SmolLM2 and its
+# corpus (see experiments/smollm2) it also asks that model, which takes an hour on one core.
 #
 #   bash experiments/readout/run.sh                  twenty minutes on two cores
-#   bash experiments/readout/run.sh out/smollm2      and the model
+#   bash experiments/readout/run.sh out/smollm2      the same, and that model
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/readout}
 RESULTS=${RESULTS:-experiments/readout}
 WINDOWS=${WINDOWS:-out/windows} MINI=${MINI:-out/mini} RECALL=${RECALL:-out/recall}
 source experiments/common.sh
 
-checkpoints() {  # checkpoints FOLDER NAME...: FOLDER/NAME-SEED of all seeds that are trained
+checkpoints() {  # checkpoints FOLDER NAME...: print FOLDER/NAME-SEED for all trained seeds
     local run
     for name in "${@:2}"; do
         for run in "$1/$name"-*; do [ ! -e "$run/ckpt.pt" ] || printf ' %s' "$run"; done
     done
 }
-ask() {  # ask FOLDER "CHECKPOINTS" SETTINGS: needle scores with what each head does
+ask() {  # ask FOLDER "CHECKPOINTS" SETTINGS: needle scores, and what each head does
     [ -z "$2" ] || echo "eval_niah.py $3 --trials=50 --out=$OUT/measured/$1 $2"
 }
 windows="config/quick_niah.py --data_dir=data/almanac-0 --rope_factor=1"

@@ -3,7 +3,7 @@ Draw several tasks of eval_niah.py side by side: the share of the answers found 
 
     python -m experiments.recall.figure out/recall/mqar
 
-Reads niah*.json. Curves and their labels are made as plot.py makes them.
+It reads the files niah*.json. Curves and labels are those of plot.py (lib/rows.py).
 """
 from dataclasses import dataclass
 
@@ -15,7 +15,9 @@ from plot import Figure, folder_for, lines_of_seeds, save, span, wrap
 
 @dataclass(frozen=True)
 class FigureConfig:
+    # arguments
     files: tuple = ()  # folders or files of results
+    # output
     out: str = ""  # folder for the picture; empty: the first folder of results
 
 
@@ -32,7 +34,7 @@ KINDS = {"recall": ("niah*.json", read_recall)}
 
 
 def recall(curves):
-    """A panel for each task: the share of the answers found by context size."""
+    """Draw the share of the answers found by context size, with a panel for each task."""
     panels = {}
     for rows, style in curves:
         task = rows[0].content["settings"].get("task", "needle")
@@ -40,7 +42,7 @@ def recall(curves):
         panels.setdefault(task, []).append((rows, {**style, "label": label, "linestyle": "-"}))
     figure = Figure(figsize=(2.6 * len(panels) + 1.5, 2.8))
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    handles = {}  # of all panels, each label once
+    handles = {}  # {label: handle} of all panels, for one legend
     for axis, (task, lines) in zip(axes, panels.items(), strict=True):
         lines_of_seeds(axis, lines)
         axis.set(title=task, ylim=(-0.02, 1.02))
@@ -48,7 +50,7 @@ def recall(curves):
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles[label] = handle
     axes[0].set_ylabel("answers found (share)")
-    figure.supxlabel("context size (tokens)", y=-0.1)  # below the turned numbers
+    figure.supxlabel("context size (tokens)", y=-0.1)  # below the rotated numbers
     title = (f"line: mean of the seeds\ndot: {span(curves, 'samples')} samples\n"
              + common_rope(row for rows, _ in curves for row in rows))
     figure.legend(handles.values(), map(wrap, handles), loc="center left",
@@ -60,8 +62,8 @@ def main():
     cfg = configure(FigureConfig)
     rows = load(cfg.files, KINDS)
     if not rows:
-        raise UserError(f"{' '.join(cfg.files) or 'no folder named'}: no niah*.json there; name a "
-                        "folder that experiments/recall/run.sh has made")
+        raise UserError(f"{' '.join(cfg.files) or 'no folder named'}: there is no niah*.json; "
+                        "name a folder that experiments/recall/run.sh has made")
     save(recall(curves_of(rows)["recall"]), folder_for(cfg, cfg.files) / "recall.png")
 
 

@@ -19,60 +19,68 @@ from experiments.verdicts import (
 )
 from lib.runtime import UserError, launch
 
-TASKS = ("mqar", "mqar_fixed")  # pairs in proportion, and 8 whatever the size
-MODELS = ("multikey", "multivalue", "multiquery", "tracking", "abcdigits")  # of SmolLM2
+TASKS = ("mqar", "mqar_fixed")  # pairs in proportion to the size, and 8 pairs at every size
+MODEL_TASKS = ("multikey", "multivalue", "multiquery", "tracking", "abcdigits")  # for SmolLM2
 MULTIPLES = (1, 2, 4, 8, 16)  # of the training length
-LEFT = 1.0  # nats: below this the plateau is over (any value of the text: log 8 = 2.1)
+# Training stays on a plateau until the model learns to recall. A run has left the plateau when its
+# loss stays below this many nats. (Guessing one of the 8 values would give log 8 = 2.1.)
+LEFT = 1.0
 
 
 def collect(folder):
-    """{(type, task, k): {seed: share}, (type, "left"): {seed: update}} of the small models"""
-    found = {}
+    """
+    Return the measures of the small models: {(type, task, multiple k): {seed: share}} and
+    {(type, "left"): {seed: last update on the plateau}}.
+    """
+    measures = {}
     for path in sorted(Path(folder).glob("mqar/*/log.jsonl")):
         kind, seed = path.parent.name.rsplit("-", 1)
         _, *log = map(json.loads, path.read_text().splitlines())
         losses = {line["iter"]: line["loss"] for line in log if "loss" in line}
-        # the last update on the plateau; a run that never left it comes behind all others
+        # a run that never left the plateau gets infinity, so that it ranks after all others
         last = max((update for update, loss in losses.items() if loss >= LEFT), default=0)
-        found.setdefault((kind, "left"), {})[seed] = last if last < max(losses) else math.inf
+        measures.setdefault((kind, "left"), {})[seed] = last if last < max(losses) else math.inf
     for path in sorted([*Path(folder).glob("mqar/*/niah-*.json"),
                         *Path(folder).glob("small/*/niah-*.json")]):
         (kind, seed), content = path.parent.name.rsplit("-", 1), json.loads(path.read_text())
         sizes = {}
-        for cell in content["cells"]:  # of all depths
+        for cell in content["cells"]:  # one for each size and depth
             sizes.setdefault(cell["size"], []).append(cell["exact"])
         for size, shares in sizes.items():
             k = size // content["model_config"]["block_size"]
-            of_seeds = found.setdefault((kind, content["settings"]["task"], k), {})
-            of_seeds[seed] = sum(shares) / len(shares)
-    return found
+            by_seed = measures.setdefault((kind, content["settings"]["task"], k), {})
+            by_seed[seed] = sum(shares) / len(shares)
+    return measures
 
 
 def of_models(folder):
-    """{(task, size): {variant: {prompt: share of the answers found, as RULER scores}}}"""
-    found = {}
-    for task in MODELS:
+    """
+    Return the scores of SmolLM2, {(task, size): {variant: {prompt: share of the answers found}}},
+    as RULER defines them.
+    """
+    scores = {}
+    for task in MODEL_TASKS:
         for path in sorted(Path(folder).glob(f"{task}/*/niah*.jsonl")):
             header, *records = map(json.loads, path.read_text().splitlines())
             for record in records:
-                cell = found.setdefault((task, record["size"]), {})
+                cell = scores.setdefault((task, record["size"]), {})
                 variant = cell.setdefault(header["tag"] or "softmax", {})
                 variant[record["cell"], record["i"]] = record["substring"]
-    return found
+    return scores
 
 
-def predictions(found, kinds):
-    """[Prediction], as README.md has them; 6 is about all runs together."""
-    said = []
+def predictions(measures, kinds):
+    """Return the list of Prediction of README.md, but for 6, which is about all runs together."""
+    rows = []
 
     def say(claim, text, values):
-        said.append(Prediction(claim, text, "share", values))
+        rows.append(Prediction(claim, text, "share", values))
 
     def more(claim, text, one, other):
-        say(claim, text, minus(found.get(one, {}), found.get(other, {})))
+        say(claim, text, minus(measures.get(one, {}), measures.get(other, {})))
 
     for kind in kinds:
-        shares = found.get((kind, "mqar", 1), {})
+        shares = measures.get((kind, "mqar", 1), {})
         say(1, f"{kind} finds .95 at 1x on average", {seed: x - 0.95 for seed, x in shares.items()})
     for claim, task in enumerate(TASKS, 2):
         for k in (4, 16):
@@ -87,20 +95,20 @@ def predictions(found, kinds):
         more(7, f"4x, {kind}: fewer with other cities", (kind, "needle", 4), (kind, "multikey", 4))
     more(8, "multikey, 4x: (b) finds more than (a)", ("b_ssmax", "multikey", 4),
          ("a_softmax", "multikey", 4))
-    return said
+    return rows
 
 
-def print_models(found):
-    """What the swapped variants find on SmolLM2, beside softmax and minus softmax."""
+def print_models(scores):
+    """Print what the swapped variants find on SmolLM2, beside softmax and minus softmax."""
     rows = []
-    for (task, size), cell in found.items():
+    for (task, size), cell in scores.items():
         row = [task, f"{size:,}"]
         for variant in ("softmax", "e", "constant", "clip"):
             shares = cell.get(variant, {})
             text = f"{sum(shares.values()) / len(shares):.2f}" if shares else "–"
             if variant != "softmax" and shares:
                 mean, half, n = over_prompts(shares, cell.get("softmax", {}))
-                certain = "**" if abs(mean) > half else ""  # the interval is all on one side
+                certain = "**" if abs(mean) > half else ""  # the interval does not contain 0
                 text += f" ({certain}{mean:+.2f} ± {half:.2f}{certain}, {n})"
             row.append(text)
         rows.append(row)
@@ -111,16 +119,17 @@ def print_models(found):
 
 def main():
     if len(sys.argv) != 2:
-        raise UserError("name out/recall")
-    found, models = collect(sys.argv[1]), of_models(sys.argv[1])
-    if not found and not models:
+        raise UserError("name the folder of the results: python -m experiments.recall.recall "
+                        "out/recall")
+    measures, scores = collect(sys.argv[1]), of_models(sys.argv[1])
+    if not measures and not scores:
         raise UserError(f"no results in {sys.argv[1]}; bash experiments/recall/run.sh makes them")
-    kinds = sorted({kind for kind, *what in found if what == ["left"]})
-    print_verdicts(predictions(found, kinds))
+    kinds = sorted({kind for kind, *rest in measures if rest == ["left"]})
+    print_verdicts(predictions(measures, kinds))
     updates, shares = [], []
     for kind in kinds:
-        for seed, share in found.get((kind, "mqar", 16), {}).items():
-            updates.append(found[kind, "left"][seed])
+        for seed, share in measures.get((kind, "mqar", 16), {}).items():
+            updates.append(measures[kind, "left"][seed])
             shares.append(share)
     correlation = rank_correlation(updates, shares)
     if correlation is not None:
@@ -129,16 +138,16 @@ def main():
               f"{correlation:+.2f} (95 % of chance: within {chance:.2f})\n")
     for task in (*TASKS, "needle", "multikey"):
         rows = []
-        for kind in sorted({kind for kind, *what in found if what[0] == task}):
-            rows.append([kind, *(spread(found.get((kind, task, k), {})) for k in MULTIPLES)])
+        for kind in sorted({kind for kind, *rest in measures if rest[0] == task}):
+            rows.append([kind, *(spread(measures.get((kind, task, k), {})) for k in MULTIPLES)])
         markdown(f"{task}: share found, mean over the seeds (least–largest)",
                  ["", *(f"{k}x" for k in MULTIPLES)], rows)
     rows = []
     for kind in kinds:
-        left = {s: update for s, update in found[kind, "left"].items() if update < math.inf}
-        rows.append([kind, spread(left, 0), f"{len(left)} of {len(found[kind, 'left'])}"])
+        left = {s: update for s, update in measures[kind, "left"].items() if update < math.inf}
+        rows.append([kind, spread(left, 0), f"{len(left)} of {len(measures[kind, 'left'])}"])
     markdown("mqar: the update at which the plateau ends", ["", "update", "runs"], rows)
-    print_models(models)
+    print_models(scores)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Recall: MQAR over ten seeds, about an hour on two cores, into out/recall; multikey on what
-# experiments/mini_cpu/run.sh trained; with a model as argument the other tasks on it as well, two
-# hours and a half more (a Xeon with AMX; an EPYC as experiments/speed/README.md has it).
+# Recall. It writes to out/recall and does three things:
+#   - MQAR with ten seeds, which takes about an hour on two cores;
+#   - the task multikey on the models that experiments/mini_cpu/run.sh has trained;
+#   - with a model as argument, the other tasks on that model. This takes two and a half hours more
+#     on a Xeon with AMX (experiments/speed/README.md compares it with an EPYC).
 #
 #   bash experiments/recall/run.sh                            the small models
-#   bash experiments/recall/run.sh out/smollm2                and a model
+#   bash experiments/recall/run.sh out/smollm2                the same, and a model
 #   bash experiments/recall/run.sh --dry_run out/smollm2      only print the commands
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/recall}
 RESULTS=${RESULTS:-experiments/recall}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
-# the last two are those of experiments/matrix that find most at 10x
+# the last two are the types that found most at 10x in experiments/matrix
 TYPES=${TYPES:-"softmax ssmax head_scale scale_invariant ssmax_bias"}
 MINI=${MINI:-out/mini/main}
 source experiments/common.sh
@@ -44,7 +46,7 @@ for task in needle multikey; do
 done | in_parallel
 of_models="abcdigits tracking multivalue multiquery multikey"
 for model in ${1:+"$1"}; do
-    for task in $of_models; do  # each in a folder of its own, as figures tell tasks apart
+    for task in $of_models; do  # each task has a folder of its own, which the figure needs
         how="eval_niah.py --task=$task --haystack=noise --prompt=completion --rope_factor=2"
         how+=" --context_sizes=(1024,4096,16384) --n_samples=2 --dtype=bfloat16"
         how+=" --out=$OUT/$task $model"

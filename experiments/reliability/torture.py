@@ -1,11 +1,15 @@
 """
-Random faults for some minutes:
+Disturb the programs with random faults for some minutes:
 
     bash experiments/reliability/run.sh MINUTES SEED
 
-A trial disturbs one command one to three times and then runs it to its end. It is lost unless each
-time the command was done, was killed by us, or said in one line what is wrong, and the outcome is
-bitwise that of an undisturbed run. What is lost is printed, and its folder kept.
+A trial disturbs one command one to three times and then runs it to its end. The trial counts as
+lost unless
+
+    - each time the command finished, was killed by us, or said in one line what is wrong, and
+    - the outcome is bitwise that of an undisturbed run.
+
+Lost trials are printed, and their folders are kept.
 """
 import collections
 import os
@@ -18,7 +22,7 @@ import time
 from pathlib import Path
 
 from conftest import make_corpus
-from test_faults import disturb, outcome, server  # a server that has imported the programs
+from test_faults import disturb, outcome, server  # `server` has imported the programs
 
 import eval_niah
 import eval_posloss
@@ -26,10 +30,11 @@ import prepare
 import train
 
 os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"  # a killed process leaves semaphores
-eval_posloss.SAVE_SECONDS = 0  # partial results all the time, in each process: it imports this file
+# Evaluations save partial results all the time, in every process, because each imports this file.
+eval_posloss.SAVE_SECONDS = 0
 
 FAULTS = ["kill", "kill before a write", "kill inside a write", "full disk", "spoil"]
-LONGER = {
+LONGER = {  # settings that make the commands of the tests long enough to disturb
     prepare: ["--shard_tokens=20"],
     train: ["--switch_iter=21", "--switch_warmup_iters=2", "--max_iters=100", "--save_interval=5"],
     eval_posloss: ["--micro_batch_size=4", "--n_seqs=200"],
@@ -38,8 +43,8 @@ LONGER = {
 
 def run(scene, module, which="parts", **fault):
     """
-    A command with its results in `which`, to its end or to its fault -> whether that happened;
-    AssertionError for an end that is neither.
+    Run a command to its end or to its fault. Return whether it ended early. AssertionError if it
+    ended in another way. which: the folder of its results, "parts" or "whole" (undisturbed).
     """
     folder = scene / module.__name__ / which
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +57,7 @@ def run(scene, module, which="parts", **fault):
 
 
 def random_fault(rng, name, seconds):
-    """Arguments of `disturb` for a command that takes so many seconds."""
+    """Return arguments of `disturb` for fault `name` and a command that takes `seconds`."""
     return {
         "kill": {"after": rng.uniform(0, seconds),
                  "number": rng.choice((signal.SIGKILL, signal.SIGTERM))},
@@ -63,18 +68,21 @@ def random_fault(rng, name, seconds):
 
 
 def spoil(rng, scene, module):
-    """One bit of the checkpoint changes, or its end is lost: refused, until another is there."""
+    """
+    Change one bit of the checkpoint, or cut off its end. The command must refuse it until another
+    checkpoint is there. Return whether there was a checkpoint to spoil.
+    """
     folder = scene / module.__name__
     path = folder / "parts/ckpt.pt"
     kept = folder / ("parts/ckpt_prev.pt" if module is train else "whole/ckpt.pt")
     if not (path.exists() and kept.exists()):
         return False
     raw = bytearray(path.read_bytes())
-    at = rng.randrange(len(raw))
-    raw[at] ^= 1 << rng.randrange(8)
-    path.write_bytes(raw[:at] if rng.random() < 0.3 else raw)
-    if run(scene, module):  # or it was a bit of the zip's padding
-        shutil.copy(kept, path)  # as the message says
+    place = rng.randrange(len(raw))
+    raw[place] ^= 1 << rng.randrange(8)
+    path.write_bytes(raw[:place] if rng.random() < 0.3 else raw)
+    if run(scene, module):  # False if the bit was in the zip's padding
+        shutil.copy(kept, path)  # what the error message advises
     return True
 
 
@@ -82,8 +90,8 @@ def main(minutes, seed):
     scene, rng = Path(tempfile.mkdtemp(prefix="torture")), random.Random(seed)
     print(f"{minutes:g} minutes, seed {seed}, in {scene}", flush=True)
     make_corpus(scene)
-    server.Process(target=int).start()  # or the server's imports would count below
-    seconds = {}  # of each command, undisturbed
+    server.Process(target=int).start()  # start it now, so that its imports are not timed below
+    seconds = {}  # {module: duration of its undisturbed command}
     for module in (train, prepare, eval_posloss, eval_niah):
         began = time.perf_counter()
         assert not run(scene, module, "whole")
@@ -101,7 +109,7 @@ def main(minutes, seed):
             assert not run(scene, module), "it does not continue"
             whole, mine = outcome(folder / "whole"), outcome(folder / "parts")
             differs = {key for key in {**whole, **mine} if whole.get(key) != mine.get(key)}
-            # SIGTERM saves between the others, so the one before may be another
+            # SIGTERM saves at another time, so the previous checkpoint may differ
             assert differs <= {"ckpt_prev.pt"}, f"another outcome: {differs}"
             shutil.rmtree(folder / "parts")
         except AssertionError as e:

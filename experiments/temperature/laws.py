@@ -16,30 +16,31 @@ from lib.runtime import UserError, launch
 
 def collect(folder):
     """
-    {(measured, model): {seed: ({size: best factor}, training length, {size: its interval over the
-    samples})}}; sizes at which all factors are alike are left out.
+    Return {(what was measured, model): {seed: run}}, where a run is ({size: best factor}, training
+    length, {size: its interval over the samples}). Sizes at which all factors are alike are left
+    out.
     """
-    found = {}
+    measures = {}
     for path in sorted(Path(folder).glob("*/*/temperature.jsonl")):
         header, *lines = map(json.loads, path.read_text().splitlines())
         model, _, seed = path.parent.name.rpartition("-")
         lines = [line for line in lines if not math.isnan(line["best"])]
         best, intervals = ({line["length"]: line[key] for line in lines}
                            for key in ("best", "interval"))
-        runs = found.setdefault((path.parent.parent.name, model or seed), {})
+        runs = measures.setdefault((path.parent.parent.name, model or seed), {})
         runs[seed] = best, header["model_config"]["block_size"], intervals
-    return found
+    return measures
 
 
 def laws(n, best, N):
     """
-    Fit laws to the best factors at context sizes n (arrays) -> {law: (its values, how far off)}.
+    Fit laws to the best factors at context sizes n (arrays). Return {law: (values, how far off)}.
 
-    Each law has the constant that fits best. How far it is off then is the root mean square of the
-    differences of the logarithms. N is the training length.
+    Each law is multiplied by the constant that fits best. How far it is off is the root mean square
+    of the differences of the logarithms. N: training length.
     """
     log, x = np.log(n) / np.log(N), np.log(n / N)
-    # The constant of the line is not a factor, so it is searched for.
+    # The slope c of the line is not a factor of it, so we search for the best one.
     candidates = np.linspace(-0.9, 3, 2001) / (max(abs(x)) or 1)
     lines = {c: 1 + c * x for c in candidates}
     off = {c: np.std(np.log(best / line)) for c, line in lines.items() if min(line) > 0}
@@ -59,50 +60,55 @@ def laws(n, best, N):
 
 
 def off(best, N, intervals):
-    """{law: how far it is off}, and that of the best constant; the last law has a number more."""
+    """
+    Return {law: how far it is off}, beginning with a constant. (The last law fits two numbers, the
+    others one.)
+    """
     n, y = (np.array([*part], float) for part in (best, best.values()))
-    found = {law: error for law, (_, error) in laws(n, y, N).items()}
-    return {"constant": float(np.std(np.log(y))), **found}
+    errors = {law: error for law, (_, error) in laws(n, y, N).items()}
+    return {"constant": float(np.std(np.log(y))), **errors}
 
 
 def grown(runs, k):
-    """{seed: log of the best factor at k times the training length over that at it}"""
+    """Return {seed: log of the best factor at k times the training length, minus that at 1x}."""
     return {seed: math.log(best[k * N] / best[N]) for seed, (best, N, _) in runs.items()
             if {N, k * N} <= best.keys()}
 
 
-def predictions(found):
-    said, tenth = [], math.log(1.1)
+def predictions(measures):
+    rows, tenth = [], math.log(1.1)
     for what in ("loss-theta50", "needles-theta50"):
-        a, b = (grown(found.get((what, run), {}), 4) for run in ("a_softmax", "b_ssmax"))
-        said += [Prediction(1, f"(a), {what}: larger at 4x than at 1x", "log", a),
+        a, b = (grown(measures.get((what, run), {}), 4) for run in ("a_softmax", "b_ssmax"))
+        rows += [Prediction(1, f"(a), {what}: larger at 4x than at 1x", "log", a),
                  Prediction(2, f"(b), {what}: the same at 4x, within 10 %", "log", b, tenth)]
-    errors = {seed: off(*run) for seed, run in found.get(("loss-theta50", "a_softmax"), {}).items()}
+    runs = measures.get(("loss-theta50", "a_softmax"), {})
+    errors = {seed: off(*run) for seed, run in runs.items()}
     for other in ("constant", "(log n)²"):
         values = {seed: error[other] - error["log n"] for seed, error in errors.items()}
-        said.append(Prediction(3, f"(a), loss: log n is off by less than {other}", "log", values))
-    return said
+        rows.append(Prediction(3, f"(a), loss: log n is off by less than {other}", "log", values))
+    return rows
 
 
 def factor(runs, n):
-    """The best factor at size n as text: over the seeds, or of one run over its samples."""
-    there = {seed: best[n] for seed, (best, _, _) in runs.items() if n in best}
-    if len(runs) > 1 or not there:
-        return spread(there)
+    """Return the best factor at size n as text: over the seeds, or for one run over its samples."""
+    by_seed = {seed: best[n] for seed, (best, _, _) in runs.items() if n in best}
+    if len(runs) > 1 or not by_seed:
+        return spread(by_seed)
     (best, _, intervals), = runs.values()
     return f"{best[n]:.2f} ({intervals[n][0]:.2f}–{intervals[n][1]:.2f})"
 
 
 def main():
     if len(sys.argv) != 2:
-        raise UserError("name out/temperature")
-    found = collect(sys.argv[1])
-    if not found:
+        raise UserError("name the folder of the results: python -m experiments.temperature.laws "
+                        "out/temperature")
+    measures = collect(sys.argv[1])
+    if not measures:
         raise UserError(
             f"no results in {sys.argv[1]}; bash experiments/temperature/run.sh makes them")
-    print_verdicts(predictions(found))
-    for what in sorted({what for what, _ in found}):
-        models = {model: runs for (name, model), runs in found.items() if name == what}
+    print_verdicts(predictions(measures))
+    for what in sorted({what for what, _ in measures}):
+        models = {model: runs for (name, model), runs in measures.items() if name == what}
         sizes = sorted({n for runs in models.values() for best, *_ in runs.values() for n in best})
         title = "best factor, mean over the seeds (least–largest); of one model over its windows"
         markdown(f"{what}: {title}", ["", *(f"{n:,}" for n in sizes)],

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Windows with RoPE, no position where a layer sees all keys: every type, needles to 1,024 times the
-# training length (README.md here). The same command continues after anything.
+# Layers with a window have RoPE, and layers that see all keys have no position: every type, with
+# needles up to 1,024 times the training length (README.md in this folder). The same command
+# continues after anything.
 #
-#   bash experiments/windows/run.sh                      all of it: about six hours on two cores
-#   bash experiments/windows/run.sh mytype               three seeds of a line that you added to
+#   bash experiments/windows/run.sh                      everything: about six hours on two cores
+#   bash experiments/windows/run.sh mytype               three seeds of a type that you added to
 #                                                        ATTENTION, beside the stored results
 #   bash experiments/windows/run.sh sink --set="--attention_type=ssmax --sink=learned"
-#                                                        the same of settings: 15 minutes
+#                                                        the same for settings (15 minutes)
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/windows}
 RESULTS=${RESULTS:-experiments/windows}
-SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; the others take the first 5
+SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first 5
 source experiments/common.sh
 FEWER=$(echo $SEEDS | cut -d" " -f1-5)
 NAME=${1:-} SETTINGS="--attention_type=${1:-}"
@@ -50,7 +51,7 @@ train() {  # train NAME SEED SETTINGS
 } | in_parallel
 
 echo "== measuring"
-measure() {  # measure "CHECKPOINTS" [settings]: in one process, as half of the time is its start
+measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start takes long
     local ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0 --rope_factor=1"
     local sizes="--context_sizes"
     echo "$ask $sizes=(128,512,2048) --n_samples=20 --out=$OUT/measured/near $*"
@@ -102,7 +103,7 @@ for seed in $FEWER; do
     done
 done | in_parallel
 ask="eval_niah.py config/quick_mqar.py --data_dir=data/mqar-0 --rope_factor=1 --n_samples=100"
-{  # at most 256 pairs, so that 4,096 tokens are the most
+{  # there are at most 256 pairs, one for each 16 tokens, so 4,096 tokens are the most
     runs=
     for seed in $FEWER; do
         for type in softmax ssmax head_scale; do runs+=" $OUT/mqar/$type-$seed"; done

@@ -1,11 +1,12 @@
 """
-Tables, verdicts and figure of windows with RoPE and no position where a layer sees all keys.
+Print the tables and verdicts, and draw the figure, of this arrangement: layers with a window have
+RoPE, and layers that see all keys have no position.
 
-    python -m experiments.windows.windows out/windows --out=experiments/windows   of the runs there
-    python -m experiments.windows.windows experiments/windows        again, of the stored numbers
+    python -m experiments.windows.windows out/windows --out=experiments/windows   from new results
+    python -m experiments.windows.windows experiments/windows        from the stored numbers
     python -m experiments.windows.windows out/windows --row=mytype   one row beside the stored ones
 
---out adds what is measured in out/windows to windows.json, so that a part of the runs is enough.
+--out adds the results in out/windows to windows.json, so it is enough to repeat a part of the runs.
 """
 import json
 import math
@@ -37,7 +38,7 @@ SIZES = (128, 512, 2048, 8192, 16384, 32768, 65536, 131072)
 LOSS_SIZES = (128, 512, 2048, 8192)
 FACTOR_SIZES = (128, 2048, 8192)
 SCORE_SIZES = (128, 2048, 16384, 65536)
-ROWS = {  # in the order of the tables: name, and what it is called in them
+ROWS = {  # {name: title in the tables}, in the order of the tables
     "softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control: `head_scale`",
     "softmax|e": "(a), (e) swapped in", "softmax|clip": "(a), `logn_clip` swapped in",
     "softmax|constant": "(a), constant temperature 2", "ssmax_bias": "(d) `ssmax_bias`",
@@ -54,9 +55,11 @@ COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
 
 @dataclass(frozen=True)
 class WindowsConfig:
+    # arguments
     files: tuple = ()  # out/windows, or a folder with windows.json
-    out: str = ""  # folder of windows.json and windows.png: what is measured is added there
     row: str = ""  # only compare this row with the stored softmax and ssmax of the same seeds
+    # output
+    out: str = ""  # folder of windows.json, to which the results are added, and of windows.png
 
 
 # -----------------------------------------------------------------------------
@@ -64,28 +67,29 @@ class WindowsConfig:
 
 
 def collect(folder):
-    """{row: {what was measured: {seed: number}}} of the results in out/windows."""
+    """Return {row: {measure: {seed: number}}} from the results in out/windows. A measure is a text
+    such as "needles 2048"."""
     rows = {}
     for path in sorted(Path(folder).glob("measured/*/*/*.json")):
         content = json.loads(path.read_text())
         if "done" in content:
-            continue  # it was cut off, or still runs
+            continue  # the evaluation was killed or is still running
         name, seed = path.parent.name.rsplit("-", 1)
         row = rows.setdefault("|".join(filter(None, (name, content["tag"]))), {})
-        for what, value in numbers(path.parent.parent.name, content).items():
-            row.setdefault(what, {})[seed] = round(float(value), 4)
+        for measure, value in numbers(path.parent.parent.name, content).items():
+            row.setdefault(measure, {})[seed] = round(float(value), 4)
     for path in sorted(Path(folder).glob("heads_*/*/temperature.jsonl")):
         name, seed = path.parent.name.rsplit("-", 1)
         row = rows.setdefault(name, {})
         header, *records = runtime.read_lines(path)
-        for what, value in factors(header["settings"], records).items():
-            row.setdefault(what, {})[seed] = round(float(value), 4)
+        for measure, value in factors(header["settings"], records).items():
+            row.setdefault(measure, {})[seed] = round(float(value), 4)
     return rows
 
 
 def factors(settings, records):
     """
-    Return {what: factor} of what experiments.temperature has measured for one model.
+    Return {measure: factor} from a result of experiments.temperature for one model.
 
     For needles it is the least factor that finds nine tenths of what the best one finds; for the
     loss it is the best factor.
@@ -101,7 +105,7 @@ def factors(settings, records):
 
 
 def numbers(kind, content):
-    """{what: number} of one result; `kind` is the folder that run.sh has put it into."""
+    """Return {measure: number} of one result. kind: the folder that run.sh wrote it to."""
     if kind == "loss":
         # the mean of the tenth of positions before a size, as eval_posloss.py prints it
         return {f"loss {size}": np.mean(content["mean"][size - size // 10:size])
@@ -110,14 +114,14 @@ def numbers(kind, content):
         tops = [trial["top"] for trial in content["trials"]]
         return {f"score {kind.removeprefix('score_')}": np.median(tops)}
     prefix = "needles" if kind in ("near", "far", "farthest") else kind
-    shares, found = {}, {}
+    shares, means = {}, {}
     for cell in content["cells"]:
-        # of several answers the share of them, as RULER scores
+        # MQAR is scored as in RULER: if there are several answers, by the share of them
         share = cell["substring"] if kind.startswith("mqar") else cell["exact"]
         shares.setdefault(cell["size"], []).append(share)
     for size, of_depths in shares.items():
-        found[f"{prefix} {size}"] = np.mean(of_depths)
-    return found
+        means[f"{prefix} {size}"] = np.mean(of_depths)
+    return means
 
 
 def paired(first, second):
@@ -125,15 +129,15 @@ def paired(first, second):
     return {seed: (first[seed], second[seed]) for seed in first if seed in second}
 
 
-def get(rows, row, what):
-    """{seed: number}"""
-    return rows.get(row, {}).get(what, {})
+def get(rows, row, measure):
+    """Return {seed: number}; {} if it was not measured."""
+    return rows.get(row, {}).get(measure, {})
 
 
 def first_missed(row):
-    """{seed: the first size at which fewer than half are found}; inf: none, and all are measured.
-
-    A seed that was not measured at all sizes up to there is left out.
+    """
+    Return {seed: the first size at which fewer than half of the needles are found}, with inf if
+    there is no such size. A seed that was not measured at all sizes up to there is left out.
     """
     missed = {}
     for seed in row.get("needles 128", {}):
@@ -151,17 +155,17 @@ def first_missed(row):
 
 
 def predictions(rows):
-    said = []
+    entries = []
 
     def say(claim, text, values, unit="share", margin=None):
-        said.append(Prediction(claim, text, unit, values, margin))
+        entries.append(Prediction(claim, text, unit, values, margin))
 
-    def more(claim, text, what, row, other, margin=None):
-        unit = "nats" if what.startswith("loss") else "share"
-        say(claim, text, minus(get(rows, row, what), get(rows, other, what)), unit, margin)
+    def more(claim, text, measure, row, other, margin=None):
+        unit = "nats" if measure.startswith("loss") else "share"
+        say(claim, text, minus(get(rows, row, measure), get(rows, other, measure)), unit, margin)
 
-    def change(row, what, begin, end):
-        return minus(get(rows, row, f"{what} {end}"), get(rows, row, f"{what} {begin}"))
+    def change(row, measure, begin, end):
+        return minus(get(rows, row, f"{measure} {end}"), get(rows, row, f"{measure} {begin}"))
 
     half = {seed: share / 2 for seed, share in get(rows, "softmax", "needles 128").items()}
     say(1, "(a) at 512x finds less than half of 1x",
@@ -212,7 +216,7 @@ def predictions(rows):
     say(16, "the factor needed grows more with D = 16 than with D = 64", more_growth, "log")
     say(16, "the same: by less than half of the law",
         {seed: half - value for seed, value in more_growth.items()}, "log")
-    return said
+    return entries
 
 
 # -----------------------------------------------------------------------------
@@ -224,12 +228,13 @@ def ordered(rows):
     return [row for row in ROWS if row in rows] + others
 
 
-def print_table(rows, title, what, sizes, digits=2):
-    """A line a row, a column a size: mean over the seeds, and the least and largest."""
+def print_table(rows, title, measure, sizes, digits=2):
+    """Print a line for each row and a column for each size: the mean over the seeds, and the least
+    and largest."""
     lines = []
     for row in ordered(rows):
-        cells = [spread(get(rows, row, f"{what} {size}"), digits) for size in sizes]
-        seeds = max(len(get(rows, row, f"{what} {size}")) for size in sizes)
+        cells = [spread(get(rows, row, f"{measure} {size}"), digits) for size in sizes]
+        seeds = max(len(get(rows, row, f"{measure} {size}")) for size in sizes)
         if seeds:
             lines.append([ROWS.get(row, row), seeds, *cells])
     heads = [f"{size:,} ({size // BLOCK}x)" for size in sizes]
@@ -262,7 +267,8 @@ def print_tables(rows):
 
 
 def print_afterwards(rows):
-    """One change a line, beside the arrangement as it is; and what factor each head size needs."""
+    """Print one line for each change of the arrangement, and the factor that each head size needs.
+    """
     columns = {"needles": ("needles {}", (128, 2048, 8192, 65536), 2),
                "loss": ("loss {}", (128, 2048, 8192), 3)}
     lines = []
@@ -274,31 +280,31 @@ def print_afterwards(rows):
                          for form, sizes, digits in columns.values() for size in sizes]
                 seeds = len(get(rows, changed, "needles 128"))
                 lines.append([name, ROWS[row], seeds, *cells])
-    heads = [f"{what}, {size // BLOCK}x"
-             for what, (_, sizes, _) in columns.items() for size in sizes]
+    heads = [f"{title}, {size // BLOCK}x"
+             for title, (_, sizes, _) in columns.items() for size in sizes]
     if len(lines) > 2:
         markdown("Other patterns, windows, packed documents: needles found, and loss in nats",
                  ["", "", "seeds", *heads], lines)
     lines = []
     for heads in (1, 2, 4):
         row = rows.get(f"softmax.heads{heads}", {})
-        for what in ("least for needles", "best for the loss"):
-            cells = [spread(row.get(f"{what} {size}", {})) for size in FACTOR_SIZES]
-            if any(row.get(f"{what} {size}") for size in FACTOR_SIZES):
-                lines.append([64 // heads, what, *cells])
+        for measure in ("least for needles", "best for the loss"):
+            cells = [spread(row.get(f"{measure} {size}", {})) for size in FACTOR_SIZES]
+            if any(row.get(f"{measure} {size}") for size in FACTOR_SIZES):
+                lines.append([64 // heads, measure, *cells])
     if lines:
         markdown("The factor on the query that softmax needs, by the width D of a head",
                  ["D", "", *(f"{size // BLOCK}x" for size in FACTOR_SIZES)], lines)
 
 
 def print_row(rows, stored, row, folder):
-    """What a new row is worth: beside the stored rows, and its differences to two of them."""
+    """Print a new row beside the stored ones, and its differences to two of them."""
     seeds = get(rows, row, "needles 128").keys()
     if not seeds:
-        raise UserError(f"no results of {row} in {folder}; bash experiments/windows/run.sh {row} "
-                        "makes them")
-    same = {other: {what: {seed: values[seed] for seed in values.keys() & seeds}
-                    for what, values in stored.get(other, {}).items()}
+        raise UserError(f"there are no results of {row} in {folder}; bash "
+                        f"experiments/windows/run.sh {row} makes them")
+    same = {other: {measure: {seed: values[seed] for seed in values.keys() & seeds}
+                    for measure, values in stored.get(other, {}).items()}
             for other in ("softmax", "ssmax", "head_scale")}
     shown = {**same, row: rows[row]}
     print_table(shown, "Needles found, all digits right", "needles", SIZES)
@@ -316,13 +322,13 @@ def print_row(rows, stored, row, folder):
 
 
 def print_differences(rows, row):
-    """What `row` has more than two stored rows, and whether it may be chance."""
+    """Print how `row` differs from two stored rows, and whether that may be chance."""
     names, differences = [], []
     for other in ("softmax", "ssmax"):
-        for what in ("needles 2048", "needles 65536", "loss 128", "loss 2048", "loss 8192"):
-            difference = minus(get(rows, row, what), get(rows, other, what))
+        for measure in ("needles 2048", "needles 65536", "loss 128", "loss 2048", "loss 8192"):
+            difference = minus(get(rows, row, measure), get(rows, other, measure))
             if difference:
-                names.append([other, what, len(difference), number(difference)])
+                names.append([other, measure, len(difference), number(difference)])
                 differences.append(difference)
     ps = [p_value(difference) for difference in differences]
     lines = [[*name, worth(p), worth(corrected)]
@@ -333,7 +339,7 @@ def print_differences(rows, row):
 
 
 def worth(p):
-    """What a difference with this signed p is worth."""
+    """Return in words what a difference with this signed p is worth."""
     if p is None:
         return verdict(p)
     return "a difference" if abs(p) < 0.05 else "may be chance"
@@ -344,7 +350,8 @@ def worth(p):
 
 
 def papers_arrangement():
-    """{row: {"needles 512": {seed: share}}} of RoPE in every layer, theta x 50: mini_cpu's runs."""
+    """Return {row: {"needles 512": {seed: share}}} of the paper's arrangement, RoPE in every layer
+    and theta x 50, from the results of mini_cpu."""
     rows = {}
     for row, name in (("softmax", "a"), ("ssmax", "b"), ("head_scale", "head_scale")):
         for path in sorted((HERE.parent / "mini_cpu").glob(f"{name}-*.json")):
@@ -352,21 +359,21 @@ def papers_arrangement():
             for cell in json.loads(path.read_text())["niah"]["50"]:
                 cells.setdefault(cell["size"], []).append(cell["exact"])
             for size, shares in cells.items():
-                of_seeds = rows.setdefault(row, {}).setdefault(f"needles {size}", {})
-                of_seeds[path.stem.rsplit("-", 1)[1]] = np.mean(shares)
+                by_seed = rows.setdefault(row, {}).setdefault(f"needles {size}", {})
+                by_seed[path.stem.rsplit("-", 1)[1]] = np.mean(shares)
     return rows
 
 
 def draw_needles(axis, rows, sizes):
-    """Needles found against context size: a line is the mean of the seeds, a dot one seed."""
+    """Draw needles found against context size. A line is the mean of the seeds, a dot one seed."""
     shown = [row for row in COLORS if row in rows]
     for i, row in enumerate(shown):
-        there = [size for size in sizes if get(rows, row, f"needles {size}")]
-        shares = [list(get(rows, row, f"needles {size}").values()) for size in there]
-        axis.plot(there, [np.mean(values) for values in shares], color=COLORS[row], lw=2,
+        measured = [size for size in sizes if get(rows, row, f"needles {size}")]
+        shares = [list(get(rows, row, f"needles {size}").values()) for size in measured]
+        axis.plot(measured, [np.mean(values) for values in shares], color=COLORS[row], lw=2,
                   label=ROWS[row].replace("`", ""))
-        for size, values in zip(there, shares, strict=True):
-            # the dots of the rows stand side by side, or one would hide the others
+        for size, values in zip(measured, shares, strict=True):
+            # the dots of the rows are drawn side by side, so that none hides another
             beside = size * 2 ** (0.16 * (i - (len(shown) - 1) / 2))
             axis.plot([beside] * len(values), values, "o", ms=2.5, alpha=0.6, color=COLORS[row])
     axis.set_xscale("log", base=2)
@@ -376,7 +383,7 @@ def draw_needles(axis, rows, sizes):
 
 
 def draw(rows, path):
-    """The front page's figure: this arrangement, and beside it the paper's own."""
+    """Draw the figure of the front page: this arrangement, and beside it the paper's."""
     figure = Figure(figsize=(7.6, 3.1))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
     draw_needles(left, rows, SIZES)
@@ -395,7 +402,7 @@ def draw(rows, path):
 def main():
     cfg = configure(WindowsConfig)
     if len(cfg.files) != 1:
-        raise UserError("name out/windows, or the folder of windows.json")
+        raise UserError("name one folder: out/windows, or that of windows.json")
     folder = Path(cfg.files[0])
     path = Path(cfg.out or (HERE if cfg.row else folder)) / "windows.json"
     stored = json.loads(path.read_text()) if path.exists() else {}
@@ -403,10 +410,11 @@ def main():
     if cfg.row:
         return print_row(measured, stored, cfg.row, folder)
     for row, numbers_of_row in measured.items():
-        for what, values in numbers_of_row.items():
-            stored.setdefault(row, {}).setdefault(what, {}).update(values)
+        for measure, values in numbers_of_row.items():
+            stored.setdefault(row, {}).setdefault(measure, {}).update(values)
     if not stored:
-        raise UserError(f"no results in {folder}; bash experiments/windows/run.sh makes them")
+        raise UserError(f"there are no results in {folder}; bash experiments/windows/run.sh makes "
+                        "them")
     print_tables(stored)
     if cfg.out:
         runtime.write_json(path, stored)
