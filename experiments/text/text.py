@@ -270,7 +270,7 @@ def ordered(rows, arrangement):
 def print_tables(rows, runs, corpus):
     print_verdicts(predictions(rows))
     hours = sum(run["seconds"] for run in runs) / 3600
-    print(f"{len(runs)} runs, {hours:.1f} hours of training.\n")
+    print(f"Runs: {len(runs)}, with {hours:.1f} hours of training.\n")
     lines = []
     for arrangement, name in (("rope", "RoPE"), ("windows", "windows and NoPE")):
         for type_ in ordered(rows, arrangement):
@@ -410,8 +410,8 @@ def draw_positions(rows, path):
         axis.minorticks_off()
         axis.set(title=name, xlabel="position")
     axes[0].set_ylabel("loss, nats a token")
-    if axes[0].get_legend_handles_labels()[0]:
-        axes[0].legend()
+    if axes[1].get_legend_handles_labels()[0]:  # the panel that has the swap, too
+        axes[1].legend()
     save(figure, path)
 
 
