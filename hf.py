@@ -168,8 +168,8 @@ def read(source):
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
     folder, gguf = locate(source)
     absent = "" if Path(source).exists() else "no folder here, and "
-    with explain(f"{source} is {absent}not a model that transformers can read, or incomplete; "
-                 "choose another model"):
+    with explain(f"{source} is {absent}not a model that transformers can read, or it is "
+                 "incomplete; choose another model"):
         # read before AutoConfig, which would ask the user whether to run a model's own code
         kind = PreTrainedConfig.get_config_dict(folder, **gguf)[0].get("model_type")
         if not kind:

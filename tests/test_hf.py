@@ -186,7 +186,7 @@ def test_a_swapped_model_is_exported(tmp_path):
     assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < 5e-3
     for attention_type, says in [("softmax", "nothing is swapped"),
                                  ("max", "unknown attention_type max"),
-                                 ("pn", "is softmax until it is trained"),
+                                 ("pn", "equals softmax until it is trained"),
                                  ("logn_clip", "cannot be exported to transformers")]:
         refused(says, call, hf, "export", tmp_path / "ours", f"--attention_type={attention_type}",
                 f"--out_dir={tmp_path}/x")
@@ -404,7 +404,7 @@ def test_a_gguf_is_the_same_model(tmp_path):
     generation = json.loads((tmp_path / "back/generation_config.json").read_text())
     assert generation["eos_token_id"] == 2
     os.truncate(tmp_path / "m.gguf", os.path.getsize(tmp_path / "m.gguf") // 2)
-    refused("m.gguf is no model .* or incomplete",
+    refused("m.gguf is not a model .* or it is incomplete",
             call, hf, "import", f"{tmp_path}/m.gguf", f"--out_dir={tmp_path}/x")
 
 
@@ -416,7 +416,7 @@ def test_a_gguf_is_the_same_model(tmp_path):
     ({"hidden_size": None}, "is not a model that"),
     ({"num_hidden_layers": 3}, "config.json and weights differ in model.layers.2"),
     ({"num_hidden_layers": 1}, "config.json and weights differ in model.layers.1"),
-    *((name, "theirs is no model .* or incomplete")  # a file that is lost, or cut
+    *((name, "theirs is not a model .* or it is incomplete")  # a file that is lost, or cut
       for name in ("config.json", "model.safetensors", "tokenizer.json", "cut"))])
 def test_what_the_model_cannot_represent_or_lacks_is_refused_by_name(tmp_path, change, says):
     export(tmp_path, tiny_model("softmax", vocab_size=50257))

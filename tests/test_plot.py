@@ -361,7 +361,7 @@ def test_where_the_rope_differs_every_label_has_its_own(tmp_path):
     labels = ["(a) Softmax, RoPE theta 10,000", "(b) SSMax, RoPE theta 500,000"]
     assert [style["label"] for _, style in curves] == labels
     assert "RoPE" not in legend_of(plot.retrieval(curves).axes[0])[0]
-    assert plot.niah(curves)._supxlabel.get_text().endswith("a cell and seed")
+    assert plot.niah(curves)._supxlabel.get_text().endswith("per cell and seed")
 
 
 def test_labels_are_wrapped_so_that_no_picture_is_wide(tmp_path):
