@@ -29,7 +29,7 @@ from train import Compute, TrainConfig, make_optimizer, update
 
 MARK, WHOLE = "part of an update: ", "the whole update"
 # What belongs to a part by the name of its operator, wherever it runs
-PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "mkl::_mkl_linear",
+PRODUCTS = {"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "mkl::_mkl_linear",
             "mkldnn::_linear_pointwise"}
 ATTENTION = "scaled_dot_product"
 COPIES = {"aten::copy_", "aten::clone", "aten::_to_copy", "aten::contiguous", "aten::cat",
