@@ -319,8 +319,7 @@ def test_chunks_bound_the_logits_that_exist(grad):
     assert max(rows - {model.config.n_embd}) == 64
 
 
-@pytest.mark.parametrize("chunk", [0, 16])
-@pytest.mark.parametrize("settings", [{}, WINDOWS], ids=str)
+@pytest.mark.parametrize("settings, chunk", [({}, 0), (WINDOWS, 16)], ids=str)
 def test_the_compiled_graph_breaks_only_where_the_code_says_so(settings, chunk):
     model, idx, graphs = tiny_model("ssmax", **settings), tokens(2, 32), []
 

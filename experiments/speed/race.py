@@ -34,9 +34,9 @@ from lib.runtime import UserError, launch, write_json
 from plot import save
 from train import TrainConfig
 
-EVALUATIONS = 10  # validation losses of a run after the first
+EVALUATIONS = 8  # validation losses of a run after the first
 PILOT = 10  # updates that find the time of one
-EVAL_SEQS = 160  # validation rows; nanoGPT draws others each time, in batches of 16
+EVAL_SEQS = 96  # validation rows; nanoGPT draws others each time, in batches of 16
 
 
 @dataclass(frozen=True)
