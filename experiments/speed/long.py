@@ -24,7 +24,7 @@ from train import TrainConfig
 
 MODELS = {
     "windows": (["config/quick.py", "config/window.py"], 372, (16_384, 32_768, 65_536)),
-    "paper": ([], 50257, (5000, 10_000, 20_000))}
+    "paper": ([], 50257, (5000, 20_000))}
 
 
 @dataclasses.dataclass(frozen=True)
