@@ -19,6 +19,9 @@ RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZ
 # the errors of reading JSON that is damaged or holds something else than expected
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 DType = Literal["auto", "bfloat16", "float32"]
+CPU_INFO = Path("/proc/cpuinfo")
+FAST_MKL = ("echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | gcc -shared -fPIC -x c - "
+            "-o intel.so && export LD_PRELOAD=$PWD/intel.so")
 
 
 class UserError(Exception):
@@ -142,6 +145,9 @@ def setup(device):
             # M_MMAP_THRESHOLD (glibc before 2.35 takes at most 32 MiB), M_TRIM_THRESHOLD
             if mallopt(-3, 2**30) or mallopt(-3, 2**25):
                 mallopt(-1, 2**31 - 1)
+        if mkl_is_slow():
+            print0(f"MKL takes slow kernels on this AMD processor; this makes attention 2 to 3 "
+                   f"times as fast: {FAST_MKL}")
     if WORLD_SIZE > 1 and not dist.is_initialized():
         join_ranks("nccl" if device.type == "cuda" else "gloo")
         # NCCL allocates its memory at the first reduction, so we do one before the model needs it
@@ -149,12 +155,26 @@ def setup(device):
     return device
 
 
+def cpu_info():
+    """Return what Linux says about the processor; empty on other systems."""
+    return CPU_INFO.read_text() if CPU_INFO.exists() else ""
+
+
+def mkl_is_slow():
+    """Return whether MKL, which computes attention on a CPU, takes slower kernels than it could."""
+    # MKL asks who made the processor. FAST_MKL answers in its place. It was measured on an AMD
+    # processor with AVX-512 (experiments/speed/README.md), so others get no advice.
+    info = cpu_info()
+    return ("AuthenticAMD" in info and "avx512f" in info and torch.backends.mkl.is_available()
+            and not hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true"))  # already preloaded
+
+
 def get_dtype(device, dtype):
     """Return the torch.dtype of matrix products, for `dtype` auto, bfloat16 or float32."""
     # auto: bf16 if the hardware multiplies it; without such hardware it is slower than fp32
     fast = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
-    if device.type == "cpu" and os.path.exists("/proc/cpuinfo"):
-        flags = Path("/proc/cpuinfo").read_text()
+    if device.type == "cpu":
+        flags = cpu_info()
         fast = "avx512_bf16" in flags or "amx_bf16" in flags
     bf16 = dtype == "bfloat16" or dtype == "auto" and fast
     return torch.bfloat16 if bf16 else torch.float32

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -173,3 +174,26 @@ def test_torchrun_ends_with_the_line_of_the_rank_that_failed(tmp_path, monkeypat
     failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
     report = str(ChildFailedError("train.py", {0: failure})).splitlines()
     assert report[-2].endswith("error: no such thing")  # only a border comes after it
+
+
+@pytest.mark.parametrize("processor, advised", [
+    ("vendor_id: AuthenticAMD\nflags: avx2 avx512f avx512_bf16", True),
+    ("vendor_id: AuthenticAMD\nflags: avx2", False),  # nobody has measured it there
+    ("vendor_id: GenuineIntel\nflags: avx2 avx512f", False)])
+def test_mkl_on_an_amd_processor_is_made_fast_by_the_line_that_is_printed(
+        tmp_path, monkeypatch, capsys, processor, advised):
+    info = tmp_path / "cpuinfo"
+    info.write_text(processor)
+    monkeypatch.setattr(runtime, "CPU_INFO", info)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    runtime.setup("cpu")
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == advised and printed.rstrip().endswith(runtime.FAST_MKL * advised)
+    if not advised or not shutil.which("gcc"):
+        return
+    again = f"from lib import runtime; runtime.CPU_INFO = runtime.Path({str(info)!r}); " \
+            "print('slow' if runtime.mkl_is_slow() else 'fast')"
+    done = subprocess.run(
+        ["bash", "-c", f'{runtime.FAST_MKL} && "$0" -c "$1"', sys.executable, again], cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.PIPE)
+    assert done.stdout == "fast\n", "the advice is repeated to those who have followed it"

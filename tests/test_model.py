@@ -1,5 +1,6 @@
 """The mathematics, against what this project did not write: Llama, float64 formulas, gradients."""
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 import torch
 from conftest import ROOT, refused, tiny_model
+from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hf
@@ -315,6 +317,25 @@ def test_chunks_bound_the_logits_that_exist(grad):
         summed_loss(model, idx, idx, chunk=64)
     # the gradient of the head, n_embd rows, is as wide as logits
     assert max(rows - {model.config.n_embd}) == 64
+
+
+@pytest.mark.parametrize("settings, chunk", [({}, 0), (WINDOWS, 16)], ids=str)
+def test_the_compiled_graph_breaks_only_where_the_code_says_so(settings, chunk):
+    model, idx, graphs = tiny_model("ssmax", **settings), tokens(2, 32), []
+
+    def backend(graph, inputs):
+        graphs.append(graph.code)
+        return graph
+
+    torch.compiler.reset()
+    counters.clear()
+    torch.compile(summed_loss, backend=backend, dynamic=False)(model, idx, idx, chunk)
+    reasons = " ".join(counters["graph_break"])
+    # both have @torch.compiler.disable, and a comment that gives the reason
+    named = {"Attention.rope", "chunked_cross_entropy"} if chunk else {"Attention.rope"}
+    assert set(re.findall(r"<function ([\w.]+) at", reasons)) == named
+    assert all("torch.compiler.disable" in reason for reason in counters["graph_break"])
+    assert sum("scaled_dot_product" in code for code in graphs) == 1, "layers are compiled apart"
 
 
 ALONE = """

@@ -10,13 +10,15 @@ import socketserver
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import CPU, ROOT, call, log, save_model, squad_file, text_file, tiny_model
 
 from experiments.matrix import matrix
 from experiments.mini_cpu import claims  # and with it, through plot.py, what the programs import
-from experiments.speed import bench
+from experiments.speed import bench, long, race
 from lib import checkpoint
 from lib.data import Tokens
 from lib.text import gpt2_encoding
@@ -374,6 +376,58 @@ def test_benchmarks_take_turns(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "turn 6 of 6 | tiktoken alone" in printed
     assert "prepare.py is" in printed.splitlines()[-2], "the others are measured against ours"
+
+
+def test_the_race_reads_both_sides_and_finds_when_ours_is_level(tmp_path):
+    printed = "\n".join(
+        f"step {i}: train loss 9.0000, val loss {10 - i:.4f}\n" * (i % 2 == 0)
+        + f"iter {i}: loss 9.0000, time {60000 if i % 2 else 90000}.00ms, mfu 0.01%"
+        for i in range(5))
+    curve, usual = race.nanogpt_curve(printed)  # an update takes a minute, an evaluation half of it
+    assert usual == 75 or usual == 60
+    assert [loss for _, loss in curve] == [10, 8, 6] and curve[0][0] == 0
+    log_file = tmp_path / "log.jsonl"
+    records = [{"config": {"batch_size": 2, "block_size": 30}}, {"iter": 0, "val_loss": 9.0},
+               {"iter": 1, "tokens_per_s": 1}, {"iter": 2, "tokens_per_s": 1},
+               {"iter": 2, "val_loss": 7.0}, {"iter": 3, "tokens_per_s": 2},
+               {"iter": 3, "val_loss": 6.0}]
+    log_file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    curve, _ = race.our_curve(log_file)
+    assert curve == [(0.0, 9.0), (2.0, 7.0), (2.5, 6.0)]
+    assert race.time_to(curve, 8.0) == 1.0 and race.time_to(curve, 6.5) == 2.25
+    assert race.time_to(curve, 5.9) is None
+
+
+@pytest.mark.parametrize("name, what, growth", [
+    ("windows", "answer", 2.0), ("windows", "losses", 3.8), ("paper", "losses", 3.2)])
+def test_what_a_long_context_needs(name, what, growth):
+    with torch.device("meta"):
+        model = long.build(name)
+    (flops, _), (twice, _) = (long.needed(model, T, what) for T in (20_000, 40_000))
+    assert twice / flops == pytest.approx(growth, abs=0.1), "linear is 2, quadratic 4"
+    if name == "paper":  # a forward pass is a third; flops_per_token counts keys that are masked
+        masked = 2 * model.config.n_embd * model.config.n_layer * 20_000**2
+        assert flops + masked == pytest.approx(20_000 * model.flops_per_token(20_000) / 3, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_long_context_and_the_parts_of_an_update_are_measured():
+    found = []
+    long.work(SimpleNamespace(send=found.extend), "windows", 100, "answer")
+    assert len(found) == 4 and min(found[0], found[1], found[3]) > 0
+    tiny_update = """
+from experiments.speed import bench, profile
+bench.SIZES["cpu"]["model"] = dict(n_layer=1, n_head=2, n_embd=16, n_inner=24, block_size=32)
+profile.main()
+"""
+    printed = subprocess.check_output([sys.executable, "-c", tiny_update, "--updates=1"], text=True)
+    rows = {line.split(" | ")[0].removeprefix("| "): float(line.split(" | ")[1])
+            for line in printed.splitlines() if line.startswith("| ") and "seconds" not in line}
+    parts = {"products of the head", "products of the layers", "attention", "cross-entropy",
+             "norms", "rotations and factor", "SiLU and gate", "optimizer", "between operators"}
+    assert parts <= rows.keys(), f"{parts - rows.keys()} are not found"
+    # 50,257 columns beside a width of 16: whatever is not the head is small
+    assert rows["cross-entropy"] > rows["attention"]
 
 
 if __name__ == "__main__":

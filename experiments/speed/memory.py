@@ -1,7 +1,7 @@
 """
 Memory that an update and an evaluation take on a GPU, without one (README.md).
 
-    python -m experiments.speed.memory            3 minutes of one core
+    python -m experiments.speed.memory            4 minutes of one core
 
 Everything runs on fake tensors (tests/fakecuda.py), which torch's own tracker counts. From these
 points train.py computes the micro-batch that it starts with.
@@ -16,11 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from eval_posloss import loss_sums
-from lib import runtime
+from lib import rivals, runtime
 from lib.config import configure
 from lib.loss import summed_loss
 from lib.runtime import launch
-from model import GPT
 from tests import fakecuda
 from train import TrainConfig, make_optimizer
 
@@ -92,16 +91,16 @@ def main():
     if not fakecuda.enabled():  # torch looks for devices once: a process of its own
         again = [sys.executable, "-m", "experiments.speed.memory", *sys.argv[1:]]
         sys.exit(subprocess.call(again, env=fakecuda.environment()))
-    for files in ([], ["config/mini_gpu.py"]):
+    for files in ([], ["config/window_paper.py"], ["config/mini_gpu.py"]):
         cfg = configure(TrainConfig, [*files, "--attention_type=ssmax"])
         name = "".join(files) or "the paper's model"
         print(f"{name}, GiB, simulated\n{'micro-batch':>12} | as it is | compiled")
         with FakeTensorMode(), torch.device("cuda"):
             for rows in (4, 8, 16, 32, 64):
-                as_it_is, compiled = update_gib(GPT(cfg), rows)
+                as_it_is, compiled = update_gib(rivals.build(cfg), rows)
                 print(f"{rows:>12} | {as_it_is:>8.1f} | {compiled:>8.1f}", flush=True)
             for rows in (1, 6):
-                gib = evaluation_gib(GPT(cfg), rows)
+                gib = evaluation_gib(rivals.build(cfg), rows)
                 print(f"loss of {rows} x 20,000 tokens: {gib:.1f}", flush=True)
 
 
