@@ -187,8 +187,8 @@ def test_a_resume_keeps_what_its_validation_losses_and_its_precision_are(run, tm
     run(tmp_path, "--dtype=auto", "--max_iters=1")
     state = checkpoint.load(tmp_path)
     assert state["config"]["dtype"] in ("float32", "bfloat16")
-    refused(r"eval_seqs=16 \(now 8\), ", run, tmp_path, "--eval_seqs=8")
-    refused(r"val_split='val' \(now 'test'\), ", run, tmp_path, "--val_split=test")
+    refused(r"eval_seqs=16 \(now 8\)[,;] ", run, tmp_path, "--eval_seqs=8")
+    refused(r"val_split='val' \(now 'test'\)[,;] ", run, tmp_path, "--val_split=test")
     other, = {"float32", "bfloat16"} - {state["config"]["dtype"]}
     refused(f"now '{other}'", run, tmp_path, f"--dtype={other}", "--max_iters=1")
     state["config"]["dtype"] = "auto"  # as older versions left it
