@@ -1,7 +1,7 @@
 """
 Memory that an update and an evaluation take on a GPU, without one (README.md).
 
-    python -m experiments.speed.memory            4 minutes of one core
+    python -m experiments.speed.memory            some minutes of one core
 
 Everything runs on fake tensors (tests/fakecuda.py), which torch's own tracker counts. From these
 points train.py computes the micro-batch that it starts with.

@@ -2,7 +2,7 @@
 nanoGPT's recipe against ours on the same text: validation loss by minutes of training (README.md).
 
     git clone https://github.com/karpathy/nanoGPT
-    python -m experiments.speed.race --nanogpt=nanoGPT                    one hour on two cores
+    python -m experiments.speed.race --nanogpt=nanoGPT                    35 minutes on two cores
     python -m experiments.speed.race --nanogpt=nanoGPT --minutes=5 --ours="config/laptop.py
         --learning_rate=4e-3"
 
