@@ -91,17 +91,22 @@ def factors(settings, records):
     """
     Return {measure: factor} from a result of experiments.temperature for one model.
 
-    For needles it is the least factor that finds nine tenths of what the best one finds; for the
-    loss it is the best factor.
+    For needles it is the least factor tried that finds nine tenths of what the best one finds, and
+    the factor at which half are found, read off between two that were tried. For the loss it is
+    the best factor.
     """
     if settings["what"] == "loss":
         return {f"best for the loss {record['length']}": record["best"] for record in records}
-    least = {}
+    of_needles, tried = {}, np.log(settings["factors"])
     for record in records:
         shares = 1 - np.array(record["cost"])
-        enough = shares >= 0.9 * shares.max()
-        least[f"least for needles {record['length']}"] = settings["factors"][enough.argmax()]
-    return least
+        enough = (shares >= 0.9 * shares.max()).argmax()
+        of_needles[f"least for needles {record['length']}"] = settings["factors"][enough]
+        half = (shares >= 0.5).argmax()  # the first factor that finds half
+        near = slice(max(half - 1, 0), half + 1)
+        of_needles[f"half of needles {record['length']}"] = np.exp(
+            np.interp(0.5, shares[near], tried[near]))
+    return of_needles
 
 
 def numbers(kind, content):
@@ -288,7 +293,7 @@ def print_afterwards(rows):
     lines = []
     for heads in (1, 2, 4):
         row = rows.get(f"softmax.heads{heads}", {})
-        for measure in ("least for needles", "best for the loss"):
+        for measure in ("least for needles", "half of needles", "best for the loss"):
             cells = [spread(row.get(f"{measure} {size}", {})) for size in FACTOR_SIZES]
             if any(row.get(f"{measure} {size}") for size in FACTOR_SIZES):
                 lines.append([64 // heads, measure, *cells])
