@@ -86,12 +86,12 @@ def draw_band(axis, x, y, error, color):
     axis.fill_between(x, low, high, color=color, alpha=0.15, lw=0, label=label)
 
 
-def finish(axis, curves=(), title="", **labels):
+def finish(axis, curves=(), notes="", **labels):
     """Set the labels of the axes and put a legend beside the axis. Return the figure."""
     axis.set(**labels)
     bands = dict.fromkeys(band.get_label()[1:] for band in axis.collections)
     rows = [row for rows, _ in curves for row in rows]
-    lines = [common_task(rows), title, *bands, common_rope(rows)]
+    lines = [common_task(rows), notes, *bands, common_rope(rows)]
     handles, names = axis.get_legend_handles_labels()
     axis.legend(handles, map(wrap, names), title="\n".join(map(wrap, filter(None, lines))),
                 alignment="left", loc="center left", bbox_to_anchor=(1, 0.5))
@@ -152,7 +152,7 @@ def fading(curves):
         weight = 1 / (1 + (n - 1) * np.exp(-5 * factor))
         label, color = VARIANTS[variant]
         axis.plot(n, weight, color=color, label=label)
-    return finish(axis, title="SSMax: s = 0.43", xscale="log", xlabel="number of keys n",
+    return finish(axis, notes="SSMax: s = 0.43", xscale="log", xlabel="number of keys n",
                   ylabel="largest attention weight")
 
 
@@ -196,7 +196,7 @@ def z_max(curves):
             weight = 1 / (1 + np.exp(s * np.log(n) * (others - z)).sum(0))
             label, color = VARIANTS[variant]
             axis.plot(z, weight, line, color=color, label=f"{label}, n = {n:,}")
-    return finish(axis, title="(b): s = 0.43", xlabel="$z_{max}$", ylabel="weight of $z_{max}$")
+    return finish(axis, notes="(b): s = 0.43", xlabel="$z_{max}$", ylabel="weight of $z_{max}$")
 
 
 def learning_curves(curves):
@@ -222,8 +222,8 @@ def learning_curves(curves):
         margin = 0.1 * np.ptp(late) or 0.1
         axis.set_ylim(late.min() - margin, late.max() + margin)
     axes[-1].set_xlabel("update")
-    title = "loss in nats per token\nlines: training; dots: validation"
-    return finish(axes[0], curves, title)
+    notes = "loss in nats per token\nlines: training; dots: validation"
+    return finish(axes[0], curves, notes)
 
 
 def posloss(curves):
@@ -269,8 +269,8 @@ def retrieval(curves):
     """Fig. 6 as lines: share of needles found by context size, mean over depths; dots: seeds."""
     axis = Figure().subplots()
     lines_of_seeds(axis, curves)
-    title = f"line: mean of the seeds\ndot: one seed, {span(curves, 'samples')} samples"
-    return finish(axis, curves, title, xlabel="context size (tokens)", ylabel=share_label(curves))
+    notes = f"line: mean of the seeds\ndot: one seed, {span(curves, 'samples')} samples"
+    return finish(axis, curves, notes, xlabel="context size (tokens)", ylabel=share_label(curves))
 
 
 def needle_scores(curves):
@@ -294,9 +294,9 @@ def top_scores(curves):
             marker = "o" if trial["exact"] else "^" if trial["first"] else "x"
             filled = "full" if trial["exact"] else "none"
             axis.plot(x, trial["top"], marker, color=style["color"], ms=3, fillstyle=filled)
-    title = (f"{span(curves, 'n')} trials a seed\n"
+    notes = (f"{span(curves, 'n')} trials a seed\n"
              "● all right, △ only the first character, × first wrong")
-    return finish(axis, curves, title, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
+    return finish(axis, curves, notes, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
                   ylabel=f"top needle score at {span(curves, 'size')} tokens")
 
 
@@ -319,8 +319,8 @@ def readout(curves):
     axes[2].yaxis.set_major_formatter("{x:,.0f}")
     axes[2].set_ylabel("effective keys")
     axes[3].set(ylabel="misses\n(share of trials)", xlabel="context size (tokens)")
-    title = f"{span(curves, 'n')} trials a seed\ndotted: ranked first by chance"
-    return finish(axes[0], curves, title)
+    notes = f"{span(curves, 'n')} trials a seed\ndotted: ranked first by chance"
+    return finish(axes[0], curves, notes)
 
 
 def curves_to(name, curves, **style):

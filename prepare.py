@@ -468,7 +468,7 @@ def find_cut(cfg):
     return {"document": number, "share": share}
 
 
-def count_and_divide(cfg, manifest, split, ids):
+def count_and_divide(cfg, manifest, split, ids_or_problem):
     """
     Count a document in `manifest`. Return what is written of it: [(split, ids)], with two entries
     if the document is cut in two, and none if it is empty.
@@ -476,15 +476,14 @@ def count_and_divide(cfg, manifest, split, ids):
     if split is None:  # a row that --skip_bad leaves out
         manifest["bad"] += 1
         if manifest["bad"] <= 10:
-            problem = ids  # a text in this case
-            manifest["bad_rows"].append(problem)
-            tqdm.write(f"left out: {problem}", file=sys.stderr)
-    if split is None or not len(ids):
+            manifest["bad_rows"].append(ids_or_problem)
+            tqdm.write(f"left out: {ids_or_problem}", file=sys.stderr)
+    if split is None or not len(ids_or_problem):
         manifest["skipped"] += 1
         return []
     manifest["documents"] += 1
     number = manifest["documents"]
-    cut = manifest["cut"]
+    ids, cut = ids_or_problem, manifest["cut"]
     if cut and cut["document"] == number:
         n_val = int(cut["share"] * len(ids))
         if n_val:

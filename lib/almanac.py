@@ -95,7 +95,7 @@ def almanac_words(rng, n_words, facts):
             sentence = rng.choice(old_fillers)
         else:
             if not people or rng.random() < 0.3:
-                first = rng.choice(FIRST_NAMES)  # of one person only, so it determines the other
+                first = rng.choice(FIRST_NAMES)  # no two people share a first name
                 if all(not p.startswith(first + " ") for p in people):
                     people.append(f"{first} {rng.choice(FAMILY_NAMES)}")
             sentence = filler(rng, rng.choice(people))

@@ -191,7 +191,7 @@ def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides
                         "an evaluation cannot stretch again: leave rope_scaling out and set "
                         "--rope_factor=1")
     if "rope_scaling" in overrides and not rivals.has_rope_to_stretch(RivalConfig(**trained)):
-        # Not stretched: within a window, RoPE never sees a longer distance than in training.
+        # No layer that sees all keys has RoPE; in a window RoPE never sees a new distance.
         overrides = {k: v for k, v in overrides.items() if k not in ("rope_scaling", "rope_factor")}
     with explain(f"{where} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError)):

@@ -109,16 +109,17 @@ class Tokens:
             starts = random_starts(seed, self.split, step, batch_size, n_starts)[rows]
         else:
             blocks = self.blocks_in_sequence(block_size)
-            starts = (step * batch_size + rows) % blocks * (block_size + 1) + block_size
+            row_numbers = (step * batch_size + rows) % blocks
+            starts = row_numbers * (block_size + 1) + block_size
         window = self.read(starts, block_size + 1)
         return window[:, :-1], window[:, 1:]
 
     def blocks_in_sequence(self, block_size):
         """Return how many rows order="sequence" has before it begins again."""
         # Rows are block_size + 1 tokens long, and row after row is read in the order of the files
-        # (a curriculum). They begin at the end of the first block: in the embedded corpus each row
-        # is then an end of text and exactly one document. The first document has no end of text
-        # before it, so n documents give n - 1 rows.
+        # (a curriculum). The first row begins at token `block_size`. In the embedded corpus this is
+        # the end of text after the first document, so each row is an end of text and exactly one
+        # document, and n documents give n - 1 rows.
         return (len(self) - block_size) // (block_size + 1)
 
 

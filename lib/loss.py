@@ -83,11 +83,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             chunk_dw = None if x.dtype == dw.dtype else x.new_empty(w.T.shape)
         for i in range(0, len(x), chunk):
             xi, ti, li = x[i:i + chunk], targets[i:i + chunk], losses[i:i + chunk]
-            # d holds the logits, which `part_of` overwrites with d loss / d logits
+            # d holds the logits, which `loss_and_gradient_` overwrites with d loss / d logits
             d = torch.mm(xi, w.T, out=buffer[:len(xi)])
             rows = max(1, 2**20 // V) if on_cpu else chunk  # rows that fit in a CPU's cache
             for j in range(0, len(xi), rows):
-                part_of(d[j:j + rows, :V], ti[j:j + rows, None], li[j:j + rows, None], grad)
+                loss_and_gradient_(
+                    d[j:j + rows, :V], ti[j:j + rows, None], li[j:j + rows, None], grad)
             if grad:
                 torch.mm(d, w, out=dx[i:i + chunk])
                 add_product(dw, xi.T.contiguous(), d, chunk_dw)
@@ -114,7 +115,7 @@ def add_product(total, a, b, product):
         rows += more
 
 
-def part_of(logits, targets, losses, grad):
+def loss_and_gradient_(logits, targets, losses, grad):
     """Write the losses of `logits` (n, V) into `losses` (n, 1). With `grad`, also replace the
     logits by their gradient."""
     if logits.device.type == "cpu":

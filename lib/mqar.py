@@ -1,6 +1,6 @@
 """
-The other embedded corpus: multi-query associative recall, MQAR (Arora et al. 2023, "Zoology", arXiv
-2312.04927), the field's smallest test of looking things up.
+The corpus of multi-query associative recall, MQAR (Arora et al. 2023, "Zoology", arXiv 2312.04927),
+the field's smallest test of looking things up.
 
 A document has exactly `block_size` words, and each word is one GPT-2 token. First come pairs of a
 key and a value, one pair for every 16 words. Random words follow. Among them every key comes once
@@ -44,7 +44,8 @@ def recall(rng, n_words, n_pairs, n_asked):
     pairs = list(zip(keys, values, strict=True))
     free = sorted({*texts} - {*keys})  # without the keys, which would come with other values
     rest = [rng.choice(free) for _ in range(n_words - 2 * n_pairs)]
-    # Draw slots without replacement, with weights: take those whose exponential times are smallest.
+    # The random words are divided into slots of three. Slots are drawn without replacement, with
+    # weights: we take those whose exponential times are smallest.
     times = [rng.expovariate((slot + 1) ** (0.01 - 1)) for slot in range(len(rest) // 3)]
     slots = sorted(range(len(times)), key=times.__getitem__)[:n_asked]
     for slot, pair in zip(slots, pairs, strict=False):

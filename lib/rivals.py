@@ -190,7 +190,7 @@ class ALiBi(Positioned):
         slopes = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
         j = position.pos
         q, k, v = (F.pad(z, (0, 4)) for z in (q, k, v))  # 4, not 3: kernels prefer even widths
-        q[..., -4:] = slopes[:, None, None] * self.head_size**0.5
+        q[..., -4:] = slopes[:, None, None] * self.head_size**0.5  # by which attend divides
         k[..., -4:-1] = torch.stack((j // 2**14 * 2**14, j // 128 % 128 * 128, j % 128), dim=-1)
         return q, k, v
 
@@ -212,7 +212,8 @@ class Sink(Positioned):
 
     def project(self, x, position):
         q, k, v = super().project(x, position)
-        # an extra channel carries the logit: it is 1 in the sink's key and 0 in all others
+        # An extra channel carries the logit: it is 1 in the sink's key and 0 in all others. The
+        # root of D is what `attend` divides by.
         logit = self.sink[:, None] * self.factor(position.f) * self.head_size**0.5
         q = torch.cat((q, logit[..., None].to(q.dtype).expand(*q.shape[:-1], 1)), dim=-1)
         return q, F.pad(k, (0, 1)), F.pad(v, (0, 1))
@@ -318,9 +319,9 @@ class Window(Attention):
     """
     An S layer, with RoPE: a query sees itself and the window - 1 tokens before it.
 
-    The factor is 1, as in models that ship with log n, because n is constant beyond the window.
+    The factor is 1: beyond the window n no longer grows. Published models with log n do the same.
     RoPE is never stretched, because no distance is longer than in training. Let W be the window:
-    each block of W queries attends to its own and the previous block, so cost is linear in T.
+    each piece of W queries attends to its own and the previous piece, so cost is linear in T.
     """
     kind = "S"
 

@@ -58,7 +58,8 @@ class Asked:
     ordered: bool = False  # each fact is inserted before the one that was inserted last
     text: str = ""  # the whole context, instead of hay and facts
     other_keys: tuple = ()  # words of `text` that are each followed by a look-alike of the answer
-    lines: list | None = None  # instead of other hay: as many of the first as fit, shuffled
+    # the hay, if set: the first of these lines, as many as fit, in random order
+    lines: list | None = None
     # (8, 4): 8 tokens of the hay are repeated at the end, and the 4 tokens after them are asked for
     repeat: tuple = ()
 

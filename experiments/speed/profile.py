@@ -60,7 +60,7 @@ def mark(owner, name, part):
 
 
 def mark_parts(compiled):
-    mark(lib.loss, "part_of", "cross-entropy")
+    mark(lib.loss, "loss_and_gradient_", "cross-entropy")
     mark(lib.loss.ChunkedCrossEntropy, "forward", "head")
     mark(torch.nn.utils, "get_total_norm", "optimizer")
     mark(torch.nn.utils, "clip_grads_with_norm_", "optimizer")
