@@ -19,6 +19,7 @@ from conftest import CPU, ROOT, call, log, save_model, squad_file, text_file, ti
 from experiments.matrix import matrix
 from experiments.mini_cpu import claims  # and with it, through plot.py, what the programs import
 from experiments.speed import bench, long, race
+from experiments.windows import cost
 from lib import checkpoint
 from lib.data import Tokens
 from lib.text import gpt2_encoding
@@ -396,6 +397,16 @@ def test_the_race_reads_both_sides_and_finds_when_ours_is_level(tmp_path):
     assert curve == [(0.0, 9.0), (2.0, 7.0), (2.5, 6.0)]
     assert race.time_to(curve, 8.0) == 1.0 and race.time_to(curve, 6.5) == 2.25
     assert race.time_to(curve, 5.9) is None
+
+
+def test_the_cost_of_windows_is_measured_in_turns(monkeypatch, capsys):
+    tiny = dict(n_layer=2, n_head=2, n_embd=16, n_inner=24, block_size=32, vocab_size=64)
+    models = {"tiny": (tiny, dict(window=8, window_pattern="SL"), 2)}
+    monkeypatch.setattr(cost, "MODELS", models)
+    cost.print_updates(rounds=2)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| tiny")]
+    assert len(lines) == 5 and "| RoPE in every layer |" in lines[0] and "| 1.00 |" in lines[0]
+    assert all(float(line.split(" | ")[3]) > 0 for line in lines)
 
 
 @pytest.mark.parametrize("name, what, growth", [
