@@ -20,8 +20,9 @@ import torch.nn.functional as F
 
 # -----------------------------------------------------------------------------
 # The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE and on top of
-# 1/sqrt(D): Eqs. 2-4 and 10 of the paper. f(n, model) maps an integer tensor to an fp32 tensor of
-# the same shape. To add a variant, add a line to ATTENTION: no other code names the variants.
+# 1/sqrt(D). With g = 1 these are Eqs. 2-4 and 10 of the paper; g is ASEntmax's (arXiv 2506.16640).
+# f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
+# line to ATTENTION: nothing else has to change.
 
 
 def one(n, model):
@@ -32,7 +33,8 @@ def log_n(n, model):
     return n.float().log()
 
 
-def log_n_plus_1(n, model):  # log n is 0 at n = 1, and 0^g has no gradient with respect to g
+def log_n_plus_1(n, model):
+    # n + 1 as in ASEntmax's code: log 1 = 0, and 0^g is not differentiable at g = 0, its start
     return (n + 1).float().log()
 
 
@@ -135,8 +137,8 @@ class Position(NamedTuple):
     """
     Tensors that depend on positions alone. All layers of one kind share them in a forward pass.
 
-    All rows of a batch share them too. With packed documents every row has its own positions, and
-    the shapes are (B, 1, T), (B, 1, T, D) and (B, 1, T, S).
+    Without packed documents all rows of a batch share them: the shapes are those below. With packed
+    documents pos and f are (B, 1, T), cos and sin (B, 1, T, D), and mask (B, 1, T, S).
     """
     pos: torch.Tensor  # (T,) position of each query, from 0
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
@@ -301,7 +303,8 @@ class Attention(nn.Module):
             factor = self.factor(f)[0].double()
             divisor = torch.where(factor[0] == 1, 1.0, factor.mean())
             q = self.q_norm.weight if self.config.qk_norm else self.qkv.weight
-            q[:self.config.n_embd] *= scale / divisor  # rows [0, n_embd) of qkv produce q
+            # rows [0, n_embd) of qkv produce q; q_norm has D <= n_embd weights, so all are taken
+            q[:self.config.n_embd] *= scale / divisor
 
 
 # -----------------------------------------------------------------------------
@@ -418,7 +421,8 @@ class GPT(nn.Module):
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
         x = self.wte(idx)
         for block in self.blocks:
-            # with `last` the last layer computes one query: its work is linear in T, not quadratic
+            # If only the last query is wanted, the final layer computes that one alone: its work is
+            # then linear in T, not quadratic. All other layers need every query.
             read = last and block is self.blocks[-1]
             x = block(x, positions[block.attn.kind], cache, last=read)
         if cache is not None:  # advanced once, after all layers have appended
@@ -446,9 +450,10 @@ class GPT(nn.Module):
         """
         Turn a softmax model into another attention type in place and keep its weights: (e) and (f).
 
-        The mean factor on q over a block stays 1, but a factor that is 1 at n = 1 is left as it is.
-        For SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section 3.5). `scale`
-        sets another mean; with head_scale this is one constant temperature.
+        The factor on q is scaled so that its mean over a block is 1, as in softmax. A factor that
+        starts at 1, such as logn_clip, is not scaled. For SSMax s becomes 1 / mean log n, which is
+        0.168 for 1,024 tokens (section 3.5). `scale` sets another mean; with head_scale this is one
+        constant temperature.
         """
         old_type = self.config.attention_type
         if old_type != "softmax":
