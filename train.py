@@ -2,7 +2,7 @@
 Pretrain a Transformer with any attention type of the paper.
 
     python train.py config/b_ssmax.py                    one GPU, or the CPU
-    torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py     eight GPUs, same losses
+    torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py     eight GPUs
     python train.py config/quick.py --attention_type=ssmax       a small model, 4 minutes on a CPU
 
 Run the same command again to resume the run in out_dir. Config files are executed as Python.
@@ -127,7 +127,8 @@ class TrainConfig(RivalConfig):
             return  # an older version may have accepted it, and the same command must continue
         for key, reason in self.without_effect().items():
             value, default = getattr(self, key), getattr(type(self), key)
-            if key in self.given and value != default:  # a typed default may override a config file
+            # typing the default is allowed: it may undo what a config file sets
+            if key in self.given and value != default:
                 raise UserError(f"{key}={value} has no effect {reason}: leave it out, or set "
                                 f"--{key}={default}")
 
@@ -422,14 +423,16 @@ def fit(cfg, model, metadata, resumed, batches):
                             status=128 + (received_signals or [15])[0])
     if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
         save(0)
-    received_signals.append(0)  # from here on a signal ends the program at once
+    # From here on a signal ends the program at once: its handler (runtime.install_stop_flag) exits
+    # if this list is not empty.
+    received_signals.append(0)
     print0(f"{'finished before' if resumed and start >= cfg.max_iters else 'done'}: {path}")
 
 
 def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     """
-    Run update `step` (from 0), where batch(m) returns this rank's part of the global batch.
-
+    Run update `step` (from 0). batch(m) returns this rank's part of the global batch, in
+    micro-batches of m sequences.
     Return (loss, gradient norm, tokens of this rank, number of stop signals on all ranks).
     """
     lr = learning_rate(cfg, step)
@@ -438,12 +441,13 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     loss, tokens = try_batch(cfg, model, compute, compute.loss_fn, batch)  # and gradients
 
     # We all-reduce gradients ourselves instead of using DDP: it takes 0.6 % of an update, one code
-    # path serves one process and many, and the compiled graph has no breaks.
+    # path serves one process and many, and the compiled graph gets no breaks from DDP.
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     stops = torch.full((), float(len(received_signals)), device=loss.device)
     runtime.all_reduce([*grads, loss, stops])
     total_norm = torch.nn.utils.get_total_norm(grads)
-    # the only GPU synchronization in an update
+    # With one rank this is the only GPU synchronization in an update. With several, the ranks also
+    # wait for each other after their micro-batches (runtime.attempt).
     loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         raise UserError(f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
@@ -488,8 +492,9 @@ class Compute:
 
 def try_batch(cfg, model, compute, loss_fn, batch):
     """
-    Return (loss, tokens) of this rank's part of batch(m), and add up gradients if they are enabled.
+    Return (loss, tokens) of this rank's part of the batch, and add up gradients if they are enabled.
 
+    batch(m): this rank's part in micro-batches of m sequences.
     If memory runs out or the compiler fails, `compute` is changed and the whole batch runs again.
     """
     while True:
@@ -504,7 +509,8 @@ def try_batch(cfg, model, compute, loss_fn, batch):
         except Exception as e:
             # torch.compile raises many kinds of errors: no compiler, no Python headers, ...
             not_the_compiler = isinstance(e, UserError) or runtime.out_of_memory(e)
-            if not_the_compiler or loss_fn is summed_loss:
+            compiled = loss_fn is not summed_loss
+            if not_the_compiler or not compiled:
                 raise
             compute.give_up_compiling(e)
             loss_fn = summed_loss
@@ -517,8 +523,8 @@ def run_micro_batches(cfg, model, loss_fn, batch, m):
     device = model.wte.weight.device
     # Compiled code on a GPU is fastest with all logits at once; uncompiled code computes them in
     # chunks, to bound memory.
-    chunk = cfg.loss_chunk
-    if not chunk and (device.type != "cuda" or loss_fn is summed_loss):
+    chunk, compiled = cfg.loss_chunk, loss_fn is not summed_loss
+    if not chunk and not (device.type == "cuda" and compiled):
         chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)
     micros, denominator = batch(m)
     total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
@@ -599,8 +605,9 @@ def learning_rate(cfg, step):
 
 def make_optimizer(cfg, model):
     """Return AdamW with weight decay on rank >= 2 only. The last group has the learned scales."""
+    # s, b and p_n have no weight decay, as in the paper: it would pull s to 0, which is uniform
+    # attention. `add_scales` adds them.
     scales = model.scales()
-    # as in the paper; weight decay would pull s to 0, which is uniform attention
     rest = [p for name, p in model.named_parameters() if name not in scales]
     groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
               {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
