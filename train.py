@@ -492,9 +492,9 @@ class Compute:
 
 def try_batch(cfg, model, compute, loss_fn, batch):
     """
-    Return (loss, tokens) of this rank's part of the batch, and add up gradients if they are enabled.
+    Return (loss, tokens) of this rank's part of the batch; add up gradients if they are enabled.
 
-    batch(m): this rank's part in micro-batches of m sequences.
+    batch(m): that part in micro-batches of m sequences.
     If memory runs out or the compiler fails, `compute` is changed and the whole batch runs again.
     """
     while True:
@@ -508,9 +508,8 @@ def try_batch(cfg, model, compute, loss_fn, batch):
                    "result")
         except Exception as e:
             # torch.compile raises many kinds of errors: no compiler, no Python headers, ...
-            not_the_compiler = isinstance(e, UserError) or runtime.out_of_memory(e)
             compiled = loss_fn is not summed_loss
-            if not_the_compiler or not compiled:
+            if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise
             compute.give_up_compiling(e)
             loss_fn = summed_loss
