@@ -1,10 +1,10 @@
 """
 Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs. 7 and 8).
 
-    python eval_niah.py out/sft_b                          retrieval grid: depth x context size
-    python eval_niah.py out/sft_b --trials=100             needle scores: the paper's and 100 random
-    python eval_niah.py out/b_ssmax --prompt=completion    no fine-tuning needed
-    python eval_niah.py out/b_ssmax --task=tracking        another task (lib/tasks.py)
+    python eval_niah.py out/sft/b_ssmax                  retrieval grid: depth x context size
+    python eval_niah.py out/sft/b_ssmax --trials=100     needle scores: the paper's and 100 random
+    python eval_niah.py out/b_ssmax --prompt=completion  no fine-tuning needed
+    python eval_niah.py out/b_ssmax --task=tracking      another task (lib/tasks.py)
 
 A needle is a sentence with a number, hidden in a long text (the hay), which the model is asked for.
 
@@ -38,7 +38,7 @@ from lib.text import decode, end_of_text
 @dataclass(frozen=True)
 class NiahConfig(EvalConfig):
     # data
-    haystack: str = ""  # hay: text files (a glob), or noise: RULER's sentences; empty: data_dir
+    haystack: str = ""  # where the hay is from: a glob of text files, or noise; empty: data_dir
     # evaluation
     context_sizes: tuple = tuple(range(1000, 10001, 1000))  # tokens of the whole prompt
     depths: tuple = (10, 30, 50, 70, 90)  # where the needle is, in percent of the haystack
@@ -112,8 +112,8 @@ def score(answers, text, groups):
 
 def score_tokens(wanted, written):
     """
-    Return the same of an answer that is tokens: all of them; the first one; and as "substring" the
-    share of them before the first wrong one.
+    Like `score`, for an answer given as ids. exact: all are right. first: the first is right.
+    substring: the share of them before the first wrong one.
     """
     right = next((k for k, id in enumerate(wanted) if written[k:k + 1] != [id]), len(wanted))
     return {"exact": right == len(wanted), "first": right > 0, "substring": right / len(wanted)}
@@ -156,7 +156,8 @@ def answer(cfg, model, vocab, batch, device):
             scores = score(sample["answers"], text, cfg.number_format)
         record.update(text=text, **scores)
         if cfg.trials:
-            # Retrieval heads are chosen on these prompts (choice_jobs).
+            # "chooses": whether this is one of the prompts on which retrieval heads are chosen
+            # (choice_jobs), not a trial.
             record["chooses"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record |= in_heads[b]
@@ -207,9 +208,9 @@ def read_later_tokens(model, written, sample, record, device):
 
 def choice_jobs(cfg, model, vocab, hay):
     """
-    Return the jobs on which retrieval heads are chosen: as many as there are trials, with other
-    prompts, at the training length. If the question is too long for that, the length is doubled
-    until it fits.
+    Return the list of jobs, (size, depth, i) each, on which retrieval heads are chosen: as many as
+    there are trials, with other prompts, at the training length. If the question is too long for
+    that, the length is doubled until it fits.
     """
     def jobs_of(size):
         return [(size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
@@ -365,7 +366,8 @@ def main():
     jobs = list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
     if cfg.trials:
         what, summary = "needle", scores
-        jobs = [(cfg.trial_size, 50, -1)] + [(cfg.trial_size, None, i) for i in range(cfg.trials)]
+        paper_example = (cfg.trial_size, 50, -1)  # in the middle of the hay; trials count from 0
+        jobs = [paper_example] + [(cfg.trial_size, None, i) for i in range(cfg.trials)]
     for path in cfg.files:
         out, about, records = ask(cfg, path, what, jobs, device)
         result = {**about, **summary(cfg, path, records)}

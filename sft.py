@@ -91,9 +91,10 @@ def main():
     if not rows or needs_val and not val_rows:
         raise UserError(f"no question of {cfg.data_dir} fits a block of {block_size} tokens; "
                         "choose a checkpoint with a larger block_size")
-    misfits = f"({len(examples) - len(rows)} do not fit {block_size} tokens)"
-    print0(f"{metadata['variant']}: {len(rows):,} examples {misfits}, {cfg.max_iters:,} updates of "
-           f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
+    misfits = len(examples) - len(rows)
+    print0(f"{metadata['variant']}: {len(rows):,} examples ({misfits} do not fit {block_size} "
+           f"tokens, even with a cut context), {cfg.max_iters:,} updates of {cfg.batch_size}, "
+           f"{cfg.warmup_iters:,} of them warm-up")
 
     path = Path(cfg.out_dir) / "squad.json"
     if not resumed and runtime.RANK == 0:
@@ -108,7 +109,7 @@ def main():
 
 
 def encode_examples(examples, block_size, vocab):
-    """Return (ids, targets) of every example that fits a block."""
+    """Return (ids, targets) of every example that fits a block, if need be with a cut context."""
     rows = (encode_example(example, block_size, vocab) for example in examples)
     return [row for row in rows if row is not None]
 

@@ -157,7 +157,11 @@ def at_token(record, k):
 
 
 def choose_heads(choice, k):
-    """Return the retrieval heads for token k of the answer, and `enough` (see `summarize`)."""
+    """
+    Return the retrieval heads for token k of the answer, and `enough` (see `summarize`).
+
+    choice: the records of the prompts on which heads are chosen.
+    """
     at_k = [at_token(record, k) for record in choice]
     heads = retrieval_heads([record for record in at_k if record])
     weights = [retrieval_by(heads, record_at_k)["weight"]

@@ -51,9 +51,10 @@ def read_examples(folder, split):
 
 
 def encode_example(example, block_size, vocab=None):
-    """Return (ids, targets) of one question, int64, at most block_size long; None if too long.
+    """Return (ids, targets) of one question, int64, at most block_size long.
 
-    Targets are -1 except for the answer and the end of text after it.
+    A long context is cut around its answer. None if no part of it that fits beside the question
+    could hold the answer. Targets are -1 except for the answer and the end of text after it.
     """
     before, _, after = QA_FORMAT.partition("{answer}")
     head, _, tail = before.partition("{context}")

@@ -90,7 +90,8 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
 def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     more = ["--attention_type=ssmax", "--max_iters=0", "--warmup_iters=0", "--epochs=2"]
     whole = tune("whole", *more)
-    counted = "30 examples (0 do not fit 96 tokens), 8 updates of 8, 4 of them warm-up"
+    counted = ("30 examples (0 do not fit 96 tokens, even with a cut context), 8 updates of 8, "
+               "4 of them warm-up")
     assert counted in capsys.readouterr().out
     with sigterm_in(2):
         refused("stopped after iter 2", tune, "parts", *more)
