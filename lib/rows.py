@@ -6,9 +6,10 @@ context sizes.
 
 Curve: the rows that are equal in everything but the seed of training. Only seeds are averaged.
 
-Label: the name of a curve in figures and tables. Curves of one variant have their --tag or the
-settings in which they differ in their labels. Curves of different variants are expected to differ
-in their attention; their labels name every other difference. A label also says
+Label: the name of a curve in figures and tables: its variant, and what distinguishes it
+    - from curves of the same variant: the --tag, or the settings that differ,
+    - from curves of other variants: every difference except that of their attention.
+A label also says
     - whether the run was unfinished when it was measured,
     - whether the result was measured on another checkpoint than the one beside it,
     - the RoPE, if it is not the same for all curves.
@@ -179,16 +180,17 @@ def facts(content):
     defaults = model | {"qa_format": QA_FORMAT}
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # The model comes last, because an evaluation's own setting may only mean "as trained".
+        # The values of the model come last and win: in an evaluation's settings attention_type=""
+        # stands for the trained one.
         "model": defaults | settings | model | content["model_config"],
         "training": defaults | content["config"],
-        "text": text_of(settings["data"]) if settings else {},
-        "trained on": text_of(content["train_data"] if settings else content["data"]),
+        "text": text_identity(settings["data"]) if settings else {},
+        "trained on": text_identity(content["train_data"] if settings else content["data"]),
     }
     for i, base in enumerate(bases(content), 1):
         name = " of the ".join(["base"] * i)
         parts[name] = defaults | base
-        parts[f"{name} trained on"] = text_of(base["data"]) if "data" in base else {}
+        parts[f"{name} trained on"] = text_identity(base["data"]) if "data" in base else {}
     pairs = []
     for part, values in parts.items():
         for name in sorted(values.keys() - NO_FACTS):
@@ -203,10 +205,11 @@ def facts(content):
     return tuple(pairs)
 
 
-def text_of(data):
-    """Return those of a text's digest and source by which it counts as another text."""
+def text_identity(data):
+    """Return what distinguishes one text from another: its source and, unless the text is
+    generated, its digest."""
     # Corpora generated with different seeds count as the same text, and so does noise of different
-    # lengths: the digest is left out.
+    # lengths.
     generated = "seed" in data["source"] or data["source"].get("haystack") == "noise"
     return data["source"] if generated else data["source"] | {"digest": data["digest"]}
 
@@ -250,7 +253,8 @@ def read_niah(row, lines):
         counted = "answers found"
         parts = {"first": "first character right", "exact": "all of it right"}
     for key, part in parts.items():
-        # Figures show the last of these, all digits. reshape fails if a cell is missing.
+        # Each pass replaces grid, y and error. "exact" is last, so figures show all digits.
+        # reshape fails if a cell is missing.
         shares = np.array([cell[key] for cell in cells], float)
         row.grid = shares.reshape(len(depths), len(sizes))
         row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
@@ -399,8 +403,8 @@ def difference(row, others):
     Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
     that distinguish it from `others`, the first rows of all curves of its kind.
     """
-    # A tag is the user's own name for a difference. If a variant has rows with the same tag, `row`
-    # needs to be distinguished from those only.
+    # A tag is the user's own name for a difference. `row` is compared with every row, with one
+    # exception: of a variant that also has this tag, only the rows with this tag count.
     tagged = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others if other.tag == row.tag or other.variant not in tagged]
     unshared = set().union(*(differing(row, other) for other in compared))
@@ -460,7 +464,7 @@ def curves_of(rows):
         if not common_rope(row for row in rows if row.kind == kind) and not any(
                 name in label for name in OF_ROPE):
             label += f", {rope_of(group[0].model_config)}"
-        if len(rows) > len(groups):
+        if len(rows) > len(groups):  # some curve has several seeds
             label += f", {len(group)} seed{'s' * (len(group) > 1)}"
         color = colors[names.index(variant) % len(colors)]
         before = sum(style["color"] == color for _, style in by_kind[kind])
