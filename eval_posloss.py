@@ -66,7 +66,8 @@ def kept_losses(losses, ends):
 
 
 def in_order(of_ranks):
-    """Return what ranks have of windows r, r + W, r + 2W, ... in the order of the windows."""
+    """Return the rows of all windows in order. of_ranks[r] has those of windows r, r + W, r + 2W,
+    ... for W ranks."""
     rows = [None] * sum(map(len, of_ranks))
     for r, of_rank in enumerate(of_ranks):
         rows[r::len(of_ranks)] = of_rank
@@ -114,6 +115,7 @@ def measure(cfg, path, tokens, device):
             window = torch.from_numpy(window).to(device)
             losses = token_losses(model, window[:, :-1], window[:, 1:], chunk)
         sums = loss_sums(losses, model.config.block_size).cpu().numpy()
+        # one result for all jobs of this rank: their sums, and a list with the kept losses of each
         return [(sums, kept_losses(losses, cfg.keep))]
 
     jobs = [(cfg.seq_len, int(start)) for start in starts]

@@ -39,7 +39,7 @@ class SampleConfig(LoadConfig):
 def main():
     cfg = configure(SampleConfig)
     device = runtime.setup(cfg.device)
-    model, state = checkpoint.open_model(cfg, cfg.files[0], device)
+    model, state = checkpoint.open_checkpoint(cfg, cfg.files[0], device)
     vocab = state["vocab"]
     # in the training data, every document follows an end of text
     prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab)]

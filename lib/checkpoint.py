@@ -166,7 +166,7 @@ def load_model(path, device="cpu", attention_type="", swap_scale=1.0, **override
     return model, state
 
 
-def open_model(cfg, path, device):
+def open_checkpoint(cfg, path, device):
     """Return `load_model` with the settings of a LoadConfig. UserError for one without effect."""
     model, state = load_model(path, device, **cfg.overrides())
     given = {"rope_scaling", "rope_factor"} & cfg.given

@@ -64,7 +64,7 @@ def open_model(cfg, path, device, length):
     Return (model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens.
     UserError if p_n is not learned for so many.
     """
-    model, state = checkpoint.open_model(cfg, path, device)
+    model, state = checkpoint.open_checkpoint(cfg, path, device)
     block = model.config.block_size
     if length > model.max_len:
         raise UserError(f"{path}: p_n is learned for {block} positions, and the evaluation needs "
@@ -128,7 +128,9 @@ def source_of(model, types, functions=()):
     modules = sorted({cls.__module__ for cls in classes if is_ours(cls.__module__)})
     modules += [function.__module__ for function in functions]
     read = set()  # names of the modules whose statements are in `left` or `source`
-    left, reached, source = [], True, ""  # statements not reached yet; those reached last
+    left = []  # statements that were not reached yet
+    reached = True  # the statements that the last pass reached; true, so that the first pass runs
+    source = ""  # the text of all statements that were reached
     while reached or modules:
         for module in modules:
             if module not in read:
@@ -188,9 +190,9 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
     Return (the result file, the records in it) before an evaluation begins or continues.
 
     The first record is always there and says which evaluation the others belong to. A finished file
-    has `n_records` after it. data: digest and source of the text. name: see `result_file`.
-    functions: those that measure, see `source_of`. UserError if the file belongs to another
-    evaluation or is a part of one by other code.
+    has `n_records` more. data: digest and source of the text. name: see `result_file`. functions:
+    those that measure, see `source_of`. UserError if the file is of other settings, or if it was
+    begun with other code and is not finished.
     """
     check_result_files(cfg, name)  # of all checkpoints, before hours go into the first one
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
@@ -250,11 +252,12 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
 
 def work(device, name, jobs, measure, micro_batch_size=0):
     """
-    Measure all jobs, on all ranks, and yield (some of the jobs, the list of their results).
-
+    Measure all jobs, on all ranks, and yield (some of the jobs, the list of what `measure` returned
+    for them on all ranks).
     jobs: tuples that begin with their length in tokens; jobs of equal length must be next to each
-    other. measure: a function that takes jobs of one length and returns the list of their results
-    on this rank. The results of several ranks come rank by rank, so not in the order of the jobs.
+    other. measure: a function that takes this rank's jobs, of one length, and returns a list: one
+    result for each job, or one for all of them. The lists of several ranks come rank by rank, so
+    not in the order of the jobs.
     If memory runs out on any rank, all ranks go on with half as many jobs at once.
     """
     tokens, halved = 2**17 if device.type == "cuda" else 2**13, 0
