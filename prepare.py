@@ -460,7 +460,8 @@ def find_cut(cfg):
             longest, number = length, n_documents
     if not n_documents:
         return None
-    # Always below 1: n_documents * val_fraction is, and the longest document is not below the mean.
+    # Below 1: n_documents * val_fraction < 1, and the longest document is at least as long as the
+    # mean.
     share = cfg.val_fraction * n_characters / longest
     print(f"--val_fraction={cfg.val_fraction} of {n_documents} document(s) is less than one, so "
           f"the end of the longest becomes the split val: the last {100 * share:.3g} % of "

@@ -310,8 +310,8 @@ def atomic_write(path, mode="wb", previous=None):
                 link.unlink(missing_ok=True)  # os.link does not replace a file
                 os.link(path, link)
                 os.replace(link, previous)
-                # After a kill at this place `path` and `previous` are one file. os.replace then
-                # does nothing, and the link is still there.
+                # If a kill left `path` and `previous` as one file, os.replace does nothing and the
+                # link remains.
                 link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)
