@@ -252,15 +252,19 @@ def test_the_best_temperature(script):
 @pytest.mark.slow
 def test_windows_and_a_row_of_ones_own(script):
     out, results = script.folder / "out/windows", script.folder / "experiments/windows"
-    dry = script("windows", "--dry_run", SEEDS="1 2")
+    every = script("windows", "--dry_run", SEEDS="1 2")
+    assert "--n_layer=4 --window_pattern=SLSL" in every and "softmax.heads4-2" in every
+    fewer = {"SEEDS": "1 2", "CHANGES": "masked heads1"}
+    dry = script("windows", "--dry_run", **fewer)
     assert not out.exists(), "a dry run writes"
-    printed = script("windows", SEEDS="1 2")
+    printed = script("windows", **fewer)
     assert commands(printed) == commands(dry)
     rows = json.loads((results / "windows.json").read_text())
     assert {"softmax", "ssmax", "scale_invariant", "softmax|clip", "softmax|constant"} <= set(rows)
     assert {"needles 128", "score 65536", "loss 128", "look_63 2048", "mqar_fixed 128"} <= set(
         rows["ssmax"])
     assert set(rows["ssmax"]["needles 2048"]) == {"1", "2"}
+    assert "loss 128" in rows["ssmax.masked"] and "best for the loss 128" in rows["softmax.heads1"]
     assert names(results, "*.png") == {"windows"} and "MQAR" in printed
     printed = script("windows", "mine", "--set=--attention_type=ssmax --sink=learned")
     assert checkpoint.load(out / "trained/mine-3")["model_config"]["sink"] == "learned"

@@ -29,9 +29,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from eval_posloss import loss_sums
 from lib import runtime
 from lib.config import configure
+from lib.loss import token_losses
 from lib.runtime import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
 from model import GPT, GPTConfig
@@ -130,7 +130,7 @@ def evaluation(device, settings, measure, rows, length, plain):
 
 def losses(model, window, plain):
     chunk = 0 if plain else runtime.logits_at_once(window.device, model.config.vocab_size)
-    loss_sums(model, window, chunk).cpu()
+    token_losses(model, window[:, :-1], window[:, 1:], chunk).cpu()
 
 
 def answers(model, window, plain):

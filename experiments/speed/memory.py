@@ -15,10 +15,9 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from eval_posloss import loss_sums
 from lib import rivals, runtime
 from lib.config import configure
-from lib.loss import summed_loss
+from lib.loss import summed_loss, token_losses
 from lib.runtime import launch
 from tests import fakecuda
 from train import TrainConfig, make_optimizer
@@ -80,10 +79,10 @@ def saved_for_backward(model, x):
 
 @torch.no_grad()
 def evaluation_gib(model, rows, length=20_000):
-    window = torch.zeros(rows, length + 1, dtype=torch.int64, device="cuda")
+    idx = torch.zeros(rows, length, dtype=torch.int64, device="cuda")
     with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-        chunk = runtime.logits_at_once(window.device, model.config.vocab_size)
-        return peak_gib(lambda: loss_sums(model, window, chunk).cpu(), model)
+        chunk = runtime.logits_at_once(idx.device, model.config.vocab_size)
+        return peak_gib(lambda: token_losses(model, idx, idx, chunk).cpu(), model)
 
 
 def main():

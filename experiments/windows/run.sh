@@ -114,37 +114,43 @@ ask="eval_niah.py config/quick_mqar.py --data_dir=data/mqar-0 --rope_factor=1 --
 } | in_parallel
 
 echo "== afterwards: other patterns, windows, packed documents; how many heads"
+CHANGES=${CHANGES-"SLSL SSSL window16 window64 masked heads1 heads2 heads4"}
 THREE=$(echo $SEEDS | cut -d" " -f1-3)
-declare -A AFTERWARDS=(
-    [SLSL]="--n_layer=4 --window_pattern=SLSL" [SSSL]="--n_layer=4 --window_pattern=SSSL"
-    [window16]="--window=16" [window64]="--window=64" [masked]="--doc_mask=True"
-)
+change_settings() {  # change_settings CHANGE: of train.py
+    case "$1" in
+        SLSL | SSSL) echo "--n_layer=4 --window_pattern=$1" ;;
+        window*) echo "--window=${1#window}" ;;
+        heads*) echo "--n_head=${1#heads}" ;;
+        masked) echo "--doc_mask=True" ;;
+    esac
+}
 for seed in $THREE; do
-    for change in "${!AFTERWARDS[@]}"; do
+    for change in $CHANGES; do
         for type in softmax ssmax; do
-            train $type.$change $seed "--attention_type=$type ${AFTERWARDS[$change]}"
+            # how sharp attention must be is asked of softmax
+            [[ $change == heads* && $type == ssmax ]] && continue
+            train $type.$change $seed "--attention_type=$type $(change_settings $change)"
         done
     done
-    for heads in 1 2 4; do
-        train softmax.heads$heads $seed "--attention_type=softmax --n_head=$heads"
-    done
 done | in_parallel
-sizes="--context_sizes"
 few="config/quick_niah.py --data_dir=data/almanac-0 --rope_factor=1"
+sizes="--context_sizes"
 for seed in $THREE; do
-    for change in "${!AFTERWARDS[@]}"; do
+    for change in $CHANGES; do
+        if [[ $change == heads* ]]; then
+            ask="-m experiments.temperature.temperature $OUT/trained/softmax.$change-$seed"
+            echo "$ask $few --what=needles $sizes=(128,2048,8192) --n_samples=50" \
+                "--factors=(.125,.177,.25,.354,.5,.707,1,1.414,2,2.828,4)" \
+                "--out=$OUT/heads_needles"
+            echo "$ask --data_dir=data/almanac-0 --split=long --rope_factor=1" \
+                "$sizes=(128,2048,8192) --out=$OUT/heads_loss"
+            continue
+        fi
         runs="$OUT/trained/softmax.$change-$seed $OUT/trained/ssmax.$change-$seed"
         echo "eval_niah.py $few $sizes=(128,512,2048) --n_samples=10 --out=$OUT/measured/near $runs"
         echo "eval_niah.py $few $sizes=(8192,65536) --n_samples=4 --out=$OUT/measured/far $runs"
         echo "eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192 --n_seqs=24" \
             "--rope_factor=1 --out=$OUT/measured/loss $runs"
-    done
-    for heads in 1 2 4; do
-        ask="-m experiments.temperature.temperature $OUT/trained/softmax.heads$heads-$seed"
-        echo "$ask $few --what=needles $sizes=(128,2048,8192) --n_samples=50" \
-            "--factors=(.125,.177,.25,.354,.5,.707,1,1.414,2,2.828,4) --out=$OUT/heads_needles"
-        echo "$ask --data_dir=data/almanac-0 --split=long --rope_factor=1" \
-            "$sizes=(128,2048,8192) --out=$OUT/heads_loss"
     done
 done | in_parallel
 
