@@ -102,10 +102,11 @@ def factors(settings, records):
         shares = 1 - np.array(record["cost"])
         enough = (shares >= 0.9 * shares.max()).argmax()
         of_needles[f"least for needles {record['length']}"] = settings["factors"][enough]
-        half = (shares >= 0.5).argmax()  # the first factor that finds half
-        near = slice(max(half - 1, 0), half + 1)
-        of_needles[f"half of needles {record['length']}"] = np.exp(
-            np.interp(0.5, shares[near], tried[near]))
+        half = (shares >= 0.5).argmax()  # the first factor that finds half, if one does
+        if half > 0:
+            near = slice(half - 1, half + 1)
+            of_needles[f"half of needles {record['length']}"] = np.exp(
+                np.interp(0.5, shares[near], tried[near]))
     return of_needles
 
 
