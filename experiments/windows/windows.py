@@ -130,11 +130,6 @@ def numbers(kind, content):
     return means
 
 
-def paired(first, second):
-    """Return {seed: (number of the first, of the second)} of the seeds that both have."""
-    return {seed: (first[seed], second[seed]) for seed in first if seed in second}
-
-
 def get(rows, row, measure):
     """Return {seed: number}; {} if it was not measured."""
     return rows.get(row, {}).get(measure, {})
@@ -212,10 +207,12 @@ def predictions(rows):
          "head_scale", 0.1)
     more(15, "MQAR, 8 pairs at 16x: (b) as much as (a), within .1", "mqar_fixed 2048", "ssmax",
          "softmax", 0.1)
-    least = "least for needles"
-    growth = {heads: {seed: math.log(at_64x / at_1x) for seed, (at_64x, at_1x) in paired(
-        get(rows, f"softmax.heads{heads}", f"{least} 8192"),
-        get(rows, f"softmax.heads{heads}", f"{least} 128")).items()} for heads in (1, 4)}
+
+    def log_needed(heads, size):
+        needed = get(rows, f"softmax.heads{heads}", f"least for needles {size}")
+        return {seed: math.log(factor) for seed, factor in needed.items()}
+
+    growth = {heads: minus(log_needed(heads, 8192), log_needed(heads, 128)) for heads in (1, 4)}
     # by less than half of what the law n^(2/(D-1)) says for D = 16 and D = 64, ln 64 (2/15 - 2/63)
     more_growth = minus(growth[4], growth[1])
     half = (2 / 15 - 2 / 63) * math.log(64) / 2
