@@ -12,7 +12,7 @@ With --trials the program also measures why needles are missed (lib/readout.py).
 the same number of other prompts at the training length, and chooses the retrieval heads on them.
 
 Results lie beside the checkpoint: niah[-tag].jsonl (with --trials needle[-tag].jsonl) has one line
-per sample, and the .json of the same name sums them up. With --out=FOLDER both are written to
+per sample, and the .json of the same name summarizes them. With --out=FOLDER both are written to
 FOLDER/NAME, where NAME is the checkpoint's folder. The same command continues a killed run;
 `torchrun` divides the samples among its processes.
 """
@@ -25,7 +25,7 @@ from typing import Literal
 
 import torch
 
-from lib import evaluate, readout, runtime
+from lib import checkpoint, evaluate, readout, runtime
 from lib.almanac import CITIES
 from lib.config import configure
 from lib.evaluate import EvalConfig, wilson
@@ -84,7 +84,7 @@ class NiahConfig(EvalConfig):
             if not getattr(self, key):
                 raise ValueError(f"{key} must hold at least one number")
         if self.n_needles and self.task != "multikey":
-            raise ValueError("n_needles is of --task=multikey")
+            raise ValueError("n_needles has an effect only with --task=multikey: leave it out")
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles must be below {len(CITIES)}")
 
@@ -156,9 +156,8 @@ def answer(cfg, model, vocab, batch, device):
             scores = score(sample["answers"], text, cfg.number_format)
         record.update(text=text, **scores)
         if cfg.trials:
-            # "chooses": whether this is one of the prompts on which retrieval heads are chosen
-            # (choice_jobs), not a trial.
-            record["chooses"] = sample["i"] >= cfg.trials
+            # the prompts of choice_jobs are no trials: retrieval heads are chosen on them
+            record["for_choice"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record |= in_heads[b]
             with runtime.autocast(device, cfg.dtype):
@@ -189,20 +188,20 @@ def read_later_tokens(model, written, sample, record, device):
     """
     answer = []
     if len(sample["spans"]) == 1:
-        (start, end), = sample["spans"]
+        start, end = sample["spans"][0]
         answer = sample["prompt"][start:end]
     right = 0
     while right < min(len(answer), len(written)) and written[right] == answer[right]:
         right += 1
     tokens = []
-    if record["chooses"]:
+    if record["for_choice"]:
         tokens = range(1, len(answer))
     elif not record["exact"] and 0 < right < len(answer):
         tokens = [right]
     later = {}
     for k in tokens:
         longer = torch.tensor([sample["prompt"] + answer[:k]], device=device)
-        later[str(k)], = read_heads(model, longer, [sample])
+        later[str(k)] = read_heads(model, longer, [sample])[0]
     return {"wrong_token": right, "later": later}
 
 
@@ -239,7 +238,7 @@ def ask(cfg, path, what, jobs, device):
     says which evaluation the records belong to.
     """
     longest = max(size for size, _, _ in jobs)
-    model, state = evaluate.open_model(cfg, path, device, longest)
+    model, state = evaluate.open_for_context(cfg, path, device, longest)
     check_prompt(cfg, path, state)
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
@@ -255,7 +254,7 @@ def ask(cfg, path, what, jobs, device):
             {"prompt": decode(sample["prompt"], vocab), "answers": sample["answers"],
              "size": sample["size"], "depth": sample["depth"]} for sample in samples))
     functions = [ask, readout.readout, readout.record_of] if cfg.trials else [ask]
-    # If all records are there already, nothing is asked and they are only summed up again.
+    # If all records are there already, nothing is asked and they are only summarized again.
     out, (about, *records) = evaluate.begin(
         cfg, path, model, state, data, f"{what}.jsonl", functions, len(jobs))
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
@@ -282,7 +281,8 @@ def check_prompt(cfg, path, state):
     """Raise a UserError for questions to a model without fine-tuning, unless they were asked for.
     """
     asks = cfg.prompt == "sft" and cfg.task in ("needle", "multikey")
-    fine_tuned = "squad" in state["data"]["source"]
+    runs = [state, *checkpoint.bases(state)]  # the run itself, and those that it began from
+    fine_tuned = any("squad" in run.get("data", {}).get("source", {}) for run in runs)
     if asks and not fine_tuned and "prompt" not in cfg.given:  # all results would be zero
         raise UserError(f"{path} was not fine-tuned on questions (sft.py), which the default "
                         "prompt=sft asks: give --prompt=completion, or --prompt=sft to ask them "
@@ -305,7 +305,8 @@ def grid(cfg, path, records):
     if not has_depth:
         how_many = f"{cfg.n_samples * len(cfg.depths)} samples per size"
     print0(f"{path}: {cfg.task}, all right, {how_many}")
-    print0(f"{'depth' * has_depth:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
+    first = "depth" if has_depth else ""
+    print0(f"{first:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
     for depth in cfg.depths if has_depth else ():
         row = [f"{c['exact']:>9.3f}" for c in cells if c["depth"] == depth]
         print0(f"{depth:>7}%" + "".join(row))
@@ -327,8 +328,8 @@ def scores(cfg, path, records):
     added (lib/readout.py).
     """
     records = sorted(records, key=lambda r: r["i"])  # several ranks write them in any order
-    example, *trials = [r for r in records if not r["chooses"]]
-    summary, retrievals = readout.summarize(trials, [r for r in records if r["chooses"]])
+    example, *trials = [r for r in records if not r["for_choice"]]
+    summary, retrievals = readout.summarize(trials, [r for r in records if r["for_choice"]])
     median = statistics.median(r["top"] for r in trials)
     exact = sum(r["exact"] for r in trials)
     only_first = sum(r["first"] and not r["exact"] for r in trials)

@@ -86,11 +86,11 @@ def independent_windows(starts, length):
 @torch.no_grad()
 def measure(cfg, path, tokens, device):
     """Return the result for one checkpoint; partial results are kept in its file."""
-    model, state = evaluate.open_model(cfg, path, device, cfg.seq_len)
+    model, state = evaluate.open_for_context(cfg, path, device, cfg.seq_len)
     if state["vocab"] != tokens.vocab:  # an id would stand for another word
         raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
     out, (record,) = evaluate.begin(
-        cfg, path, model, state, tokens.about, "posloss.json", [measure])
+        cfg, path, model, state, tokens.data, "posloss.json", [measure])
     if "mean" in record:
         return record  # it was finished before
     ends = measured_ends(cfg.seq_len, model.config.block_size)

@@ -70,7 +70,7 @@ class HFConfig:
                              "and half precision is chosen when it is loaded: leave dtype out")
 
 
-def names(config):
+def parameter_names(config):
     """
     Return {our parameter: [parameters of transformers]}. Ours consists of the rows of theirs, one
     after the other.
@@ -94,7 +94,7 @@ def names(config):
 # import
 
 
-COMES_IN = ("hf.py imports llama, mistral and qwen3 without biases, with SiLU, RoPE of rope_type "
+IMPORTABLE = ("hf.py imports llama, mistral and qwen3 without biases, with SiLU, RoPE of rope_type "
             "default and heads that are hidden_size / num_attention_heads wide; and a ministral3 "
             "that it has exported itself")
 
@@ -120,7 +120,7 @@ def to_config(hf_config, source):
          window > block_size)]
     if reasons := [reason for reason, applies in refused if applies]:
         raise UserError(f"{source}: this {kind} has {' and '.join(reasons)}, which model.py does "
-                        f"not have; choose another model. {COMES_IN}")
+                        f"not have; choose another model. {IMPORTABLE}")
     s = getattr(hf_config, "ssmax_s", None)
     return RivalConfig(
         # a ministral3 without ssmax_s has all of s in its weights, which is s = 1
@@ -176,7 +176,7 @@ def read(source):
             raise ValueError("no config.json, or no model_type in it")
         if kind not in ("llama", "mistral", "qwen3", "ministral3"):
             raise UserError(f"{source} has another architecture, {kind}; choose another model. "
-                            f"{COMES_IN}")
+                            f"{IMPORTABLE}")
         # before the weights are read, because it may refuse the model
         config = to_config(AutoConfig.from_pretrained(folder, **gguf), source)
         # transformers itself reads shards, safetensors and GGUF, and ties embeddings
@@ -224,7 +224,7 @@ def from_hf(hf_model, config):
         s = unfold(hf_model.config, tensors)
     # Tied embeddings become two separate matrices here.
     ours = {name: torch.cat([tensors[part] for part in parts])
-            for name, parts in names(config).items()}
+            for name, parts in parameter_names(config).items()}
     if config.attention_type == "ssmax":
         ours |= {f"blocks.{i}.attn.s": s[i] for i in range(config.n_layer)}
     return ours
@@ -287,7 +287,7 @@ def to_tensors(model):
     """Return copies of the parameters that transformers has too, under its names."""
     c, ours, tensors = model.config, model.state_dict(), {}
     kv = c.n_embd // c.n_head * (c.n_kv_head or c.n_head)
-    for name, theirs in names(c).items():
+    for name, theirs in parameter_names(c).items():
         rows = ours[name].clone()
         parts = rows.split((c.n_embd, kv, kv)) if "qkv" in name else rows.chunk(len(theirs))
         tensors |= dict(zip(theirs, parts, strict=True))
@@ -295,66 +295,91 @@ def to_tensors(model):
 
 
 @torch.no_grad()
-def fold(model, tensors, target="transformers"):
+def choose_class(model, target):
     """
-    Find the class of transformers that multiplies q by s f(n) + b as `model` does. Return (the
-    beginning of its name, settings for its config).
+    Find the class of transformers that multiplies q by s f(n) + b as `model` does. Return its kind
+    ("Llama", "Qwen3", "Ministral3" or "NanoSSMax", with which its name begins), and s and b, of
+    shape (layers, heads).
 
-    tensors: the weights. A factor that the class has no parameter for is multiplied into them.
     target: transformers, or llama.cpp, which has no class with parameters s and b.
     """
     c, attns = model.config, [block.attn for block in model.blocks]
-    s, b = torch.stack([a.s for a in attns]), torch.stack([a.b for a in attns])  # (layers, heads)
+    s, b = torch.stack([a.s for a in attns]), torch.stack([a.b for a in attns])
     f = ATTENTION[c.attention_type].f
     # f(n) is constant if it is so up to 4 times the training length
     values = f(torch.arange(1, min(4 * c.block_size, model.max_len) + 1), model)
-    if constant := bool((values == values[0]).all()):  # one factor for each head: put it into b
+    constant = bool((values == values[0]).all())
+    if constant:  # one factor for each head: put it into b
         s, b = 0 * s, s * values[0] + b
     elif f not in (log_n, p_n):
         raise UserError(f"attention_type={c.attention_type} cannot be exported to {target}; for "
                         "transformers, add its f(n) to lib/modeling_nanossmax.py")
-    windows = {}  # settings for the classes in lib/modeling_nanossmax.py
-    if getattr(c, "window_pattern", ""):
-        layer_types = ["sliding_attention" if a.kind == "S" else "full_attention" for a in attns]
-        windows = {"layer_types": layer_types, "sliding_window": c.window,
-                   "use_sliding_window": True, "global_rope": c.global_rope}
+    if has_windows(c):
         for i in range(c.n_layer):
             if attns[i].kind == "S":  # layers with a window have the factor 1
                 s[i], b[i] = 0, 1
-    on_k = BETA**0.5 if target == "transformers" else 1  # W_k is divided by it, W_q by BETA / on_k
+        return "NanoSSMax", s, b
+    if constant and not c.qk_norm:
+        return "Llama", s, b
+    if constant and (b == b[:, :1]).all():  # Qwen3's q_norm has one weight for all heads
+        return "Qwen3", s, b
+    if f is log_n and not c.qk_norm and not b.any():
+        return "Ministral3", s, b
+    if target == "llama.cpp":
+        normed = " with qk_norm" if c.qk_norm else ""
+        raise UserError(f"{c.attention_type}{normed} cannot be exported to llama.cpp, which can "
+                        "multiply q only by s log n or by one number; export to a folder, for "
+                        "transformers")
+    return "NanoSSMax", s, b
+
+
+def has_windows(config):
+    return bool(getattr(config, "window_pattern", ""))
+
+
+@torch.no_grad()
+def fold(model, tensors, target="transformers"):
+    """
+    Return (the kind of `choose_class`, settings for the config of that class). A factor that the
+    class has no parameter for is multiplied into `tensors`, the weights.
+    """
+    c, attns = model.config, [block.attn for block in model.blocks]
+    kind, s, b = choose_class(model, target)
+    f = ATTENTION[c.attention_type].f
     rope = {"rope_type": "default", "rope_theta": theta(c)}
+    special = {}  # settings that only this class has
+    if kind == "Ministral3":
+        special = {
+            # vLLM 0.25 reads it here (according to its source; we did not run it)
+            "llama_4_scaling": {"beta": BETA, "original_max_position_embeddings": 1},
+            "sliding_window": None}
+        rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
+        if isinstance(attns[0].s, torch.nn.Parameter):  # import needs it: see `unfold`
+            special["ssmax_s"] = s.tolist()
+    elif kind == "NanoSSMax":
+        special = {"qk_norm": c.qk_norm}
+        if f is p_n:
+            special["ssmax_length"] = c.block_size
+        if has_windows(c):
+            layers = ["sliding_attention" if a.kind == "S" else "full_attention" for a in attns]
+            special |= {"layer_types": layers, "sliding_window": c.window,
+                        "use_sliding_window": True, "global_rope": c.global_rope}
+    on_k = BETA**0.5 if target == "transformers" else 1  # W_k is divided by it, W_q by BETA / on_k
     width = c.n_embd // c.n_head  # rows of W_q for each head
     for i in range(c.n_layer):
         attn = f"model.layers.{i}.self_attn."
-        if windows:
-            kind, special = "NanoSSMax", {"qk_norm": c.qk_norm, **windows}
-        elif constant and not c.qk_norm:
-            kind, special = "Llama", {}
+        if kind == "Llama":
             tensors[attn + "q_proj.weight"] *= b[i].repeat_interleave(width)[:, None]
-        elif constant and (b == b[:, :1]).all():  # Qwen3's q_norm has one weight for all heads
-            kind, special = "Qwen3", {}
+        elif kind == "Qwen3":
             tensors[attn + "q_norm.weight"] *= b[i, 0]
-        elif f is log_n and not c.qk_norm and not b.any():
-            kind, special = "Ministral3", {
-                # vLLM 0.25 reads it here (according to its source; we did not run it)
-                "llama_4_scaling": {"beta": BETA, "original_max_position_embeddings": 1},
-                "sliding_window": None}
-            rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
-            if isinstance(attns[i].s, torch.nn.Parameter):  # import needs it: see `unfold`
-                special["ssmax_s"] = s.tolist()
+        elif kind == "Ministral3":
             of_rows = s[i].repeat_interleave(width)[:, None]
             tensors[attn + "q_proj.weight"] *= of_rows * on_k / BETA
             tensors[attn + "k_proj.weight"] /= on_k
-        elif target == "llama.cpp":
-            raise UserError(f"{c.attention_type}{' with qk_norm' * c.qk_norm} cannot be exported "
-                            "to llama.cpp, which can multiply q only by s log n or by one number; "
-                            "export to a folder, for transformers")
         else:
-            kind, special = "NanoSSMax", {"qk_norm": c.qk_norm}
-        if kind == "NanoSSMax":
             tensors |= {attn + "s": s[i], attn + "b": b[i]}
             if f is p_n:
-                special["ssmax_length"], tensors[attn + "p_n"] = c.block_size, model.p_n
+                tensors[attn + "p_n"] = model.p_n
     return kind, {**special, "rope_theta": theta(c), "rope_parameters": rope}
 
 
@@ -388,7 +413,7 @@ def unfold(hf_config, tensors):
 def convert(model, vocab, target):
     """
     Return (class of transformers that computes the same as our model, settings for its config, its
-    tensors). The class is given by the beginning of its name. UserError if `target` has none.
+    tensors). The class is given as its kind, see `choose_class`. UserError if `target` has none.
     """
     # doc_mask matters in training only; the stretched theta is exported
     exportable = {"doc_mask", "rope_scaling", "rope_factor"}
@@ -426,8 +451,8 @@ def to_hf(model, vocab):
     end, unseen = last_token(vocab), None
     if type(vocab) is list:
         unseen = sorted({*range(text.GPT2_VOCAB)} - {*vocab})
-    where = modeling_nanossmax if kind == "NanoSSMax" else transformers
-    config = getattr(where, f"{kind}Config")(
+    module = modeling_nanossmax if kind == "NanoSSMax" else transformers
+    config = getattr(module, f"{kind}Config")(
         vocab_size=len(tensors["lm_head.weight"]), hidden_size=c.n_embd,
         intermediate_size=c.n_inner, num_hidden_layers=c.n_layer, num_attention_heads=c.n_head,
         head_dim=c.n_embd // c.n_head, num_key_value_heads=c.n_kv_head or c.n_head,
@@ -436,7 +461,7 @@ def to_hf(model, vocab):
         bos_token_id=end, eos_token_id=end, pad_token_id=None,
         max_position_embeddings=context_length(model),
         training_length=c.block_size, **special)
-    hf_model = getattr(where, f"{kind}ForCausalLM")(config)
+    hf_model = getattr(module, f"{kind}ForCausalLM")(config)
     hf_model.load_state_dict(tensors)  # fails unless the names are exactly those of hf_model
     hf_model.generation_config = transformers.GenerationConfig(
         bos_token_id=end, eos_token_id=end, suppress_tokens=unseen)
@@ -497,9 +522,10 @@ def load_for_export(cfg):
     stretch = {"rope_scaling": "theta", "rope_factor": cfg.rope_factor}
     model, state = checkpoint.load_model(cfg.files[1], attention_type=cfg.attention_type,
                                          **stretch if cfg.rope_factor > 1 else {})
-    if cfg.rope_factor > 1 and getattr(model.config, "window_pattern", ""):
-        raise UserError(f"rope_factor={cfg.rope_factor} has no effect on a model with windows, "
-                        "inside of which RoPE is never stretched: leave rope_factor out")
+    if cfg.rope_factor > 1 and has_windows(model.config):
+        raise UserError(f"rope_factor={cfg.rope_factor} cannot be exported for a model with "
+                        "windows: RoPE inside a window is never stretched, and the export has one "
+                        "theta for all layers; leave rope_factor out")
     return model, state
 
 
@@ -514,7 +540,7 @@ def export_model(cfg, out):
         # older versions of transformers need this name, which version 5 does not write
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": hf_model.config.max_position_embeddings}
-    for key, value in ends(source, vocab).items():
+    for key, value in end_token_ids(source, vocab).items():
         setattr(hf_model.config, key, value)
     unfinished = new_folder(out)
     with writing(unfinished):
@@ -571,7 +597,7 @@ def text_keys(vocab, source, vocab_size):
     or None.
     """
     keys = gguf_files.tokenizer_keys(tokenizer_text(vocab), vocab_size)
-    for key, i in ends(source, vocab).items():
+    for key, i in end_token_ids(source, vocab).items():
         if i is not None:  # if there are several ends, llama.cpp knows the others by their names
             keys[f"tokenizer.ggml.{key}"] = i[0] if type(i) is list else i
     # An imported tokenizer decides which token comes before a text. GPT-2's adds none, but in our
@@ -642,7 +668,7 @@ def tokenizer_config(source, vocab):
             "clean_up_tokenization_spaces": False}
 
 
-def ends(source, vocab):
+def end_token_ids(source, vocab):
     """Return {"bos_token_id": ..., "eos_token_id": ...}. An imported model, from the folder
     `source`, keeps those of its generation_config.json."""
     keys = "bos_token_id", "eos_token_id"  # no padding: its embedding would not be trained

@@ -6,6 +6,9 @@ This file is the paper's model and needs torch alone: copy it anywhere and it wo
 goes beyond the paper (other positions, sinks, windows, ...) subclasses `Attention` in
 lib/rivals.py.
 
+The paper compares (a) softmax, (b) SSMax, (c) SSMax with s = 1, (d) SSMax with a bias, (e) SSMax
+swapped into a trained softmax model, and (f) SSMax swapped in near the end of its training.
+
 Letters: B batch, T new tokens (queries), S keys (cached and new), C n_embd, H n_head, D = C/H,
 V vocab_size; n is the number of keys that a query sees: its position + 1 in causal attention.
 """
@@ -60,6 +63,7 @@ def llama4(n, model):  # rises at each multiple of the training length, and is c
 
 
 def log_floor(n, model):
+    # the floor is under the logarithm, which is 0 up to the training length
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
 
@@ -137,8 +141,8 @@ class Position(NamedTuple):
     """
     Tensors that depend on positions alone. All layers of one kind share them in a forward pass.
 
-    Without packed documents all rows of a batch share them: the shapes are those below. With packed
-    documents pos and f are (B, 1, T), cos and sin (B, 1, T, D), and mask (B, 1, T, S).
+    The shapes below are for rows without packed documents; all rows then share these tensors. With
+    packed documents pos and f are (B, 1, T), cos and sin (B, 1, T, D), and mask (B, 1, T, S).
     """
     pos: torch.Tensor  # (T,) position of each query, from 0
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
@@ -158,7 +162,7 @@ def rotate(x, cos, sin):
 
 class Attention(nn.Module):
     """Causal self-attention of one layer, with the factor of its type on the queries."""
-    kind = "all"  # layers of one kind share a Position
+    kind = "global"  # this one sees all keys; layers of one kind share a Position
     reach = math.inf  # the largest number of keys that a query sees
 
     def __init__(self, config, layer):
@@ -231,6 +235,7 @@ class Attention(nn.Module):
     def attend(self, q, k, v, mask):
         """Return softmax(q k / sqrt(D)) v, (B, H, T, D): ordinary attention, for every type."""
         # Causal attention needs no mask: at 20,000 tokens a mask of T x T would take 400 MB.
+        # `scale` is given because some subclasses add channels to q and k.
         return F.scaled_dot_product_attention(
             q, self.per_head(k), self.per_head(v), mask, scale=1 / math.sqrt(self.head_size),
             is_causal=mask is None and q.size(2) == k.size(2))
@@ -293,18 +298,21 @@ class Attention(nn.Module):
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
         f = ATTENTION[attention_type].f(n, model)
         if isinstance(self.s, nn.Parameter):
-            self.s.fill_(1.0)
-            b = self.b[0].double()
-            mean = self.factor(f)[0].double().mean() - b  # the mean of f^g, since s is 1
+            self.s.fill_(1.0)  # for now, so that the factor is f^g + b
+            b = self.b[0].double()  # all heads are equal here, so the first one is enough
+            mean = self.factor(f)[0].double().mean() - b  # the mean of f^g
             self.s.fill_((scale - b) / mean)
         else:
             # Without a learned s, the weights that make q are divided by the mean factor. A factor
-            # that is 1 at n = 1 is left as published: it already equals softmax there.
+            # that is 1 at n = 1, such as logn_clip, is not divided: it already equals softmax on
+            # short contexts.
             factor = self.factor(f)[0].double()
             divisor = torch.where(factor[0] == 1, 1.0, factor.mean())
-            q = self.q_norm.weight if self.config.qk_norm else self.qkv.weight
-            # rows [0, n_embd) of qkv produce q; q_norm has D <= n_embd weights, so all are taken
-            q[:self.config.n_embd] *= scale / divisor
+            if self.config.qk_norm:
+                q_weight = self.q_norm.weight
+            else:
+                q_weight = self.qkv.weight[:self.config.n_embd]  # the rows that produce q
+            q_weight *= scale / divisor
 
 
 # -----------------------------------------------------------------------------
@@ -402,7 +410,8 @@ class GPT(nn.Module):
             raise ValueError(f"p_n is learned for at most {self.max_len} tokens, and this context "
                              f"has {cached + T}; use a shorter one")
         pos = torch.arange(cached, cached + T, device=idx.device)
-        if documents is not None:  # count from the document's first token
+        if documents is not None:
+            # The ids rise within a row, so this finds the index of each document's first token.
             pos = pos - torch.searchsorted(documents, documents)
         positions = {}
         for block in self.blocks:
@@ -423,8 +432,8 @@ class GPT(nn.Module):
         for block in self.blocks:
             # If only the last query is wanted, the final layer computes that one alone: its work is
             # then linear in T, not quadratic. All other layers need every query.
-            read = last and block is self.blocks[-1]
-            x = block(x, positions[block.attn.kind], cache, last=read)
+            last_alone = last and block is self.blocks[-1]
+            x = block(x, positions[block.attn.kind], cache, last=last_alone)
         if cache is not None:  # advanced once, after all layers have appended
             cache.length += idx.size(1)
         return self.norm(x)

@@ -308,8 +308,8 @@ def readout(curves):
     figure = Figure(figsize=(5.6, 7.5))
     axes = figure.subplots(4, sharex=True)
     for axis, name in zip(axes, ("ranked_first", "share", "effective"), strict=False):
-        draw(curves_to(name, curves, marker="."), axis)
-    draw(curves_to("chance", curves, linestyle=":", label=None), axes[0])
+        draw(curves_of_readout(name, curves, marker="."), axis)
+    draw(curves_of_readout("chance", curves, linestyle=":", label=None), axes[0])
     draw_misses(axes[3], curves)
     for axis in axes:
         token_axis(axis, curves)
@@ -323,7 +323,7 @@ def readout(curves):
     return finish(axes[0], curves, notes)
 
 
-def curves_to(name, curves, **style):
+def curves_of_readout(name, curves, **style):
     """Return the curves with the part `name` of the readout as their y, and with `style`."""
     changed = []
     for rows, own in curves:
@@ -374,12 +374,13 @@ def learned_s(curves):
     figure = Figure(figsize=(5.6, 3.7 if len(panels) == 1 else 2.2 * len(panels)))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     deepest = max(max(s[0]) for shown in panels.values() for s, _ in shown)
+    markers = dict(zip(LINES, "os^v", strict=True))  # dots cannot have the line style of a curve
     for axis, (f, shown) in zip(axes, panels.items(), strict=True):
         for i, (runs, style) in enumerate(shown):
             s = np.array([[*of_layers.values()] for of_layers in runs])  # (runs, layers, heads)
             layers = np.array([*runs[0]])
             x = layers[:, None] + 0.6 * ((i + 0.5) / len(shown) - 0.5)  # curves side by side
-            marker = "os^v"[LINES.index(style["linestyle"])]
+            marker = markers[style["linestyle"]]
             axis.plot(np.broadcast_to(x, s.shape).ravel(), s.ravel(), marker, ms=3,
                       color=style["color"], label=style["label"])
         if f == "log_n":  # with s = 1 / log(block), SSMax equals softmax at n = block

@@ -103,8 +103,8 @@ class TrainConfig(RivalConfig):
         if not self.out_dir:
             raise ValueError("out_dir must name a folder")
         if self.doc_mask and self.loss_on == "repeats":
-            raise ValueError("loss_on=repeats trains what the same row has shown before, but "
-                             "doc_mask hides other documents of the row: leave one of them out")
+            raise ValueError("loss_on=repeats trains on pairs that a row repeats, but doc_mask may "
+                             "hide the first of them: leave one of the two out")
 
     given = frozenset()  # names of the settings that the user gave; configure() fills it in
 
@@ -124,7 +124,8 @@ class TrainConfig(RivalConfig):
     def check_effects(self):
         """Raise UserError if the user gave a setting that has no effect on a new run."""
         if self.resume == "auto" and (Path(self.out_dir) / "ckpt.pt").exists():
-            return  # an older version may have accepted it, and the same command must continue
+            # the command of an old run must continue it, even if a newer version would refuse it
+            return
         for key, reason in self.without_effect().items():
             value, default = getattr(self, key), getattr(type(self), key)
             # typing the default is allowed: it may undo what a config file sets
@@ -152,11 +153,11 @@ def main():
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
     corpus, held_out = open_corpus(cfg)
 
-    resumed = find_resumable(cfg, corpus.about)
+    resumed = find_resumable(cfg, corpus.data)
     if resumed:
         model, metadata = resume(cfg, resumed, device)
     elif cfg.init_from:
-        model, metadata = from_checkpoint(cfg, corpus.vocab, corpus.about, device)
+        model, metadata = from_checkpoint(cfg, corpus.vocab, corpus.data, device)
     else:
         model, metadata = from_scratch(cfg, corpus, device)
 
@@ -179,12 +180,14 @@ def describe_run(cfg, model, metadata, corpus):
     if cfg.data_order == "sequence" and wanted > rows:
         print0(f"the corpus has {rows:,} rows in sequence and the run reads {wanted:,}: the data "
                f"repeats after iter {rows // cfg.batch_size:,}")
-    # a document that fits a row has at most block_size tokens and an end of text
-    if model.config.doc_mask and len(corpus) > (block_size + 1) * corpus.documents:
+    # each end of a document is in block_size + 1 of the rows that can be drawn
+    most = corpus.documents * (block_size + 1) / len(corpus)
+    if model.config.doc_mask and most < 0.1:
         raise UserError(f"the documents of {cfg.data_dir} have {len(corpus) // corpus.documents:,} "
-                        f"tokens on average, more than block_size={block_size}: a row would hold "
-                        "part of one document, and doc_mask would mask nothing; leave doc_mask "
-                        "out, or set a larger block_size")
+                        f"tokens on average, and a row has block_size={block_size}: at most one "
+                        f"row in {math.floor(1 / most):,} would hold two documents, and in the "
+                        "others doc_mask masks nothing; leave doc_mask out, or set a larger "
+                        "block_size")
 
 
 def open_corpus(cfg):
@@ -268,7 +271,7 @@ def from_scratch(cfg, corpus, device):
     model = rivals.build(RivalConfig(**settings)).to(device)
     return model.train(), {
         "variant": cfg.variant or cfg.attention_type + switch_name(cfg), "base": None,
-        "vocab": corpus.vocab, "data": corpus.about}
+        "vocab": corpus.vocab, "data": corpus.data}
 
 
 def from_checkpoint(cfg, vocab, data, device):
@@ -287,12 +290,13 @@ def from_checkpoint(cfg, vocab, data, device):
     # and silently be another model. Only the attention type and theta may change.
     given = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)
              if f.name in cfg.given}
-    changes = {key: given.pop(key, None) for key in ("attention_type", "rope_theta")}
-    differences = [f"{k}={trained[k]}" for k in given if given[k] != trained[k]]
+    changes = {key: given.get(key) for key in ("attention_type", "rope_theta")}
+    differences = [f"{k}={trained[k]}" for k in given
+                   if k not in changes and given[k] != trained[k]]
     if differences:
         raise UserError(f"{cfg.init_from} was trained with {', '.join(differences)}, which cannot "
                         "change now; leave these settings out")
-    model = checkpoint.restore(state, device, where=cfg.init_from, **changes)
+    model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     if cfg.switch_iter and model.config.attention_type != "softmax":
         raise UserError(f"{cfg.init_from} is not a softmax model: leave switch_iter out")
     variant = state["variant"]
@@ -307,7 +311,7 @@ def from_checkpoint(cfg, vocab, data, device):
 def resume(cfg, state, device):
     """Return (model, metadata) of the run in cfg.out_dir, whose checkpoint is `state`."""
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
-    model = checkpoint.restore(state, device, where=cfg.out_dir)
+    model = checkpoint.restore(state, device, name=cfg.out_dir)
     return model.train(), {key: state[key] for key in ("variant", "base", "vocab", "data")}
 
 
@@ -364,7 +368,7 @@ def fit(cfg, model, metadata, resumed, batches):
 
     def validate(done):
         with torch.no_grad():
-            loss, _ = try_batch(cfg, model, compute, summed_loss, batches.val)
+            loss, _ = try_batch(cfg, model, compute, batches.val, training=False)
         runtime.all_reduce([loss])
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
@@ -423,10 +427,11 @@ def fit(cfg, model, metadata, resumed, batches):
                             status=128 + (received_signals or [15])[0])
     if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
         save(0)
-    # From here on a signal ends the program at once: its handler (runtime.install_stop_flag) exits
-    # if this list is not empty.
-    received_signals.append(0)
-    print0(f"{'finished before' if resumed and start >= cfg.max_iters else 'done'}: {path}")
+    runtime.exit_on_next_signal(received_signals)
+    if resumed and start >= cfg.max_iters:
+        print0(f"nothing to do, this run was finished earlier: {path}")
+    else:
+        print0(f"done: {path}")
 
 
 def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
@@ -438,7 +443,7 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    loss, tokens = try_batch(cfg, model, compute, compute.loss_fn, batch)  # and gradients
+    loss, tokens = try_batch(cfg, model, compute, batch, training=True)  # and gradients
 
     # We all-reduce gradients ourselves instead of using DDP: it takes 0.6 % of an update, one code
     # path serves one process and many, and the compiled graph gets no breaks from DDP.
@@ -490,14 +495,16 @@ class Compute:
         print0(f"torch.compile does not work here ({runtime.describe(error)}); going on without it")
 
 
-def try_batch(cfg, model, compute, loss_fn, batch):
+def try_batch(cfg, model, compute, batch, training):
     """
-    Return (loss, tokens) of this rank's part of the batch; add up gradients if they are enabled.
+    Return (loss, tokens) of this rank's part of the batch. With `training`, also add up gradients,
+    with the compiled loss if there is one.
 
     batch(m): that part in micro-batches of m sequences.
     If memory runs out or the compiler fails, `compute` is changed and the whole batch runs again.
     """
     while True:
+        loss_fn = compute.loss_fn if training else summed_loss
         try:
             return runtime.attempt(run_micro_batches, cfg, model, loss_fn, batch, compute.micro)
         except torch.OutOfMemoryError:
@@ -512,7 +519,6 @@ def try_batch(cfg, model, compute, loss_fn, batch):
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise
             compute.give_up_compiling(e)
-            loss_fn = summed_loss
         # clear the gradients and redo the whole batch, so that nothing counts twice
         model.zero_grad(set_to_none=True)
 
@@ -529,10 +535,11 @@ def run_micro_batches(cfg, model, loss_fn, batch, m):
     total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
     for x, y, documents in micros:
         # looked up on the CPU: asking the GPU would stall every micro-batch
-        where = None if (y >= 0).all() else np.flatnonzero(y >= 0)
-        x, y, where, documents = (to_device(array, device) for array in (x, y, where, documents))
+        counted = None if (y >= 0).all() else np.flatnonzero(y >= 0)
+        x, y, counted, documents = (
+            to_device(array, device) for array in (x, y, counted, documents))
         with runtime.autocast(device, cfg.dtype):
-            loss = loss_fn(model, x, y, chunk, where, documents) / denominator
+            loss = loss_fn(model, x, y, chunk, counted, documents) / denominator
         if torch.is_grad_enabled():
             loss.backward()
         total += loss.detach()

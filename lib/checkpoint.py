@@ -7,8 +7,8 @@ A checkpoint is a dict:
     model_config       settings of the model that these weights belong to
     config             settings of the run, as the user gave them
     variant            name of the run in figures
-    base               config of the checkpoint that the run began from, with that one's iter, data
-                       and base; None if it began from random weights
+    base               config of the checkpoint that the run began from (init_from), and the iter,
+                       data and base of that checkpoint; None if it began from random weights
     iter               number of updates done
     vocab              the vocabulary (lib/text.py)
     data               digest and source of the training text
@@ -101,8 +101,10 @@ def save(path, state):
     with atomic_write(path, previous=path.with_stem(path.stem + "_prev")) as f:
         try:
             torch.save(state, f)
-        except RuntimeError as e:  # torch raises it instead of an OSError, which says the cause
-            raise (e.__context__ if isinstance(e.__context__, OSError) else e) from None
+        except RuntimeError as e:
+            if isinstance(e.__context__, OSError):
+                raise e.__context__ from None  # torch hides it, and it names the cause
+            raise
 
 
 def load(path):
@@ -158,7 +160,7 @@ def load_model(path, device="cpu", attention_type="", swap_scale=1.0, **override
         raise UserError(f"swap_scale={swap_scale} has no effect without a swap: give "
                         "--attention_type as well, or leave swap_scale out")
     swap = {"attention_type": attention_type, "swap_scale": swap_scale}
-    model = restore(state, device, where=path, **swap, **overrides)
+    model = restore(state, device, name=path, **swap, **overrides)
     if attention_type and is_plain(model):
         raise UserError(f"swapping in {attention_type} changes nothing, because it equals softmax "
                         "until it is trained: train it with train.py --init_from, or choose "
@@ -177,23 +179,23 @@ def open_checkpoint(cfg, path, device):
     return model, state
 
 
-def restore(state, device="cpu", swap_scale=1.0, where="checkpoint", **overrides):
+def restore(state, device="cpu", swap_scale=1.0, name="checkpoint", **overrides):
     """
     Return the model of a checkpoint dict, in eval mode, with `overrides` as in `load_model`.
 
-    where: the checkpoint's name in error messages.
+    name: the checkpoint's name in error messages.
     """
     overrides = {k: v for k, v in overrides.items() if v}
     attention_type = overrides.pop("attention_type", None)
     trained = state["model_config"]
     if overrides.get("rope_scaling") and trained["rope_scaling"]:
-        raise UserError(f"{where} was trained with rope_scaling={trained['rope_scaling']}, which "
+        raise UserError(f"{name} was trained with rope_scaling={trained['rope_scaling']}, which "
                         "an evaluation cannot stretch again: leave rope_scaling out and set "
                         "--rope_factor=1")
     if "rope_scaling" in overrides and not rivals.has_rope_to_stretch(RivalConfig(**trained)):
         # No layer that sees all keys has RoPE; in a window RoPE never sees a new distance.
         overrides = {k: v for k, v in overrides.items() if k not in ("rope_scaling", "rope_factor")}
-    with explain(f"{where} does not fit the settings; change them, or name another checkpoint",
+    with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError)):
         model = rivals.build(RivalConfig(**{**trained, **overrides}))
         model.load_state_dict(state["model"])

@@ -70,19 +70,19 @@ def complete(cfg, **values):
     return completed
 
 
-def checked(fields, key, value, where, is_text=False):
+def checked(fields, key, value, origin, is_text=False):
     """
     Return `value` in the type that setting `key` has by default.
 
-    where: the argument or file that the value comes from, for messages. is_text: the value was
+    origin: the argument or file that the value comes from, for messages. is_text: the value was
     typed. UserError for an unknown key or a bad value.
     """
     if key not in fields:
         near = difflib.get_close_matches(key, fields, n=1)
         hint = f"did you mean {near[0]}?" if near else "see --help"
-        if where.endswith(".py"):
+        if origin.endswith(".py"):
             hint += " (the name of a helper must begin with _)"
-        raise UserError(f"{where}: unknown setting {key!r}; {hint}")
+        raise UserError(f"{origin}: unknown setting {key!r}; {hint}")
     want = type(fields[key].default)
     choices = typing.get_args(fields[key].type)  # of a Literal
     if is_text and want is not str:
@@ -95,13 +95,13 @@ def checked(fields, key, value, where, is_text=False):
     if want is tuple and type(value) is not tuple:
         value = tuple(value) if type(value) is list else (value,)  # one value is a tuple of one
     if type(value) is not want:
-        raise UserError(f"{where}: {key} must be of type {want.__name__}, not {value!r}")
+        raise UserError(f"{origin}: {key} must be of type {want.__name__}, not {value!r}")
     if choices and value not in choices:
-        raise UserError(f"{where}: {key} must be one of {', '.join(filter(None, choices))}")
+        raise UserError(f"{origin}: {key} must be one of {', '.join(filter(None, choices))}")
     if want in (int, float) and not value >= 0:  # no setting may be negative or NaN
-        raise UserError(f"{where}: {key} must not be negative")
+        raise UserError(f"{origin}: {key} must not be negative")
     if any("\0" in str(part) for part in (value if want is tuple else (value,))):
-        raise UserError(f"{where}: {key} holds a null character, which no file name may contain; "
+        raise UserError(f"{origin}: {key} holds a null character, which no file name may contain; "
                         "remove it")
     return value
 

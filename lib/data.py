@@ -60,7 +60,7 @@ class Tokens:
         hashes = "".join(shard["sha256"] for shard in shards)
         digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
         # every run and every result records this about its text
-        self.about = {"digest": digest, "source": parts[0]["source"]}
+        self.data = {"digest": digest, "source": parts[0]["source"]}
 
     def __len__(self):
         return int(self.ends[-1])
@@ -89,8 +89,8 @@ class Tokens:
         path = self.paths[i]
         name, data_dir = path.parent.name, path.parent.parent
         raise UserError(f"{path} holds the id {largest:,} and its vocabulary has only "
-                        f"{self.vocab_size:,}: the file is damaged; python prepare.py --check "
-                        f"--name={name} --data_dir={data_dir} compares it with what was prepared")
+                        f"{self.vocab_size:,}: the file is damaged; to check the corpus, "
+                        f"run: python prepare.py --check --name={name} --data_dir={data_dir}")
 
     def batch(self, seed, step, batch_size, block_size, order="windows"):
         """
@@ -110,16 +110,16 @@ class Tokens:
         else:
             blocks = self.blocks_in_sequence(block_size)
             row_numbers = (step * batch_size + rows) % blocks
-            starts = row_numbers * (block_size + 1) + block_size
+            starts = block_size + row_numbers * (block_size + 1)  # see blocks_in_sequence
         window = self.read(starts, block_size + 1)
         return window[:, :-1], window[:, 1:]
 
     def blocks_in_sequence(self, block_size):
         """Return how many rows order="sequence" has before it begins again."""
         # Rows are block_size + 1 tokens long, and row after row is read in the order of the files
-        # (a curriculum). The first row begins at token `block_size`. In the embedded corpus this is
-        # the end of text after the first document, so each row is an end of text and exactly one
-        # document, and n documents give n - 1 rows.
+        # (a curriculum). The first block_size tokens are skipped. In the embedded corpus they are
+        # the first document, so that each row is an end of text and exactly one document after it,
+        # and n documents give n - 1 rows. Other text loses nothing but these tokens.
         return (len(self) - block_size) // (block_size + 1)
 
 
@@ -149,12 +149,12 @@ def check_splits(train, val):
     if val.vocab != train.vocab:  # the same id would mean another word
         raise UserError(f"{folder}: the splits {train.split} and {val.split} have different "
                         "vocabularies; prepare both in the same way")
-    if val.about["digest"] == train.about["digest"]:
+    if val.data["digest"] == train.data["digest"]:
         raise UserError(f"{folder}: the splits {train.split} and {val.split} are the same text, so "
                         "validation would measure what was trained on; prepare the text with "
                         "--val_fraction=0.1 and another --name, or train with --eval_interval=0")
     # splits of one preparation come from the same files but share no document
-    if val.about["source"] != train.about["source"]:
+    if val.data["source"] != train.data["source"]:
         hashes = file_hashes(train)
         shared = [name for digest, name in file_hashes(val).items() if digest in hashes]
         if shared:
@@ -165,7 +165,7 @@ def check_splits(train, val):
 
 def file_hashes(tokens):
     """Return {SHA-256: name} of the files that a split was prepared from; {} for older corpora."""
-    source = tokens.about["source"]
+    source = tokens.data["source"]
     pairs = zip(source.get("file_sha256", ()), source.get("files", ()), strict=False)
     return {digest: name for digest, (name, size) in pairs if size}
 
@@ -202,6 +202,11 @@ def missing_split(folder, split, names):
     return f"{problem}; choose one, or python prepare.py FILES --name={folder.name} --split={split}"
 
 
+# How prepare.py makes the corpora that config files and defaults name
+SOURCES = {"slimpajama": "--hf=slimpajama", "almanac": "--embedded=almanac --compact_vocab",
+           "mqar": "--embedded=mqar --compact_vocab"}
+
+
 def missing_corpus(folder):
     """Return the message for a folder that holds no corpus at all."""
     exists = folder.exists()
@@ -214,7 +219,8 @@ def missing_corpus(folder):
         return f"{problem}; did you mean --data_dir={near[0]}?"
     if corpora:
         return f"{problem}; choose another --data_dir, such as {', '.join(corpora[:10])}"
-    return f"{problem}; make one with python prepare.py FILES --name={folder.name}"
+    source = SOURCES.get(folder.name, "FILES")
+    return f"{problem}; to make one, run: python prepare.py {source} --name={folder.name}"
 
 
 def read_manifest(path):

@@ -56,10 +56,11 @@ def progress(done, total):
 
 # Settings that a result does not depend on, or records in another way
 NOT_OF_THE_RESULT = {
-    "files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size", "dump"}
+    "files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size", "loss_chunk",
+    "dump"}
 
 
-def open_model(cfg, path, device, length):
+def open_for_context(cfg, path, device, length):
     """
     Return (model, checkpoint) with the overrides of `cfg`, for contexts of up to `length` tokens.
     UserError if p_n is not learned for so many.
@@ -116,7 +117,8 @@ def used(table):
 def source_of(model, types, functions=()):
     """
     Return, as one text, the code that `model` runs with the attention types `types`, and the code
-    of `functions`. A result records a hash of it, so that numbers of other code are noticed.
+    of `functions`. A result records a hash of this text, which changes when code that makes the
+    numbers changes.
 
     The search begins with the model's classes and the functions and follows the names in them, also
     into model.py and lib/ if they are imported from there. Unused entries of ATTENTION and their
@@ -129,9 +131,8 @@ def source_of(model, types, functions=()):
     modules += [function.__module__ for function in functions]
     read = set()  # names of the modules whose statements are in `left` or `source`
     left = []  # statements that were not reached yet
-    reached = True  # the statements that the last pass reached; true, so that the first pass runs
     source = ""  # the text of all statements that were reached
-    while reached or modules:
+    while True:
         for module in modules:
             if module not in read:
                 left += statements(sys.modules[module], types)
@@ -144,7 +145,8 @@ def source_of(model, types, functions=()):
             names |= used(symtable.symtable(text, "", "exec"))
         imports = [part for part in reached if isinstance(part, ast.ImportFrom)]
         modules = [part.module for part in imports if is_ours(part.module)]
-    return source
+        if not reached and not modules:
+            return source
 
 
 def is_ours(module):
@@ -195,6 +197,22 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
     begun with other code and is not finished.
     """
     check_result_files(cfg, name)  # of all checkpoints, before hours go into the first one
+    about = describe(cfg, path, model, state, data, functions)
+    out = result_file(cfg, path, name)
+    with runtime.writing(out):  # fails now, and not after hours, if the folder cannot be made
+        out.parent.mkdir(parents=True, exist_ok=True)
+    records = runtime.read_lines(out) if out.exists() and not cfg.overwrite else []
+    if not records:  # a new file, or a run that was killed before it wrote the first record
+        return out, [about]
+    check_existing(cfg, out, records, about, n_records)
+    return out, records
+
+
+def describe(cfg, path, model, state, data, functions):
+    """
+    Return the first record of a result, which says what is measured; arguments as in `begin`. Also
+    print the checkpoint with the settings that differ from those it was trained with.
+    """
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
     # "auto" and paths differ between machines, so we record what they stand for
     settings["dtype"] = str(runtime.get_dtype(model.wte.weight.device, cfg.dtype))
@@ -212,27 +230,26 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
     if data["digest"] in (text.get("digest") for text in trained_on):
         print0("*** this is the text that the model was trained on ***")
     source = source_of(model, {trained["attention_type"], model.config.attention_type}, functions)
-    about = {
+    return {
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in a file
         "tag": cfg.tag, "variant": variant, "model_config": dataclasses.asdict(model.config),
         "config": state["config"], "base": state["base"], "train_data": state["data"],
         "iter": done, "max_iters": total,
-        # hash of the code that measures; in older files it is that of model.py and tasks.py alone
-        "model_py": f"{zlib.crc32(source.encode()):08x}",
+        "code_hash": f"{zlib.crc32(source.encode()):08x}",
     }
 
-    out = result_file(cfg, path, name)
-    with runtime.writing(out):  # fails now, and not after hours, if the folder cannot be made
-        out.parent.mkdir(parents=True, exist_ok=True)
-    records = runtime.read_lines(out) if out.exists() and not cfg.overwrite else []
-    if not records:  # a new file, or a run that was killed before it wrote the first record
-        return out, [about]
+
+def check_existing(cfg, out, records, about, n_records):
+    """
+    Say that the result file `out` is not measured again, or continue it. UserError if its records
+    are of other settings than `about`, or if it is not finished and the code has changed since.
+    """
     # a setting that is newer than the file had its default when the file was written
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before = defaults | records[0]["settings"]
         differs = [k for k, v in about["settings"].items() if before.get(k) != v]
-        stale = records[0]["model_py"] != about["model_py"]
+        stale = records[0].get("code_hash") != about["code_hash"]
         finished = len(records) > n_records and "done" not in records[0]
     # Existing results are never replaced without --overwrite: they may have taken days.
     if differs:
@@ -247,17 +264,18 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
     if stale:
         print0("*** the code that measures has changed since: these numbers are of the old code "
                "***")
-    return out, records
 
 
 def work(device, name, jobs, measure, micro_batch_size=0):
     """
     Measure all jobs, on all ranks, and yield (some of the jobs, the list of what `measure` returned
     for them on all ranks).
+
     jobs: tuples that begin with their length in tokens; jobs of equal length must be next to each
-    other. measure: a function that takes this rank's jobs, of one length, and returns a list: one
-    result for each job, or one for all of them. The lists of several ranks come rank by rank, so
-    not in the order of the jobs.
+    other. measure: gets some of this rank's jobs, all of one length. It returns a list, with one
+    result for each job or one for all of them. The lists are joined rank by rank, so the results
+    need not have the order of the jobs.
+
     If memory runs out on any rank, all ranks go on with half as many jobs at once.
     """
     tokens, halved = 2**17 if device.type == "cuda" else 2**13, 0
@@ -269,7 +287,8 @@ def work(device, name, jobs, measure, micro_batch_size=0):
             turn = [job for job in jobs[:n * runtime.WORLD_SIZE] if job[0] == length]
             mine = turn[runtime.RANK::runtime.WORLD_SIZE]
             try:
-                results = runtime.attempt(lambda mine: measure(mine) if mine else [], mine)
+                # with more ranks than jobs, a rank may have none
+                results = runtime.attempt(lambda jobs: measure(jobs) if jobs else [], mine)
             except torch.OutOfMemoryError:
                 if n == 1:
                     raise torch.OutOfMemoryError(f"with one prompt of {length} tokens") from None
@@ -297,8 +316,8 @@ MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the pap
 
 def measured_ends(length, block_size):
     """
-    Return the positions at which table and figure show the loss of the positions before, in rising
-    order and at most `length`.
+    Return positions, in rising order and at most `length`. For each of them table and figure show
+    the mean loss of the tenth of the positions before it.
     """
     multiples = [round(m * block_size) for m in MULTIPLES]
     # The first positions are left out: their loss falls so far that the rest would look flat.

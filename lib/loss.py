@@ -8,23 +8,25 @@ rows x 384 x 50,257 in bf16 (medians of 3, two cores; the Xeon has AMX):
     chunked_cross_entropy, below                      1.25  1.62
     all logits at once                                2.07  4.24
     torch 2.13's F.linear_cross_entropy, chunk 2,048  3.91  3.28
-    the same, with the chunk that it chooses          1.47  8.9   rounds the loss 10.903 to 11.0
+    the same, with the chunk that it chooses          1.47  8.9
+
+The last one rounds the loss from 10.903 to 11.0.
 """
 import torch
 import torch.nn.functional as F
 
 
-def summed_loss(model, idx, targets, chunk=0, where=None, documents=None):
+def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
     """
     Return the cross-entropy in nats, summed over all targets (B, T) that are not -1.
 
     chunk > 0: at most `chunk` rows of logits exist at once, so that 20,000 tokens fit anywhere. If
-    some targets are -1, it needs `where`: the indices of the others in targets.flatten().
+    some targets are -1, it needs `counted`: the indices of the others in targets.flatten().
     documents: see Attention.position in model.py.
     """
     x, flat = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
     if chunk:
-        return chunked_cross_entropy(x, model.lm_head.weight, flat, chunk, where)[0]
+        return chunked_cross_entropy(x, model.lm_head.weight, flat, chunk, counted)[0]
     logits = model.lm_head(x).float()
     return F.cross_entropy(logits, flat, ignore_index=-1, reduction="none").sum()
 
@@ -40,21 +42,21 @@ def token_losses(model, idx, targets, chunk):
 
 
 @torch.compiler.disable  # unrolling the chunks takes minutes and gains nothing
-def chunked_cross_entropy(x, weight, targets, chunk, where=None):
+def chunked_cross_entropy(x, weight, targets, chunk, counted=None):
     """
     Return (sum, losses (N,)) in nats, for x (N, C), weight (V, C) and targets (N,).
 
-    Only `chunk` rows of logits exist at once. Only the sum has a gradient. where: indices of the
+    Only `chunk` rows of logits exist at once. Only the sum has a gradient. counted: indices of the
     targets that count, or None for all. Logits are computed for these targets alone; in fine-tuning
     they are few. (Looking for them here would make the CPU wait for the GPU.)
     """
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))
     grad = torch.is_grad_enabled()
-    if where is None:
+    if counted is None:
         return ChunkedCrossEntropy.apply(x, weight, targets, chunk, grad)
-    total, losses = ChunkedCrossEntropy.apply(x[where], weight, targets[where], chunk, grad)
-    return total, torch.zeros(len(x), device=x.device).index_copy(0, where, losses)
+    total, losses = ChunkedCrossEntropy.apply(x[counted], weight, targets[counted], chunk, grad)
+    return total, torch.zeros(len(x), device=x.device).index_copy(0, counted, losses)
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
@@ -116,8 +118,10 @@ def add_product(total, a, b, product):
 
 
 def loss_and_gradient_(logits, targets, losses, grad):
-    """Write the losses of `logits` (n, V) into `losses` (n, 1). With `grad`, also replace the
-    logits by their gradient."""
+    """
+    Write the losses of `logits` (n, V) into `losses` (n, 1). With `grad`, replace the logits by
+    their gradient; without it they hold nothing useful afterwards.
+    """
     if logits.device.type == "cpu":
         # In place: log_softmax and exp of its result take 1.2 (bf16) to 1.6 times as long. A GPU
         # would start more kernels.

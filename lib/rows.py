@@ -465,7 +465,7 @@ def curves_of(rows):
                 name in label for name in OF_ROPE):
             label += f", {rope_of(group[0].model_config)}"
         if len(rows) > len(groups):  # some curve has several seeds
-            label += f", {len(group)} seed{'s' * (len(group) > 1)}"
+            label += f", {len(group)} seed{'s' if len(group) > 1 else ''}"
         color = colors[names.index(variant) % len(colors)]
         before = sum(style["color"] == color for _, style in by_kind[kind])
         style = {"color": color, "linestyle": LINES[before % len(LINES)], "label": label}

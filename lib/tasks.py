@@ -16,6 +16,7 @@ import re
 import string
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,12 +46,18 @@ ENDS = "|".join(map(re.escape, END_OF_TEXT))
 SENTENCE_END = re.compile(rf"""([.!?。！？\n]|{ENDS})["'”’)」』]*\Z""")
 
 
+class Fact(NamedTuple):
+    """A sentence with an answer in it, as text."""
+    head: str  # text before the answer
+    answer: str
+    rest: str  # text after the answer
+    depth: float | None = None  # in percent; None: a random one
+
+
 @dataclass
 class Asked:
     """What a task puts into the hay and what it asks, as text."""
-    # (text before the answer, the answer, text after it, depth in percent or None: random), in the
-    # order in which they are inserted; the question is about the last ones
-    facts: list
+    facts: list  # of Fact, in the order in which they are inserted; the last ones are asked for
     answers: list  # the right answers
     end: str  # text after the hay: the question, up to where the answer begins
     lead: str = ""  # text before the hay
@@ -68,10 +75,10 @@ class Asked:
 # the tasks
 
 
-def needle(cfg, rng, size, depth, i, others=0):
-    """One sentence with a number, as in the paper, and `others` sentences about other cities."""
+def needle(cfg, rng, size, depth, i, n_others=0):
+    """One sentence with a number, as in the paper, and `n_others` sentences about other cities."""
     digits = sum(cfg.number_format)
-    cities = rng.sample(CITIES, 1 + others)
+    cities = rng.sample(CITIES, 1 + n_others)
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
     numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
     if i < 0:  # the paper's example; its number is repeated for formats of more than seven digits
@@ -79,35 +86,37 @@ def needle(cfg, rng, size, depth, i, others=0):
         cities = [cities[0] if city == "Tokyo" else city for city in cities]
         cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]
     depth = rng.uniform(0, 100) if depth is None else depth
-    facts = []
+    facts = []  # the first one is asked for
     for city, number in zip(cities, numbers, strict=True):
         # The parts are encoded separately. GPT-2 never joins tokens across a space, so the ids are
         # those of the whole sentence.
         head, _, rest = cfg.needle.format(city=city, number="\0").partition("\0")
         number = f" {spaced(number, cfg.number_format)}"
-        facts.append((f" {head}".rstrip(), number, rest, None))
-    asked = (*facts.pop(0)[:3], depth)
-    lead, end = "", asked[0]
+        facts.append(Fact(f" {head}".rstrip(), number, rest))
+    asked, *others = facts
+    lead, end = "", asked.head
     if cfg.prompt == "sft":
         # rstrip: the space before the answer is part of the answer's first token
         before_answer = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
         question = cfg.question.format(city=cities[0])
         lead, _, end = before_answer.replace("{question}", question).partition("{context}")
-    return Asked([*facts, asked], numbers[:1], end, lead)
+    return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead)
 
 
 def multikey(cfg, rng, size, depth, i):
     """The needle among n_needles sentences with the numbers of other cities."""
-    return needle(cfg, rng, size, depth, i, others=cfg.n_needles or 3)
+    return needle(cfg, rng, size, depth, i, n_others=cfg.n_needles or 3)
 
 
 def ruler_numbers(rng, n_keys, n_values):
     """Sentences with `n_values` numbers for each of `n_keys` keys, all of them asked for."""
     keys = [f"{rng.choice(ADJECTIVES)}-{noun}" for noun in rng.sample(NOUNS, n_keys)]
     numbers = [str(rng.randrange(10**6, 10**7)) for _ in range(n_keys * n_values)]
-    facts = [(f" One of the special magic numbers for {keys[i % n_keys]} is:", f" {number}", ".",
-              None) for i, number in enumerate(numbers)]
-    keys = ", ".join(keys[:-1]) + ", and " * (n_keys > 1) + keys[-1]
+    facts = [Fact(f" One of the special magic numbers for {keys[i % n_keys]} is:", f" {number}",
+                  ".") for i, number in enumerate(numbers)]
+    if n_keys > 1:
+        keys[-1] = f"and {keys[-1]}"
+    keys = ", ".join(keys)
     return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0], new=128)
 
 
@@ -129,22 +138,23 @@ def tracking(cfg, rng, size, depth, i):
     names = []
     while len(names) < 10:
         name = "".join(rng.choices(string.ascii_uppercase, k=5))
-        names += [name] * (name not in names)
+        if name not in names:
+            names.append(name)
     value, other = map(str, rng.sample(range(10**4, 10**5), 2))
     facts, end = chain(names[:5], value)
     solved, question = chain(names[5:], other)
     hay = zip(NOISE.split(". "), solved, strict=False)  # RULER's example is longer: 500 tokens
-    example = " ".join(f"{sentence}.{''.join(fact)}" for sentence, fact in hay)
+    example = " ".join(f"{sentence}.{fact.head}{fact.answer}{fact.rest}" for sentence, fact in hay)
     example = f"{CHAIN[0]}{example}{question} {', '.join(names[5:])}\n\n"
     depths = sorted(rng.uniform(0, 100) for _ in facts)
-    facts = [(*fact, depth) for fact, depth in zip(facts, depths, strict=True)]
+    facts = [fact._replace(depth=depth) for fact, depth in zip(facts, depths, strict=True)]
     return Asked(facts[::-1], names[:5], end, example + CHAIN[0], new=30, ordered=True)
 
 
 def chain(names, value):
     """Return (the facts of a chain of variables that begins with `value`, the question)."""
     given = [value, *(f"VAR {name}" for name in names[:-1])]
-    facts = [(" VAR", f" {name}", f" = {v}.") for name, v in zip(names, given, strict=True)]
+    facts = [Fact(" VAR", f" {name}", f" = {v}.") for name, v in zip(names, given, strict=True)]
     return facts, CHAIN[1].format(value=value, n=len(names))
 
 
@@ -160,8 +170,8 @@ def abcdigits(cfg, rng, size, depth, i):
     lines = [f"{letter}={numbers[letter]}\n" for letter in letters[:25] + drawn]
     asked = letters[25]
     depth = rng.uniform(0, 100) if depth is None else depth
-    return Asked([(f"{asked}=", numbers[asked], "\n", depth)], [numbers[asked]], f"{asked}=",
-                 lines=lines)
+    fact = Fact(f"{asked}=", numbers[asked], "\n", depth)
+    return Asked([fact], [numbers[asked]], f"{asked}=", lines=lines)
 
 
 def mqar(cfg, rng, size, depth, i, n_pairs=0):
@@ -169,7 +179,9 @@ def mqar(cfg, rng, size, depth, i, n_pairs=0):
     n = n_pairs or size // 16
     texts, pairs = recall(rng, size - 1 - cfg.begin, n, n - 1)
     *others, (key, value) = pairs
-    return Asked([], [value.strip()], key, text=" the" * cfg.begin + "".join(texts),
+    # an end of text at the beginning replaces the first token, so that must not be one of a pair
+    placeholder = " the" if cfg.begin else ""
+    return Asked([], [value.strip()], key, text=placeholder + "".join(texts),
                  other_keys=tuple(other for other, _ in others))
 
 
@@ -206,7 +218,7 @@ def open_haystack(cfg, vocab):
             raise UserError(f"{cfg.data_dir} has another vocabulary than the checkpoint; choose "
                             "the --data_dir of a corpus with the checkpoint's, or give text files "
                             "with --haystack")
-        return tokens, tokens.about
+        return tokens, tokens.data
     text = NOISE * (cfg.longest // 10) if cfg.haystack == "noise" else read_files(cfg.haystack)
     # the digest is of the text itself, whatever its files are called
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -232,8 +244,9 @@ def read_files(pattern):
 def draw_hay(vocab, rng, hay, room, asked):
     """Return `room` ids of the hay, as a list, in which nothing answers what is asked."""
     patterns = []  # the sentences of the facts that are asked for, with any number
-    for head, _, rest, _ in asked.facts[-len(asked.answers):]:
-        patterns.append(re.escape(head.strip()) + r"[\d\s]+" + re.escape(rest.strip()))
+    for fact in asked.facts[-len(asked.answers):]:
+        head, rest = re.escape(fact.head.strip()), re.escape(fact.rest.strip())
+        patterns.append(head + r"[\d\s]+" + rest)
     spare = len(hay) - room
     for _ in range(100):
         # lines are cut off at their beginning, so that the last one stays whole
@@ -243,8 +256,8 @@ def draw_hay(vocab, rng, hay, room, asked):
         text = text.tolist()
         if not patterns or not re.search("|".join(patterns), decode(text, vocab)):
             return text
-    raise UserError(f"the hay itself answers {asked.facts[-1][0].strip()!r}, in 100 of 100 pieces "
-                    f"of {room:,} tokens; take other hay (for the embedded corpus "
+    raise UserError(f"the hay itself answers {asked.facts[-1].head.strip()!r}, in 100 of 100 "
+                    f"pieces of {room:,} tokens; take other hay (for the embedded corpus "
                     "--split=haystack), another --needle, or a smaller context")
 
 
@@ -288,8 +301,9 @@ def bury(cfg, vocab, rng, text, facts, ordered):
         place = place_for(vocab, text, first, max(first, wanted), taken)
         text[place:place] = head + tail
         n = len(head) + len(tail)
-        # facts after this one have moved by n tokens
-        placed = [tuple(index + n * (fact[0] >= place) for index in fact) for fact in placed]
+        for k, fact in enumerate(placed):
+            if fact[0] >= place:  # it has moved by n tokens
+                placed[k] = tuple(index + n for index in fact)
         answer = place + len(head)
         placed.append((place, answer, answer + n_answer, place + n))
     return [(start, end) for _, start, end, _ in placed]
@@ -344,10 +358,14 @@ def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
 
 def make_sample(cfg, vocab, hay, size, depth, i):
     """
-    Return a dict that follows from the arguments alone: the prompt (exactly `size` ids), the
-    answers (texts), the "spans" [from, to) of the answers in the prompt, and the spans of
-    look-alikes ("others"): numbers of other cities, values of other keys. If the answer is tokens
-    of the hay and not text, "answer_ids" has them.
+    Return a dict that follows from the arguments alone:
+
+        prompt: exactly `size` ids
+        answers: texts; answer_ids: the ids, if the answer is tokens of the hay and not text
+        new: number of tokens for the answer; 0: what a number needs
+        spans: [from, to) of the answers in the prompt
+        others: the same of look-alikes, which are numbers of other cities or values of other keys
+        size, i: the arguments; cell: the asked depth, or None; depth: the depth that was taken
 
     depth: in percent, None for a random one. i: number of the sample; i < 0 is the paper's example.
     UserError if the size is too small for the question, or the hay too short for the size.
@@ -384,7 +402,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     n_asked = len(asked.answers)  # the last facts are asked for; those before are look-alikes
     answers, others = spans[-n_asked:], spans[:-n_asked]
     if asked.text:
-        begin = text.index(*encode(f" {asked.answers[0]}", vocab))  # a word is one token
+        value_id, = encode(f" {asked.answers[0]}", vocab)  # a word is one token
+        begin = text.index(value_id)  # the pairs come first, so this is the value beside its key
         answers = [(begin, begin + 1)]
         other_keys = {*encode("".join(asked.other_keys), vocab)}
         others = [(k + 1, k + 2) for k, word in enumerate(text) if word in other_keys]
@@ -393,6 +412,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         return [(len(lead) + start, len(lead) + stop) for start, stop in spans]
 
     n = int(cfg.begin)  # the end of text comes before the lead
-    return {"size": size, "depth": facts[-1][-1] if facts else depth, "i": i, "cell": depth,
+    taken = asked.facts[-1].depth if asked.facts else depth
+    return {"size": size, "depth": taken, "i": i, "cell": depth,
             "prompt": text[:n] + lead + text[n:] + end, "answers": asked.answers, "new": asked.new,
             "spans": in_prompt(answers), "others": in_prompt(others)}

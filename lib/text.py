@@ -60,8 +60,7 @@ def decode_file(raw, path):
         if b"\0" not in raw:
             raise UserError(f"{path} is not UTF-8 (byte {raw[e.start]:#x} at {e.start:,}); if it "
                             f"is Latin-1: {convert('LATIN1', path)}") from e
-        text = "\0"
-    if "\0" in text:  # English in UTF-16 is valid UTF-8, with a null after each letter
+    if b"\0" in raw:  # English in UTF-16 is valid UTF-8, with a null after each letter
         raise UserError(f"{path} holds null characters, so it is binary or UTF-16; if it is "
                         f"UTF-16: {convert('UTF-16LE', path)}")
     return text.replace("\r\n", "\n").replace("\r", "\n")

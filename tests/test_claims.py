@@ -132,7 +132,7 @@ def test_tokens_that_need_far_context_are_those_whose_loss_falls():
     settings = {"seed": 1, "seq_len": 64, "n_seqs": 3, "keep": list(ends), "split": "test",
                 "data": {"digest": "x"}}
     result = {"settings": settings, "kept": marks * 2.0 + 1}
-    judge = {"text": far.text_of(result), "shape": [3, 10], "marks": far.packed(marks)}
+    judge = {"text": far.tokens_measured(result), "shape": [3, 10], "marks": far.packed(marks)}
     assert far.losses_of_marked(judge, result) == {
         "far 40": 3, "near 40": 1, "far 60": 3, "near 60": 1}
     result["settings"] = settings | {"n_seqs": 4}

@@ -140,7 +140,7 @@ def test_a_wrong_folder_or_split_says_what_there_is(tmp_path):
             Tokens, tmp_path / "mien", "train")
     refused("no corpus directly in .*; choose another --data_dir, such as .*/mine, .*/other",
             Tokens, tmp_path, "train")
-    refused("there is no folder .*; make one with python prepare.py FILES --name=x",
+    refused("there is no folder .*; to make one, run: python prepare.py FILES --name=x",
             Tokens, tmp_path / "nothing/x", "train")
 
 
@@ -149,7 +149,7 @@ def test_ids_beyond_the_vocabulary_name_their_bin(tmp_path):
     tokens = Tokens(folder, "train")
     assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
     refused("c/train-00001.bin holds the id 50,257 .* only 50,257: .*prepare.py --check --name=c "
-            f"--data_dir={tmp_path} ", tokens.batch, 0, 0, 9, 4)
+            f"--data_dir={tmp_path}", tokens.batch, 0, 0, 9, 4)
     refused("train-00001.bin holds ids beyond the vocabulary of .*train.json",
             call, prepare, "--check", "--name=c", f"--data_dir={tmp_path}")
 

@@ -157,10 +157,11 @@ ARRAY = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
     (b"", ["a", "--split=val", "--val_fraction=0.1"], "leave --val_fraction or --split=val out"),
     (b"", ["a", "--compact_vocab"], "--compact_vocab is only for --embedded"),
     (b"", ["a", "--squad", "--skip_bad"], "--skip_bad is for lines of text"),
+    (b"", ["a", "--squad", "--slice=1/2"], "leave --slice and --limit out"),
     (b"", ["a", "--slice=4/3"], "--slice"), (b"", ["--embedded=x"], "must be one of almanac, mqar"),
     (b"", ["a", "--split=UP"], "lower-case"), (b"", ["a", "--val_fraction=1.5"], "val_fraction"),
     (b"", ["--hf=no/such-dataset"], "no/such-dataset .*run the same command again")],
-    ids=range(32))
+    ids=range(33))
 def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
@@ -315,7 +316,7 @@ def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path, na
            name=f"c{seed}")
     first, second = (Tokens(tmp_path / f"c{seed}", "train") for seed in (0, 1))
     assert first.vocab == second.vocab, "a model could not be measured on the corpus of a new seed"
-    assert first.about["digest"] != second.about["digest"], "the seed changes nothing"
+    assert first.data["digest"] != second.data["digest"], "the seed changes nothing"
     assert len(first) == 60 * 33, "a document is not a block"
     assert first.vocab_size < 1000, "it is GPT-2's"
 
@@ -353,3 +354,5 @@ def test_squad_keeps_the_answerable_questions_by_article(tmp_path, write):
         parts = [squad.read_examples(tmp_path / "c", split)[0] for split in ("train", "val")]
         train, val = ({e["context"] for e in part} for part in parts)
         assert (len(train), len(val), train & val) == (30, 10, set()), "val has been trained"
+    go(tmp_path, "--squad", path, "--split=val", name="only")
+    assert len(squad.read_examples(tmp_path / "only", "val")[0]) == 40

@@ -52,7 +52,7 @@ def main():
         *sys.argv[1:]])
     rows = {}
     for path in cfg.files:
-        model, state = evaluate.open_model(cfg, path, "cpu", max(cfg.context_sizes))
+        model, state = evaluate.open_for_context(cfg, path, "cpu", max(cfg.context_sizes))
         hay, _ = open_haystack(cfg, state["vocab"])
         rows[f"{label_of(state['variant'])}\n{Path(path).name}"] = shares(
             cfg, model, state["vocab"], hay)

@@ -77,7 +77,7 @@ def interval(factors, costs):
 def measure(cfg, path, device):
     """Return the records of one checkpoint, one for each size. Its file keeps finished ones."""
     sizes = cfg.context_sizes
-    model, state = evaluate.open_model(cfg, path, device, max(sizes))
+    model, state = evaluate.open_for_context(cfg, path, device, max(sizes))
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
     if cfg.what == "loss" and len(hay) <= max(sizes):

@@ -92,7 +92,7 @@ def unpacked(judge):
 
 def losses_of_marked(judge, result):
     """{"far 1024": mean loss of the marked tokens, "near 1024": of the others} of a result."""
-    if text_of(result) != judge["text"]:
+    if tokens_measured(result) != judge["text"]:
         raise UserError("the judge marked other tokens than were measured: the corpus or the "
                         "windows differ; measure both again")
     marks, kept, numbers = unpacked(judge), np.array(result["kept"]), {}
@@ -104,8 +104,8 @@ def losses_of_marked(judge, result):
     return numbers
 
 
-def text_of(result):
-    """What decides on which tokens a posloss.json was measured."""
+def tokens_measured(result):
+    """The settings of a posloss.json that decide which tokens were measured."""
     settings = result["settings"]
     return {key: settings[key] for key in ("seed", "seq_len", "n_seqs", "keep", "split")} | {
         "digest": settings["data"]["digest"]}
@@ -118,10 +118,10 @@ def main():
     with runtime.explain(f"{path} is not a finished result with --keep; eval_posloss.py "
                          "--keep=(1024,2048,5120) makes it", (OSError, *runtime.MALFORMED)):
         result = json.loads(path.read_text())
-        long, about = np.array(result["kept"]), text_of(result)
+        long, about = np.array(result["kept"]), tokens_measured(result)
     model, _ = checkpoint.load_model(cfg.files[0], device)
     tokens = Tokens(cfg.data_dir, about["split"])
-    if tokens.about["digest"] != about["digest"]:
+    if tokens.data["digest"] != about["digest"]:
         raise UserError(f"{cfg.data_dir} is not the corpus of {path}; choose another --data_dir")
     starts = random_starts(about["seed"], "posloss", 0, about["n_seqs"],
                            len(tokens) - about["seq_len"])
