@@ -36,7 +36,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -264,12 +264,17 @@ def parse_line(line):
                      f"({reason}){advice}")
 
 
+class BadRow(NamedTuple):
+    """Stands for a row that --skip_bad leaves out."""
+    problem: str  # file, line number and what is wrong
+
+
 def read_input(cfg, parse, skip=0):
     """
     Yield parse(row) for the rows of this slice after its first `skip`.
 
     For a row that `parse` refuses: UserError with file, line number and reason, or with --skip_bad
-    (None, the same text).
+    a BadRow.
     """
     for name, number, row in input_rows(cfg, skip):
         try:
@@ -283,22 +288,21 @@ def read_input(cfg, parse, skip=0):
                 if number > 1 and not cfg.squad:
                     problem += "; --skip_bad leaves bad lines out"
                 raise UserError(problem) from e
-            document = None, problem
+            document = BadRow(problem)
         yield document
 
 
 def documents(cfg, skip=0):
     """
-    Yield (split, text) for each row after the first `skip`. The text may be empty. For a row that
-    --skip_bad leaves out: (None, what is wrong with it).
+    Yield (split, text), or a BadRow, for each row after the first `skip`. The text may be empty.
     """
     if cfg.embedded:
         return itertools.islice(EMBEDDED[cfg.embedded].documents(cfg), skip, None)
     return read_input(cfg, lambda row: (cfg.split, text_of(row, cfg.field)), skip)
 
 
-def has_text(split, text):
-    return split is not None and bool(text.strip())
+def has_text(document):
+    return not isinstance(document, BadRow) and bool(document[1].strip())
 
 
 def limited(documents, left):
@@ -308,22 +312,22 @@ def limited(documents, left):
     documents = iter(documents)
     while left and (document := next(documents, None)):
         yield document
-        left -= has_text(*document)
+        left -= has_text(document)
 
 
 # ---- documents -> ids, in threads: tiktoken releases Python's lock (GIL) while it encodes
 
 def encode_batch(batch, vocab, dtype):
     """
-    Turn [(split, text)] into [(split, ids with an end of text)]; an empty text has no ids. A row
-    that is left out, (None, what is wrong with it), stays as it is.
+    Turn [(split, text)] into [(split, ids with an end of text)]; an empty text has no ids. A BadRow
+    stays as it is.
     """
     encoded = []
-    for split, text in batch:
-        ids = []
-        if split is None:
-            encoded.append((None, text))
+    for document in batch:
+        if isinstance(document, BadRow):
+            encoded.append(document)
             continue
+        (split, text), ids = document, []
         if text.strip() and vocab:
             ids = [*encode(text, vocab), end_of_text(vocab)]
         elif text.strip():
@@ -340,9 +344,9 @@ def encode_documents(documents, threads, vocab, dtype):
     # futures: batches that threads are encoding. They are few, so that memory stays bounded.
     futures, batch, size = [], [], 0
     with ThreadPoolExecutor(threads) as pool:
-        for split, text in documents:
-            batch.append((split, text))
-            size += len(text) + 1  # + 1: empty documents fill a batch too
+        for document in documents:
+            batch.append(document)
+            size += len(document[-1]) + 1  # + 1: empty documents fill a batch too
             if size >= BATCH:
                 futures.append(pool.submit(encode_batch, batch, vocab, dtype))
                 batch, size = [], 0
@@ -455,7 +459,7 @@ def find_cut(cfg):
     """
     n_documents = n_characters = longest = number = 0
     for document in limited(documents(cfg), cfg.limit or math.inf):
-        if not has_text(*document):
+        if not has_text(document):
             continue
         n_documents += 1
         if n_documents * cfg.val_fraction >= 1:
@@ -475,22 +479,24 @@ def find_cut(cfg):
     return {"document": number, "share": share}
 
 
-def count_and_divide(cfg, manifest, split, ids_or_problem):
+def count_and_divide(cfg, manifest, document):
     """
-    Count a document in `manifest`. Return what is written of it: [(split, ids)], with two entries
-    if the document is cut in two, and none if it is empty.
+    Count a document (split, ids) or a BadRow in `manifest`. Return what is written of it:
+    [(split, ids)], with two entries if the document is cut in two, and none if it has no ids.
     """
-    if split is None:  # a row that --skip_bad leaves out
+    if isinstance(document, BadRow):
         manifest["bad"] += 1
+        manifest["skipped"] += 1
         if manifest["bad"] <= 10:
-            manifest["bad_rows"].append(ids_or_problem)
-            tqdm.write(f"left out: {ids_or_problem}", file=sys.stderr)
-    if split is None or not len(ids_or_problem):
+            manifest["bad_rows"].append(document.problem)
+            tqdm.write(f"left out: {document.problem}", file=sys.stderr)
+        return []
+    split, ids = document
+    if not len(ids):
         manifest["skipped"] += 1
         return []
     manifest["documents"] += 1
-    number = manifest["documents"]
-    ids, cut = ids_or_problem, manifest["cut"]
+    number, cut = manifest["documents"], manifest["cut"]
     if cut and cut["document"] == number:
         n_val = int(cut["share"] * len(ids))
         if n_val:
@@ -527,7 +533,7 @@ def write_shards(cfg, path, manifest, taken, encoded):
     part = path.stem.removeprefix(cfg.split)
     with ExitStack() as files:  # renames all bins at the end; an error removes unfinished ones
         for document in encoded:
-            for split, ids in count_and_divide(cfg, manifest, *document):
+            for split, ids in count_and_divide(cfg, manifest, document):
                 if split in taken:  # the bins would have the same names as those of that split
                     raise UserError(f"{path.parent} already has a split {split}; choose another "
                                     "--name")
