@@ -35,6 +35,7 @@ SIZES = (256, 1024, 2048, 5120)
 FAR_SIZES = (1024, 2048, 5120)
 RECALL_SIZES = (64, 256, 1024, 2048, 5120)
 CURVE = 40  # points of a stored training curve
+FIRST_DRAWN = 64  # earlier positions are means of few tokens, so that their lines jump
 TYPES = {"softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control: `head_scale`",
          "ssmax_bias": "(d) `ssmax_bias`", "ssmax_s1": "(c) `ssmax_s1`", "f": "(f)",
          "pn": "p_n", "softmax|e": "(a), (e) swapped in",
@@ -353,7 +354,8 @@ def print_scales(runs):
 
 
 def draw_training(runs, path):
-    """Fig. 4: training loss minus (a)'s of the same seed, mean and 95 % interval."""
+    """Fig. 4: training loss minus (a)'s of the same seed, mean and 95 % interval. In brackets: the
+    number of seeds."""
     figure = Figure(figsize=(6.6, 2.6))
     axes = figure.subplots(1, 2, sharey=True)
     by_run = {(run["arrangement"], run["type"], run["seed"]): run for run in runs}
@@ -379,7 +381,7 @@ def draw_band(axis, differences, type_, updates):
     """The mean of differences (seeds, points) and its interval, from three seeds on."""
     x = updates * (np.arange(differences.shape[1]) + 0.5) / differences.shape[1]
     axis.plot(x, differences.mean(0), color=COLORS[type_], lw=1.5,
-              label=f"{TYPES[type_].replace('`', '')}, {len(differences)} seeds")
+              label=f"{TYPES[type_].replace('`', '')} ({len(differences)})")
     if len(differences) >= 3:
         halves = [interval(dict(enumerate(column)))[1] for column in differences.T]
         mean = differences.mean(0)
@@ -388,13 +390,14 @@ def draw_band(axis, differences, type_, updates):
 
 def draw_positions(rows, path):
     """Fig. 5: loss by position; a line is the mean of the seeds, thin lines are single seeds."""
-    figure = Figure(figsize=(9.2, 2.7))
+    figure = Figure(figsize=(9.2, 2.9))
     axes = figure.subplots(1, len(VIEWS), sharey=True)
     for axis, ((arrangement, stretch), name) in zip(axes, VIEWS.items(), strict=True):
         for type_ in ("softmax", "ssmax", "head_scale", "softmax|clip"):
             row = rows.get((arrangement, type_), {})
             prefix = f"loss {stretch} "
             ends = sorted(int(what.removeprefix(prefix)) for what in row if what.startswith(prefix))
+            ends = [end for end in ends if end >= FIRST_DRAWN]
             if not ends:
                 continue
             seeds = sorted(set.intersection(*(set(row[f"{prefix}{end}"]) for end in ends)))
@@ -410,13 +413,15 @@ def draw_positions(rows, path):
         axis.minorticks_off()
         axis.set(title=name, xlabel="position")
     axes[0].set_ylabel("loss, nats a token")
-    if axes[1].get_legend_handles_labels()[0]:  # the panel that has the swap, too
-        axes[1].legend()
-    save(figure, path)
+    handles, labels = axes[1].get_legend_handles_labels()  # of the panel that has the swap, too
+    if handles:
+        figure.legend(handles, labels, loc="lower center", ncols=len(labels))
+    save(figure, path, below=0.06)
 
 
-def save(figure, path):
-    figure.tight_layout()
+def save(figure, path, below=0.0):
+    """Write the figure and leave the share `below` of its height free at the bottom."""
+    figure.tight_layout(rect=(0, below, 1, 1))
     with runtime.atomic_write(path) as f:
         figure.savefig(f, format="png")
 
