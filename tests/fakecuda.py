@@ -23,8 +23,9 @@ def environment():
     if torch.version.cuda or not (compiler := shutil.which("g++")):
         raise UserError("a simulated GPU needs a CPU build of torch, and g++")
     root = Path(torch.__file__).parent
-    # another source or torch is another library
-    name = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
+    # another source is another library; so is another torch, whose folder is written into it
+    name = SOURCE.read_bytes() + f"{torch.__version__} {root}".encode()
+    name = hashlib.sha256(name).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f"fakecuda-{os.getuid()}-{name}.so"
     if not library.exists():  # once for each version of torch: 3 to 7 s
         making = f"{library}.{os.getpid()}"
