@@ -1,7 +1,8 @@
 """
 Speed of this machine, in tokens per second: ours against the plain recipe, side by side.
 
-    python -m experiments.speed.bench train             train.py against nanoGPT's recipe (C1, C2, G1)
+    python -m experiments.speed.bench train             train.py against nanoGPT's recipe (C1, C2,
+                                                        G1)
     python -m experiments.speed.bench ssmax             what SSMax costs over softmax (G3)
     python -m experiments.speed.bench posloss           loss by position against fp32 and all logits
                                                         at once (C3)
