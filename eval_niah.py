@@ -156,8 +156,8 @@ def answer(cfg, model, vocab, batch, device):
             scores = score(sample["answers"], text, cfg.number_format)
         record.update(text=text, **scores)
         if cfg.trials:
-            # the prompts of choice_jobs are no trials: retrieval heads are chosen on them
-            record["for_choice"] = sample["i"] >= cfg.trials
+            # whether heads are chosen on this prompt (choice_jobs), so that it is no trial
+            record["chooses"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record |= in_heads[b]
             with runtime.autocast(device, cfg.dtype):
@@ -194,7 +194,7 @@ def read_later_tokens(model, written, sample, record, device):
     while right < min(len(answer), len(written)) and written[right] == answer[right]:
         right += 1
     tokens = []
-    if record["for_choice"]:
+    if record["chooses"]:
         tokens = range(1, len(answer))
     elif not record["exact"] and 0 < right < len(answer):
         tokens = [right]
@@ -328,8 +328,8 @@ def scores(cfg, path, records):
     added (lib/readout.py).
     """
     records = sorted(records, key=lambda r: r["i"])  # several ranks write them in any order
-    example, *trials = [r for r in records if not r["for_choice"]]
-    summary, retrievals = readout.summarize(trials, [r for r in records if r["for_choice"]])
+    example, *trials = [r for r in records if not r["chooses"]]
+    summary, retrievals = readout.summarize(trials, [r for r in records if r["chooses"]])
     median = statistics.median(r["top"] for r in trials)
     exact = sum(r["exact"] for r in trials)
     only_first = sum(r["first"] and not r["exact"] for r in trials)

@@ -258,7 +258,7 @@ def test_a_miss_has_the_name_of_what_the_heads_do(
     for path in tmp_path.glob("needle.json*"):
         assert "Infinity" not in path.read_text() and "NaN" not in path.read_text()
     _, *records = runtime.read_lines(tmp_path / "needle.jsonl")
-    assert [record["size"] for record in records if record["for_choice"]] == [256] * 3
+    assert [record["size"] for record in records if record["chooses"]] == [256] * 3
     found = result(tmp_path, "needle")
     summary = found["readout"]
     assert (summary["size"], summary["chosen_at"], summary["heads"]) == (400, 256, [[0, 1]])
@@ -325,8 +325,8 @@ def test_a_miss_is_looked_at_where_its_answer_goes_wrong():
     sample = {"prompt": prompt, "spans": [(10, 14)], "others": [(20, 22)]}
     right = prompt[10:14]
 
-    def later(written, for_choice=False, exact=False):
-        record = {"for_choice": for_choice, "exact": exact}
+    def later(written, chooses=False, exact=False):
+        record = {"chooses": chooses, "exact": exact}
         return eval_niah.read_later_tokens(model, written, sample, record, "cpu")
 
     def of_token(k):
@@ -338,10 +338,10 @@ def test_a_miss_is_looked_at_where_its_answer_goes_wrong():
     assert later([0, *right[1:]]) == {"wrong_token": 0, "later": {}}, "that is the prompt's query"
     assert later([*right, 7]) == {"wrong_token": 4, "later": {}}, "no token of the number is wrong"
     assert later(right, exact=True)["later"] == {}
-    assert later(right, for_choice=True, exact=True)["later"] == {
+    assert later(right, chooses=True, exact=True)["later"] == {
         str(k): of_token(k) for k in (1, 2, 3)}
     sample["spans"] = [(10, 14), (16, 18)]
-    assert later(right, for_choice=True) == {"wrong_token": 0, "later": {}}, "several answers"
+    assert later(right, chooses=True) == {"wrong_token": 0, "later": {}}, "several answers"
 
 
 @pytest.mark.parametrize("ranked_first, confused, weight, enough, kind", [
@@ -360,8 +360,8 @@ def test_heads_are_chosen_on_other_prompts_than_the_trials(corpus, evaluate, tmp
              f"--trial_size={size}", "--overwrite", *arguments)
         _, *records = runtime.read_lines(tmp_path / name / "needle.jsonl")
         trials, choice = ([(r["size"], r["depth"]) for r in records
-                           if r["for_choice"] == for_choice and r["i"] >= 0]
-                          for for_choice in (False, True))
+                           if r["chooses"] == chooses and r["i"] >= 0]
+                          for chooses in (False, True))
         assert len({*trials, *choice}) == 8, "a prompt is there twice"
         assert {size for size, _ in trials} == {size}
         return {size for size, _ in choice}
@@ -417,7 +417,7 @@ def test_trials_that_are_killed_and_continued_give_the_same_file(
     with pytest.raises(KeyboardInterrupt):
         measure("part")
     part = (tmp_path / "part/b/needle.jsonl").read_text()
-    assert '"for_choice": true' in part and part.count("\n") < 12, "some of both were done"
+    assert '"chooses": true' in part and part.count("\n") < 12, "some of both were done"
     measure("part")
     for name in ("needle.json", "needle.jsonl"):
         whole, part = (tmp_path / folder / "b" / name for folder in ("whole", "part"))
