@@ -59,14 +59,16 @@ class NiahConfig(EvalConfig):
         super().__post_init__()
         for key, parts in {"needle": "{city} {number}", "question": "{city}",
                            "qa_format": "{context} {question} {answer}"}.items():
-            if not all(part in getattr(self, key) for part in parts.split()):
+            text = getattr(self, key)
+            *others, last = parts.split()
+            if not all(part in text for part in parts.split()):
                 raise ValueError(f"{key} must contain {parts}")
-            *before, last = parts.split()
-            head = getattr(self, key).partition(last)[0]
-            is_cut = key == "qa_format" or self.prompt == "completion"
-            if is_cut and not all(part in head for part in before):
+            # the prompt ends where the last part begins, so the others must come before it
+            ends_there = key == "qa_format" or self.prompt == "completion"
+            before = text.partition(last)[0]
+            if ends_there and not all(part in before for part in others):
                 raise ValueError(f"{key}: the prompt ends where {last} begins, so put "
-                                 f"{' and '.join(before)} before it")
+                                 f"{' and '.join(others)} before it")
         for key in ("context_sizes", "number_format", "trial_size", "n_samples"):
             value = getattr(self, key)
             for number in value if type(value) is tuple else (value,):
@@ -101,13 +103,24 @@ def score(answers, text, groups):
     letter); for several, whether all of them are in it, as in RULER. first: whether the first
     character is right. substring: the share of the answers that are anywhere in the text.
     """
-    # A number written in groups has spaces inside, so spaces do not count there.
-    grouped = len(groups) > 1 and answers[0].isdigit()
-    text = re.sub(r"\s", "", text) if grouped else text.strip()
+    is_number = answers[0].isdigit()
+    if is_number and len(groups) > 1:  # written with spaces inside, so spaces do not count
+        text = re.sub(r"\s", "", text)
+    text = text.strip()
     share = sum(answer in text for answer in answers) / len(answers)
-    no_more = r"(?!\d)" if answers[0].isdigit() else r"(?!\w)"
-    exact = bool(re.match(answers[0] + no_more, text)) if len(answers) == 1 else share == 1
+    exact = share == 1
+    if len(answers) == 1:
+        no_more = r"(?!\d)" if is_number else r"(?!\w)"
+        exact = re.match(answers[0] + no_more, text) is not None
     return {"exact": exact, "first": text[:1] == answers[0][0], "substring": share}
+
+
+def n_right(wanted, written):
+    """Return how many ids of `wanted` stand at the beginning of `written`."""
+    right = 0
+    while right < min(len(wanted), len(written)) and written[right] == wanted[right]:
+        right += 1
+    return right
 
 
 def score_tokens(wanted, written):
@@ -115,7 +128,7 @@ def score_tokens(wanted, written):
     Like `score`, for an answer given as ids. exact: all are right. first: the first is right.
     substring: the share of them before the first wrong one.
     """
-    right = next((k for k, id in enumerate(wanted) if written[k:k + 1] != [id]), len(wanted))
+    right = n_right(wanted, written)
     return {"exact": right == len(wanted), "first": right > 0, "substring": right / len(wanted)}
 
 
@@ -151,10 +164,10 @@ def answer(cfg, model, vocab, batch, device):
         text = decode(written, vocab)
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
         if "answer_ids" in sample:
-            scores = score_tokens(sample["answer_ids"], written)
+            right = score_tokens(sample["answer_ids"], written)
         else:
-            scores = score(sample["answers"], text, cfg.number_format)
-        record.update(text=text, **scores)
+            right = score(sample["answers"], text, cfg.number_format)
+        record.update(text=text, **right)
         if cfg.trials:
             # whether heads are chosen on this prompt (choice_jobs), so that it is no trial
             record["chooses"] = sample["i"] >= cfg.trials
@@ -170,11 +183,12 @@ def answer(cfg, model, vocab, batch, device):
 
 def read_heads(model, idx, batch):
     """Return a record for each prompt of idx (B, T): what the last query of each head does."""
-    layers = []
+    of_prompts = [[] for _ in batch]  # for each prompt a list with what each layer does
     for z, v in model.last_query(idx):
-        layers.append([readout.readout(z[b], v[b], sample["spans"], sample["others"])
-                       for b, sample in enumerate(batch)])
-    return [readout.record_of([layer[b] for layer in layers]) for b in range(len(batch))]
+        for b, sample in enumerate(batch):
+            layer = readout.readout(z[b], v[b], sample["spans"], sample["others"])
+            of_prompts[b].append(layer)
+    return [readout.record_of(layers) for layers in of_prompts]
 
 
 def read_later_tokens(model, written, sample, record, device):
@@ -190,9 +204,7 @@ def read_later_tokens(model, written, sample, record, device):
     if len(sample["spans"]) == 1:
         start, end = sample["spans"][0]
         answer = sample["prompt"][start:end]
-    right = 0
-    while right < min(len(answer), len(written)) and written[right] == answer[right]:
-        right += 1
+    right = n_right(answer, written)
     tokens = []
     if record["chooses"]:
         tokens = range(1, len(answer))
@@ -246,21 +258,21 @@ def ask(cfg, path, what, jobs, device):
         jobs = [*jobs, *choice_jobs(cfg, model, vocab, hay)]
     # One prompt of each size is made before anything is written: one that does not fit, or that
     # the hay is too short for, is an error here.
-    for job in {job[0]: job for job in jobs}.values():
+    job_of_size = {job[0]: job for job in jobs}
+    for job in job_of_size.values():
         check_room(cfg, path, model, make_sample(cfg, vocab, hay, *job))
     if cfg.dump:
-        samples = (make_sample(cfg, vocab, hay, *job) for job in jobs)
-        runtime.write_lines(cfg.dump, (
-            {"prompt": decode(sample["prompt"], vocab), "answers": sample["answers"],
-             "size": sample["size"], "depth": sample["depth"]} for sample in samples))
-    functions = [ask, readout.readout, readout.record_of] if cfg.trials else [ask]
+        runtime.write_lines(cfg.dump, prompts_in_words(cfg, vocab, hay, jobs))
+    functions = [ask]
+    if cfg.trials:
+        functions += [readout.readout, readout.record_of]
     # If all records are there already, nothing is asked and they are only summarized again.
     out, (about, *records) = evaluate.begin(
         cfg, path, model, state, data, f"{what}.jsonl", functions, len(jobs))
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
         # Two processes that measured at the same time may have written a record twice.
-        records = list({(r["size"], r["cell"], r["i"]): r for r in records}.values())
-        done = {(r["size"], r["cell"], r["i"]) for r in records}
+        done = {(r["size"], r["cell"], r["i"]): r for r in records}
+    records = list(done.values())
     left = [job for job in jobs if job not in done]
     if left:  # rewritten, so that no line that a kill cut short stands before the new ones
         runtime.write_lines(out, [about, *records])
@@ -277,6 +289,14 @@ def ask(cfg, path, what, jobs, device):
     return out, about, records
 
 
+def prompts_in_words(cfg, vocab, hay, jobs):
+    """Yield the prompt of each job as text, with its answers, size and depth."""
+    for job in jobs:
+        sample = make_sample(cfg, vocab, hay, *job)
+        record = {key: sample[key] for key in ("answers", "size", "depth")}
+        yield {"prompt": decode(sample["prompt"], vocab), **record}
+
+
 def check_prompt(cfg, path, state):
     """Raise a UserError for questions to a model without fine-tuning, unless they were asked for.
     """
@@ -291,6 +311,13 @@ def check_prompt(cfg, path, state):
 
 def grid(cfg, path, records):
     """Print and return Fig. 6: the share of needles found by context size and depth."""
+    cells = cells_of(cfg, records)
+    print_grid(cfg, path, cells)
+    return {"cells": cells}
+
+
+def cells_of(cfg, records):
+    """Return a dict for each context size and depth: the shares of its samples answered right."""
     cells = []
     for size, depth in itertools.product(cfg.context_sizes, cfg.depths):
         samples = [r for r in records if (r["size"], r["cell"]) == (size, depth)]
@@ -300,25 +327,33 @@ def grid(cfg, path, records):
             cell[key] = hits / len(samples)
             cell[f"{key}_interval"] = wilson(hits, len(samples))
         cells.append(cell)
+    return cells
+
+
+def print_grid(cfg, path, cells):
+    """Print a column for each context size: the share of all right by depth, and means."""
     has_depth = cfg.task in WITH_DEPTH
     how_many = f"{cfg.n_samples} samples per cell"
     if not has_depth:
         how_many = f"{cfg.n_samples * len(cfg.depths)} samples per size"
     print0(f"{path}: {cfg.task}, all right, {how_many}")
-    first = "depth" if has_depth else ""
-    print0(f"{first:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
-    for depth in cfg.depths if has_depth else ():
-        row = [f"{c['exact']:>9.3f}" for c in cells if c["depth"] == depth]
-        print0(f"{depth:>7}%" + "".join(row))
+    title = "depth" if has_depth else ""
+    print0(f"{title:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
+    if has_depth:
+        for depth in cfg.depths:
+            row = [f"{cell['exact']:>9.3f}" for cell in cells if cell["depth"] == depth]
+            print0(f"{depth:>7}%" + "".join(row))
     # The first digit is shown too: a model may find the needle and then copy it wrongly.
     first = "digit 1" if cfg.task in OF_NEEDLES else "char 1"
     anywhere = "anywhere"
     if cfg.task == "verbatim":  # the answer is tokens: see score_tokens
         first, anywhere = "token 1", "share"
     for key, name in (("exact", "all"), ("first", first), ("substring", anywhere)):
-        columns = [[c[key] for c in cells if c["size"] == size] for size in cfg.context_sizes]
-        print0(f"{name:>8}" + "".join(f"{statistics.mean(column):>9.3f}" for column in columns))
-    return {"cells": cells}
+        row = ""
+        for size in cfg.context_sizes:
+            mean = statistics.mean(cell[key] for cell in cells if cell["size"] == size)
+            row += f"{mean:>9.3f}"
+        print0(f"{name:>8}{row}")
 
 
 def scores(cfg, path, records):
@@ -328,17 +363,20 @@ def scores(cfg, path, records):
     added (lib/readout.py).
     """
     records = sorted(records, key=lambda r: r["i"])  # several ranks write them in any order
+    choosing = [r for r in records if r["chooses"]]
     example, *trials = [r for r in records if not r["chooses"]]
-    summary, retrievals = readout.summarize(trials, [r for r in records if r["chooses"]])
+    summary, retrievals = readout.summarize(trials, choosing)
     median = statistics.median(r["top"] for r in trials)
     exact = sum(r["exact"] for r in trials)
-    only_first = sum(r["first"] and not r["exact"] for r in trials)
+    only_first = sum(r["first"] for r in trials if not r["exact"])
     print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all of "
            f"the answer right in {exact}, only its first character in {only_first}; "
            f"the example: score {example['top']:.3f}, {example['text']!r}")
     # The scores of all heads are only in the .jsonl: they would make the summary large.
-    short = [{key: r[key] for key in ("top", "exact", "first")} | retrieval
-             for r, retrieval in zip(trials, retrievals, strict=True)]
+    short = []
+    for record, retrieval in zip(trials, retrievals, strict=True):
+        kept = {key: record[key] for key in ("top", "exact", "first")}
+        short.append({**kept, **retrieval})
     print_readout(summary)
     return {"example": example, "trials": short, "readout": summary}
 
@@ -354,7 +392,9 @@ def print_readout(summary):
            f"({summary['effective_of_n']:.2%} of all)")
     misses = ", ".join(f"{kind} {count}" for kind, count in summary["misses"].items())
     wrong = ", ".join(f"{int(k) + 1} in {count}" for k, count in summary["wrong_tokens"].items())
-    print0(f"  misses: {misses}" + f"; first wrong token of the answer: {wrong}" * bool(wrong))
+    if wrong:
+        misses += f"; first wrong token of the answer: {wrong}"
+    print0(f"  misses: {misses}")
     if summary["enough"] is None:
         print0("  no prompt was answered right where the heads were chosen: no miss is called "
                "faded")

@@ -76,10 +76,11 @@ def in_order(of_ranks):
 
 def independent_windows(starts, length):
     """Return how many of the windows can be chosen so that no two of them overlap."""
-    chosen, free = 0, 0
+    chosen = free = 0  # `free` is the first position behind the windows chosen so far
     for start in sorted(starts):
         if start >= free:
-            chosen, free = chosen + 1, start + length
+            chosen += 1
+            free = start + length
     return chosen
 
 
@@ -93,55 +94,70 @@ def measure(cfg, path, tokens, device):
         cfg, path, model, state, tokens.data, "posloss.json", [measure])
     if "mean" in record:
         return record  # it was finished before
-    ends = measured_ends(cfg.seq_len, model.config.block_size)
-    sums, kept, done = np.zeros(cfg.seq_len + 2 * len(ends)), [], 0
-    if "done" in record:
-        sums, done = np.array(record.pop("sums")), record.pop("done")
-        kept = record.pop("kept", [])
+    block_size = model.config.block_size
+    n_sums = cfg.seq_len + 2 * len(measured_ends(cfg.seq_len, block_size))
+    # What a killed run had done is in its file: the first `done` windows.
+    done = record.pop("done", 0)
+    sums = np.array(record.pop("sums", [0.0] * n_sums))
+    kept = record.pop("kept", [])
     # Every checkpoint gets the same windows, so that they differ in the model alone.
-    starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len)
-    independent = independent_windows(starts.tolist(), cfg.seq_len)
+    starts = random_starts(cfg.seed, "posloss", 0, cfg.n_seqs, len(tokens) - cfg.seq_len).tolist()
+    independent = independent_windows(starts, cfg.seq_len)
     if independent < cfg.n_seqs:
         print0(f"{cfg.n_seqs:,} windows of {cfg.seq_len:,} tokens overlap in a split of "
                f"{len(tokens):,}: errors count them as {independent:,} independent ones")
-    starts = starts[done:]
-    chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
     began = saved = time.perf_counter()
 
-    def sums_of(jobs):
-        window = tokens.read([start for _, start in jobs], cfg.seq_len + 1)
-        # Each weight is used once per pass, so caching its bf16 copy would save nothing.
-        with runtime.autocast(device, cfg.dtype, cache=False):
-            window = torch.from_numpy(window).to(device)
-            losses = token_losses(model, window[:, :-1], window[:, 1:], chunk)
-        sums = loss_sums(losses, model.config.block_size).cpu().numpy()
+    def results_of(jobs):
+        losses = window_losses(cfg, model, tokens, [start for _, start in jobs], device)
+        part = loss_sums(losses, block_size).cpu().numpy()
         # one result for all jobs of this rank: their sums, and a list with the kept losses of each
-        return [(sums, kept_losses(losses, cfg.keep))]
+        return [(part, kept_losses(losses, cfg.keep))]
 
-    jobs = [(cfg.seq_len, int(start)) for start in starts]
-    for turn, results in evaluate.work(device, str(path), jobs, sums_of, cfg.micro_batch_size):
-        sums, done = sums + sum(part for part, _ in results), done + len(turn)
+    jobs = [(cfg.seq_len, start) for start in starts[done:]]
+    for turn, results in evaluate.work(device, str(path), jobs, results_of, cfg.micro_batch_size):
+        done += len(turn)
+        sums = sums + sum(part for part, _ in results)
         kept += in_order([rows for _, rows in results])
         if time.perf_counter() - saved > SAVE_SECONDS and done < cfg.n_seqs:
             saved = time.perf_counter()
             runtime.write_json(out, {**record, "done": done, "sums": sums.tolist(), "kept": kept})
+    # Windows that were measured before this start of the program are not counted.
+    rate = len(jobs) * cfg.seq_len / (time.perf_counter() - began)
+    record |= {"count": cfg.n_seqs, "independent": independent, "tokens_per_s": round(rate)}
+    record |= means_and_errors(cfg, sums, independent, block_size)
+    if cfg.keep:
+        record["kept"] = kept
+    runtime.write_json(out, record)
+    return record
+
+
+def window_losses(cfg, model, tokens, starts, device):
+    """Return the losses (B, seq_len) of the windows that begin at these B positions."""
+    window = torch.from_numpy(tokens.read(starts, cfg.seq_len + 1)).to(device)
+    chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
+    # Each weight is used once per pass, so caching its bf16 copy would save nothing.
+    with runtime.autocast(device, cfg.dtype, cache=False):
+        return token_losses(model, window[:, :-1], window[:, 1:], chunk)
+
+
+def means_and_errors(cfg, sums, independent, block_size):
+    """
+    Return {"mean": mean loss at each position, "stderr_before": {end: standard error of the mean
+    loss before it}} from the `loss_sums` of all windows, `independent` of which do not overlap.
+    """
+    ends = measured_ends(cfg.seq_len, block_size)
     mean, before, square = np.split(sums / cfg.n_seqs, [cfg.seq_len, cfg.seq_len + len(ends)])
     # The errors are taken over windows: neighbouring positions of a window are not independent.
     stderr_before = {}
     if independent > 1:
         # If all windows are equal, rounding may make the difference negative.
-        variance = np.maximum(square - before**2, 0) * cfg.n_seqs / max(1, cfg.n_seqs - 1)
-        stderr = np.sqrt(variance / independent).round(6).tolist()
-        stderr_before = dict(zip(map(str, ends), stderr, strict=True))
-    # Windows that were measured before this start of the program are not counted.
-    rate = len(starts) * cfg.seq_len / (time.perf_counter() - began)
-    result = {**record, "count": cfg.n_seqs, "independent": independent,
-              "tokens_per_s": round(rate), "mean": mean.round(6).tolist(),
-              "stderr_before": stderr_before}
-    if cfg.keep:
-        result["kept"] = kept
-    runtime.write_json(out, result)
-    return result
+        variance = np.maximum(square - before**2, 0)
+        variance *= cfg.n_seqs / (cfg.n_seqs - 1)
+        errors = np.sqrt(variance / independent).round(6).tolist()
+        for end, error in zip(ends, errors, strict=True):
+            stderr_before[str(end)] = error
+    return {"mean": mean.round(6).tolist(), "stderr_before": stderr_before}
 
 
 def print_tables(results):
@@ -157,15 +173,21 @@ def print_table(block, results):
     """Print the mean loss in the last tenth of positions before multiples of the training length.
     """
     length = len(next(iter(results.values()))["mean"])
-    ends = [round(m * block) for m in MULTIPLES if 0 < round(m * block) < 0.95 * length] + [length]
+    ends = [round(multiple * block) for multiple in MULTIPLES]
+    ends = [end for end in ends if 0 < end < 0.95 * length] + [length]
     width = max(28, *(len(path) + 2 for path in results))
-    print0(f"{'loss (nats) before position':<{width}}" + "".join(f"{n:>16,}" for n in ends))
-    print0(" " * width + "".join(f"{f'{n / block:.3g}x':>16}" for n in ends))
+    title = "loss (nats) before position"
+    print0(f"{title:<{width}}" + "".join(f"{end:>16,}" for end in ends))
+    multiples = [f"{end / block:.3g}x" for end in ends]
+    print0(" " * width + "".join(text.rjust(16) for text in multiples))
     for path, result in results.items():
         line = f"{path:<{width}}"
-        for n in ends:
-            loss, error = loss_before(n, result)
-            line += (f"{loss:.4f}" + (f" ±{error:.4f}" if error is not None else "")).rjust(16)
+        for end in ends:
+            loss, error = loss_before(end, result)
+            cell = f"{loss:.4f}"
+            if error is not None:
+                cell += f" ±{error:.4f}"
+            line += f"{cell:>16}"
         print0(f"{line}   {result['tokens_per_s']:,} tokens/s")
 
 

@@ -11,10 +11,10 @@ import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, w
 tokenizer.json beside it. A model with a feature that model.py lacks is refused, and the message
 names the feature.
 
-export to a folder: softmax becomes LlamaForCausalLM or Qwen3ForCausalLM, and SSMax becomes
-Ministral3ForCausalLM. For other types the folder contains the code of the model. The exported
-model is run, and its logits must be those of the checkpoint. An exported Llama, Qwen3 or Ministral3
-can be imported again.
+export to a folder: softmax and head_scale become LlamaForCausalLM or Qwen3ForCausalLM, and SSMax
+becomes Ministral3ForCausalLM. For other types the folder contains the code of the model. The
+exported model is run, and its logits must be those of the checkpoint. An exported Llama, Qwen3 or
+Ministral3 can be imported again.
 
 export to a .gguf: for llama.cpp, which can run softmax and SSMax (b, c, e, f). If the package
 llama_cpp is installed, the logits are compared here too.
@@ -121,11 +121,11 @@ def to_config(hf_config, source):
     if reasons := [reason for reason, applies in refused if applies]:
         raise UserError(f"{source}: this {kind} has {' and '.join(reasons)}, which model.py does "
                         f"not have; choose another model. {IMPORTABLE}")
-    s = getattr(hf_config, "ssmax_s", None)
+    attention_type = "softmax"
+    if kind == "ministral3":  # without ssmax_s all of s is in its weights, which is s = 1
+        attention_type = "ssmax" if getattr(hf_config, "ssmax_s", None) else "ssmax_s1"
     return RivalConfig(
-        # a ministral3 without ssmax_s has all of s in its weights, which is s = 1
-        attention_type="softmax" if kind != "ministral3" else "ssmax" if s else "ssmax_s1",
-        block_size=block_size, vocab_size=hf_config.vocab_size,
+        attention_type=attention_type, block_size=block_size, vocab_size=hf_config.vocab_size,
         n_layer=hf_config.num_hidden_layers, n_head=heads, n_kv_head=hf_config.num_key_value_heads,
         n_embd=width, n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
         rope_theta=float(rope["rope_theta"]), qk_norm=kind == "qwen3",
@@ -297,8 +297,8 @@ def to_tensors(model):
 @torch.no_grad()
 def choose_class(model, target):
     """
-    Find the class of transformers that multiplies q by s f(n) + b as `model` does. Return its kind
-    ("Llama", "Qwen3", "Ministral3" or "NanoSSMax", with which its name begins), and s and b, of
+    Find the class of transformers that multiplies q by s f(n) + b as `model` does. Return the
+    beginning of the class's name ("Llama", "Qwen3", "Ministral3" or "NanoSSMax"), and s and b, of
     shape (layers, heads).
 
     target: transformers, or llama.cpp, which has no class with parameters s and b.
@@ -346,9 +346,17 @@ def fold(model, tensors, target="transformers"):
     c, attns = model.config, [block.attn for block in model.blocks]
     kind, s, b = choose_class(model, target)
     f = ATTENTION[c.attention_type].f
+    width = c.n_embd // c.n_head  # rows of W_q for each head
+    names = [f"model.layers.{i}.self_attn." for i in range(c.n_layer)]
     rope = {"rope_type": "default", "rope_theta": theta(c)}
     special = {}  # settings that only this class has
-    if kind == "Ministral3":
+    if kind == "Llama":
+        for name, of_heads in zip(names, b, strict=True):
+            tensors[name + "q_proj.weight"] *= of_heads.repeat_interleave(width)[:, None]
+    elif kind == "Qwen3":
+        for name, of_heads in zip(names, b, strict=True):
+            tensors[name + "q_norm.weight"] *= of_heads[0]
+    elif kind == "Ministral3":
         special = {
             # vLLM 0.25 reads it here (according to its source; we did not run it)
             "llama_4_scaling": {"beta": BETA, "original_max_position_embeddings": 1},
@@ -356,30 +364,24 @@ def fold(model, tensors, target="transformers"):
         rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
         if isinstance(attns[0].s, torch.nn.Parameter):  # import needs it: see `unfold`
             special["ssmax_s"] = s.tolist()
-    elif kind == "NanoSSMax":
+        # W_q and W_k are divided by BETA together
+        by_k = BETA**0.5 if target == "transformers" else 1
+        by_q = BETA / by_k
+        for name, of_heads in zip(names, s, strict=True):
+            of_rows = of_heads.repeat_interleave(width)[:, None]
+            tensors[name + "q_proj.weight"] *= of_rows / by_q
+            tensors[name + "k_proj.weight"] /= by_k
+    else:
         special = {"qk_norm": c.qk_norm}
-        if f is p_n:
-            special["ssmax_length"] = c.block_size
         if has_windows(c):
             layers = ["sliding_attention" if a.kind == "S" else "full_attention" for a in attns]
             special |= {"layer_types": layers, "sliding_window": c.window,
                         "use_sliding_window": True, "global_rope": c.global_rope}
-    on_k = BETA**0.5 if target == "transformers" else 1  # W_k is divided by it, W_q by BETA / on_k
-    width = c.n_embd // c.n_head  # rows of W_q for each head
-    for i in range(c.n_layer):
-        attn = f"model.layers.{i}.self_attn."
-        if kind == "Llama":
-            tensors[attn + "q_proj.weight"] *= b[i].repeat_interleave(width)[:, None]
-        elif kind == "Qwen3":
-            tensors[attn + "q_norm.weight"] *= b[i, 0]
-        elif kind == "Ministral3":
-            of_rows = s[i].repeat_interleave(width)[:, None]
-            tensors[attn + "q_proj.weight"] *= of_rows * on_k / BETA
-            tensors[attn + "k_proj.weight"] /= on_k
-        else:
-            tensors |= {attn + "s": s[i], attn + "b": b[i]}
-            if f is p_n:
-                tensors[attn + "p_n"] = model.p_n
+        for i, name in enumerate(names):
+            tensors |= {name + "s": s[i], name + "b": b[i]}
+        if f is p_n:
+            special["ssmax_length"] = c.block_size
+            tensors |= {name + "p_n": model.p_n for name in names}
     return kind, {**special, "rope_theta": theta(c), "rope_parameters": rope}
 
 
@@ -699,18 +701,21 @@ def difference(model, vocab, path, export_logits, kind, bf16=False):
 
     export_logits(idx (1, T), prompt): a function that returns the logits (1, T, V) of the export.
     The first `prompt` of the ids are random, and the others are the model's greedy continuation.
-    UserError if the logits are not as they should be. It changes b of the model.
+    UserError if the logits are not as they should be. For a Ministral3 it sets b of the model to
+    s / BETA, so the model must not be used afterwards.
     """
-    ids = torch.tensor(vocab if type(vocab) is list else range(model.config.vocab_size))
+    # exported_id[i] is the id in the export of our id i: compact vocabularies are lists of ids
+    exported_id = torch.tensor(vocab if type(vocab) is list else range(model.config.vocab_size))
     # a prompt of random tokens, because no text suits every vocabulary
     generator = torch.Generator().manual_seed(0)
     length = min(CHECKED, model.max_len)
     prompt = 9 * length // 10
-    idx = torch.randint(len(ids), (1, prompt), generator=generator)
+    idx = torch.randint(len(exported_id), (1, prompt), generator=generator)
     idx = model.generate(idx, length - prompt, temperature=0)
-    logits = export_logits(ids[idx], prompt)
-    same = (logits.argmax(-1)[0, prompt - 1:-1] == ids[idx][0, prompt:]).sum().item()
-    logits = logits[..., ids]
+    exported = exported_id[idx]
+    logits = export_logits(exported, prompt)
+    same = (logits.argmax(-1)[0, prompt - 1:-1] == exported[0, prompt:]).sum().item()
+    logits = logits[..., exported_id]
     largest = (model(idx, idx)[0] - logits).abs().max().item()
     if kind.startswith("Ministral3"):
         for block in model.blocks:  # include the 1 that Ministral3 adds to its factor

@@ -298,9 +298,10 @@ class Attention(nn.Module):
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
         f = ATTENTION[attention_type].f(n, model)
         if isinstance(self.s, nn.Parameter):
-            self.s.fill_(1.0)  # for now, so that the factor is f^g + b
-            b = self.b[0].double()  # all heads are equal here, so the first one is enough
-            mean = self.factor(f)[0].double().mean() - b  # the mean of f^g
+            # s is chosen so that the mean of s f^g + b is `scale`. All heads are equal here.
+            b = self.b[0].double()
+            self.s.fill_(1.0)
+            mean = (self.factor(f)[0].double() - b).mean()  # of f^g
             self.s.fill_((scale - b) / mean)
         else:
             # Without a learned s, the weights that make q are divided by the mean factor. A factor
@@ -493,7 +494,8 @@ class GPT(nn.Module):
         for block in self.blocks:
             attn, position = block.attn, positions[block.attn.kind]
             q, k, v = attn.project(block.norm_1(x), position)
-            yield attn.logits(q[:, :, -1:], k)[:, :, 0], attn.per_head(v)[..., :attn.head_size]
+            v = attn.per_head(v)[..., :attn.head_size]  # some subclasses add channels to v
+            yield attn.logits(q[:, :, -1:], k)[:, :, 0], v
             if block is not self.blocks[-1]:
                 x = block(x, position)
 

@@ -126,8 +126,8 @@ def token_axis(axis, curves):
 def lines_of_seeds(axis, curves):
     """Draw each curve's mean by context size, with a dot for each seed."""
     for i, (rows, style) in enumerate(curves):
-        x = np.array([*rows[0].y])
-        y = np.array([[*row.y.values()] for row in rows])
+        x = np.array(list(rows[0].y))
+        y = np.array([list(row.y.values()) for row in rows])
         axis.plot(x, y.mean(0), linewidth=2, **style)
         # the dots of the curves are drawn side by side, so that none hides another
         beside = x * 2 ** (0.2 * ((i + 0.5) / len(curves) - 0.5))
@@ -161,7 +161,8 @@ def p_n(curves):
     # p_n is read from the checkpoint, because the log does not have it. A log without its
     # checkpoint is left out.
     shown = [(rows, style) for rows, style in curves if rows[0].f == "p_n"]
-    runs = [row for rows, _ in shown for row in rows if row.path.with_name("ckpt.pt").exists()]
+    runs = [row for rows, _ in shown for row in rows]
+    runs = [row for row in runs if row.path.with_name("ckpt.pt").exists()]
     if not runs:
         return None
     axis = Figure().subplots()
@@ -172,12 +173,15 @@ def p_n(curves):
         n = np.arange(1, len(p) + 1)
         axis.plot(n, p, ".", color=color)
         for first, line in ((1, ":"), (4, "-")):
-            log, y = np.log(n[first - 1:]), p[first - 1:]
+            fitted, y = n[first - 1:], p[first - 1:]
+            log = np.log(fitted)
             a1, a2 = np.polyfit(log, y, 1)
-            r2 = np.corrcoef(log, y)[0, 1] ** 2
-            fit = f"{row.path.parent.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
-            label = ", ".join([fit, *row.marks]) if first == 4 else None
-            axis.plot(n[first - 1:], a1 * log + a2, line, color=color, label=label)
+            label = None
+            if first == 4:
+                r2 = np.corrcoef(log, y)[0, 1] ** 2
+                fit = f"{row.path.parent.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
+                label = ", ".join([fit, *row.marks])
+            axis.plot(fitted, a1 * log + a2, line, color=color, label=label)
     return finish(axis, shown, "line: fit to n ≥ 4; dotted: to all n", xscale="log",
                   xlabel="number of keys n", ylabel="$p_n$")
 
@@ -416,33 +420,44 @@ def table(by_kind):
     print("mean ± standard error: over the seeds; for a single seed, over its windows or samples")
     for curves in by_kind.values():
         for title in sorted({title for rows, _ in curves for title in rows[0].tables}):
-            print_table(title, [curve for curve in curves if title in curve[0][0].tables])
+            measured = [(rows, style) for rows, style in curves if title in rows[0].tables]
+            print_table(title, measured)
 
 
 def print_table(title, curves):
     """Print one table: a line for each curve, and a column for each size or name."""
-    labels = [style["label"].replace("$", "") for _, style in curves]
     all_rows = [row for rows, _ in curves for row in rows]
+    columns = set()
+    for row in all_rows:
+        numbers, _ = row.tables[title]
+        columns.update(numbers)
     # Sizes in rising order. A table with names for columns has the shortest name first.
-    columns = sorted(set().union(*(row.tables[title][0] for row in all_rows)),
-                     key=lambda column: (len(str(column)), column))
+    columns = sorted(columns, key=lambda column: (len(str(column)), column))
     heads = [column if isinstance(column, str) else f"{column:,}" for column in columns]
-    lines = [[cell(rows, title, column) for column in columns] for rows, _ in curves]
+    lines = [heads]
+    for rows, _ in curves:
+        lines.append([cell(rows, title, column) for column in columns])
+    widths = [max(16, 2 + max(map(len, texts))) for texts in zip(*lines, strict=True)]
+    lines = ["".join(map(str.rjust, line, widths)) for line in lines]
+    labels = [style["label"].replace("$", "") for _, style in curves]
     width = max(map(len, labels))
-    widths = [max(16, 2 + max(map(len, cells))) for cells in zip(heads, *lines, strict=True)]
     print("\n" + ", ".join(filter(None, [title, common_task(all_rows)])))
-    print(" " * width + "".join(map(str.rjust, heads, widths)))
-    for label, cells, (rows, _) in zip(labels, lines, curves, strict=True):
+    print(" " * width + lines[0])
+    for label, line, (rows, _) in zip(labels, lines[1:], curves, strict=True):
         paths = [path for row in rows for path in (row.path, *row.joined)]
-        line = f"{label:{width}}" + "".join(map(str.rjust, cells, widths))
-        print(line, " ", *dict.fromkeys(str(path.parent) for path in paths))
+        folders = dict.fromkeys(str(path.parent) for path in paths)
+        print(f"{label:{width}}{line}", " ", *folders)
 
 
 def cell(rows, title, column):
     """Return one number of a table as text; "-" if the curve was not measured there."""
-    tables = [row.tables[title] for row in rows if column in row.tables[title][0]]
-    values = [numbers[column] for numbers, _ in tables]
-    return plus_minus(values, tables[0][1].get(column)) if tables else "-"
+    values, errors = [], []
+    for row in rows:
+        numbers, error = row.tables[title]
+        if column in numbers:
+            values.append(numbers[column])
+            errors.append(error.get(column))
+    return plus_minus(values, errors[0]) if values else "-"
 
 
 FIGURES = {  # {figure: the kind of results that it shows; "": it needs none}
@@ -478,6 +493,11 @@ def main():
         raise UserError(f"name all, table or a figure ({', '.join(names)}), then folders of "
                         "results")
     rows = load(inputs)
+    places = " ".join(inputs) or "no folder named"
+    nothing = UserError(f"{places}: there are no results that {what} could show; name folders in "
+                        "which train.py or an evaluation has written its files")
+    if inputs and not rows and what in ("all", "table"):
+        raise nothing
     asked = {make: kind for make, kind in FIGURES.items() if what in ("all", make.__name__)}
     check_one_experiment(inputs, [row for row in rows if row.kind in asked.values()])
     by_kind = curves_of(rows)
@@ -490,9 +510,7 @@ def main():
     if what in ("all", "table") and by_kind:
         table(by_kind)
     elif not drawn:
-        places = " ".join(inputs) or "no folder named"
-        raise UserError(f"{places}: there are no results that {what} could show; name folders in "
-                        "which train.py or an evaluation has written its files")
+        raise nothing
 
 
 if __name__ == "__main__":

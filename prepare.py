@@ -327,7 +327,8 @@ def encode_batch(batch, vocab, dtype):
         if isinstance(document, BadRow):
             encoded.append(document)
             continue
-        (split, text), ids = document, []
+        split, text = document
+        ids = []
         if text.strip() and vocab:
             ids = [*encode(text, vocab), end_of_text(vocab)]
         elif text.strip():

@@ -43,10 +43,10 @@ def main():
     vocab = state["vocab"]
     # in the training data, every document follows an end of text
     prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab)]
-    if len(prompt) + cfg.max_new_tokens > model.max_len:  # only p_n limits the length
+    needed = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
+    if needed > model.max_len:  # only p_n limits the length
         raise UserError(f"p_n is learned for {model.max_len} positions, and prompt and "
-                        f"continuation have {len(prompt) + cfg.max_new_tokens}; lower "
-                        "--max_new_tokens")
+                        f"continuation need {needed}; lower --max_new_tokens")
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights before replacing them
     # all continuations in one batch, so that each step reads the weights once
     idx = torch.tensor([prompt] * cfg.num_samples, device=device)

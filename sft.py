@@ -71,7 +71,8 @@ def main():
     cfg.check_effects()
     device = runtime.setup(cfg.device)
     examples, digest = read_examples(cfg.data_dir, cfg.train_split)
-    needs_val = cfg.eval_interval or cfg.n_generate  # otherwise the file may be missing
+    # if none of these needs it, the file may be missing
+    needs_val = cfg.eval_interval or cfg.sample_interval or cfg.n_generate
     held_out = read_examples(cfg.data_dir, cfg.val_split)[0] if needs_val else []
     updates = len(examples) / cfg.batch_size  # per epoch; fit counts in updates
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype),
@@ -96,13 +97,11 @@ def main():
            f"tokens, even with a cut context), {cfg.max_iters:,} updates of {cfg.batch_size}, "
            f"{cfg.warmup_iters:,} of them warm-up")
 
-    path = Path(cfg.out_dir) / "squad.json"
-    if not resumed and runtime.RANK == 0:
-        path.unlink(missing_ok=True)  # left by an earlier run
     fit(cfg, model, metadata, resumed, Batches(cfg, rows, val_rows, end_of_text(vocab)))
     if cfg.n_generate:
         scores = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
         exact, f1 = (sum(column) / len(scores) for column in zip(*scores, strict=True))
+        path = Path(cfg.out_dir) / "squad.json"
         runtime.write_json(path, {"questions": len(scores), "exact_match": exact, "f1": f1})
         print0(f"{len(scores)} held-out questions: exact match {100 * exact:.1f}, F1 "
                f"{100 * f1:.1f}")

@@ -106,7 +106,8 @@ class TrainConfig(RivalConfig):
             raise ValueError("loss_on=repeats trains on pairs that a row repeats, but doc_mask may "
                              "hide the first of them: leave one of the two out")
 
-    given = frozenset()  # names of the settings that the user gave; configure() fills it in
+    # names of the settings that the user gave, set by configure(); without a type it is no setting
+    given = frozenset()
 
     def without_effect(self):
         """Return {setting: reason why it has no effect}."""
@@ -116,7 +117,8 @@ class TrainConfig(RivalConfig):
                                      "without switch_iter")
         if self.decay == "none":
             reasons |= dict.fromkeys(("decay_iters", "min_lr"), "with decay=none")
-        # with --init_from the checkpoint decides about s
+        # Only a Learned() without a start of its own begins at s_init. With --init_from the
+        # checkpoint decides about s.
         if ATTENTION[self.attention_type].s != Learned() and not self.init_from:
             reasons["s_init"] = f"with attention_type={self.attention_type}"
         return reasons
@@ -180,20 +182,22 @@ def describe_run(cfg, model, metadata, corpus):
     if cfg.data_order == "sequence" and wanted > rows:
         print0(f"the corpus has {rows:,} rows in sequence and the run reads {wanted:,}: the data "
                f"repeats after iter {rows // cfg.batch_size:,}")
-    # each end of a document is in block_size + 1 of the rows that can be drawn
-    most = corpus.documents * (block_size + 1) / len(corpus)
-    if model.config.doc_mask and most < 0.1:
-        raise UserError(f"the documents of {cfg.data_dir} have {len(corpus) // corpus.documents:,} "
-                        f"tokens on average, and a row has block_size={block_size}: at most one "
-                        f"row in {math.floor(1 / most):,} would hold two documents, and in the "
-                        "others doc_mask masks nothing; leave doc_mask out, or set a larger "
-                        "block_size")
+    # A row of block_size + 1 tokens holds a certain end of a document if it begins at one of
+    # block_size + 1 places. So at most this share of the rows holds the end of a document.
+    share_with_end = corpus.documents * (block_size + 1) / len(corpus)
+    if model.config.doc_mask and share_with_end < 0.1:
+        mean, rows_per_end = len(corpus) // corpus.documents, math.floor(1 / share_with_end)
+        raise UserError(f"the documents of {cfg.data_dir} have {mean:,} tokens on average, and a "
+                        f"row has block_size={block_size}: at most one row in {rows_per_end:,} "
+                        "would hold two documents, and in the others doc_mask masks nothing; leave "
+                        "doc_mask out, or set a larger block_size")
 
 
 def open_corpus(cfg):
     """Return the Tokens of the training split and of the validation split (None if not used)."""
     corpus = Tokens(cfg.data_dir, cfg.train_split)
-    held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
+    needs_val = cfg.eval_interval or cfg.sample_interval
+    held_out = Tokens(cfg.data_dir, cfg.val_split) if needs_val else None
     if held_out:
         check_splits(corpus, held_out)
     # the corpus defines the vocabulary; a vocab_size that was typed must agree with it
@@ -372,10 +376,6 @@ def fit(cfg, model, metadata, resumed, batches):
         runtime.all_reduce([loss])
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
-        if cfg.sample_interval and done % cfg.sample_interval == 0:
-            batch = batches.val(1)  # on all ranks, since it may all-gather the denominator
-            if runtime.RANK == 0:
-                print_sample(cfg, model, batch, metadata["vocab"])
 
     def save(done):
         if runtime.RANK == 0:
@@ -387,6 +387,8 @@ def fit(cfg, model, metadata, resumed, batches):
 
     if cfg.eval_interval and start == 0:  # this loss should be near log(vocab_size)
         validate(0)
+    if cfg.sample_interval and start == 0:
+        print_sample(cfg, model, batches, metadata["vocab"])
     mean_seconds = 0.0  # running mean of the seconds per update
     for step in range(start, cfg.max_iters):
         if cfg.switch_iter and step == cfg.switch_iter:  # (f): Adam's moments are kept, s is new
@@ -399,27 +401,25 @@ def fit(cfg, model, metadata, resumed, batches):
         loss, norm, tokens, stops = update(
             cfg, model, optimizer, compute, step, partial(batches.train, step), received_signals)
         done, seconds = step + 1, time.perf_counter() - began
-        # the first update is slower because caches are cold, so the mean begins after it
-        first_two = step <= start + 1
-        mean_seconds = seconds if first_two else 0.95 * mean_seconds + 0.05 * seconds
-        rate = tokens * runtime.WORLD_SIZE / seconds
-        lr = optimizer.param_groups[0]["lr"]
-        record = {"iter": done, "loss": loss, "lr": lr, "grad_norm": norm,
-                  "tokens_per_s": round(rate), "micro_batch_size": compute.micro}
+        if step <= start + 1:  # the first update is slow (cold caches), so the second replaces it
+            mean_seconds = seconds
+        else:
+            mean_seconds = 0.95 * mean_seconds + 0.05 * seconds
+        record = {"iter": done, "loss": loss, "lr": optimizer.param_groups[0]["lr"],
+                  "grad_norm": norm, "tokens_per_s": round(tokens * runtime.WORLD_SIZE / seconds),
+                  "micro_batch_size": compute.micro}
         if peak:
             flops = model.flops_per_token(model.config.block_size) * tokens
             record["mfu"] = flops / seconds / peak
         log(record)
         last = done == cfg.max_iters
-        if last or done % cfg.log_interval == 0:
-            eta = datetime.timedelta(seconds=round(mean_seconds * (cfg.max_iters - done)))
-            mfu = f" | MFU {record['mfu']:.1%}" if peak else ""
-            print0(f"iter {done:,}/{cfg.max_iters:,} | loss {loss:.4f} | lr {lr:.2e} | norm "
-                   f"{norm:.2f} | micro-batch {compute.micro} | {rate:,.0f} tokens/s{mfu} | "
-                   f"ETA {eta}")
-        if cfg.eval_interval and (last or done % cfg.eval_interval == 0):
+        if last or is_due(cfg.log_interval, done):
+            print_update(cfg, record, mean_seconds)
+        if cfg.eval_interval and last or is_due(cfg.eval_interval, done):
             validate(done)
-        if stops or last or done % cfg.save_interval == 0:
+        if is_due(cfg.sample_interval, done):
+            print_sample(cfg, model, batches, metadata["vocab"])
+        if stops or last or is_due(cfg.save_interval, done):
             save(done)
         if stops and not last:  # a signal that another rank received counts as SIGTERM, 15
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
@@ -432,6 +432,21 @@ def fit(cfg, model, metadata, resumed, batches):
         print0(f"nothing to do, this run was finished earlier: {path}")
     else:
         print0(f"done: {path}")
+
+
+def print_update(cfg, record, mean_seconds):
+    """Print one line about an update, from its record in the log."""
+    done = record["iter"]
+    eta = datetime.timedelta(seconds=round(mean_seconds * (cfg.max_iters - done)))
+    mfu = f" | MFU {record['mfu']:.1%}" if "mfu" in record else ""
+    print0(f"iter {done:,}/{cfg.max_iters:,} | loss {record['loss']:.4f} | lr {record['lr']:.2e} | "
+           f"norm {record['grad_norm']:.2f} | micro-batch {record['micro_batch_size']} | "
+           f"{record['tokens_per_s']:,} tokens/s{mfu} | ETA {eta}")
+
+
+def is_due(interval, done):
+    """Return whether something that is done every `interval` updates (0: never) is due now."""
+    return interval > 0 and done % interval == 0
 
 
 def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
@@ -503,18 +518,22 @@ def try_batch(cfg, model, compute, batch, training):
     batch(m): that part in micro-batches of m sequences.
     If memory runs out or the compiler fails, `compute` is changed and the whole batch runs again.
     """
+    micro_batches, denominator = batch(compute.micro)
     while True:
         loss_fn = compute.loss_fn if training else summed_loss
         try:
-            return runtime.attempt(run_micro_batches, cfg, model, loss_fn, batch, compute.micro)
+            return runtime.attempt(
+                run_micro_batches, cfg, model, loss_fn, micro_batches, denominator)
         except torch.OutOfMemoryError:
             if compute.micro == 1:
                 raise torch.OutOfMemoryError("with a micro-batch of 1") from None
             compute.micro //= 2
             print0(f"out of memory: going on in micro-batches of {compute.micro}, with the same "
                    "result")
+            micro_batches, denominator = batch(compute.micro)
         except Exception as e:
-            # torch.compile raises many kinds of errors: no compiler, no Python headers, ...
+            # torch.compile raises many kinds of errors: no compiler, no Python headers, ... It may
+            # fail on one rank only, so nothing here may wait for the other ranks.
             compiled = loss_fn is not summed_loss
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise
@@ -523,17 +542,16 @@ def try_batch(cfg, model, compute, batch, training):
         model.zero_grad(set_to_none=True)
 
 
-def run_micro_batches(cfg, model, loss_fn, batch, m):
-    """Return (loss, tokens) of batch(m) in micro-batches; call backward if gradients are on."""
+def run_micro_batches(cfg, model, loss_fn, micro_batches, denominator):
+    """Return (loss, tokens) of the micro-batches; call backward if gradients are on."""
     device = model.wte.weight.device
     # Compiled code on a GPU is fastest with all logits at once; uncompiled code computes them in
     # chunks, to bound memory.
     chunk, compiled = cfg.loss_chunk, loss_fn is not summed_loss
     if not chunk and not (device.type == "cuda" and compiled):
         chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)
-    micros, denominator = batch(m)
     total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
-    for x, y, documents in micros:
+    for x, y, documents in micro_batches:
         # looked up on the CPU: asking the GPU would stall every micro-batch
         counted = None if (y >= 0).all() else np.flatnonzero(y >= 0)
         x, y, counted, documents = (
@@ -543,7 +561,7 @@ def run_micro_batches(cfg, model, loss_fn, batch, m):
         if torch.is_grad_enabled():
             loss.backward()
         total += loss.detach()
-    return total, sum(x.size for x, _, _ in micros)
+    return total, sum(x.size for x, _, _ in micro_batches)
 
 
 def to_device(array, device):
@@ -561,7 +579,10 @@ def to_device(array, device):
 
 
 def check_run(cfg, model, resumed):
-    """Check the length of the warm-up, the folder of a new run, and the free space on the disk."""
+    """
+    Check the length of the warm-up, the folder of a new run, and the free space on the disk. If all
+    is well, remove the squad.json of a run that a new one replaces.
+    """
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
                f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
@@ -580,6 +601,8 @@ def check_run(cfg, model, resumed):
     if free < needed and not (folder / "ckpt.pt").exists():
         raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but three checkpoints of this "
                         f"model take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
+    if not resumed and runtime.RANK == 0:
+        (folder / "squad.json").unlink(missing_ok=True)  # sft.py writes it at the end of a run
 
 
 def first_micro_batch(cfg, model, device):
@@ -591,7 +614,8 @@ def first_micro_batch(cfg, model, device):
         per_token = c.n_layer * (20 * c.n_embd + 10 * c.n_inner) + 4 * c.vocab_size
         # parameters are on the GPU already; gradients and two moments are still to come
         tokens = (0.85 * free - 12 * model.num_params()) / per_token
-    rows = min(-(-cfg.batch_size // runtime.WORLD_SIZE), max(1, int(tokens / c.block_size)))
+    rows_of_rank = math.ceil(cfg.batch_size / runtime.WORLD_SIZE)
+    rows = min(rows_of_rank, max(1, int(tokens / c.block_size)))
     return 2 ** (rows.bit_length() - 1)  # it can be halved repeatedly
 
 
@@ -601,7 +625,9 @@ def learning_rate(cfg, step):
     factor = min(1.0, (step + 1) / max(1, cfg.warmup_iters))
     if cfg.switch_iter and step >= cfg.switch_iter:
         factor *= min(1.0, (step - cfg.switch_iter + 1) / max(1, cfg.switch_warmup_iters))
-    start = max(cfg.warmup_iters, cfg.max_iters - (cfg.decay_iters or cfg.max_iters))
+    start = cfg.warmup_iters  # of the decay
+    if cfg.decay_iters:
+        start = max(start, cfg.max_iters - cfg.decay_iters)
     if cfg.decay == "none" or step < start:
         return factor * cfg.learning_rate
     progress = (step - start) / max(1, cfg.max_iters - start)
@@ -630,9 +656,10 @@ def add_scales(optimizer, model):
         optimizer.add_param_group({"params": list(model.scales().values()), "weight_decay": 0.0})
 
 
-def print_sample(cfg, model, batch, vocab):
-    """Print the beginning of a validation row and the model's greedy continuation."""
-    micro_batches, _ = batch
+def print_sample(cfg, model, batches, vocab):
+    """Print the beginning of a validation row and the model's greedy continuation. Every rank must
+    call it, because batches.val may ask all of them for the number of targets."""
+    micro_batches, _ = batches.val(1)
     x, _, _ = micro_batches[0]
     idx = torch.from_numpy(x[:1, :16]).to(model.wte.weight.device)
     T = idx.size(1)

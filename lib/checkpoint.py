@@ -148,7 +148,8 @@ def load_model(path, device="cpu", attention_type="", swap_scale=1.0, **override
     Return (model in eval mode on `device`, checkpoint dict without the optimizer).
 
     overrides: settings of RivalConfig that replace those of training; 0, "" and None keep them.
-    attention_type: swap softmax for this type, with s = swap_scale / mean(log n): the paper's (e).
+    attention_type: swap softmax for this type, with a mean factor of swap_scale; with ssmax that is
+    the paper's (e), s = swap_scale / mean(log n).
     UserError for a swap that changes nothing.
     """
     state = load(path)

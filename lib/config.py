@@ -120,10 +120,15 @@ def help_text(cls):
             if mark and not code:  # a comment on a line of its own is the heading of a group
                 group = comment
             elif mark:
-                home = next((heading for heading in groups if name in groups[heading]), group)
-                choices = ", ".join(filter(None, typing.get_args(fields[name].type)))
+                home = group
+                for heading, entries in groups.items():
+                    if name in entries:  # explained again by a child: stays in its parent's group
+                        home = heading
                 head = f"  --{name}={fields[name].default}".replace("\n", "\\n")
-                text = f"{head:<34}  {comment}" + f" ({choices})" * bool(choices)
+                text = f"{head:<34}  {comment}"
+                choices = ", ".join(filter(None, typing.get_args(fields[name].type)))
+                if choices:
+                    text += f" ({choices})"
                 groups.setdefault(home, {})[name] = text
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings with their defaults: give --key=value, or write key = value into a config "

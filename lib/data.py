@@ -8,7 +8,8 @@ prepare.py writes a corpus as a folder:
     train.json             describes the bins; train-03of16.json: part 3 of a corpus made in 16
         vocab, dtype       the vocabulary (lib/text.py); uint16, or uint32 above 65,536 ids
         source, slice      the settings and files it was prepared from; [i, n]: part i of n
-        documents, skipped rows of the input read so far that gave a document, and that gave none
+        documents          rows of the input read so far that gave a document
+        skipped            rows of the input read so far that gave none
         bad, bad_rows      how many of the skipped rows --skip_bad left out; the first ten of them
         cut                the document whose end became the split val, and its share; or null
         complete           false until the preparation has finished

@@ -85,8 +85,9 @@ def statements(module, types):
     tree = ast.parse(Path(module.__file__).read_text())
     for node in ast.walk(tree):
         if isinstance(getattr(node, "body", None), list):  # the body of a lambda is not a list
-            node.body = [part for part in node.body if not (
+            body = [part for part in node.body if not (
                 isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
+            node.body = body or [ast.Pass()]  # a class may have nothing but a docstring
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and defined(statement) == {"ATTENTION"}:
             table = statement.value
@@ -132,21 +133,21 @@ def source_of(model, types, functions=()):
     read = set()  # names of the modules whose statements are in `left` or `source`
     left = []  # statements that were not reached yet
     source = ""  # the text of all statements that were reached
-    while True:
+    while True:  # each pass moves from `left` to `source` what the last pass referred to
         for module in modules:
             if module not in read:
                 left += statements(sys.modules[module], types)
                 read.add(module)
         # a statement that defines no name, such as a call, runs in any case
         reached = [part for part in left if not defined(part) or defined(part) & names]
+        if not reached:
+            return source
         left = [part for part in left if part not in reached]
         for text in map(ast.unparse, reached):
             source += text + "\n"
             names |= used(symtable.symtable(text, "", "exec"))
         imports = [part for part in reached if isinstance(part, ast.ImportFrom)]
         modules = [part.module for part in imports if is_ours(part.module)]
-        if not reached and not modules:
-            return source
 
 
 def is_ours(module):
@@ -278,21 +279,23 @@ def work(device, name, jobs, measure, micro_batch_size=0):
 
     If memory runs out on any rank, all ranks go on with half as many jobs at once.
     """
-    tokens, halved = 2**17 if device.type == "cuda" else 2**13, 0
+    tokens = 2**17 if device.type == "cuda" else 2**13  # at once, unless micro_batch_size says it
     disable = None if runtime.RANK == 0 else True  # None: show the bar on a terminal only
     with tqdm(total=len(jobs), desc=name, unit="", disable=disable) as bar:
         while jobs:
             length = jobs[0][0]
-            n = max(1, (micro_batch_size or tokens // length) >> halved)  # jobs for each rank
+            n = max(1, micro_batch_size or tokens // length)  # jobs for each rank
             turn = [job for job in jobs[:n * runtime.WORLD_SIZE] if job[0] == length]
             mine = turn[runtime.RANK::runtime.WORLD_SIZE]
             try:
                 # with more ranks than jobs, a rank may have none
-                results = runtime.attempt(lambda jobs: measure(jobs) if jobs else [], mine)
+                results = runtime.attempt(lambda mine: measure(mine) if mine else [], mine)
             except torch.OutOfMemoryError:
-                if n == 1:
+                ran = math.ceil(len(turn) / runtime.WORLD_SIZE)  # the same number on all ranks
+                if ran == 1:
                     raise torch.OutOfMemoryError(f"with one prompt of {length} tokens") from None
-                halved += 1
+                tokens = math.ceil(ran / 2) * length
+                micro_batch_size = min(micro_batch_size, math.ceil(ran / 2))
                 continue
             yield turn, sum(runtime.all_gather(results), [])
             jobs = jobs[len(turn):]
@@ -306,8 +309,8 @@ def work(device, name, jobs, measure, micro_batch_size=0):
 def wilson(hits, n, z=1.96):
     """Return the 95 % interval of the share hits / n, after Wilson."""
     # The usual interval, hits / n +- z * stderr, has no width if all or none are hits.
-    centre, half = (hits + z * z / 2) / (n + z * z), z / (n + z * z)
-    half *= math.sqrt(hits * (n - hits) / n + z * z / 4)
+    centre = (hits + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
     return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
 
 

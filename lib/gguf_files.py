@@ -69,9 +69,14 @@ def pre_tokenizer_name(tokenizer):
     Return llama.cpp's name for the pre-tokenizer of a tokenizer.json (parsed). UserError if it has
     none.
     """
-    def parts(pre):  # trim_offsets does not change the split
+    def parts(pre):
+        """Return the pre-tokenizers of a nested Sequence in one list."""
+        # trim_offsets does not change the split
         pre = {key: value for key, value in (pre or {}).items() if key != "trim_offsets"}
-        return [part for p in pre.get("pretokenizers", []) for part in parts(p)] or [pre]
+        inner = pre.get("pretokenizers")
+        if not inner:
+            return [pre]
+        return [part for p in inner for part in parts(p)]
 
     model, normalizer = tokenizer["model"], tokenizer["normalizer"] or {"type": "NFC"}
     # llama.cpp does not normalize (NFC), which few texts need

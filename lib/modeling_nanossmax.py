@@ -46,7 +46,8 @@ class NanoSSMaxAttention(Qwen3Attention):
         v = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         if self.rotates:
             q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
-        # n is position + 1, also with padding on the left: generate counts positions after it.
+        # n is position + 1, also with padding on the left: generate begins to count positions after
+        # the padding.
         # Positions beyond the learned p_n are an error.
         f = self.p_n[position_ids] if self.config.ssmax_length else (position_ids + 1).float().log()
         # as in model.py: computed in fp32, after RoPE, and cast once

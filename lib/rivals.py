@@ -158,9 +158,9 @@ class Positioned(Attention):
         if c.rope_scaling.startswith("yarn"):
             # Pairs that turn 32 times or more in a block keep their speed, pairs that turn less
             # than once are slowed by the factor, and a ramp lies between (arXiv 2309.00071).
-            low, high = (D * math.log(c.block_size / (turns * 2 * math.pi)) / 2 / math.log(theta)
-                         for turns in (32, 1))
-            low, high = max(0, math.floor(low)), min(D - 1, math.ceil(high))
+            fast, slow = (D * math.log(c.block_size / (turns * 2 * math.pi)) / 2 / math.log(theta)
+                          for turns in (32, 1))
+            low, high = max(0, math.floor(fast)), min(D - 1, math.ceil(slow))
             ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
             speeds = speeds * (1 - ramp + ramp / factor)
         turning = 0 if c.rope_scaling == "nope" else int(c.rope_fraction * D / 2)
@@ -348,10 +348,11 @@ class Window(Attention):
         older = min(cached, W - 1)  # keys that the cache still has
         if documents is None and older + T <= W:
             return super().mask(T, older, device)
-        blocks = -(-(older + T) // W)
-        begin = torch.arange(blocks, device=device)[:, None, None, None] * W
-        i = begin + torch.arange(W, device=device)[:, None]
-        j = begin + torch.arange(-W, W, device=device)
+        blocks = math.ceil((older + T) / W)
+        # places among the kept keys: of queries i (blocks, 1, W, 1), of keys j (blocks, 1, 1, 2 W)
+        block_start = torch.arange(blocks, device=device)[:, None, None, None] * W
+        i = block_start + torch.arange(W, device=device)[:, None]
+        j = block_start + torch.arange(-W, W, device=device)
         # keys that pad the last block come after all queries, so j <= i leaves them out
         mask = (j <= i) & (j > i - W) & (j >= 0)
         if documents is None:

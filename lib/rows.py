@@ -179,10 +179,11 @@ def facts(content):
     model = dataclasses.asdict(RivalConfig())
     defaults = model | {"qa_format": QA_FORMAT}
     settings = content.get("settings", {})  # of the evaluation; a log has none
+    measured = model | content["model_config"]
     parts = {
         # The values of the model come last and win: in an evaluation's settings attention_type=""
         # stands for the trained one.
-        "model": defaults | settings | model | content["model_config"],
+        "model": {"qa_format": QA_FORMAT} | settings | measured,
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},
         "trained on": text_identity(content["train_data"] if settings else content["data"]),
@@ -234,7 +235,8 @@ def marks(row):
 def read_posloss(row, lines):
     row.n = row.content["count"]
     for end in measured_ends(len(row.content["mean"]), row.block_size):
-        row.y[end], error = loss_before(end, row.content)
+        loss, error = loss_before(end, row.content)
+        row.y[end] = loss
         if error is not None:  # a single window has no error
             row.error[end] = error
     multiples = [row.block_size * k for k in (1, 2, 4, 8, 10, 16)]
@@ -253,14 +255,12 @@ def read_niah(row, lines):
         counted = "answers found"
         parts = {"first": "first character right", "exact": "all of it right"}
     for key, part in parts.items():
-        # Each pass replaces grid, y and error. "exact" is last, so figures show all digits.
-        # reshape fails if a cell is missing.
         shares = np.array([cell[key] for cell in cells], float)
-        row.grid = shares.reshape(len(depths), len(sizes))
-        row.y = dict(zip(sizes, row.grid.mean(0), strict=True))
-        row.error = {size: share_error(share * row.samples, row.samples)
-                     for size, share in row.y.items()}
-        row.tables[f"{counted}, {part}, by context size"] = row.y, row.error
+        grid = shares.reshape(len(depths), len(sizes))  # fails if a cell is missing
+        y = dict(zip(sizes, grid.mean(0), strict=True))
+        error = {size: share_error(share * row.samples, row.samples) for size, share in y.items()}
+        row.tables[f"{counted}, {part}, by context size"] = y, error
+    row.grid, row.y, row.error = grid, y, error  # of the last key, "exact": figures show all digits
     row.depths = depths
     if row.task not in WITH_DEPTH:
         row.depths, row.grid, row.n = [], row.grid.mean(0, keepdims=True), row.samples
@@ -403,8 +403,8 @@ def difference(row, others):
     Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
     that distinguish it from `others`, the first rows of all curves of its kind.
     """
-    # A tag is the user's own name for a difference. `row` is compared with every row, with one
-    # exception: of a variant that also has this tag, only the rows with this tag count.
+    # A tag is the user's own name for a difference. `row` is compared with all rows that have its
+    # tag. Of a variant that has no row with this tag, all rows are compared.
     tagged = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others if other.tag == row.tag or other.variant not in tagged]
     unshared = set().union(*(differing(row, other) for other in compared))
@@ -417,7 +417,8 @@ def difference(row, others):
     if row.base and not all(other.base for other in others):
         names.insert(0, "from a checkpoint")
     tag = ", ".join(filter(None, names))
-    return f" [{tag}]" * bool(tag) + "".join(f", {text}" for text in texts.values())
+    label = f" [{tag}]" if tag else ""
+    return label + "".join(f", {text}" for text in texts.values())
 
 
 def differing(row, other):
@@ -461,8 +462,9 @@ def curves_of(rows):
     for (kind, variant, *_), group in groups.items():
         others = [first for first, *_ in groups.values() if first.kind == kind]
         label = ", ".join([label_of(variant) + difference(group[0], others), *group[0].marks])
-        if not common_rope(row for row in rows if row.kind == kind) and not any(
-                name in label for name in OF_ROPE):
+        same_rope = common_rope(row for row in rows if row.kind == kind)
+        says_rope = any(name in label for name in OF_ROPE)
+        if not same_rope and not says_rope:
             label += f", {rope_of(group[0].model_config)}"
         if len(rows) > len(groups):  # some curve has several seeds
             label += f", {len(group)} seed{'s' if len(group) > 1 else ''}"

@@ -242,7 +242,7 @@ def join_ranks(backend):
 def explain_lost_rank():
     """Return a context in which a lost rank is reported as one line on every other rank."""
     return explain(f"rank {RANK} cannot reach the other ranks; if one of them failed, its message "
-                   "says why; the same command continues", RuntimeError, status=1)
+                   "says why; run the same command again to continue", RuntimeError, status=1)
 
 
 def all_reduce(tensors):
@@ -318,8 +318,8 @@ def atomic_write(path, mode="wb", previous=None):
                 link.unlink(missing_ok=True)  # os.link does not replace a file
                 os.link(path, link)
                 os.replace(link, previous)
-                # If a kill left `path` and `previous` as one file, os.replace does nothing and the
-                # link remains.
+                # If a kill came between the two renames, `link` and `previous` are one file.
+                # Renaming a file to itself does nothing, so the link is removed here.
                 link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)

@@ -86,7 +86,7 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         cities = [cities[0] if city == "Tokyo" else city for city in cities]
         cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]
     depth = rng.uniform(0, 100) if depth is None else depth
-    facts = []  # the first one is asked for
+    facts = []  # cities[0] is asked for; its fact is moved to the end below
     for city, number in zip(cities, numbers, strict=True):
         # The parts are encoded separately. GPT-2 never joins tokens across a space, so the ids are
         # those of the whole sentence.
@@ -112,8 +112,10 @@ def ruler_numbers(rng, n_keys, n_values):
     """Sentences with `n_values` numbers for each of `n_keys` keys, all of them asked for."""
     keys = [f"{rng.choice(ADJECTIVES)}-{noun}" for noun in rng.sample(NOUNS, n_keys)]
     numbers = [str(rng.randrange(10**6, 10**7)) for _ in range(n_keys * n_values)]
-    facts = [Fact(f" One of the special magic numbers for {keys[i % n_keys]} is:", f" {number}",
-                  ".") for i, number in enumerate(numbers)]
+    facts = []
+    for i, number in enumerate(numbers):
+        head = f" One of the special magic numbers for {keys[i % n_keys]} is:"
+        facts.append(Fact(head, f" {number}", "."))
     if n_keys > 1:
         keys[-1] = f"and {keys[-1]}"
     keys = ", ".join(keys)
@@ -140,15 +142,18 @@ def tracking(cfg, rng, size, depth, i):
         name = "".join(rng.choices(string.ascii_uppercase, k=5))
         if name not in names:
             names.append(name)
-    value, other = map(str, rng.sample(range(10**4, 10**5), 2))
+    value, value_of_example = map(str, rng.sample(range(10**4, 10**5), 2))
     facts, end = chain(names[:5], value)
-    solved, question = chain(names[5:], other)
-    hay = zip(NOISE.split(". "), solved, strict=False)  # RULER's example is longer: 500 tokens
-    example = " ".join(f"{sentence}.{fact.head}{fact.answer}{fact.rest}" for sentence, fact in hay)
-    example = f"{CHAIN[0]}{example}{question} {', '.join(names[5:])}\n\n"
+    solved_facts, solved_question = chain(names[5:], value_of_example)
+    example = []  # a sentence of hay before each fact; RULER's example is longer: 500 tokens
+    for sentence, fact in zip(NOISE.split(". "), solved_facts, strict=False):
+        example.append(f"{sentence}.{fact.head}{fact.answer}{fact.rest}")
+    solved_answer = ", ".join(names[5:])
+    solved = f"{CHAIN[0]}{' '.join(example)}{solved_question} {solved_answer}\n\n"
     depths = sorted(rng.uniform(0, 100) for _ in facts)
     facts = [fact._replace(depth=depth) for fact, depth in zip(facts, depths, strict=True)]
-    return Asked(facts[::-1], names[:5], end, example + CHAIN[0], new=30, ordered=True)
+    # reversed, because with `ordered` each fact goes in front of the one inserted before it
+    return Asked(facts[::-1], names[:5], end, solved + CHAIN[0], new=30, ordered=True)
 
 
 def chain(names, value):
@@ -386,6 +391,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         lines = lines[:1 + int(np.searchsorted(lengths, room))]
         rng.shuffle(lines)
         hay = np.array(sum(lines, []))
+
     if asked.text and room != len(hay):
         raise UserError(f"task {cfg.task} needs a vocabulary in which each of its words is one "
                         "token; choose another --task")
@@ -395,18 +401,21 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     if room > len(hay):
         raise UserError(f"the hay has only {len(hay):,} tokens, and {room:,} are needed; choose a "
                         "smaller context or more text")
+
     text = draw_hay(vocab, rng, hay, room, asked)
     if cfg.begin:
         text[0] = end_of_text(vocab)  # replaces a token, so that the prompt keeps its size
-    spans = bury(cfg, vocab, rng, text, facts, asked.ordered)
-    n_asked = len(asked.answers)  # the last facts are asked for; those before are look-alikes
-    answers, others = spans[-n_asked:], spans[:-n_asked]
-    if asked.text:
+    # where the answers and their look-alikes are in `text`
+    if asked.text:  # the context has no facts that were inserted: its pairs are looked for
         value_id, = encode(f" {asked.answers[0]}", vocab)  # a word is one token
-        begin = text.index(value_id)  # the pairs come first, so this is the value beside its key
-        answers = [(begin, begin + 1)]
+        start = text.index(value_id)  # the pairs come first, so this is the value beside its key
+        answers = [(start, start + 1)]
         other_keys = {*encode("".join(asked.other_keys), vocab)}
         others = [(k + 1, k + 2) for k, word in enumerate(text) if word in other_keys]
+    else:
+        spans = bury(cfg, vocab, rng, text, facts, asked.ordered)
+        n_asked = len(asked.answers)  # the last facts are asked for; those before are look-alikes
+        answers, others = spans[-n_asked:], spans[:-n_asked]
 
     def in_prompt(spans):
         return [(len(lead) + start, len(lead) + stop) for start, stop in spans]

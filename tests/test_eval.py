@@ -732,6 +732,7 @@ def test_the_file_of_a_rivals_class_belongs_to_its_source(tmp_path, monkeypatch)
     assert wide != before
     assert source(used + "class Narrow(Attention):\n    pass\n") == wide, "it has another class"
     assert source(used.replace("3", "4")) != wide
+    source('class Wide(Attention):\n    """It has nothing but a docstring."""\n')
 
 
 @pytest.mark.parametrize("settings, message", [

@@ -7,7 +7,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
-from conftest import call, refused, save_model, tiny_model
+from conftest import ROOT, call, refused, save_model, tiny_model
 
 import model
 import plot
@@ -139,9 +139,9 @@ def test_an_experiments_own_figure_is_drawn_by_its_own_program(tmp_path, capsys)
 
 @pytest.mark.slow
 def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch):
-    call(plot, "all", tmp_path)
-    found = {path.stem for path in tmp_path.glob("*.png")}
-    assert found == {"fading", "z_max"}, "these need no results, all others do"
+    for figure in ("fading", "z_max"):  # these need no results
+        call(plot, figure, tmp_path)
+        assert (tmp_path / f"{figure}.png").exists()
     for variant, seed in itertools.product(("softmax", "ssmax", "softmax>>ssmax"), (1, 2)):
         folder = tmp_path / f"{variant.replace('>', '_')}-{seed}"
         s = None if variant == "softmax" or seed == 2 else 0.26  # 2: not switched as yet
@@ -597,6 +597,8 @@ def test_what_is_being_written_is_no_damage(tmp_path):
 
 @pytest.mark.parametrize("arguments, says", [
     (["pie"], "name all, table or a figure"), (["all", "nowhere/x"], "no such file"),
-    (["niah", "config"], "no results that niah could show")])
+    (["niah", "config"], "no results that niah could show"),
+    (["all", "config"], "no results that all could show")])
 def test_wrong_arguments_are_one_line(arguments, says):
     refused(says, call, plot, *arguments)
+    assert not [*(ROOT / "config").glob("*.png")]

@@ -79,6 +79,10 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.2
     assert (tmp_path / "whole/squad.json").exists()
+    (tmp_path / "whole/niah.json").write_text("{}")
+    refused("holds results of an earlier run", tune, "whole", "--resume=overwrite")
+    assert (tmp_path / "whole/squad.json").exists(), "lost, although the run was refused"
+    (tmp_path / "whole/niah.json").unlink()
     tune("whole", "--seed=2", "--resume=overwrite", "--n_generate=0")
     assert not (tmp_path / "whole/squad.json").exists(), "it is of another run"
     for more in ("--epochs=3", "--warmup_epochs=3"):

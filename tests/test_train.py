@@ -43,6 +43,12 @@ def test_training_lowers_the_loss_and_logs_it(run, tmp_path, capsys):
     assert capsys.readouterr().out.count("' -> '") == 2, "a sample at the start and at the end"
 
 
+@pytest.mark.parametrize("eval_interval", [0, 4])
+def test_samples_come_at_their_own_interval(run, tmp_path, capsys, eval_interval):
+    run(tmp_path, "--sample_interval=2", f"--eval_interval={eval_interval}", "--max_iters=5")
+    assert capsys.readouterr().out.count("' -> '") == 3, "after 0, 2 and 4 updates"
+
+
 @pytest.mark.parametrize("attention_type, golden", [  # losses; a new variant needs none
     ("softmax", (6.71928, 6.12553, 5.88179, 5.36608)),
     ("ssmax", (6.79788, 6.27645, 5.90575, 5.66309)),
@@ -169,6 +175,20 @@ call(train, *{parts}, "--max_iters=4")
     assert printed.count("going on in micro-batches of 2") == 1, "halved by both, said by one"
     assert "micro-batch 2" in printed
     run(tmp_path / "2", *arguments)
+    assert numbers(tmp_path / "2") == pytest.approx(numbers(tmp_path / "1"), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_compiler_that_fails_on_one_rank_changes_nothing(corpus, run, tmp_path):
+    run(tmp_path / "1", "--loss_on=repeats")
+    parts = [*TINY_RUN, "--loss_on=repeats", f"--data_dir={corpus}", f"--out_dir={tmp_path}/2"]
+    two_ranks(tmp_path, f"""
+from conftest import call, train
+def broken(*arguments):
+    raise RuntimeError("no compiler")
+train.torch.compile = lambda loss, dynamic: broken if train.runtime.RANK else loss
+call(train, *{parts}, "--compile")
+""")
     assert numbers(tmp_path / "2") == pytest.approx(numbers(tmp_path / "1"), abs=1e-5)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Real text over seeds: the paper's Figures 4 and 5 (README.md here). DATA is a folder with
-# train*.jsonl and test*.jsonl in SlimPajama's file format (also .gz, .zst). The same command
-# continues after anything, also on another machine: a run whose numbers are in results/ is skipped.
+# train*.jsonl and test*.jsonl in SlimPajama's file format (also .gz, .zst). There are 46 runs of 8
+# to 20 minutes on one core. The same command continues after anything, also on another machine: a
+# run whose numbers are in results/ is skipped.
 #
 #   DATA=~/corpus bash experiments/text/run.sh                   all of it, in the order of the page
 #   DATA=~/corpus bash experiments/text/run.sh corpus            only tokenizer and corpus
