@@ -69,6 +69,12 @@ class NiahConfig(EvalConfig):
             if ends_there and not all(part in before for part in others):
                 raise ValueError(f"{key}: the prompt ends where {last} begins, so put "
                                  f"{' and '.join(others)} before it")
+        for key in ("needle", "question"):
+            try:
+                getattr(self, key).format(city="", number="")
+            except (KeyError, IndexError, ValueError) as e:
+                raise ValueError(f"{key}: its only fields are {{city}} and {{number}}; write other "
+                                 "braces twice, as in {{") from e
         for key in ("context_sizes", "number_format", "trial_size", "n_samples"):
             value = getattr(self, key)
             for number in value if type(value) is tuple else (value,):
@@ -133,11 +139,15 @@ def score_tokens(wanted, written):
 
 
 def new_tokens(cfg, sample):
-    """Return how many tokens the model may write as its answer."""
+    """Return how many tokens the model may write as its answer to a sample."""
+    if sample["new"]:
+        return sample["new"]
     groups = cfg.number_format
-    # Each group is one token. A number in one piece takes at worst one token for the space and one
-    # for each digit. The last token shows whether the number ends there.
-    return sample["new"] or 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
+    # Usually each group is one token. A number in one piece takes at worst one token for the space
+    # and one for each digit. The last token shows whether the number ends there.
+    usual = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
+    in_prompt = max(end - start for start, end in sample["spans"])
+    return max(usual, 1 + in_prompt)
 
 
 def check_room(cfg, path, model, sample):
@@ -153,14 +163,14 @@ def check_room(cfg, path, model, sample):
 def answer(cfg, model, vocab, batch, device):
     """Return the records of `batch`, samples of one size, after asking the model all of them."""
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
-    new = new_tokens(cfg, batch[0])
+    new = [new_tokens(cfg, sample) for sample in batch]
     with runtime.autocast(device, cfg.dtype):
         # As in the paper, the model may not answer with the end-of-text token.
-        rows = model.generate(idx, new, temperature=0, banned=(end_of_text(vocab),))
+        rows = model.generate(idx, max(new), temperature=0, banned=(end_of_text(vocab),))
         in_heads = read_heads(model, idx, batch) if cfg.trials else []
     records = []
     for b, sample in enumerate(batch):
-        written = rows[b, idx.size(1):].tolist()
+        written = rows[b, idx.size(1):][:new[b]].tolist()
         text = decode(written, vocab)
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
         if "answer_ids" in sample:
@@ -235,7 +245,9 @@ def choice_jobs(cfg, model, vocab, hay):
         return True
 
     size = model.config.block_size
-    if size == model.max_len:  # p_n ends at the training length: the answer would not fit
+    if size == model.max_len:
+        # With p_n a prompt of the training length leaves no room for its answer. One of trial_size
+        # does, or `ask` refuses it (check_room).
         size = min(size, cfg.trial_size)
     while size < cfg.trial_size and not fit(jobs_of(size)):
         size *= 2
@@ -253,7 +265,8 @@ def ask(cfg, path, what, jobs, device):
     model, state = evaluate.open_for_context(cfg, path, device, longest)
     check_prompt(cfg, path, state)
     vocab = state["vocab"]
-    hay, data = open_haystack(cfg, vocab)
+    # heads are chosen on prompts of the training length (choice_jobs)
+    hay, data = open_haystack(cfg, vocab, model.config.block_size if cfg.trials else 0)
     if cfg.trials:
         jobs = [*jobs, *choice_jobs(cfg, model, vocab, hay)]
     # One prompt of each size is made before anything is written: one that does not fit, or that

@@ -61,7 +61,8 @@ def loss_sums(losses, block_size):
 
 def kept_losses(losses, ends):
     """Return, for each window, the losses of the tenth before each end, one after the other."""
-    rows = torch.cat([losses[:, :0], *(losses[:, tenth_before(end)] for end in ends)], dim=1)
+    parts = [losses[:, tenth_before(end)] for end in ends]
+    rows = torch.cat([losses[:, :0], *parts], dim=1)  # [:, :0] because there may be no parts
     return [[round(loss, 4) for loss in row] for row in rows.tolist()]
 
 

@@ -274,9 +274,10 @@ def new_folder(out):
 # -----------------------------------------------------------------------------
 # export
 
-# Ministral3's factor on q is 1 + BETA log n. We divide W_q and W_k by BETA in total, so that the
-# exported model computes s (log n + 1 / BETA). A larger BETA would be closer to log n, but it would
-# overflow in fp16: 2^12 log n stays below 65,504 up to n = 8 million.
+# Ministral3's factor on q is 1 + BETA log n. To make up for BETA, W_q and W_k are divided by two
+# numbers whose product is BETA. The exported model then computes s (log n + 1 / BETA). A larger
+# BETA would be closer to log n, but it would overflow in fp16: 2^12 log n stays below 65,504 up to
+# n = 8 million.
 # For transformers, W_q and W_k are each divided by 2^6. In fp16, dividing W_q alone makes 97 % of
 # W_q subnormal, and dividing W_k alone makes the query overflow (measured on (b) of the quick run).
 # For llama.cpp, only W_q is divided: queries are fp32 there, and cached keys keep their size.

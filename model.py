@@ -148,8 +148,8 @@ class Position(NamedTuple):
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
     sin: torch.Tensor  # (T, D), with the first D/2 negated
     f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    # (T, S) bool, True where the query sees the key; subclasses may use another form. None: causal
-    # if T = S, and a single query sees all cached keys.
+    # (T, S) bool, True where the query sees the key; subclasses may use another form. None means
+    # causal if T = S. It also means that a single query sees all cached keys.
     mask: torch.Tensor | None
 
 
@@ -307,8 +307,8 @@ class Attention(nn.Module):
             # Without a learned s, the weights that make q are divided by the mean factor. A factor
             # that is 1 at n = 1, such as logn_clip, is not divided: it already equals softmax on
             # short contexts.
-            factor = self.factor(f)[0].double()
-            divisor = torch.where(factor[0] == 1, 1.0, factor.mean())
+            by_n = self.factor(f)[0].double()  # of the first head, as all are equal
+            divisor = torch.where(by_n[0] == 1, 1.0, by_n.mean())
             if self.config.qk_norm:
                 q_weight = self.q_norm.weight
             else:

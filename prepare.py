@@ -96,7 +96,7 @@ class PrepareConfig:
     name: str = ""  # name of the corpus, which is written into data/<name>
     data_dir: str = "data"  # folder of all corpora
     split: str = "train"  # name of the split; with --hf also the split that is read
-    val_fraction: float = 0.0  # share of the documents, evenly spread, that goes to the split val
+    val_fraction: float = 0.0  # share of the documents that becomes val; of --squad the last ones
     shard_tokens: int = 100_000_000  # tokens per bin
     compact_vocab: bool = False  # only the words of --embedded, numbered from 0: for small models
     tokenizer: str = ""  # a tokenizer.json or its folder (from hf.py import); empty: GPT-2's
@@ -368,7 +368,9 @@ def read_vocab(cfg):
         with explain(f"--tokenizer={cfg.tokenizer} cannot be read; name a tokenizer.json, or the "
                      "folder that holds one", (OSError, UnicodeDecodeError)):
             vocab = path.read_text(encoding="utf-8")
-        tokenizer(vocab), end_of_text(vocab)  # a file that cannot be used is an error here
+        # a file that cannot be used is an error here
+        tokenizer(vocab)
+        end_of_text(vocab)
         return vocab
     return EMBEDDED[cfg.embedded].vocabulary() if cfg.compact_vocab else None
 
@@ -584,9 +586,18 @@ def check(cfg):
     folder = Path(cfg.data_dir) / cfg.name
     paths = sorted(folder.glob("*.json"))
     if not paths:
+        if list(folder.glob("*.squad.jsonl")):
+            raise UserError(f"{folder} holds questions, which sft.py checks when it reads them; "
+                            "--check is for token bins")
         raise UserError(f"there is no corpus in {folder}; make it first, or choose another --name")
+    parts = {}  # {(beginning of the file names, number of parts): the parts that are there}
     for path in paths:
         manifest = read_manifest(path)
+        part, n = manifest["slice"]
+        parts.setdefault((path.stem.partition("-")[0], n), set()).add(part)
+        if not manifest["complete"]:
+            raise UserError(f"{path}: its preparation was interrupted; give the same command again "
+                            "to continue it")
         for split, total in manifest["splits"].items():
             for shard in total["shards"]:
                 file = folder / shard["file"]
@@ -598,6 +609,11 @@ def check(cfg):
                 if content.view(manifest["dtype"]).max() >= vocab_size(manifest["vocab"]):
                     raise UserError(f"{file} holds ids beyond the vocabulary of {path}; {cure}")
             print(f"{path}: {split}: {total['tokens']:,} tokens, as prepared", flush=True)
+    for (name, n), there in parts.items():
+        missing = sorted(set(range(1, n + 1)) - there)
+        if missing:
+            raise UserError(f"{folder}: of {name} the parts {', '.join(map(str, missing))} of {n} "
+                            f"are missing; prepare them with --slice={missing[0]}/{n}")
 
 
 def prepare_squad(cfg):

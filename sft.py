@@ -84,7 +84,7 @@ def main():
     if resumed:
         model, metadata = resume(cfg, resumed, device)
     else:
-        model, metadata = from_checkpoint(cfg, None, data, device)
+        model, metadata = from_checkpoint(cfg, data, device)
 
     vocab, block_size = metadata["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)
@@ -97,7 +97,8 @@ def main():
            f"tokens, even with a cut context), {cfg.max_iters:,} updates of {cfg.batch_size}, "
            f"{cfg.warmup_iters:,} of them warm-up")
 
-    fit(cfg, model, metadata, resumed, Batches(cfg, rows, val_rows, end_of_text(vocab)))
+    batches = Batches(cfg, rows, val_rows, end_of_text(vocab), block_size)
+    fit(cfg, model, metadata, resumed, batches)
     if cfg.n_generate:
         scores = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
         exact, f1 = (sum(column) / len(scores) for column in zip(*scores, strict=True))
@@ -120,6 +121,7 @@ class Batches:
     rows: list
     val_rows: list
     end: int  # id of the end of text, which pads the rows
+    block_size: int  # of the model
 
     def train(self, step, m):
         """The same as in train.py. Each example comes once per epoch, in an order that depends on
@@ -141,7 +143,7 @@ class Batches:
         mine = sorted(rows, key=lambda row: len(row[0]))[runtime.RANK::runtime.WORLD_SIZE]
         # counted over all ranks: a mean of the ranks' means would weigh their answers unequally
         answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
-        padded = [pad(mine[i:i + m], self.end) for i in range(0, len(mine), m)]
+        padded = [pad(mine[i:i + m], self.end, self.block_size) for i in range(0, len(mine), m)]
         return [(x, y, None) for x, y in padded], answer_tokens
 
 

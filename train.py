@@ -106,7 +106,8 @@ class TrainConfig(RivalConfig):
             raise ValueError("loss_on=repeats trains on pairs that a row repeats, but doc_mask may "
                              "hide the first of them: leave one of the two out")
 
-    # names of the settings that the user gave, set by configure(); without a type it is no setting
+    # Names of the settings that the user gave; configure() sets it. It has no type annotation, so
+    # that dataclass does not take it for a setting.
     given = frozenset()
 
     def without_effect(self):
@@ -159,17 +160,23 @@ def main():
     if resumed:
         model, metadata = resume(cfg, resumed, device)
     elif cfg.init_from:
-        model, metadata = from_checkpoint(cfg, corpus.vocab, corpus.data, device)
+        model, metadata = from_checkpoint(cfg, corpus.data, device)
+        if metadata["vocab"] != corpus.vocab:  # the same id would mean another word
+            raise UserError(f"{cfg.init_from} was trained on another vocabulary than "
+                            f"{cfg.data_dir} has; prepare the text with the checkpoint's "
+                            "vocabulary (--tokenizer or --compact_vocab of prepare.py)")
     else:
         model, metadata = from_scratch(cfg, corpus, device)
 
     describe_run(cfg, model, metadata, corpus)
+    if not resumed:  # an old run goes on, whatever a newer version would refuse
+        check_doc_mask(cfg, model, corpus)
     batches = Batches(cfg, corpus, held_out, model.config.block_size, model.config.doc_mask)
     fit(cfg, model, metadata, resumed, batches)
 
 
 def describe_run(cfg, model, metadata, corpus):
-    """Print a summary of the run. Warn about settings that are likely mistakes, or refuse them."""
+    """Print a summary of the run, and warn about settings that are likely mistakes."""
     device, block_size = model.wte.weight.device, model.config.block_size
     tokens_per_update = cfg.batch_size * block_size
     print0(f"{metadata['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
@@ -182,8 +189,13 @@ def describe_run(cfg, model, metadata, corpus):
     if cfg.data_order == "sequence" and wanted > rows:
         print0(f"the corpus has {rows:,} rows in sequence and the run reads {wanted:,}: the data "
                f"repeats after iter {rows // cfg.batch_size:,}")
-    # A row of block_size + 1 tokens holds a certain end of a document if it begins at one of
-    # block_size + 1 places. So at most this share of the rows holds the end of a document.
+
+
+def check_doc_mask(cfg, model, corpus):
+    """Raise a UserError if documents are so long that doc_mask would mask nothing."""
+    block_size = model.config.block_size
+    # Each end of a document lies in the rows that begin at block_size + 1 of len(corpus) places. So
+    # at most this share of all rows holds the end of a document.
     share_with_end = corpus.documents * (block_size + 1) / len(corpus)
     if model.config.doc_mask and share_with_end < 0.1:
         mean, rows_per_end = len(corpus) // corpus.documents, math.floor(1 / share_with_end)
@@ -278,18 +290,14 @@ def from_scratch(cfg, corpus, device):
         "vocab": corpus.vocab, "data": corpus.data}
 
 
-def from_checkpoint(cfg, vocab, data, device):
+def from_checkpoint(cfg, data, device):
     """
     Return (model, metadata) of a new run that begins with the weights of cfg.init_from.
 
-    vocab: of the data; None takes the checkpoint's. data: digest and source of the data.
+    data: digest and source of the data.
     """
     state = checkpoint.load(cfg.init_from)
     trained = state["model_config"]
-    if vocab is not None and state["vocab"] != vocab:
-        raise UserError(f"{cfg.init_from} was trained on another vocabulary than {cfg.data_dir} "
-                        "has; prepare the text with the checkpoint's vocabulary (--tokenizer or "
-                        "--compact_vocab of prepare.py)")
     # What the user gave must agree with the checkpoint: another n_head, for instance, would load
     # and silently be another model. Only the attention type and theta may change.
     given = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)
@@ -303,6 +311,9 @@ def from_checkpoint(cfg, vocab, data, device):
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     if cfg.switch_iter and model.config.attention_type != "softmax":
         raise UserError(f"{cfg.init_from} is not a softmax model: leave switch_iter out")
+    if model.config.doc_mask and cfg.loss_on == "repeats":
+        raise UserError(f"{cfg.init_from} was trained with doc_mask, which may hide the first of "
+                        "the pairs that loss_on=repeats trains on: leave loss_on out")
     variant = state["variant"]
     if model.config.attention_type != trained["attention_type"]:
         variant += f">{model.config.attention_type}"  # softmax>ssmax is the paper's (e)
@@ -393,7 +404,9 @@ def fit(cfg, model, metadata, resumed, batches):
     for step in range(start, cfg.max_iters):
         if cfg.switch_iter and step == cfg.switch_iter:  # (f): Adam's moments are kept, s is new
             model.swap_attention(cfg.switch_attention_type)
-            add_scales(optimizer, model)
+            moments = optimizer.state
+            optimizer = make_optimizer(cfg, model)
+            optimizer.state.update(moments)
             compute.compile(cfg)  # again, since the compiled loss uses softmax
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
 
@@ -429,7 +442,7 @@ def fit(cfg, model, metadata, resumed, batches):
         save(0)
     runtime.exit_on_next_signal(received_signals)
     if resumed and start >= cfg.max_iters:
-        print0(f"nothing to do, this run was finished earlier: {path}")
+        print0(f"nothing to do: this run has its {start:,} updates already: {path}")
     else:
         print0(f"done: {path}")
 
@@ -471,8 +484,9 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         raise UserError(f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
-                        "training stopped before the update, and the saved checkpoint is good. Try "
-                        "a lower learning_rate or a longer warm-up", status=1)
+                        "training stopped before the update; a checkpoint that was saved is good. "
+                        "Try a lower learning_rate or a longer warm-up, in another --out_dir or "
+                        "with --resume=overwrite", status=1)
 
     if cfg.grad_clip:
         torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
@@ -581,7 +595,8 @@ def to_device(array, device):
 def check_run(cfg, model, resumed):
     """
     Check the length of the warm-up, the folder of a new run, and the free space on the disk. If all
-    is well, remove the squad.json of a run that a new one replaces.
+    is well, and the run replaces an older one, remove the squad.json of that one, and rename its
+    checkpoint to ckpt_prev.pt.
     """
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
@@ -603,6 +618,10 @@ def check_run(cfg, model, resumed):
                         f"model take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
     if not resumed and runtime.RANK == 0:
         (folder / "squad.json").unlink(missing_ok=True)  # sft.py writes it at the end of a run
+        if (folder / "ckpt.pt").exists():
+            # with --resume=overwrite: if this run died before it saved, the same command would
+            # otherwise continue the old run
+            (folder / "ckpt.pt").replace(folder / "ckpt_prev.pt")
 
 
 def first_micro_batch(cfg, model, device):
@@ -638,28 +657,24 @@ def learning_rate(cfg, step):
 def make_optimizer(cfg, model):
     """Return AdamW with weight decay on rank >= 2 only. The last group has the learned scales."""
     # s, b and p_n have no weight decay, as in the paper: it would pull s to 0, which is uniform
-    # attention. `add_scales` adds them.
+    # attention.
     scales = model.scales()
     rest = [p for name, p in model.named_parameters() if name not in scales]
     groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
               {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
+    if scales:
+        groups.append({"params": list(scales.values()), "weight_decay": 0.0})
     # fused on a CPU too, unlike nanoGPT: one pass over the parameters instead of a dozen
-    optimizer = torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2),
-                                  fused=True)
-    add_scales(optimizer, model)
-    return optimizer
-
-
-def add_scales(optimizer, model):
-    """Add s, b, p_n as the last group, so that the others keep their state at (f)'s switch."""
-    if model.scales():
-        optimizer.add_param_group({"params": list(model.scales().values()), "weight_decay": 0.0})
+    return torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2),
+                             fused=True)
 
 
 def print_sample(cfg, model, batches, vocab):
     """Print the beginning of a validation row and the model's greedy continuation. Every rank must
     call it, because batches.val may ask all of them for the number of targets."""
     micro_batches, _ = batches.val(1)
+    if runtime.RANK != 0:  # with more ranks than rows this one may have none
+        return
     x, _, _ = micro_batches[0]
     idx = torch.from_numpy(x[:1, :16]).to(model.wte.weight.device)
     T = idx.size(1)

@@ -1,5 +1,5 @@
 # (e) Softmax replaced by SSMax after pretraining: the weights of (a), with s = 1/mean(log n). There
-# is no training; train.py only writes out/e_swap_after/ckpt.pt.
+# is no training; train.py only measures the validation loss and writes out/e_swap_after/ckpt.pt.
 init_from = "out/a_softmax/ckpt.pt"
 attention_type = "ssmax"
 max_iters = 0

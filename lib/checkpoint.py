@@ -58,7 +58,9 @@ class LoadConfig:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
                              "RoPE as trained")
 
-    given = frozenset()  # names of the settings that the user gave; configure() fills it in
+    # Names of the settings that the user gave; configure() sets it. It has no type annotation, so
+    # that dataclass does not take it for a setting.
+    given = frozenset()
 
     def check_stretch(self):
         """Raise UserError if the user gave a rope_scaling or rope_factor that has no effect."""

@@ -64,8 +64,12 @@ def configure(cls, argv=None):
 
 
 def complete(cfg, **values):
-    """Return a copy of `cfg` with these values, which the data or the machine decides."""
-    completed = dataclasses.replace(cfg, **values)
+    """Return a copy of `cfg` with these values, which the data or the machine decides. UserError if
+    they do not go together."""
+    try:
+        completed = dataclasses.replace(cfg, **values)
+    except ValueError as e:
+        raise UserError(str(e)) from e
     object.__setattr__(completed, "given", cfg.given)
     return completed
 

@@ -242,8 +242,9 @@ def describe(cfg, path, model, state, data, functions):
 
 def check_existing(cfg, out, records, about, n_records):
     """
-    Say that the result file `out` is not measured again, or continue it. UserError if its records
-    are of other settings than `about`, or if it is not finished and the code has changed since.
+    Check that the result file `out` can be read or continued, and say so if it is not measured
+    again. UserError if its records are of other settings than `about`, or if it is not finished and
+    the code has changed since.
     """
     # a setting that is newer than the file had its default when the file was written
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))

@@ -160,8 +160,11 @@ def choose_heads(choice, k):
     """
     Return the retrieval heads for token k of the answer, and `enough` (see `summarize`).
 
-    choice: the records of the prompts on which heads are chosen.
+    choice: the records of the prompts on which heads are chosen. If all their answers are shorter,
+    k is their last token.
     """
+    while not any(at_token(record, k) for record in choice):
+        k -= 1
     at_k = [at_token(record, k) for record in choice]
     heads = retrieval_heads([record for record in at_k if record])
     weights = [retrieval_by(heads, record_at_k)["weight"]

@@ -158,9 +158,12 @@ class Positioned(Attention):
         if c.rope_scaling.startswith("yarn"):
             # Pairs that turn 32 times or more in a block keep their speed, pairs that turn less
             # than once are slowed by the factor, and a ramp lies between (arXiv 2309.00071).
-            fast, slow = (D * math.log(c.block_size / (turns * 2 * math.pi)) / 2 / math.log(theta)
-                          for turns in (32, 1))
-            low, high = max(0, math.floor(fast)), min(D - 1, math.ceil(slow))
+
+            def pair_that_turns(times):  # index, not whole, of the pair that turns so often
+                return D / 2 * math.log(c.block_size / (times * 2 * math.pi)) / math.log(theta)
+
+            low = max(0, math.floor(pair_that_turns(32)))
+            high = min(D - 1, math.ceil(pair_that_turns(1)))
             ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
             speeds = speeds * (1 - ramp + ramp / factor)
         turning = 0 if c.rope_scaling == "nope" else int(c.rope_fraction * D / 2)
@@ -209,6 +212,12 @@ class Sink(Positioned):
     def __init__(self, config, layer):
         super().__init__(config, layer)
         self.set_number("sink", Learned(0.0) if config.sink == "learned" else 0.0)
+
+    def set_type(self, attention_type):
+        super().set_type(attention_type)
+        if "sink" in self._parameters:  # a swap: s must come before the sink, as in a new model,
+            # because an optimizer's state is stored in the order of the parameters
+            self.register_parameter("sink", self._parameters.pop("sink"))
 
     def project(self, x, position):
         q, k, v = super().project(x, position)
@@ -358,7 +367,9 @@ class Window(Attention):
         if documents is None:
             return mask[None]
         documents = F.pad(documents, (0, blocks * W - T), value=-1)
-        return mask & (documents[:, i] == documents[:, j.clamp(min=0)])
+        of_queries = documents[:, i]  # (B, blocks, 1, W, 1)
+        of_keys = documents[:, j.clamp(min=0)]  # (B, blocks, 1, 1, 2 W)
+        return mask & (of_queries == of_keys)
 
     def attend(self, q, k, v, mask):
         W, T, S = self.reach, q.size(2), k.size(2)

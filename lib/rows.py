@@ -147,9 +147,10 @@ def load(inputs, kinds=None):
                 row = read(path, kind, reader)
             if row and row.y:
                 rows.append(row)
-    pretraining = [row for row in rows if row.kind == "log" and not row.base]
-    if pretraining:  # logs of fine-tuning are left out, because their losses are of other data
-        rows = [row for row in rows if row.kind != "log" or not row.base]
+    logs = [row for row in rows if row.kind == "log"]
+    fine_tuning = [row for row in logs if "squad" in row.content["data"]["source"]]
+    if len(fine_tuning) < len(logs):  # they are left out, because their losses are of other data
+        rows = [row for row in rows if row not in fine_tuning]
     compare([row for row in rows if row.kind == "log"])
     readouts = [row for row in rows if row.kind == "readout"]
     return [row for row in rows if row.kind != "readout"] + join_sizes(readouts)
@@ -403,8 +404,8 @@ def difference(row, others):
     Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
     that distinguish it from `others`, the first rows of all curves of its kind.
     """
-    # A tag is the user's own name for a difference. `row` is compared with all rows that have its
-    # tag. Of a variant that has no row with this tag, all rows are compared.
+    # A tag is the user's own name for a difference. So of each variant we compare the rows with the
+    # same tag; if it has none, we compare all of its rows.
     tagged = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others if other.tag == row.tag or other.variant not in tagged]
     unshared = set().union(*(differing(row, other) for other in compared))
@@ -413,7 +414,7 @@ def difference(row, others):
         if (part, fact) in unshared and fact not in texts:
             texts[fact] = fact if part in ("model", "training", "text") else f"{part} {fact}"
     several = sum(other.variant == row.variant for other in others) > 1
-    names = [row.tag] * several
+    names = [row.tag] if several else []
     if row.base and not all(other.base for other in others):
         names.insert(0, "from a checkpoint")
     tag = ", ".join(filter(None, names))

@@ -5,6 +5,7 @@ import datetime
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -316,10 +317,13 @@ def atomic_write(path, mode="wb", previous=None):
                 # a hard link instead of a rename, so that `path` exists at any moment
                 link = path.with_name(f".{path.name}.link")
                 link.unlink(missing_ok=True)  # os.link does not replace a file
-                os.link(path, link)
+                try:
+                    os.link(path, link)
+                except OSError:  # exFAT and some network disks have no hard links
+                    shutil.copyfile(path, link)
                 os.replace(link, previous)
-                # If a kill came between the two renames, `link` and `previous` are one file.
-                # Renaming a file to itself does nothing, so the link is removed here.
+                # If an earlier save was killed between its two renames, `path` and `previous` are
+                # one file. Then `link` is that file too, and os.replace did nothing.
                 link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)

@@ -8,6 +8,7 @@ question, answer, start}, where `start` is the index of the answer's first chara
 import collections
 import hashlib
 import json
+import math
 import re
 import string
 from pathlib import Path
@@ -79,12 +80,13 @@ def encode_example(example, block_size, vocab=None):
     return whole[:-1], targets
 
 
-def pad(rows, padding):
-    """Return x, y (rows, T) int64 from rows of (ids, targets): x is padded with `padding`, y with
-    -1."""
+def pad(rows, padding, block_size):
+    """Return x, y (rows, T) int64 from rows of (ids, targets), none longer than block_size: x is
+    padded with `padding`, y with -1."""
     longest = max(len(ids) for ids, _ in rows)
-    # T is a multiple of 64, so that fewer shapes are compiled
-    x = np.full((len(rows), -(-longest // 64) * 64), padding, dtype=np.int64)
+    # T is a multiple of 64, so that fewer shapes are compiled; p_n ends at block_size
+    T = min(64 * math.ceil(longest / 64), block_size)
+    x = np.full((len(rows), T), padding, dtype=np.int64)
     y = np.full_like(x, -1)
     for i, (ids, targets) in enumerate(rows):
         # padding goes to the right, so that each position keeps its n

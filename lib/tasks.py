@@ -212,10 +212,12 @@ WITH_DEPTH = (*OF_NEEDLES, "abcdigits", "verbatim")  # others put their facts at
 # text -> prompt
 
 
-def open_haystack(cfg, vocab):
+def open_haystack(cfg, vocab, longest=0):
     """
     Return (hay, {digest, source}). The hay is the Tokens of a corpus, or with --haystack an array
     with the ids of text files.
+
+    longest: tokens of the longest prompt, if that is longer than cfg.longest.
     """
     if not cfg.haystack:
         tokens = Tokens(cfg.data_dir, cfg.split)
@@ -224,7 +226,8 @@ def open_haystack(cfg, vocab):
                             "the --data_dir of a corpus with the checkpoint's, or give text files "
                             "with --haystack")
         return tokens, tokens.data
-    text = NOISE * (cfg.longest // 10) if cfg.haystack == "noise" else read_files(cfg.haystack)
+    longest = max(longest, cfg.longest)
+    text = NOISE * (longest // 10) if cfg.haystack == "noise" else read_files(cfg.haystack)
     # the digest is of the text itself, whatever its files are called
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return np.array(encode(text, vocab)), {"digest": digest, "source": {"haystack": cfg.haystack}}
@@ -254,7 +257,7 @@ def draw_hay(vocab, rng, hay, room, asked):
         patterns.append(head + r"[\d\s]+" + rest)
     spare = len(hay) - room
     for _ in range(100):
-        # lines are cut off at their beginning, so that the last one stays whole
+        # a hay of lines loses tokens of its first line, so that all other lines stay whole
         begin = spare if asked.lines else rng.randrange(spare + 1)
         # text files are in memory; a corpus may be larger, so only this part of it is read
         text = hay.read([begin], room)[0] if isinstance(hay, Tokens) else hay[begin:begin + room]

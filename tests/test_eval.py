@@ -91,6 +91,22 @@ def what_is_asked(prompt):
     return re.findall(rf"magic {city} number is: (\d+)\.", prompt)
 
 
+@pytest.mark.parametrize("number_format", ["(7,)", "(2,2,2,1)", "(7,7)", "(3,4)"])
+def test_every_format_of_a_number_leaves_room_for_it(number_format):
+    cfg = configure(NiahConfig, ["x", "--haystack=noise", f"--number_format={number_format}"])
+    hay, _ = open_haystack(cfg, None)
+    for i in range(20):
+        sample = make_sample(cfg, None, hay, 300, None, i)
+        start, end = sample["spans"][0]
+        assert eval_niah.new_tokens(cfg, sample) > end - start, "the answer does not fit"
+
+
+def test_the_noise_is_long_enough_for_the_prompts_that_choose_heads(tmp_path):
+    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, block_size=2048), None)
+    call(eval_niah, tmp_path, *CPU, "--haystack=noise", "--prompt=completion", "--trials=1",
+         "--trial_size=400", "--context_sizes=400")
+
+
 @pytest.mark.parametrize("model", ["right", "wrong", "first only"])
 @pytest.mark.parametrize("task", TASKS.keys() - {"verbatim"})  # it does not ask in words
 def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, model):
@@ -317,6 +333,9 @@ def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
         assert late["wrong_tokens"] == {1: 1}
     longer, _ = summarize([record(rank=7, exact=False, wrong_token=4, later={})], choice)
     assert longer["misses"]["other"] == 1, "more digits than the number has"
+    # no other prompt has an answer so long: the heads of their last token count
+    few, _ = summarize([record(rank=7, exact=False, wrong_token=2, later={"2": record()})], choice)
+    assert few["misses"]["other"] == 1
 
 
 def test_a_miss_is_looked_at_where_its_answer_goes_wrong():
@@ -884,6 +903,7 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_niah, "a", "--haystack=nowhere*.txt", "no such file"),
     (eval_niah, "a", "--depths=110", "percentages"),
     (eval_niah, "a", "--needle=no city", "must contain {city}"),
+    (eval_niah, "a", "--needle={city} {number} in {year}", "its only fields are {city}"),
     (eval_niah, "a", "--needle={number} is of {city}", "ends where {number} begins, so put {city}"),
     (eval_niah, "a", "--qa_format={context} {answer} {question}", "put {context} and {question}"),
     (eval_niah, "pn", "--context_sizes=30", "a prompt of 30 tokens needs 34 .*at most 28 tokens"),

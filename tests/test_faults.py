@@ -114,6 +114,17 @@ def test_killed_or_full_in_a_write_ends_the_same(corpus, tmp_path, module, fault
     assert len(outcome(whole)) > (6 if module is prepare else 1), "too few to prove anything"
 
 
+def test_the_checkpoint_before_is_kept_on_a_disk_without_hard_links(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError("no hard links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for content in (b"1", b"2", b"3"):
+        with runtime.atomic_write(tmp_path / "a", previous=tmp_path / "b") as f:
+            f.write(content)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"3", "b": b"2"}
+
+
 @pytest.mark.parametrize("max_bytes, name", [(2000, "log.jsonl"), (100_000, "ckpt.pt")])
 def test_a_full_disk_is_one_line_and_costs_no_checkpoint(corpus, tmp_path, max_bytes, name):
     folder = tmp_path / "o"

@@ -394,6 +394,17 @@ def test_a_folder_of_several_experiments_is_refused_with_what_to_name(tmp_path, 
     assert "2 seeds" in capsys.readouterr().out
 
 
+def test_a_run_that_goes_on_from_a_checkpoint_is_shown_and_fine_tuning_is_not(tmp_path):
+    started = {"seed": 1, "learning_rate": 0.1, "base": None}
+    plant_log(tmp_path / "a")
+    plant_log(tmp_path / "continued", base=started)
+    path = plant_log(tmp_path / "sft", base=started)
+    path.write_text(path.read_text().replace('"embedded"', '"squad"'))
+    assert {row.path.parent.name for row in load([tmp_path])} == {"a", "continued"}
+    row, = load([tmp_path / "sft"])
+    assert row.base
+
+
 def test_learning_curves_show_every_loss_in_the_first_panel(tmp_path):
     for variant in ("softmax", "ssmax"):
         plant_log(tmp_path / variant, variant)

@@ -301,6 +301,18 @@ def test_check_finds_a_changed_byte(tmp_path, write, capsys):
     refused("train-00001.bin has changed .*; delete .*train.json", go, tmp_path, "--check")
 
 
+def test_check_finds_what_was_not_finished(tmp_path, write):
+    path = write("a.jsonl", jsonl(TEXTS))
+    for part in (1, 3):
+        go(tmp_path, path, f"--slice={part}/3")
+    refused("of train the parts 2 of 3 are missing", go, tmp_path, "--check")
+    go(tmp_path, path, "--slice=2/3")
+    go(tmp_path, "--check")
+    path = tmp_path / "c/train-02of03.json"
+    path.write_text(path.read_text().replace('"complete": true', '"complete": false'))
+    refused("train-02of03.json: its preparation was interrupted", go, tmp_path, "--check")
+
+
 def test_a_split_of_another_vocabulary_is_not_put_beside_a_corpus(corpus, write):
     before = contents(corpus)
     refused("prepared with another vocabulary; choose another --name", call, prepare,

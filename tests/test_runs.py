@@ -156,7 +156,7 @@ def test_the_quick_run_and_again(script):
     assert "a_softmax: iter 4/4" in printed and "(b) SSMax" in printed
     assert "posloss" in names(script.folder / "out/quick", "*.png")
     again = script("quick")
-    assert "was finished earlier" in again and "iter 4/4" not in again, "not everything was skipped"
+    assert "updates already" in again and "iter 4/4" not in again, "not everything was skipped"
 
 
 @pytest.mark.slow

@@ -27,11 +27,13 @@ def test_only_the_answer_is_trained_and_padding_is_not():
     inside = trained[trained + 1 < len(ids)]
     assert (targets[inside] == ids[inside + 1]).all(), "a target is not the next token"
     short = encode_example({**EXAMPLE, "context": "In Paris.", "start": 3}, 500)
-    x, y = pad([(ids, targets), short], 50256)
+    x, y = pad([(ids, targets), short], 50256, 1024)
     n = len(short[0])
     assert x.shape == y.shape and x.shape[1] % 64 == 0
     assert (x[1, :n] == short[0]).all() and (x[1, n:] == 50256).all()
     assert (y[1, :n] == short[1]).all() and (y[1, n:] == -1).all(), "padding is trained"
+    x, _ = pad([(ids, targets)], 50256, len(ids))
+    assert x.shape[1] == len(ids), "p_n has no position beyond the block"
 
 
 def test_a_long_context_is_cut_around_the_answer():
@@ -106,6 +108,7 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     assert found == expected
     assert found.keys() == {"questions", "exact_match", "f1"}
     assert checkpoint.load(tmp_path / "parts")["variant"] == "softmax>ssmax"
+    refused("switch_iter=9 must be below max_iters=8", tune, "x", *more[1:], "--switch_iter=9")
     refused("squad.jsonl does not exist", tune, "x", f"--data_dir={tmp_path}")
     path = tmp_path / "q/train.squad.jsonl"
     path.write_text(path.read_text().replace('"start": ', '"start": 9'))

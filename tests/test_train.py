@@ -4,11 +4,25 @@ import itertools
 import math
 import os
 import re
+from unittest import mock
 
 import pytest
 import torch
-from conftest import ROOT, TINY_RUN, call, log, refused, sigterm_in, state_of, two_ranks
+from conftest import (
+    ROOT,
+    TINY_RUN,
+    call,
+    log,
+    refused,
+    save_model,
+    sigterm_in,
+    state_of,
+    text_file,
+    tiny_model,
+    two_ranks,
+)
 
+import prepare
 import sample
 import train
 from eval_niah import NiahConfig
@@ -136,9 +150,23 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
         return loss + of_loss
 
     monkeypatch.setattr(train, "summed_loss", poisoned)
-    assert refused("iter 5: .*before the update, and the saved checkpoint is good", run, tmp_path,
+    assert refused("iter 5: .*before the update; a checkpoint .* is good", run, tmp_path,
                    "--eval_interval=0", "--decay=none") == 1
     assert state_of(tmp_path) == before, "the weights are spoilt"
+
+
+@pytest.mark.parametrize("update", [2, 4])
+def test_a_switch_keeps_what_attention_has_learned_before(run, tmp_path, update):
+    arguments = ["--switch_iter=3", "--switch_warmup_iters=2", "--save_interval=9",
+                 "--sink=learned"]
+    run(tmp_path / "whole", *arguments)
+    with sigterm_in(update):
+        assert refused("stopped after iter", run, tmp_path / "parts", *arguments) == 143
+    run(tmp_path / "parts", *arguments)
+    assert state_of(tmp_path / "parts") == state_of(tmp_path / "whole")
+    state = checkpoint.load(tmp_path / "parts")
+    steps = [int(moments["step"]) for moments in state["optimizer"]["state"].values()]
+    assert sorted(steps) == [3] * 2 + [6] * (len(steps) - 2), "s of two layers is new, no sink is"
 
 
 @pytest.mark.parametrize("update", [2, 3, 4])
@@ -190,6 +218,26 @@ train.torch.compile = lambda loss, dynamic: broken if train.runtime.RANK else lo
 call(train, *{parts}, "--compile")
 """)
     assert numbers(tmp_path / "2") == pytest.approx(numbers(tmp_path / "1"), abs=1e-5)
+
+
+def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
+    save_model(tmp_path / "gpt2/ckpt.pt", tiny_model(vocab_size=50257), None)  # None: GPT-2's
+    run(tmp_path / "almanac")
+    call(prepare, text_file(tmp_path / "a.jsonl"), "--name=words", f"--data_dir={tmp_path}",
+         "--val_fraction=0.1")
+    for begin, data in (("gpt2", None), ("almanac", tmp_path / "words")):
+        refused("was trained on another vocabulary", run, tmp_path / "new",
+                f"--init_from={tmp_path / begin}", *([f"--data_dir={data}"] if data else []))
+
+
+def test_a_run_that_replaces_another_leaves_nothing_to_continue(run, tmp_path):
+    run(tmp_path)
+    with sigterm_in(1), mock.patch("train.checkpoint.save", side_effect=OSError("full")):
+        with pytest.raises(OSError):
+            run(tmp_path, "--seed=2", "--resume=overwrite")
+    assert not (tmp_path / "ckpt.pt").exists()
+    run(tmp_path, "--seed=2")
+    assert [r["iter"] for r in log(tmp_path)[1:] if "loss" in r] == list(range(1, 7))
 
 
 def test_another_run_is_not_overwritten(run, tmp_path):

@@ -33,9 +33,6 @@ class Together:
         self.adamw.zero_grad(set_to_none)
         self.muon.zero_grad(set_to_none)
 
-    def add_param_group(self, group):
-        self.adamw.add_param_group(group)
-
     def state_dict(self):
         return {"adamw": self.adamw.state_dict(), "muon": self.muon.state_dict()}
 
@@ -46,6 +43,9 @@ class Together:
 
 def make_optimizer(cfg, model):
     """Return Muon for the matrices of the blocks and AdamW, as train.py makes it, for the rest."""
+    if cfg.switch_iter:
+        raise UserError("the moments of Muon are not kept at the switch of (f): leave switch_iter "
+                        "out")
     matrices = [p for p in model.blocks.parameters() if p.dim() == 2]
     adamw = adamw_of_train(cfg, model)
     taken = {id(p) for p in matrices}
