@@ -18,6 +18,7 @@ FOLDER/NAME, where NAME is the checkpoint's folder. The same command continues a
 """
 import itertools
 import json
+import math
 import re
 import statistics
 from dataclasses import dataclass
@@ -245,9 +246,9 @@ def choice_jobs(cfg, model, vocab, hay):
         return True
 
     size = model.config.block_size
-    if size == model.max_len:
-        # With p_n a prompt of the training length leaves no room for its answer. One of trial_size
-        # does, or `ask` refuses it (check_room).
+    if model.max_len < math.inf:  # p_n, which is defined up to the training length
+        # A prompt of that length leaves no room for its answer, so we take trial_size if it is
+        # smaller. If that is too long as well, check_room raises a UserError.
         size = min(size, cfg.trial_size)
     while size < cfg.trial_size and not fit(jobs_of(size)):
         size *= 2
@@ -275,7 +276,11 @@ def ask(cfg, path, what, jobs, device):
     for job in job_of_size.values():
         check_room(cfg, path, model, make_sample(cfg, vocab, hay, *job))
     if cfg.dump:
-        runtime.write_lines(cfg.dump, prompts_in_words(cfg, vocab, hay, jobs))
+        prompts = prompts_in_words(cfg, vocab, hay, jobs)
+        if runtime.RANK == 0:
+            runtime.write_lines(cfg.dump, prompts)
+        else:  # take as long as rank 0, because ranks wait for each other only for five minutes
+            list(map(len, prompts))
     functions = [ask]
     if cfg.trials:
         functions += [readout.readout, readout.record_of]

@@ -727,7 +727,7 @@ def difference(model, vocab, path, export_logits, kind, bf16=False):
     right = errors.mean() < 0.1 * ours.std() if bf16 else errors.max() < 0.01
     if not right:
         raise UserError(f"{path}: its logits differ by {errors.max():.2g} from what they should "
-                        "be, so nothing was written; please report this error of hf.py")
+                        "be, so it must not be used; please report this error of hf.py")
     return largest, (same, length - prompt)
 
 

@@ -7,8 +7,9 @@ Draw the paper's figures from result files, and print a table of what was measur
 
 Figures, with their numbers in the paper: fading (1), p_n (2), z_max (3), learning_curves (4),
 posloss (5), niah and retrieval (6), needle_scores (7), top_scores (8); and of our own: readout (why
-needles are missed) and learned_s. fading and z_max need no results. Pictures are saved in --out, or
-by default in the first folder of results.
+needles are missed) and learned_s. fading and z_max need no results. Logs of fine-tuning are left
+out if there are logs of pretraining. Pictures are saved in --out, or by default in the first folder
+of results.
 
 lib/rows.py turns result files into rows, and rows into curves. A curve is one line in a figure.
 """
@@ -44,7 +45,7 @@ class PlotConfig:
     # arguments
     files: tuple = ()  # name of a figure, all or table; then folders or files of results
     # output
-    out: str = ""  # folder for the pictures; empty: the first folder of results
+    out: str = ""  # folder for the pictures; empty: the first folder of results, or out
 
 
 # --- what figures share -------------------------------------------------------------------------
@@ -169,7 +170,10 @@ def p_n(curves):
     # up to 0.8 only, because the yellow at the end of this map is hard to see on white
     colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
     for row, color in zip(runs, colors, strict=True):
-        p = checkpoint.load(row.path.parent)["model"]["p_n"].numpy()
+        weights = checkpoint.load(row.path.parent)["model"]
+        if "p_n" not in weights:  # (f): the log goes on beyond the last checkpoint
+            continue
+        p = weights["p_n"].numpy()
         n = np.arange(1, len(p) + 1)
         axis.plot(n, p, ".", color=color)
         for first, line in ((1, ":"), (4, "-")):
@@ -450,14 +454,20 @@ def print_table(title, curves):
 
 
 def cell(rows, title, column):
-    """Return one number of a table as text; "-" if the curve was not measured there."""
+    """
+    Return one number of a table as text, with the number of seeds if it was not measured for all of
+    them; "-" if it was measured for none.
+    """
     values, errors = [], []
     for row in rows:
         numbers, error = row.tables[title]
         if column in numbers:
             values.append(numbers[column])
             errors.append(error.get(column))
-    return plus_minus(values, errors[0]) if values else "-"
+    if not values:
+        return "-"
+    missing = f" (of {len(values)})" if len(values) < len(rows) else ""
+    return plus_minus(values, errors[0]) + missing
 
 
 FIGURES = {  # {figure: the kind of results that it shows; "": it needs none}

@@ -81,7 +81,7 @@ class PrepareConfig:
     hf: str = ""  # dataset on the hub: slimpajama, slimpajama-6b, or any NAME or NAME@REVISION
     hf_config: str = ""  # configuration of the dataset if it has several (en, for instance)
     slice: str = "1/1"  # part of the input that this process reads, as in 3/16
-    limit: int = 0  # stop after this many documents; 0: no limit
+    limit: int = 0  # stop after this many documents, in each slice; 0: no limit
     skip_bad: bool = False  # leave out lines without a text, count them and list the first ten
     squad: bool = False  # the input is SQuAD 2.0; writes its answerable questions for sft.py
 
@@ -125,6 +125,9 @@ class PrepareConfig:
         if self.compact_vocab and not self.embedded:
             raise ValueError("--compact_vocab is only for --embedded, whose words are known in "
                              "advance: leave --compact_vocab out")
+        if self.squad and self.tokenizer:
+            raise ValueError("--squad writes text, which sft.py encodes with the checkpoint's "
+                             "tokenizer: leave --tokenizer out")
         if self.compact_vocab and self.tokenizer:
             raise ValueError("--compact_vocab selects from GPT-2's ids: leave --compact_vocab or "
                              "--tokenizer out")
@@ -473,8 +476,8 @@ def find_cut(cfg):
             longest, number = length, n_documents
     if not n_documents:
         return None
-    # Below 1: n_documents * val_fraction < 1, and the longest document is at least as long as the
-    # mean.
+    # The share is below 1, because val_fraction < 1 / n_documents, and the longest document is at
+    # least as long as the mean.
     share = cfg.val_fraction * n_characters / longest
     print(f"--val_fraction={cfg.val_fraction} of {n_documents} document(s) is less than one, so "
           f"the end of the longest becomes the split val: the last {100 * share:.3g} % of "
@@ -575,6 +578,9 @@ def prepare(cfg):
             write_shards(cfg, path, manifest, taken, encoded)
             if not manifest["documents"]:
                 source = cfg.hf or ", ".join(cfg.files)
+                if cfg.part[1] > 1:
+                    raise UserError(f"--slice={cfg.slice} of {source} has no text: prepare it in "
+                                    "fewer slices")
                 raise UserError(f"there is no text in {source}; nothing was written: give files "
                                 "with text")
             write_json(path, manifest)  # a run that is killed later continues after these bins

@@ -56,7 +56,7 @@ class TrainConfig(RivalConfig):
     # optimization
     max_iters: int = 200_000  # number of updates
     batch_size: int = 2048  # sequences per update, over all ranks
-    micro_batch_size: int = 0  # sequences that a rank computes at once; 0: as many as fit
+    micro_batch_size: int = 0  # sequences that a rank computes at once; 0: chosen for the device
     learning_rate: float = 6e-4  # learning rate after the warm-up
     warmup_iters: int = 1000  # updates of linear warm-up
     decay: Decay = "none"  # shape of the decay to min_lr; none: constant
@@ -194,8 +194,8 @@ def describe_run(cfg, model, metadata, corpus):
 def check_doc_mask(cfg, model, corpus):
     """Raise a UserError if documents are so long that doc_mask would mask nothing."""
     block_size = model.config.block_size
-    # Each end of a document lies in the rows that begin at block_size + 1 of len(corpus) places. So
-    # at most this share of all rows holds the end of a document.
+    # A row begins at one of len(corpus) places. One token lies in the rows of block_size + 1 of
+    # these places. So at most this share of all rows holds the end of a document:
     share_with_end = corpus.documents * (block_size + 1) / len(corpus)
     if model.config.doc_mask and share_with_end < 0.1:
         mean, rows_per_end = len(corpus) // corpus.documents, math.floor(1 / share_with_end)
@@ -428,7 +428,7 @@ def fit(cfg, model, metadata, resumed, batches):
         last = done == cfg.max_iters
         if last or is_due(cfg.log_interval, done):
             print_update(cfg, record, mean_seconds)
-        if cfg.eval_interval and last or is_due(cfg.eval_interval, done):
+        if (cfg.eval_interval and last) or is_due(cfg.eval_interval, done):
             validate(done)
         if is_due(cfg.sample_interval, done):
             print_sample(cfg, model, batches, metadata["vocab"])
@@ -610,12 +610,13 @@ def check_run(cfg, model, resumed):
         raise UserError(f"{folder} holds results of an earlier run ({', '.join(left)}), which "
                         "would be taken for results of this run: move them away, or choose another "
                         "--out_dir")
-    # three checkpoints (current, previous, being written), each with weights and two moments
-    needed = 3 * 12 * model.num_params()
+    # three checkpoints (current, previous, being written), each with weights and two moments; (e)
+    # saves its weights once
+    needed = (3 * 12 if cfg.max_iters else 4) * model.num_params()
     free = shutil.disk_usage(folder).free
     if free < needed and not (folder / "ckpt.pt").exists():
-        raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but three checkpoints of this "
-                        f"model take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
+        raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but the checkpoints of this model "
+                        f"take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
     if not resumed and runtime.RANK == 0:
         (folder / "squad.json").unlink(missing_ok=True)  # sft.py writes it at the end of a run
         if (folder / "ckpt.pt").exists():

@@ -33,9 +33,9 @@ class EvalConfig(LoadConfig):
     seed: int = 1337  # seed of the random choices, which are the same for every checkpoint
     tag: str = ""  # added to the names of the result files and to their labels in figures
     out: str = ""  # folder (or .json file) for the results; empty: beside each checkpoint
-    overwrite: bool = False  # measure again and replace existing results
+    overwrite: bool = False  # measure again and replace results; goes on if it is interrupted
     # machine
-    micro_batch_size: int = 0  # windows or prompts computed at once; 0: as many as fit
+    micro_batch_size: int = 0  # windows or prompts computed at once; 0: chosen for the device
 
     def __post_init__(self):
         super().__post_init__()
@@ -111,7 +111,7 @@ def used(table):
     """Return the module's names that a piece of code, given as a symtable, refers to."""
     at_top = table.get_type() == "module"
     names = {symbol.get_name() for symbol in table.get_symbols()
-             if symbol.is_referenced() and (at_top or symbol.is_global())}  # local names left out
+             if symbol.is_referenced() and (at_top or symbol.is_global())}  # no local names
     return names.union(*map(used, table.get_children()))
 
 
@@ -130,17 +130,20 @@ def source_of(model, types, functions=()):
     names = {part.__name__ for part in (*classes, *functions)}
     modules = sorted({cls.__module__ for cls in classes if is_ours(cls.__module__)})
     modules += [function.__module__ for function in functions]
-    read = set()  # names of the modules whose statements are in `left` or `source`
-    left = []  # statements that were not reached yet
-    source = ""  # the text of all statements that were reached
-    while True:  # each pass moves from `left` to `source` what the last pass referred to
+    read = set()  # modules whose statements were added to `left`
+    left = []  # statements that nothing reached so far refers to
+    source = ""  # text of the statements that were reached
+    while True:
+        # First these are the modules of classes and functions, later those that the statements of
+        # the last pass import from.
         for module in modules:
             if module not in read:
                 left += statements(sys.modules[module], types)
                 read.add(module)
-        # a statement that defines no name, such as a call, runs in any case
+        # Reached are statements that define one of `names`. A statement that defines no name, such
+        # as a call, runs in any case.
         reached = [part for part in left if not defined(part) or defined(part) & names]
-        if not reached:
+        if not reached:  # the last pass referred to nothing new
             return source
         left = [part for part in left if part not in reached]
         for text in map(ast.unparse, reached):
@@ -202,11 +205,18 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
     out = result_file(cfg, path, name)
     with runtime.writing(out):  # fails now, and not after hours, if the folder cannot be made
         out.parent.mkdir(parents=True, exist_ok=True)
-    records = runtime.read_lines(out) if out.exists() and not cfg.overwrite else []
-    if not records:  # a new file, or a run that was killed before it wrote the first record
-        return out, [about]
-    check_existing(cfg, out, records, about, n_records)
-    return out, records
+    records = []
+    if out.exists():
+        try:
+            records = runtime.read_lines(out)
+            if records and not continues(cfg, out, records, about, n_records):
+                records = []
+        except UserError:
+            if not cfg.overwrite:
+                raise
+            records = []
+    # none: a new file, or a run that was killed before it wrote the first record
+    return out, records or [about]
 
 
 def describe(cfg, path, model, state, data, functions):
@@ -240,11 +250,12 @@ def describe(cfg, path, model, state, data, functions):
     }
 
 
-def check_existing(cfg, out, records, about, n_records):
+def continues(cfg, out, records, about, n_records):
     """
-    Check that the result file `out` can be read or continued, and say so if it is not measured
-    again. UserError if its records are of other settings than `about`, or if it is not finished and
-    the code has changed since.
+    Return whether the evaluation goes on with the `records` of the result file `out`, and say so if
+    they are finished. With --overwrite it goes on only with what an interrupted --overwrite has
+    left. UserError if the records are of other settings than `about`, or if they are not finished
+    and the code has changed since.
     """
     # a setting that is newer than the file had its default when the file was written
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))
@@ -252,7 +263,11 @@ def check_existing(cfg, out, records, about, n_records):
         before = defaults | records[0]["settings"]
         differs = [k for k, v in about["settings"].items() if before.get(k) != v]
         stale = records[0].get("code_hash") != about["code_hash"]
-        finished = len(records) > n_records and "done" not in records[0]
+        # two processes that measured at the same time may have written a record twice
+        different = {(r.get("size"), r.get("cell"), r.get("i")) for r in records[1:]}
+        finished = len(different) >= n_records and "done" not in records[0]
+    if cfg.overwrite and (finished or differs or stale):
+        return False
     # Existing results are never replaced without --overwrite: they may have taken days.
     if differs:
         raise UserError(f"{out} is a result of other settings ({', '.join(differs)}); choose "
@@ -266,6 +281,7 @@ def check_existing(cfg, out, records, about, n_records):
     if stale:
         print0("*** the code that measures has changed since: these numbers are of the old code "
                "***")
+    return True
 
 
 def work(device, name, jobs, measure, micro_batch_size=0):
@@ -295,8 +311,10 @@ def work(device, name, jobs, measure, micro_batch_size=0):
                 ran = math.ceil(len(turn) / runtime.WORLD_SIZE)  # the same number on all ranks
                 if ran == 1:
                     raise torch.OutOfMemoryError(f"with one prompt of {length} tokens") from None
-                tokens = math.ceil(ran / 2) * length
-                micro_batch_size = min(micro_batch_size, math.ceil(ran / 2))
+                half = math.ceil(ran / 2)
+                tokens = half * length
+                if micro_batch_size:  # it would count instead of `tokens`
+                    micro_batch_size = min(micro_batch_size, half)
                 continue
             yield turn, sum(runtime.all_gather(results), [])
             jobs = jobs[len(turn):]

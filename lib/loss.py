@@ -73,8 +73,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     def forward(ctx, x, weight, targets, chunk, grad):
         V = ctx.V = len(weight)
         on_cpu = x.device.type == "cpu"
-        # The vocabulary is padded with zero rows to a multiple of 64, which is faster. The logits
-        # of the padding are 0 and stay so, and in `d` below they count as a gradient of 0.
+        # Padded with zero rows to a multiple of 64, which is faster. So the last columns of `d` are
+        # logits of 0. loss_and_gradient_ gets only d[:, :V], so they stay 0, the right gradient.
         w = x.new_zeros(64 * math.ceil(V / 64), x.size(1))
         w[:V] = weight
         losses = torch.empty(len(x), device=x.device)  # fp32, even if x is bf16

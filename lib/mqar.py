@@ -44,8 +44,9 @@ def recall(rng, n_words, n_pairs, n_asked):
     pairs = list(zip(keys, values, strict=True))
     free = sorted({*texts} - {*keys})  # without the keys, which would come with other values
     rest = [rng.choice(free) for _ in range(n_words - 2 * n_pairs)]
-    # The random words are divided into slots of three. Slots are drawn without replacement, with
-    # weights: we take those whose exponential times are smallest.
+    # The random words are divided into slots of three. Slots are drawn without replacement with the
+    # weights (slot + 1)^(0.01 - 1), Zoology's power law with a = 0.01. To do so, each slot gets an
+    # exponential time whose rate is its weight, and the n_asked earliest slots are taken.
     times = [rng.expovariate((slot + 1) ** (0.01 - 1)) for slot in range(len(rest) // 3)]
     slots = sorted(range(len(times)), key=times.__getitem__)[:n_asked]
     for slot, pair in zip(slots, pairs, strict=False):

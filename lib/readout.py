@@ -160,8 +160,8 @@ def choose_heads(choice, k):
     """
     Return the retrieval heads for token k of the answer, and `enough` (see `summarize`).
 
-    choice: the records of the prompts on which heads are chosen. If all their answers are shorter,
-    k is their last token.
+    choice: the records of the prompts on which heads are chosen. If none of them was measured at
+    token k, because their answers are shorter, the last token that was measured is taken.
     """
     while not any(at_token(record, k) for record in choice):
         k -= 1

@@ -51,7 +51,8 @@ class RivalConfig(GPTConfig):
                              "alibi or window_pattern")
         if self.alibi and self.rope_fraction:
             raise ValueError("alibi replaces RoPE: set --rope_fraction=0 as well")
-        if (self.rope_factor > 1) != (self.rope_scaling not in ("", "nope")):
+        takes_factor = self.rope_scaling not in ("", "nope")
+        if takes_factor != (self.rope_factor > 1):
             raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
                              f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
                              "or neither (nope takes no factor)")
@@ -358,7 +359,10 @@ class Window(Attention):
         if documents is None and older + T <= W:
             return super().mask(T, older, device)
         blocks = math.ceil((older + T) / W)
-        # places among the kept keys: of queries i (blocks, 1, W, 1), of keys j (blocks, 1, 1, 2 W)
+        # i and j are places in a row of the `older` cached keys and then the T new tokens. The mask
+        # has a row for every place, also for cached ones: `attend` puts dummy queries there.
+        # i (blocks, 1, W, 1): the queries of a block; j (blocks, 1, 1, 2 W): the keys of the block
+        # before and of its own.
         block_start = torch.arange(blocks, device=device)[:, None, None, None] * W
         i = block_start + torch.arange(W, device=device)[:, None]
         j = block_start + torch.arange(-W, W, device=device)

@@ -375,7 +375,11 @@ def compare(logs):
         same = [fact for fact in row.facts if not fact[1].startswith(OF_ATTENTION)]
         return row.seed, row.content["data"]["digest"], *same
 
-    softmax = {recipe(row): row.y for row in logs if row.variant == "softmax"}
+    softmax = {}
+    # of an unfinished run and a finished one with the same recipe, the finished one counts
+    for row in sorted(logs, key=lambda row: max(row.y)):
+        if row.variant == "softmax":
+            softmax[recipe(row)] = row.y
     for row in logs:
         a = softmax.get(recipe(row), {})
         row.minus_a = {update: row.y[update] - a[update] for update in row.y if update in a}
@@ -404,10 +408,12 @@ def difference(row, others):
     Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
     that distinguish it from `others`, the first rows of all curves of its kind.
     """
-    # A tag is the user's own name for a difference. So of each variant we compare the rows with the
-    # same tag; if it has none, we compare all of its rows.
-    tagged = {other.variant for other in others if other.tag == row.tag}
-    compared = [other for other in others if other.tag == row.tag or other.variant not in tagged]
+    # A tag is the user's own name for a difference, so rows with different tags are not compared.
+    # But a variant without any row of this tag is compared as a whole. Otherwise [e] would never be
+    # compared with plain softmax.
+    with_this_tag = {other.variant for other in others if other.tag == row.tag}
+    compared = [other for other in others
+                if other.tag == row.tag or other.variant not in with_this_tag]
     unshared = set().union(*(differing(row, other) for other in compared))
     texts = {}  # {fact: its text}, so that a fact of two parts of the file comes once
     for part, fact in row.facts:

@@ -322,8 +322,8 @@ def atomic_write(path, mode="wb", previous=None):
                 except OSError:  # exFAT and some network disks have no hard links
                     shutil.copyfile(path, link)
                 os.replace(link, previous)
-                # If an earlier save was killed between its two renames, `path` and `previous` are
-                # one file. Then `link` is that file too, and os.replace did nothing.
+                # os.replace does nothing if both names are hard links to one file. That is so after
+                # a save that was killed right here: `path` and `previous` are one file then.
                 link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)

@@ -65,7 +65,7 @@ class Asked:
     ordered: bool = False  # each fact is inserted before the one that was inserted last
     text: str = ""  # the whole context, instead of hay and facts
     other_keys: tuple = ()  # words of `text` that are each followed by a look-alike of the answer
-    # the hay, if set: the first of these lines, as many as fit, in random order
+    # the hay, if set: the first of these lines, just enough to fill it, in random order
     lines: list | None = None
     # (8, 4): 8 tokens of the hay are repeated at the end, and the 4 tokens after them are asked for
     repeat: tuple = ()
@@ -170,7 +170,7 @@ def abcdigits(cfg, rng, size, depth, i):
     """
     letters = rng.sample(string.ascii_uppercase, 26)
     numbers = dict(zip(letters, map(str, rng.sample(range(10**5, 10**6), 26)), strict=True))
-    weights = [2.0**-i for i in range(25)]
+    weights = [2.0**-k for k in range(25)]
     drawn = rng.choices(letters[:25], weights, k=size // 4)  # enough: a line has over 4 tokens
     lines = [f"{letter}={numbers[letter]}\n" for letter in letters[:25] + drawn]
     asked = letters[25]
@@ -391,7 +391,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     if asked.lines:
         lines = [encode(line, vocab) for line in asked.lines]
         lengths = np.cumsum([len(line) for line in lines])
-        lines = lines[:1 + int(np.searchsorted(lengths, room))]
+        n_lines = 1 + int(np.searchsorted(lengths, room))
+        lines = lines[:n_lines]  # one more than fits: `draw_hay` cuts tokens off the beginning
         rng.shuffle(lines)
         hay = np.array(sum(lines, []))
 

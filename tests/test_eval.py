@@ -814,6 +814,17 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     with other_model_py:
         evaluate(program, "b")
         assert "*** the code that measures has changed since" in capsys.readouterr().out
+    # what an interrupted --overwrite has left is continued, and what is finished is replaced
+    batches = itertools.count(1)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(program, "b", "--overwrite")
+    assert '"done": 6' in path.read_text() or path.read_text().count("\n") == 7
+    counts = []
+    for _ in range(2):
+        batches = itertools.count(5)
+        assert same(evaluate(program, "b", "--overwrite"), whole)
+        counts.append(next(batches))
+    assert counts[0] == counts[1] - 3, "three batches were done before"
     refused(r"other settings \(seed\)", evaluate, program, "b", "--seed=3")
     room = 0
     with pytest.raises(torch.OutOfMemoryError):

@@ -405,6 +405,20 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_shown_and_fine_tuning_is_not(tm
     assert row.base
 
 
+def test_a_mean_of_fewer_seeds_says_so_and_the_finished_a_is_subtracted(tmp_path, capsys):
+    for seed in (1, 2, 3):
+        plant_log(tmp_path / f"ssmax-{seed}", "ssmax", seed)
+    for seed in (1, 2):
+        plant_log(tmp_path / f"softmax-{seed}", seed=seed)
+    plant_log(tmp_path / "stopped", seed=1, updates=100)
+    call(plot, "table", tmp_path)
+    line, = (line for line in capsys.readouterr().out.splitlines()
+             if line.startswith("(b)") and "3 seeds" in line)
+    assert "-0.0200 ± 0.0000 (of 2)" in line
+    row, = (row for row in load([tmp_path]) if row.path.parent.name == "ssmax-1")
+    assert max(row.minus_a) == 300, "the (a) that was stopped is subtracted"
+
+
 def test_learning_curves_show_every_loss_in_the_first_panel(tmp_path):
     for variant in ("softmax", "ssmax"):
         plant_log(tmp_path / variant, variant)
