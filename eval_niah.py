@@ -204,12 +204,12 @@ def read_heads(model, idx, batch):
 
 def read_later_tokens(model, written, sample, record, device):
     """
-    Return what the heads do at later tokens of the answer, after the prompt and the right tokens
-    before: {"wrong_token": number of right tokens in `written` before the first wrong one,
-    "later": {number of right tokens: record}}.
+    Return what the heads do when a later token of the answer is due. For token k the input is the
+    prompt and the k right tokens before it: {"wrong_token": number of right tokens at the beginning
+    of `written`, "later": {k: record}}.
 
-    A prompt for choosing heads has a record for every token of its answer but the first. A trial
-    has one record, for its first wrong token. Samples with several answers have none.
+    A prompt for choosing heads has a record for every k from 1 on. A trial has at most one, for its
+    first wrong token if that is not token 0. Samples with several answers have none.
     """
     answer = []
     if len(sample["spans"]) == 1:
@@ -280,7 +280,8 @@ def ask(cfg, path, what, jobs, device):
         if runtime.RANK == 0:
             runtime.write_lines(cfg.dump, prompts)
         else:  # take as long as rank 0, because ranks wait for each other only for five minutes
-            list(map(len, prompts))
+            for _ in prompts:
+                pass
     functions = [ask]
     if cfg.trials:
         functions += [readout.readout, readout.record_of]

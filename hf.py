@@ -9,7 +9,8 @@ Import models of Hugging Face's transformers, and export checkpoints for transfo
 
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with its
 tokenizer.json beside it. A model with a feature that model.py lacks is refused, and the message
-names the feature.
+names the feature. A beginning-of-text token, as Llama and Mistral have it, is not put before
+prompts.
 
 export to a folder: softmax and head_scale become LlamaForCausalLM or Qwen3ForCausalLM, and SSMax
 becomes Ministral3ForCausalLM. For other types the folder contains the code of the model. The

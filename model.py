@@ -229,7 +229,7 @@ class Attention(nn.Module):
         if self.g is not None:
             f = f ** self.g[:, None]
         # With f = log n this makes softmax of logits z into SSMax (Eqs. 2 and 4):
-        # softmax((s log n + b) z) = n^(s z) e^(b z) / sum
+        # softmax((s log n + b) z) = n^(s z) e^(b z) / the sum of these over all keys
         return self.s[:, None] * f + self.b[:, None]
 
     def attend(self, q, k, v, mask):
@@ -299,16 +299,18 @@ class Attention(nn.Module):
         f = ATTENTION[attention_type].f(n, model)
         if isinstance(self.s, nn.Parameter):
             # s is chosen so that the mean of s f^g + b is `scale`. All heads are equal here.
-            b = self.b[0].double()
+            b = self.b[0].item()
             self.s.fill_(1.0)
-            mean = (self.factor(f)[0].double() - b).mean()  # of f^g
+            # in fp64 on the CPU, because MPS has no fp64
+            mean = (self.factor(f)[0].cpu().double() - b).mean().item()  # of f^g
             self.s.fill_((scale - b) / mean)
         else:
             # Without a learned s, the weights that make q are divided by the mean factor. A factor
             # that is 1 at n = 1, such as logn_clip, is not divided: it already equals softmax on
             # short contexts.
-            by_n = self.factor(f)[0].double()  # of the first head, as all are equal
-            divisor = torch.where(by_n[0] == 1, 1.0, by_n.mean())
+            # of the first head, as all are equal; on the CPU, because MPS has no fp64
+            by_n = self.factor(f)[0].cpu().double()
+            divisor = 1.0 if by_n[0] == 1 else by_n.mean().item()
             if self.config.qk_norm:
                 q_weight = self.q_norm.weight
             else:

@@ -88,7 +88,7 @@ class PrepareConfig:
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
     block_size: int = 128  # words per document
-    n_copy: int = 24_000  # documents of train over which copying documents become rarer
+    n_copy: int = 24_000  # the first documents of train, among which copy exercises become rarer
     n_train: int = 64_001  # documents of train; train.py --data_order=sequence skips the first
     seed: int = 0  # every document follows from this number
 
@@ -96,7 +96,7 @@ class PrepareConfig:
     name: str = ""  # name of the corpus, which is written into data/<name>
     data_dir: str = "data"  # folder of all corpora
     split: str = "train"  # name of the split; with --hf also the split that is read
-    val_fraction: float = 0.0  # share of the documents that becomes val; of --squad the last ones
+    val_fraction: float = 0.0  # share of documents that becomes val (--squad: the last articles)
     shard_tokens: int = 100_000_000  # tokens per bin
     compact_vocab: bool = False  # only the words of --embedded, numbered from 0: for small models
     tokenizer: str = ""  # a tokenizer.json or its folder (from hf.py import); empty: GPT-2's
@@ -657,7 +657,17 @@ def prepare_squad(cfg):
               "one, so there is no split val; choose a larger fraction ***")
 
 
+def refuse_scripts(argv):
+    """Raise a UserError for .py files among other inputs: they would be run as config files."""
+    inputs = [arg for arg in argv if not arg.startswith("--")]
+    scripts = [arg for arg in inputs if arg.endswith(".py")]
+    if scripts and len(inputs) > 1:
+        raise UserError(f"{scripts[0]}: a .py file is taken for a config file and executed, so it "
+                        "cannot be an input; copy it to a .txt, or name the other files alone")
+
+
 def main():
+    refuse_scripts(sys.argv[1:])
     cfg = configure(PrepareConfig)
     if cfg.check:
         return check(cfg)

@@ -4,7 +4,8 @@
 data_dir = "data/mqar"
 loss_on = "repeats"  # all other words are random
 out_dir = "out/mqar"
-# A row asks 8 questions. With 32 rows an update, and 8,192 words, 2,000 updates did not teach it.
+# A row asks 8 questions. With 32 rows an update and Zoology's vocabulary of 8,192 words (ours has
+# 512), 2,000 updates did not teach it.
 batch_size = 64
 max_iters = 600
 decay_iters = 150

@@ -218,7 +218,7 @@ def missing_corpus(folder):
     near = difflib.get_close_matches(str(folder), corpora, n=1)
     if near and not exists:
         return f"{problem}; did you mean --data_dir={near[0]}?"
-    if corpora:
+    if corpora and folder.name not in SOURCES:
         return f"{problem}; choose another --data_dir, such as {', '.join(corpora[:10])}"
     source = SOURCES.get(folder.name, "FILES")
     return f"{problem}; to make one, run: python prepare.py {source} --name={folder.name}"

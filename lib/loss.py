@@ -73,8 +73,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     def forward(ctx, x, weight, targets, chunk, grad):
         V = ctx.V = len(weight)
         on_cpu = x.device.type == "cpu"
-        # Padded with zero rows to a multiple of 64, which is faster. So the last columns of `d` are
-        # logits of 0. loss_and_gradient_ gets only d[:, :V], so they stay 0, the right gradient.
+        # padded with zero rows to a multiple of 64, which is faster
         w = x.new_zeros(64 * math.ceil(V / 64), x.size(1))
         w[:V] = weight
         losses = torch.empty(len(x), device=x.device)  # fp32, even if x is bf16
@@ -88,7 +87,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             chunk_dw = None if x.dtype == dw.dtype else x.new_empty(w.T.shape)
         for i in range(0, len(x), chunk):
             xi, ti, li = x[i:i + chunk], targets[i:i + chunk], losses[i:i + chunk]
-            # d holds the logits, which `loss_and_gradient_` overwrites with d loss / d logits
+            # d holds the logits, which `loss_and_gradient_` overwrites with d loss / d logits. It
+            # gets d[:, :V] alone: the columns of the padding stay 0, which is their right gradient.
             d = torch.mm(xi, w.T, out=buffer[:len(xi)])
             rows = max(1, 2**20 // V) if on_cpu else chunk  # rows that fit in a CPU's cache
             for j in range(0, len(xi), rows):
@@ -128,7 +128,7 @@ def loss_and_gradient_(logits, targets, losses, grad):
     if logits.device.type == "cpu":
         # In place: log_softmax and exp of its result take 1.2 (bf16) to 1.6 times as long. A GPU
         # would start more kernels.
-        p = logits.float()  # a copy of bf16 logits, and fp32 logits themselves
+        p = logits.float()  # fp32 logits are not copied: then p is `logits` itself
         of_targets, largest = p.gather(1, targets), p.amax(dim=1, keepdim=True)
         total = p.sub_(largest).exp_().sum(dim=1, keepdim=True)
         torch.sub(total.log() + largest, of_targets, out=losses)

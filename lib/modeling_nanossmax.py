@@ -48,8 +48,10 @@ class NanoSSMaxAttention(Qwen3Attention):
             q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
         # n is position + 1, also with padding on the left: generate begins to count positions after
         # the padding.
-        # Positions beyond the learned p_n are an error.
-        f = self.p_n[position_ids] if self.config.ssmax_length else (position_ids + 1).float().log()
+        if self.config.ssmax_length:
+            f = self.p_n[position_ids]  # positions beyond the learned p_n are an error
+        else:
+            f = (position_ids + 1).float().log()
         # as in model.py: computed in fp32, after RoPE, and cast once
         scale = self.s.float()[:, None] * f[:, None] + self.b.float()[:, None]
         q = (q * scale[..., None]).to(v.dtype)

@@ -216,8 +216,10 @@ class Sink(Positioned):
 
     def set_type(self, attention_type):
         super().set_type(attention_type)
-        if "sink" in self._parameters:  # a swap: s must come before the sink, as in a new model,
-            # because an optimizer's state is stored in the order of the parameters
+        # Attention's constructor calls this too, when there is no sink yet. In a swap s is new and
+        # comes after the sink. The sink is moved behind it, as in a new model, because an
+        # optimizer's state is stored in the order of the parameters.
+        if "sink" in self._parameters:
             self.register_parameter("sink", self._parameters.pop("sink"))
 
     def project(self, x, position):

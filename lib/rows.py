@@ -176,15 +176,16 @@ def read(path, kind, reader):
 
 def facts(content):
     """Return ((part of the file, "name=value"), ...): all settings of a result but the seeds."""
-    # a setting that is newer than the file had its default when the file was written
-    model = dataclasses.asdict(RivalConfig())
-    defaults = model | {"qa_format": QA_FORMAT}
+    # Settings that are newer than a file had their defaults when it was written. qa_format is among
+    # those of training too, because older versions of sft.py recorded it.
+    of_model = dataclasses.asdict(RivalConfig())
+    qa_format = {"qa_format": QA_FORMAT}
+    defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none
-    measured = model | content["model_config"]
     parts = {
-        # The values of the model come last and win: in an evaluation's settings attention_type=""
+        # The model's values come last and win: in an evaluation's settings attention_type=""
         # stands for the trained one.
-        "model": {"qa_format": QA_FORMAT} | settings | measured,
+        "model": qa_format | settings | of_model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},
         "trained on": text_identity(content["train_data"] if settings else content["data"]),
@@ -317,7 +318,9 @@ def read_log(row, lines):
         row.f = row.config["switch_attention_type"]
     if row.f in model.ATTENTION:  # an old run may have a type that no longer exists
         function = model.ATTENTION[row.f].f
-        if vars(model).get(function.__name__) == function:  # a lambda has no name of its own
+        # Only a function at the top of model.py has a name that says what it computes. A lambda,
+        # and the `f` that clipped() returns, keep the name of the attention type.
+        if vars(model).get(function.__name__) == function:
             row.f = function.__name__
 
 
@@ -408,9 +411,10 @@ def difference(row, others):
     Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
     that distinguish it from `others`, the first rows of all curves of its kind.
     """
-    # A tag is the user's own name for a difference, so rows with different tags are not compared.
-    # But a variant without any row of this tag is compared as a whole. Otherwise [e] would never be
-    # compared with plain softmax.
+    # A row is compared with the rows of its own tag. A tag is the user's name for a difference, so
+    # the label need not spell out the differences from other tags. A variant that has no row of
+    # this tag is compared with all its rows: otherwise (e) with --tag=e would not be compared with
+    # the softmax row, which has no tag.
     with_this_tag = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others
                 if other.tag == row.tag or other.variant not in with_this_tag]

@@ -114,6 +114,9 @@ def install_stop_flag():
         if received:
             sys.exit(128 + number)
         received.append(number)
+        if RANK == 0:  # os.write, because print may not be called in a signal handler
+            os.write(2, b"stopping after this update, which is saved; a second signal stops at "
+                        b"once and saves nothing\n")
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
@@ -228,9 +231,9 @@ def logits_at_once(device, vocab_size, training=False):
 
 def join_ranks(backend):
     """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
-    # After a restart torchrun's store still holds the addresses of the lost ranks, and every second
-    # time the new ranks wait for them. So each restart gets a prefix of its own in the store. This
-    # works if all ranks belong to one torchrun (several machines: pytorch#135712).
+    # After a restart torchrun's store still holds the addresses of the lost ranks, and in about
+    # half of the restarts the new ranks wait for them. So each restart gets a prefix of its own in
+    # the store. With several machines this would not work, see pytorch#135712.
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     with explain_lost_rank():
@@ -322,8 +325,9 @@ def atomic_write(path, mode="wb", previous=None):
                 except OSError:  # exFAT and some network disks have no hard links
                     shutil.copyfile(path, link)
                 os.replace(link, previous)
-                # os.replace does nothing if both names are hard links to one file. That is so after
-                # a save that was killed right here: `path` and `previous` are one file then.
+                # If an earlier save was killed before the os.replace below, `previous` and `path`
+                # are one file already, and so is `link`. os.replace then does nothing and leaves
+                # `link` behind.
                 link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)

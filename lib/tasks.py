@@ -392,7 +392,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         lines = [encode(line, vocab) for line in asked.lines]
         lengths = np.cumsum([len(line) for line in lines])
         n_lines = 1 + int(np.searchsorted(lengths, room))
-        lines = lines[:n_lines]  # one more than fits: `draw_hay` cuts tokens off the beginning
+        lines = lines[:n_lines]  # they fill `room`: `draw_hay` cuts the surplus off the first
         rng.shuffle(lines)
         hay = np.array(sum(lines, []))
 

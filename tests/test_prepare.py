@@ -286,6 +286,12 @@ def test_bad_lines_are_left_out_counted_and_named_if_asked_for(
         assert ids(tmp_path, split) == ids(tmp_path, split, "good"), "more is left out"
 
 
+def test_a_script_among_the_inputs_is_not_run(tmp_path, write):
+    script = write("a.py", b"raise SystemExit('it was run')")
+    refused("a .py file is taken for a config file and executed", go, tmp_path,
+            write("a.txt", b"text"), script)
+
+
 def test_an_empty_file_is_named(tmp_path, write, capsys):
     go(tmp_path, write("a.txt", b"text"), write("b.txt", b""))
     assert f"these files are empty: {tmp_path}/b.txt\n" in capsys.readouterr().out
