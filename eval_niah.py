@@ -183,7 +183,7 @@ def answer(cfg, model, vocab, batch, device):
             # whether heads are chosen on this prompt (choice_jobs), so that it is no trial
             record["chooses"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
-            record |= in_heads[b]
+            record |= in_heads[b][0]
             with runtime.autocast(device, cfg.dtype):
                 record |= read_later_tokens(model, written, sample, record, device)
             # The needle score (section 3.4) is a head's attention on the number's tokens, summed.
@@ -192,14 +192,19 @@ def answer(cfg, model, vocab, batch, device):
     return records
 
 
-def read_heads(model, idx, batch):
-    """Return a record for each prompt of idx (B, T): what the last query of each head does."""
-    of_prompts = [[] for _ in batch]  # for each prompt a list with what each layer does
-    for z, v in model.last_query(idx):
+def read_heads(model, idx, batch, n=1):
+    """Return a list for each prompt of idx (B, T): n records, of what its last n queries do in
+    every head. A record is what a prompt that ends with this query would have."""
+    layers = [[[] for _ in range(n)] for _ in batch]  # [prompt][query]: a list of what layers do
+    for z, v in model.last_queries(idx, n):
         for b, sample in enumerate(batch):
-            layer = readout.readout(z[b], v[b], sample["spans"], sample["others"])
-            of_prompts[b].append(layer)
-    return [readout.record_of(layers) for layers in of_prompts]
+            for i in range(n):
+                after = n - 1 - i  # tokens that the query does not see
+                logits = z[b, :, i, :z.size(-1) - after]
+                values = v[b, :, :v.size(2) - after]
+                layer = readout.readout(logits, values, sample["spans"], sample["others"])
+                layers[b][i].append(layer)
+    return [[readout.record_of(query) for query in prompt] for prompt in layers]
 
 
 def read_later_tokens(model, written, sample, record, device):
@@ -218,13 +223,15 @@ def read_later_tokens(model, written, sample, record, device):
     right = n_right(answer, written)
     tokens = []
     if record["chooses"]:
-        tokens = range(1, len(answer))
+        tokens = list(range(1, len(answer)))
     elif not record["exact"] and 0 < right < len(answer):
         tokens = [right]
     later = {}
-    for k in tokens:
-        longer = torch.tensor([sample["prompt"] + answer[:k]], device=device)
-        later[str(k)] = read_heads(model, longer, [sample])[0]
+    if tokens:  # all of them in one pass
+        longer = torch.tensor([sample["prompt"] + answer[:tokens[-1]]], device=device)
+        records, = read_heads(model, longer, [sample], len(tokens))
+        for k, record_at_k in zip(tokens, records, strict=True):
+            later[str(k)] = record_at_k
     return {"wrong_token": right, "later": later}
 
 

@@ -485,19 +485,19 @@ class GPT(nn.Module):
                 if name == "p_n" or ".attn." in name and not name.endswith(".weight")}
 
     @torch.no_grad()
-    def last_query(self, idx):
+    def last_queries(self, idx, n=1):
         """
-        Yield for each layer the logits (B, H, S) of the last position of idx (B, T), in fp32, and
-        the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. Memory is linear
-        in T.
+        Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
+        and the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. The logits are
+        not masked: the last n - 1 - i keys come after query i. Memory is linear in T.
         """
-        # fused kernels do not return the logits, so we compute those of the last query ourselves
+        # fused kernels do not return the logits, so we compute those of the last queries ourselves
         positions, x = self.positions(idx), self.wte(idx)
         for block in self.blocks:
             attn, position = block.attn, positions[block.attn.kind]
             q, k, v = attn.project(block.norm_1(x), position)
             v = attn.per_head(v)[..., :attn.head_size]  # some subclasses add channels to v
-            yield attn.logits(q[:, :, -1:], k)[:, :, 0], v
+            yield attn.logits(q[:, :, -n:], k), v
             if block is not self.blocks[-1]:
                 x = block(x, position)
 
@@ -506,8 +506,10 @@ class GPT(nn.Module):
         Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T), in
         fp32. A needle score (section 3.4) is their sum over the needle.
         """
-        # the last T columns leave out a sink
-        weights = [z.softmax(dim=-1)[..., -idx.size(1):] for z, _ in self.last_query(idx)]
+        weights = []
+        for z, _ in self.last_queries(idx):
+            of_keys = z[:, :, 0].softmax(dim=-1)
+            weights.append(of_keys[..., -idx.size(1):])  # leaves out a sink
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()

@@ -34,7 +34,7 @@ def readout(logits, values, needle, others=()):
         score      sum over R of w: the needle score of section 3.4
         confused   whether the largest logit of all belongs to a look-alike
 
-    logits (H, S), values (H, T, D): those of one prompt, as GPT.last_query returns them. needle:
+    logits (H, S), values (H, T, D): those of one prompt, from GPT.last_queries. needle:
     [(from, to), ...] in tokens. others: the same for look-alikes, whose keys are outside of R.
     """
     if logits.device.type == "mps":  # MPS has no float64

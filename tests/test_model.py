@@ -419,11 +419,24 @@ def test_windows_keep_time_and_memory_linear():
 @pytest.mark.parametrize("attention_type, settings", [
     *((kind, {}) for kind in ATTENTION), *(("ssmax", settings) for settings in BESIDE)], ids=str)
 @torch.no_grad()
+def test_the_last_queries_are_those_of_shorter_prompts(attention_type, settings):
+    model, idx = tiny_model(attention_type, **settings), tokens(1, 30)
+    for i, after in enumerate((2, 1, 0)):
+        shorter = model.last_queries(idx[:, :30 - after])
+        for (z, v), (alone, values) in zip(model.last_queries(idx, 3), shorter, strict=True):
+            torch.testing.assert_close(z[:, :, i, :z.size(-1) - after], alone[:, :, 0])
+            torch.testing.assert_close(v[:, :, :30 - after], values)
+
+
+@pytest.mark.parametrize("attention_type, settings", [
+    *((kind, {}) for kind in ATTENTION), *(("ssmax", settings) for settings in BESIDE)], ids=str)
+@torch.no_grad()
 def test_readout_is_the_brute_force(attention_type, settings):
     model, idx = tiny_model(attention_type, **settings), tokens(1, 30)
     needle, others = [(4, 6), (9, 10)], [(20, 22)]
     places = [4, 5, 9]
-    for z, v in model.last_query(idx):
+    for z, v in model.last_queries(idx):
+        z = z[:, :, 0]
         measured = readout(z[0], v[0], needle, others)
         for head in range(2):
             logits = z[0, head].double().tolist()
