@@ -264,8 +264,8 @@ def continues(cfg, out, records, about, n_records):
         differs = [k for k, v in about["settings"].items() if before.get(k) != v]
         stale = records[0].get("code_hash") != about["code_hash"]
         # two processes that measured at the same time may have written a record twice
-        different = {(r.get("size"), r.get("cell"), r.get("i")) for r in records[1:]}
-        finished = len(different) >= n_records and "done" not in records[0]
+        samples = {(r["size"], r["cell"], r["i"]) if "i" in r else k for k, r in enumerate(records)}
+        finished = len(samples) > n_records and "done" not in records[0]
     if cfg.overwrite and (finished or differs or stale):
         return False
     # Existing results are never replaced without --overwrite: they may have taken days.
