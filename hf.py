@@ -123,7 +123,8 @@ def to_config(hf_config, source):
         raise UserError(f"{source}: this {kind} has {' and '.join(reasons)}, which model.py does "
                         f"not have; choose another model. {IMPORTABLE}")
     attention_type = "softmax"
-    if kind == "ministral3":  # without ssmax_s all of s is in its weights, which is s = 1
+    if kind == "ministral3":
+        # without ssmax_s, s stays multiplied into W_q, and what is left to multiply is log n: s = 1
         attention_type = "ssmax" if getattr(hf_config, "ssmax_s", None) else "ssmax_s1"
     return RivalConfig(
         attention_type=attention_type, block_size=block_size, vocab_size=hf_config.vocab_size,
@@ -399,7 +400,7 @@ def unfold(hf_config, tensors):
     s and all weights but W_q are restored exactly. W_q may differ in its last bit, because the
     product s W_q was rounded. Exported again, s W_q is the same number as before.
     """
-    half = hf_config.rope_parameters["llama_4_scaling_beta"] ** 0.5
+    root = hf_config.rope_parameters["llama_4_scaling_beta"] ** 0.5
     s = torch.ones(hf_config.num_hidden_layers, hf_config.num_attention_heads)
     if getattr(hf_config, "ssmax_s", None):  # without it s stays in W_q
         with explain("ssmax_s in config.json does not fit the layers and heads"):
@@ -407,9 +408,9 @@ def unfold(hf_config, tensors):
     s = torch.where(s == 0, 1, s)  # if s was 0, s W_q is 0 too, and any s gives the same result
     for i in range(hf_config.num_hidden_layers):
         attn = f"model.layers.{i}.self_attn."
-        tensors[attn + "q_proj.weight"] *= half
+        tensors[attn + "q_proj.weight"] *= root
         tensors[attn + "q_proj.weight"] /= s[i].repeat_interleave(hf_config.head_dim)[:, None]
-        tensors[attn + "k_proj.weight"] *= half
+        tensors[attn + "k_proj.weight"] *= root
     return s
 
 
@@ -718,11 +719,11 @@ def difference(model, vocab, path, export_logits, kind, bf16=False):
     logits = export_logits(exported, prompt)
     same = (logits.argmax(-1)[0, prompt - 1:-1] == exported[0, prompt:]).sum().item()
     logits = logits[..., exported_id]
-    largest = (model(idx, idx)[0] - logits).abs().max().item()
+    largest = (model.lm_head(model.hidden(idx)) - logits).abs().max().item()
     if kind.startswith("Ministral3"):
         for block in model.blocks:  # include the 1 that Ministral3 adds to its factor
             block.attn.b.copy_(block.attn.s / BETA)
-    ours = model(idx, idx)[0]
+    ours = model.lm_head(model.hidden(idx))
     errors = (ours - logits).abs()
     # bf16 has only three digits, so the check can notice no more than another model
     right = errors.mean() < 0.1 * ours.std() if bf16 else errors.max() < 0.01

@@ -305,11 +305,11 @@ class Attention(nn.Module):
             mean = (self.factor(f)[0].cpu().double() - b).mean().item()  # of f^g
             self.s.fill_((scale - b) / mean)
         else:
+            # the factor by n, of the first head, as all are equal; on the CPU, as MPS has no fp64
+            by_n = self.factor(f)[0].cpu().double()
             # Without a learned s, the weights that make q are divided by the mean factor. A factor
             # that is 1 at n = 1, such as logn_clip, is not divided: it already equals softmax on
             # short contexts.
-            # of the first head, as all are equal; on the CPU, because MPS has no fp64
-            by_n = self.factor(f)[0].cpu().double()
             divisor = 1.0 if by_n[0] == 1 else by_n.mean().item()
             if self.config.qk_norm:
                 q_weight = self.q_norm.weight

@@ -374,14 +374,15 @@ def learned_s(curves):
     """
     panels = {}
     for rows, style in curves:
-        s = [row.s for row in rows if row.s]  # a run of (f) has no s before its switch
-        if s:
-            panels.setdefault(rows[0].f, []).append((s, style))
+        # {layer: s of its heads} of each run; a run of (f) has none before its switch
+        runs = [row.s for row in rows if row.s]
+        if runs:
+            panels.setdefault(rows[0].f, []).append((runs, style))
     if not panels:
         return None
     figure = Figure(figsize=(5.6, 3.7 if len(panels) == 1 else 2.2 * len(panels)))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
-    deepest = max(max(s[0]) for shown in panels.values() for s, _ in shown)
+    deepest = max(layer for shown in panels.values() for runs, _ in shown for layer in runs[0])
     markers = dict(zip(LINES, "os^v", strict=True))  # dots cannot have the line style of a curve
     for axis, (f, shown) in zip(axes, panels.items(), strict=True):
         for i, (runs, style) in enumerate(shown):

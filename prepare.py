@@ -310,8 +310,8 @@ def has_text(document):
 
 def limited(documents, left):
     """Yield the documents until `left` of them had text."""
-    # Threads encode ahead of what is written. Documents beyond the limit are not read, so that a
-    # bad line among them cannot raise an error.
+    # The limit is applied here and not where documents are written. Threads encode ahead of that:
+    # documents beyond the limit would be read, and a bad line among them would be an error.
     documents = iter(documents)
     while left and (document := next(documents, None)):
         yield document

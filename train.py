@@ -194,8 +194,9 @@ def describe_run(cfg, model, metadata, corpus):
 def check_doc_mask(cfg, model, corpus):
     """Raise a UserError if documents are so long that doc_mask would mask nothing."""
     block_size = model.config.block_size
-    # A row begins at one of len(corpus) places. One token lies in the rows of block_size + 1 of
-    # these places. So at most this share of all rows holds the end of a document:
+    # A row is block_size + 1 tokens that begin at one of len(corpus) places, so a given token is in
+    # a share of (block_size + 1) / len(corpus) of all rows. Added up over the ends of all
+    # documents, this is the largest possible share of rows with the end of a document:
     share_with_end = corpus.documents * (block_size + 1) / len(corpus)
     if model.config.doc_mask and share_with_end < 0.1:
         mean, rows_per_end = len(corpus) // corpus.documents, math.floor(1 / share_with_end)

@@ -94,7 +94,7 @@ def checked(fields, key, value, origin, is_text=False):
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             pass  # the value stays text, and the check of its type below refuses it
-    if want is float and type(value) is int:  # but 1.0 for an int is refused: a slip
+    if want is float and type(value) is int:  # 1.0 for an int is refused below: probably a mistake
         value = float(value)
     if want is tuple and type(value) is not tuple:
         value = tuple(value) if type(value) is list else (value,)  # one value is a tuple of one

@@ -253,9 +253,9 @@ def describe(cfg, path, model, state, data, functions):
 def continues(cfg, out, records, about, n_records):
     """
     Return whether the evaluation goes on with the `records` of the result file `out`, and say so if
-    they are finished. With --overwrite it goes on only with what an interrupted --overwrite has
-    left. UserError if the records are of other settings than `about`, or if they are not finished
-    and the code has changed since.
+    they are finished. With --overwrite it goes on only if they are unfinished, and of the same
+    settings and code: then they are the beginning of this measurement. UserError if the records are
+    of other settings than `about`, or if they are not finished and the code has changed since.
     """
     # a setting that is newer than the file had its default when the file was written
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))
@@ -263,9 +263,12 @@ def continues(cfg, out, records, about, n_records):
         before = defaults | records[0]["settings"]
         differs = [k for k, v in about["settings"].items() if before.get(k) != v]
         stale = records[0].get("code_hash") != about["code_hash"]
-        # two processes that measured at the same time may have written a record twice
-        samples = {(r["size"], r["cell"], r["i"]) if "i" in r else k for k, r in enumerate(records)}
-        finished = len(samples) > n_records and "done" not in records[0]
+        # The first record says what is measured. The others are samples in eval_niah.py; two
+        # processes that measured at the same time may have written one of them twice.
+        others = records[1:]
+        if others and "i" in others[0]:
+            others = {(r["size"], r["cell"], r["i"]) for r in others}
+        finished = len(others) >= n_records and "done" not in records[0]
     if cfg.overwrite and (finished or differs or stale):
         return False
     # Existing results are never replaced without --overwrite: they may have taken days.

@@ -176,7 +176,8 @@ def to_arrays(architecture, tensors, config, bf16):
     width, arrays = config.n_embd // config.n_head, {}
     for name, tensor in tensors.items():
         if architecture != "qwen3" and name.endswith(("q_proj.weight", "k_proj.weight")):
-            # RoPE rotates the pairs (i, i + D/2) here, and (2i, 2i + 1) in llama.cpp
+            # RoPE rotates the pairs (i, i + D/2) here, and (2i, 2i + 1) in llama.cpp's llama and
+            # mistral3; its qwen3 rotates as we do.
             tensor = tensor.view(-1, 2, width // 2, tensor.size(1)).transpose(1, 2)
             tensor = tensor.reshape(-1, tensor.size(-1))
         array = tensor.contiguous().numpy()

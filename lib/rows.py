@@ -304,6 +304,7 @@ def read_readout(row, lines):
     counts = summary["misses"] | {"ranked_first": summary["ranked_first"] * row.n}
     for name, count in counts.items():
         row.tables[READOUT[name]] = {size: count / row.n}, {size: share_error(count, row.n)}
+    # the same dicts, not copies: join_sizes extends them
     row.y, row.error = row.tables[READOUT["ranked_first"]]
 
 
@@ -353,6 +354,7 @@ def join_sizes(rows):
         if row.y.keys() & first.y.keys():
             raise twice(first, row, "one evaluation another --trial_size")
         first.joined.append(row.path)
+        # first.y and first.error are the dicts of one of these tables (read_readout): they grow too
         for title, parts in row.tables.items():
             for numbers, more in zip(first.tables[title], parts, strict=True):
                 numbers.update(more)
@@ -412,9 +414,9 @@ def difference(row, others):
     that distinguish it from `others`, the first rows of all curves of its kind.
     """
     # A row is compared with the rows of its own tag. A tag is the user's name for a difference, so
-    # the label need not spell out the differences from other tags. A variant that has no row of
-    # this tag is compared with all its rows: otherwise (e) with --tag=e would not be compared with
-    # the softmax row, which has no tag.
+    # the label need not spell out the differences from other tags. If a variant has no row of this
+    # tag, `row` is compared with all rows of that variant: otherwise (e) with --tag=e would not be
+    # compared with softmax, whose row has no tag.
     with_this_tag = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others
                 if other.tag == row.tag or other.variant not in with_this_tag]

@@ -52,17 +52,16 @@ def decode_file(raw, path):
     the file is not UTF-8 text.
     """
     convert = "iconv -f {} -t UTF-8 {} > NEW.txt".format
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise UserError(f"{path} is UTF-16; make it UTF-8: {convert('UTF-16', path)}") from e
-        if b"\0" not in raw:
-            raise UserError(f"{path} is not UTF-8 (byte {raw[e.start]:#x} at {e.start:,}); if it "
-                            f"is Latin-1: {convert('LATIN1', path)}") from e
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):  # never valid UTF-8
+        raise UserError(f"{path} is UTF-16; make it UTF-8: {convert('UTF-16', path)}")
     if b"\0" in raw:  # English in UTF-16 is valid UTF-8, with a null after each letter
         raise UserError(f"{path} holds null characters, so it is binary or UTF-16; if it is "
                         f"UTF-16: {convert('UTF-16LE', path)}")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise UserError(f"{path} is not UTF-8 (byte {raw[e.start]:#x} at {e.start:,}); if it is "
+                        f"Latin-1: {convert('LATIN1', path)}") from e
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
