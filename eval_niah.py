@@ -147,6 +147,7 @@ def new_tokens(cfg, sample):
     # Usually each group is one token. A number in one piece takes at worst one token for the space
     # and one for each digit. The last token shows whether the number ends there.
     usual = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
+    # Another tokenizer may need more: as many as the answer takes in the prompt, and one more.
     in_prompt = max(end - start for start, end in sample["spans"])
     return max(usual, 1 + in_prompt)
 

@@ -53,8 +53,9 @@ def loss_sums(losses, block_size):
         E  the mean loss before each of the E `measured_ends`
         E  the squares of these means, for their standard errors
     """
-    # fp64 because the variance is a small difference of large sums; on the CPU, as MPS has no fp64
-    losses = losses.cpu().double()
+    if losses.device.type == "mps":  # MPS has no fp64
+        losses = losses.cpu()
+    losses = losses.double()  # because the variance is a small difference of large sums
     ends = measured_ends(losses.size(1), block_size)
     before = torch.stack([losses[:, tenth_before(end)].mean(1) for end in ends], dim=1)
     return torch.cat((losses.sum(0), before.sum(0), before.square().sum(0)))
@@ -112,7 +113,7 @@ def measure(cfg, path, tokens, device):
 
     def results_of(jobs):
         losses = window_losses(cfg, model, tokens, [start for _, start in jobs], device)
-        part = loss_sums(losses, block_size).numpy()
+        part = loss_sums(losses, block_size).cpu().numpy()
         # one result for all jobs of this rank: their sums, and a list with the kept losses of each
         return [(part, kept_losses(losses, cfg.keep))]
 

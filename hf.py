@@ -124,7 +124,8 @@ def to_config(hf_config, source):
                         f"not have; choose another model. {IMPORTABLE}")
     attention_type = "softmax"
     if kind == "ministral3":
-        # without ssmax_s, s stays multiplied into W_q, and what is left to multiply is log n: s = 1
+        # `fold` multiplies s into W_q, and records a learned s as ssmax_s. Without that record the
+        # imported model has the factor log n, which is ssmax_s1.
         attention_type = "ssmax" if getattr(hf_config, "ssmax_s", None) else "ssmax_s1"
     return RivalConfig(
         attention_type=attention_type, block_size=block_size, vocab_size=hf_config.vocab_size,
@@ -680,7 +681,7 @@ def end_token_ids(source, vocab):
     if not source:
         return dict.fromkeys(keys, last_token(vocab))
     path = source / GENERATION
-    with explain(f"{path} is damaged; delete it to export without a chat template"):
+    with explain(f"{path} is damaged; delete it to export without chat template and end tokens"):
         generation = json.loads(path.read_text(encoding="utf-8"))
         return {key: generation.get(key) for key in keys}
 
@@ -725,7 +726,7 @@ def difference(model, vocab, path, export_logits, kind, bf16=False):
             block.attn.b.copy_(block.attn.s / BETA)
     ours = model.lm_head(model.hidden(idx))
     errors = (ours - logits).abs()
-    # bf16 has only three digits, so the check can notice no more than another model
+    # bf16 keeps only three digits, so the check can only notice a completely different model
     right = errors.mean() < 0.1 * ours.std() if bf16 else errors.max() < 0.01
     if not right:
         raise UserError(f"{path}: its logits differ by {errors.max():.2g} from what they should "

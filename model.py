@@ -206,7 +206,7 @@ class Attention(nn.Module):
         q, k, v = self.project(x, position)
         if cache is not None:  # keys are stored after RoPE: a key's position never changes
             k, v = cache.append(self.layer, k, v)
-        if last:  # the last query sees every key, so it needs no mask
+        if last:  # the last query comes after all keys, so it needs no causal mask
             q, position = q[:, :, -1:], position._replace(mask=None)
         y = self.attend(q, k, v, position.mask)
         return y.transpose(1, 2).flatten(2)
@@ -297,20 +297,19 @@ class Attention(nn.Module):
         self.set_type(attention_type)
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
         f = ATTENTION[attention_type].f(n, model)
+        wide = torch.float32 if n.device.type == "mps" else torch.float64  # MPS has no fp64
         if isinstance(self.s, nn.Parameter):
             # s is chosen so that the mean of s f^g + b is `scale`. All heads are equal here.
-            b = self.b[0].item()
+            b = self.b[0].to(wide)
             self.s.fill_(1.0)
-            # in fp64 on the CPU, because MPS has no fp64
-            mean = (self.factor(f)[0].cpu().double() - b).mean().item()  # of f^g
+            mean = (self.factor(f)[0].to(wide) - b).mean()  # of f^g
             self.s.fill_((scale - b) / mean)
         else:
-            # the factor by n, of the first head, as all are equal; on the CPU, as MPS has no fp64
-            by_n = self.factor(f)[0].cpu().double()
+            by_n = self.factor(f)[0].to(wide)  # of the first head, as all are equal
             # Without a learned s, the weights that make q are divided by the mean factor. A factor
             # that is 1 at n = 1, such as logn_clip, is not divided: it already equals softmax on
             # short contexts.
-            divisor = 1.0 if by_n[0] == 1 else by_n.mean().item()
+            divisor = torch.where(by_n[0] == 1, 1.0, by_n.mean())
             if self.config.qk_norm:
                 q_weight = self.q_norm.weight
             else:

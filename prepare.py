@@ -433,8 +433,9 @@ def differences(new, old):
 
 def open_manifest(cfg):
     """
-    Begin or continue a preparation. Return (path of its JSON, content of the JSON, the splits that
-    other JSONs in the folder have). UserError if the folder holds a corpus of other settings.
+    Begin or continue a preparation. Return (path of its JSON, content of the JSON, the splits of
+    other JSONs of the same slice, whose bins would have the same names). UserError if the folder
+    holds a corpus of other settings.
     """
     part = "" if cfg.part[1] == 1 else "-{:02d}of{:02d}".format(*cfg.part)
     path = Path(cfg.data_dir) / cfg.name / f"{cfg.split}{part}.json"

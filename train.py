@@ -303,6 +303,7 @@ def from_checkpoint(cfg, data, device):
     # and silently be another model. Only the attention type and theta may change.
     given = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)
              if f.name in cfg.given}
+    # None: keep the checkpoint's
     changes = {key: given.get(key) for key in ("attention_type", "rope_theta")}
     differences = [f"{k}={trained[k]}" for k in given
                    if k not in changes and given[k] != trained[k]]
@@ -547,8 +548,9 @@ def try_batch(cfg, model, compute, batch, training):
                    "result")
             micro_batches, denominator = batch(compute.micro)
         except Exception as e:
-            # torch.compile raises many kinds of errors: no compiler, no Python headers, ... It may
-            # fail on one rank only, so nothing here may wait for the other ranks.
+            # torch.compile raises many kinds of errors: no compiler, no Python headers, ... If it
+            # fails on this rank alone, the others wait in runtime.attempt already. This rank gets
+            # there by running the batch again, and nothing before that may wait for the others.
             compiled = loss_fn is not summed_loss
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise
@@ -621,8 +623,8 @@ def check_run(cfg, model, resumed):
     if not resumed and runtime.RANK == 0:
         (folder / "squad.json").unlink(missing_ok=True)  # sft.py writes it at the end of a run
         if (folder / "ckpt.pt").exists():
-            # with --resume=overwrite: if this run died before it saved, the same command would
-            # otherwise continue the old run
+            # An older run is being overwritten. If this one dies before its first save, the next
+            # command, with --resume=auto, would otherwise continue the old one.
             (folder / "ckpt.pt").replace(folder / "ckpt_prev.pt")
 
 

@@ -84,12 +84,13 @@ def almanac_words(rng, n_words, facts):
     while len(words) < n_words:
         # facts come early and repetitions late, so that looking far back is as common as near
         late = len(words) / n_words
-        states, repeats = 2 * share_facts * (1 - late), 2 * share_repeats * late
+        # probabilities that this sentence is a new fact, or repeats one
+        p_fact, p_repeat = 2 * share_facts * (1 - late), 2 * share_repeats * late
         kind = rng.random()
-        if kind < states and cities:
+        if kind < p_fact and cities:
             sentence = fact(cities.pop(), f"{rng.randrange(10**7):07d}")
             known_facts.append(sentence)
-        elif states <= kind < states + repeats and known_facts:
+        elif p_fact <= kind < p_fact + p_repeat and known_facts:
             sentence = rng.choice(known_facts)
         elif old_fillers and rng.random() < 0.4:  # otherwise only facts would repeat
             sentence = rng.choice(old_fillers)

@@ -379,7 +379,7 @@ class Window(Attention):
 
     def attend(self, q, k, v, mask):
         W, T, S = self.reach, q.size(2), k.size(2)
-        if mask is None and T == 1:
+        if mask is None and T == 1:  # with `last`, mix passes all keys of the prompt and no mask
             k, v = k[:, :, -W:], v[:, :, -W:]
         in_blocks = mask is not None and mask.dim() == 5
         if not in_blocks:

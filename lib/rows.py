@@ -57,6 +57,7 @@ READOUT = {  # {what the retrieval heads did: title of its table}; plot.py sorts
 }
 # Settings in which two variants may differ without a word in their labels (beginnings of names):
 OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")  # they make the variant
+# "[": only the list of sizes that join_sizes makes for a readout, not a single trial_size
 ON_AXIS = ("context_sizes=", "trial_size=[")  # the axis of the figure shows them
 OF_ROPE = ("rope_theta", "rope_scaling", "rope_factor")  # `rope_of` says them
 
@@ -183,8 +184,8 @@ def facts(content):
     defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # The model's values come last and win: in an evaluation's settings attention_type=""
-        # stands for the trained one.
+        # "model" is the model as measured: the evaluation's settings, overridden by the model's
+        # own. (In an evaluation's settings attention_type="" stands for the trained one.)
         "model": qa_format | settings | of_model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},
@@ -197,8 +198,8 @@ def facts(content):
     pairs = []
     for part, values in parts.items():
         for name in sorted(values.keys() - NO_FACTS):
-            # Curves average over the seeds of training and of the training corpus. The seed of an
-            # evaluation's samples is a setting like the others.
+            # Curves average over the seeds of training and of the training corpus. The only seed in
+            # "model" is that of the evaluation's samples, which is a setting like the others.
             if name == "seed" and part != "model":
                 continue
             value = json.dumps(values[name], sort_keys=True).replace('"', "") or "''"
