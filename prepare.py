@@ -659,12 +659,14 @@ def prepare_squad(cfg):
 
 
 def refuse_scripts(argv):
-    """Raise a UserError for .py files among other inputs: they would be run as config files."""
-    inputs = [arg for arg in argv if not arg.startswith("--")]
-    scripts = [arg for arg in inputs if arg.endswith(".py")]
-    if scripts and len(inputs) > 1:
-        raise UserError(f"{scripts[0]}: a .py file is taken for a config file and executed, so it "
-                        "cannot be an input; copy it to a .txt, or name the other files alone")
+    """Raise a UserError for a .py file beside an input, which my_texts/* may hand over: it would be
+    run as a config file."""
+    paths = [Path(arg) for arg in argv if not arg.startswith("--")]
+    folders = {path.parent for path in paths if path.suffix != ".py"}
+    for path in paths:
+        if path.suffix == ".py" and path.parent in folders:
+            raise UserError(f"{path}: a .py file is taken for a config file and executed, so it "
+                            "cannot be an input; copy it to a .txt, or name the other files alone")
 
 
 def main():

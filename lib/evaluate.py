@@ -212,7 +212,7 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
             if records and not continues(cfg, out, records, about, n_records):
                 records = []
         except UserError:
-            if not cfg.overwrite:
+            if not cfg.overwrite:  # which replaces a damaged file, too
                 raise
             records = []
     # none: a new file, or a run that was killed before it wrote the first record

@@ -149,9 +149,9 @@ def load(inputs, kinds=None):
             if row and row.y:
                 rows.append(row)
     logs = [row for row in rows if row.kind == "log"]
-    fine_tuning = [row for row in logs if "squad" in row.content["data"]["source"]]
-    if len(fine_tuning) < len(logs):  # they are left out, because their losses are of other data
-        rows = [row for row in rows if row not in fine_tuning]
+    pretraining = [row for row in logs if "squad" not in row.content["data"]["source"]]
+    if pretraining:  # logs of fine-tuning are left out, because their losses are of other data
+        rows = [row for row in rows if row.kind != "log"] + pretraining
     compare([row for row in rows if row.kind == "log"])
     readouts = [row for row in rows if row.kind == "readout"]
     return [row for row in rows if row.kind != "readout"] + join_sizes(readouts)

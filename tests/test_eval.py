@@ -105,6 +105,8 @@ def test_the_noise_is_long_enough_for_the_prompts_that_choose_heads(tmp_path):
     save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, block_size=2048), None)
     call(eval_niah, tmp_path, *CPU, "--haystack=noise", "--prompt=completion", "--trials=1",
          "--trial_size=400", "--context_sizes=400")
+    records = [json.loads(line) for line in (tmp_path / "needle.jsonl").read_text().splitlines()]
+    assert [r["size"] for r in records[1:]] == [400, 400, 2048]
 
 
 @pytest.mark.parametrize("model", ["right", "wrong", "first only"])
