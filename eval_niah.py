@@ -194,8 +194,11 @@ def answer(cfg, model, vocab, batch, device):
 
 
 def read_heads(model, idx, batch, n=1):
-    """Return a list for each prompt of idx (B, T): n records, of what its last n queries do in
-    every head. A record is what a prompt that ends with this query would have."""
+    """
+    Return a list for each prompt of idx (B, T): the records (lib/readout.py) of its last n queries.
+
+    Tokens after a query are left out of its record, as if the prompt ended with this query.
+    """
     layers = [[[] for _ in range(n)] for _ in batch]  # [prompt][query]: a list of what layers do
     for z, v in model.last_queries(idx, n):
         for b, sample in enumerate(batch):

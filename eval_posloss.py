@@ -26,8 +26,8 @@ from lib.runtime import UserError, print0
 @dataclass(frozen=True)
 class PosLossConfig(EvalConfig):
     # evaluation
-    seq_len: int = 20_000  # tokens in a window
-    n_seqs: int = 1000  # number of windows, drawn at random; the paper has 100,000
+    seq_len: int = 20_000  # tokens in a window: here a piece of the text, not of attention
+    n_seqs: int = 1000  # number of such windows, drawn at random; the paper has 100,000
     keep: tuple = ()  # also store every token's loss in the tenth of positions before each of these
     # machine
     loss_chunk: int = 0  # rows of logits in memory at once; 0: chosen for the device

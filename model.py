@@ -63,7 +63,7 @@ def llama4(n, model):  # rises at each multiple of the training length, and is c
 
 
 def log_floor(n, model):
-    # the floor is under the logarithm, which is 0 up to the training length
+    # 1 + 0.1 log max(1, n / N), which is 1 up to the training length N
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
 
@@ -148,8 +148,8 @@ class Position(NamedTuple):
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
     sin: torch.Tensor  # (T, D), with the first D/2 negated
     f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    # (T, S) bool, True where the query sees the key; subclasses may use another form. None means
-    # causal if T = S. It also means that a single query sees all cached keys.
+    # (T, S) bool, True where the query sees the key; subclasses may use another form. None stands
+    # for a causal mask if T = S. If T = 1, it says that the query sees all S keys.
     mask: torch.Tensor | None
 
 

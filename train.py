@@ -64,7 +64,7 @@ class TrainConfig(RivalConfig):
     min_lr: float = 0.0  # learning rate at the end of the decay
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
-    weight_decay: float = 0.1  # for parameters of rank >= 2 only; s, b, p_n and norms have none
+    weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     switch_iter: int = 0  # (f): switch the attention type after this many updates; 0: never
     switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the new type, mean factor 1
@@ -226,7 +226,7 @@ class Batches:
     cfg: TrainConfig
     corpus: Tokens
     held_out: Tokens | None
-    block_size: int  # of the model, like doc_mask: with --init_from the checkpoint sets them
+    block_size: int  # of the model, as doc_mask: those in cfg may differ with --init_from
     doc_mask: bool
 
     def train(self, step, m):
@@ -378,7 +378,7 @@ def fit(cfg, model, metadata, resumed, batches):
     optimizer = make_optimizer(cfg, model)
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees the memory of two models
-    log = Log(cfg, model, metadata, start)
+    log = Log(cfg, model, metadata, start if resumed else None)
     received_signals = runtime.install_stop_flag()
     compute = Compute.for_run(cfg, model)
     peak = runtime.peak_flops(device, PEAK_FLOPS)
@@ -398,9 +398,9 @@ def fit(cfg, model, metadata, resumed, batches):
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
                 "iter": done, **metadata})
 
-    if cfg.eval_interval and start == 0:  # this loss should be near log(vocab_size)
+    if cfg.eval_interval and not resumed:  # near log(vocab_size) if the weights are random
         validate(0)
-    if cfg.sample_interval and start == 0:
+    if cfg.sample_interval and not resumed:
         print_sample(cfg, model, batches, metadata["vocab"])
     mean_seconds = 0.0  # running mean of the seconds per update
     for step in range(start, cfg.max_iters):
@@ -549,8 +549,9 @@ def try_batch(cfg, model, compute, batch, training):
             micro_batches, denominator = batch(compute.micro)
         except Exception as e:
             # torch.compile raises many kinds of errors: no compiler, no Python headers, ... If it
-            # fails on this rank alone, the others wait in runtime.attempt already. This rank gets
-            # there by running the batch again, and nothing before that may wait for the others.
+            # fails on this rank alone, the other ranks wait in the all_gather of runtime.attempt.
+            # This rank gets to it only by running the batch again. So until then it must call no
+            # other collective, and that is why `batch` is not called again here.
             compiled = loss_fn is not summed_loss
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise
@@ -659,7 +660,7 @@ def learning_rate(cfg, step):
 
 
 def make_optimizer(cfg, model):
-    """Return AdamW with weight decay on rank >= 2 only. The last group has the learned scales."""
+    """Return AdamW with weight decay on matrices only. The last group has the learned scales."""
     # s, b and p_n have no weight decay, as in the paper: it would pull s to 0, which is uniform
     # attention.
     scales = model.scales()
@@ -702,7 +703,8 @@ class Log:
     """
     Writes out_dir/log.jsonl: one line about the run, then one per update or evaluation. Also wandb.
 
-    A run that resumes after `start` updates drops the lines of later updates, which it runs again.
+    start: None for a new run. A run that resumes after `start` updates drops the lines of later
+    updates, which it runs again.
     """
 
     def __init__(self, cfg, model, metadata, start):
@@ -713,7 +715,7 @@ class Log:
         records = [{"config": dataclasses.asdict(cfg), "params": model.num_params(),
                     "model_config": dataclasses.asdict(model.config), "torch": torch.__version__,
                     **{key: metadata[key] for key in ("variant", "base", "data")}}]
-        if start and path.exists():
+        if start is not None and path.exists():
             with runtime.explain(f"{path} is damaged; move it away", runtime.MALFORMED):
                 old = runtime.read_lines(path)
                 if old and "config" in old[0]:  # with the new settings: max_iters may differ

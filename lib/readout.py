@@ -2,13 +2,14 @@
 Why a needle is missed. The last query of a prompt can fail in two ways, which we tell apart as
 arXiv 2607.01538 does:
 
-    ranking   The head does not give the needle the largest logit of all keys.
+    ranking   The head does not give the needle the largest logit of all keys. Such a miss is called
+              "confused" or "out of place".
     readout   It does, but little of the needle is in the head's output, because the small weights
-              of many other keys add up to more.
+              of many other keys add up to more. Such a miss is called "faded".
 
-`readout` measures the heads of one layer, `summarize` counts what the retrieval heads did in many
-prompts, and `kind_of_miss` gives a miss its name. The effective number of keys is exp(entropy), as
-in AI2's diagnostics.
+The function `readout` measures the heads of one layer, `kind_of_miss` gives a miss its name, and
+`summarize` counts what the retrieval heads did in many prompts. The effective number of keys is
+exp(entropy), as in AI2's diagnostics.
 """
 import math
 import statistics
@@ -119,13 +120,17 @@ def retrieval_by(heads, record):
         weight                      mean of their needle scores (see `readout`)
         share, effective, confused  of the best head, the one with the largest share
     """
-    layer, head = max(heads, key=lambda place: record["share"][place[0]][place[1]])
+    def of(name, place):
+        layer, head = place
+        return record[name][layer][head]
+
+    best = max(heads, key=lambda place: of("share", place))
     return {
-        "ranked_first": any(record["rank"][layer][head] == 1 for layer, head in heads),
-        "weight": statistics.mean(record["scores"][layer][head] for layer, head in heads),
-        "share": record["share"][layer][head],
-        "effective": record["effective"][layer][head],
-        "confused": bool(record["confused"][layer][head]),
+        "ranked_first": any(of("rank", place) == 1 for place in heads),
+        "weight": statistics.mean(of("scores", place) for place in heads),
+        "share": of("share", best),
+        "effective": of("effective", best),
+        "confused": bool(of("confused", best)),
     }
 
 

@@ -413,13 +413,13 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     if asked.text:  # the context has no facts that were inserted: its pairs are looked for
         value_id, = encode(f" {asked.answers[0]}", vocab)  # a word is one token
         start = text.index(value_id)  # the pairs come first, so this is the value beside its key
-        answers = [(start, start + 1)]
+        answer_spans = [(start, start + 1)]
         other_keys = {*encode("".join(asked.other_keys), vocab)}
-        others = [(k + 1, k + 2) for k, word in enumerate(text) if word in other_keys]
+        other_spans = [(k + 1, k + 2) for k, word in enumerate(text) if word in other_keys]
     else:
         spans = bury(cfg, vocab, rng, text, facts, asked.ordered)
         n_asked = len(asked.answers)  # the last facts are asked for; those before are look-alikes
-        answers, others = spans[-n_asked:], spans[:-n_asked]
+        answer_spans, other_spans = spans[-n_asked:], spans[:-n_asked]
 
     def in_prompt(spans):
         return [(len(lead) + start, len(lead) + stop) for start, stop in spans]
@@ -428,4 +428,4 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     taken = asked.facts[-1].depth if asked.facts else depth
     return {"size": size, "depth": taken, "i": i, "cell": depth,
             "prompt": text[:n] + lead + text[n:] + end, "answers": asked.answers, "new": asked.new,
-            "spans": in_prompt(answers), "others": in_prompt(others)}
+            "spans": in_prompt(answer_spans), "others": in_prompt(other_spans)}

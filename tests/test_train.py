@@ -279,13 +279,18 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
             run, tmp_path / "x", init, "--n_head=4")  # which would fit the weights
 
 
-def test_what_was_typed_counts_though_it_equals_a_default(run, tmp_path):
+def test_what_was_typed_counts_though_it_equals_a_default(run, tmp_path, capsys):
     run(tmp_path / "a", "--rope_theta=100000", "--max_iters=3")
     init = [f"--init_from={tmp_path}/a", "--max_iters=0"]
     for typed, theta in (([], 100_000), (["--rope_theta=10000"], 10_000)):
         out = tmp_path / f"theta {theta}"
         run(out, *init, *typed)
         assert checkpoint.load(out)["model_config"]["rope_theta"] == theta
+    before = log(out)
+    capsys.readouterr()
+    run(out, *init, *typed)
+    assert "validation" not in capsys.readouterr().out, "a finished swap was measured again"
+    assert log(out) == before and len(before) == 2
     run(tmp_path / "b", "--attention_type=ssmax", "--max_iters=3")
     assert refused("only softmax weights can be swapped", run, tmp_path / "c",
                    f"--init_from={tmp_path}/b", "--attention_type=softmax") == 2
