@@ -301,6 +301,7 @@ def ask(cfg, path, what, jobs, device):
         cfg, path, model, state, data, f"{what}.jsonl", functions, len(jobs))
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
         # Two processes that measured at the same time may have written a record twice.
+        # "cell" is the depth that was asked for, None in a trial.
         done = {(r["size"], r["cell"], r["i"]): r for r in records}
     records = list(done.values())
     left = [job for job in jobs if job not in done]
@@ -350,6 +351,7 @@ def cells_of(cfg, records):
     """Return a dict for each context size and depth: the shares of its samples answered right."""
     cells = []
     for size, depth in itertools.product(cfg.context_sizes, cfg.depths):
+        # a record's "cell" is the depth that was asked for
         samples = [r for r in records if (r["size"], r["cell"]) == (size, depth)]
         cell = {"size": size, "depth": depth, "n": len(samples)}
         for key in ("exact", "first", "substring"):

@@ -248,7 +248,7 @@ class Attention(nn.Module):
         return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
     def logits(self, q, k):
-        """Return the logits (B, H, T, S) in fp32, unmasked, of queries at the last T positions."""
+        """Return the logits (B, H, T, S) of queries at the last T positions, fp32, not causal."""
         with torch.autocast(q.device.type, enabled=False):  # autocast would cast to bf16
             z = q.float() @ self.per_head(k).float().transpose(-2, -1)
         return z / math.sqrt(self.head_size)
@@ -487,8 +487,9 @@ class GPT(nn.Module):
     def last_queries(self, idx, n=1):
         """
         Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
-        and the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. The logits are
-        not masked: the last n - 1 - i keys come after query i. Memory is linear in T.
+        and the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. The logits
+        have no causal mask: the last n - 1 - i keys come after query i. (A layer with a window
+        gives keys before it -inf.) Memory is linear in T.
         """
         # fused kernels do not return the logits, so we compute those of the last queries ourselves
         positions, x = self.positions(idx), self.wte(idx)

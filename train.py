@@ -118,8 +118,8 @@ class TrainConfig(RivalConfig):
                                      "without switch_iter")
         if self.decay == "none":
             reasons |= dict.fromkeys(("decay_iters", "min_lr"), "with decay=none")
-        # Only a Learned() without a start of its own begins at s_init. With --init_from the
-        # checkpoint decides about s.
+        # Only a Learned() without a start of its own begins at s_init. With --init_from,
+        # `from_checkpoint` compares a typed s_init with that of the checkpoint instead.
         if ATTENTION[self.attention_type].s != Learned() and not self.init_from:
             reasons["s_init"] = f"with attention_type={self.attention_type}"
         return reasons
@@ -226,7 +226,7 @@ class Batches:
     cfg: TrainConfig
     corpus: Tokens
     held_out: Tokens | None
-    block_size: int  # of the model, as doc_mask: those in cfg may differ with --init_from
+    block_size: int  # this and doc_mask are the model's: with --init_from cfg may have others
     doc_mask: bool
 
     def train(self, step, m):
@@ -376,11 +376,11 @@ def fit(cfg, model, metadata, resumed, batches):
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
+    compute = Compute.for_run(cfg, model)  # it counts on the moments not being on the GPU yet
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees the memory of two models
     log = Log(cfg, model, metadata, start if resumed else None)
     received_signals = runtime.install_stop_flag()
-    compute = Compute.for_run(cfg, model)
     peak = runtime.peak_flops(device, PEAK_FLOPS)
 
     def validate(done):
@@ -436,13 +436,13 @@ def fit(cfg, model, metadata, resumed, batches):
             print_sample(cfg, model, batches, metadata["vocab"])
         if stops or last or is_due(cfg.save_interval, done):
             save(done)
-        if stops and not last:  # a signal that another rank received counts as SIGTERM, 15
+        if stops:  # a signal that another rank received counts as SIGTERM, 15
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "with --resume=auto continues",
                             status=128 + (received_signals or [15])[0])
     if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
         save(0)
-    runtime.exit_on_next_signal(received_signals)
+    runtime.exit_on_next_signal(received_signals)  # all is saved
     if resumed and start >= cfg.max_iters:
         print0(f"nothing to do: this run has its {start:,} updates already: {path}")
     else:
@@ -466,9 +466,9 @@ def is_due(interval, done):
 
 def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     """
-    Run update `step` (from 0). batch(m) returns this rank's part of the global batch, in
-    micro-batches of m sequences.
-    Return (loss, gradient norm, tokens of this rank, number of stop signals on all ranks).
+    Run update `step` (from 0) and return (loss, gradient norm, tokens of this rank, number of stop
+    signals on all ranks). batch(m) returns this rank's micro-batches of m sequences and the number
+    of targets in the global batch, see Batches.train.
     """
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
@@ -531,8 +531,8 @@ def try_batch(cfg, model, compute, batch, training):
     Return (loss, tokens) of this rank's part of the batch. With `training`, also add up gradients,
     with the compiled loss if there is one.
 
-    batch(m): that part in micro-batches of m sequences.
-    If memory runs out or the compiler fails, `compute` is changed and the whole batch runs again.
+    batch(m): see `update`. If memory runs out or the compiler fails, `compute` is changed and the
+    whole batch runs again.
     """
     micro_batches, denominator = batch(compute.micro)
     while True:
@@ -550,8 +550,8 @@ def try_batch(cfg, model, compute, batch, training):
         except Exception as e:
             # torch.compile raises many kinds of errors: no compiler, no Python headers, ... If it
             # fails on this rank alone, the other ranks wait in the all_gather of runtime.attempt.
-            # This rank gets to it only by running the batch again. So until then it must call no
-            # other collective, and that is why `batch` is not called again here.
+            # This rank must run its micro-batches again before it takes part in any other
+            # collective. `batch` can be one (loss_on=repeats gathers), so it is not called again.
             compiled = loss_fn is not summed_loss
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise

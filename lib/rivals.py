@@ -274,15 +274,16 @@ class ScaleInvariant(Positioned):
 
 class Packed(Positioned):
     """
-    Packed documents that do not see each other, by flex_attention on a GPU.
+    Packed documents that do not see each other, by flex_attention in compiled code on a GPU.
 
     It skips blocks whose query and key are of different documents; a kernel that takes a mask
-    computes and discards them. On a CPU it is not fused and has no backward pass, so there the mask
-    of Attention is used.
+    computes and discards them. Uncompiled (validation, --compile=False) it would store all T x T
+    logits, and on a CPU it has no backward pass. In both cases the mask of Attention is used.
     """
 
     def mask(self, T, cached, device, documents=None):
-        if documents is None or device.type != "cuda":
+        compiled_on_gpu = device.type == "cuda" and torch.compiler.is_compiling()
+        if documents is None or not compiled_on_gpu:
             return super().mask(T, cached, device, documents)
         return self.block_mask(documents)
 

@@ -184,8 +184,9 @@ def facts(content):
     defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # "model" is the model as measured: the evaluation's settings, overridden by the model's
-        # own. (In an evaluation's settings attention_type="" stands for the trained one.)
+        # "model" is the model as measured, and the dict on the right wins. `of_model` comes after
+        # `settings`, so that an evaluation's attention_type="" (as trained) is not taken for the
+        # model's. An old model_config lacks newer fields: those have their defaults.
         "model": qa_format | settings | of_model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},

@@ -124,8 +124,14 @@ def install_stop_flag():
 
 
 def exit_on_next_signal(received):
-    """Let the next signal end the program at once. received: the list of `install_stop_flag`."""
-    received.append(0)  # its handler exits if the list is not empty
+    """
+    Let the next signal end the program at once; one that was received already ends it now.
+
+    received: the list of `install_stop_flag`.
+    """
+    if received:
+        sys.exit(128 + received[0])
+    received.append(0)  # the handler exits if the list is not empty
 
 
 # -----------------------------------------------------------------------------

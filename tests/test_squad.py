@@ -101,6 +101,9 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     assert counted in capsys.readouterr().out
     with sigterm_in(2):
         refused("stopped after iter 2", tune, "parts", *more)
+    with sigterm_in(8):
+        refused("stopped after iter 8", tune, "last", *more)
+    assert not (tmp_path / "last/squad.json").exists(), "it went on after a signal"
     (tmp_path / "base/ckpt.pt").unlink()  # it was needed to begin
     assert tune("parts", *more) == whole
     found, expected = (json.loads((tmp_path / name / "squad.json").read_text())
