@@ -7,7 +7,7 @@ nanoGPT's recipe against ours on the same text: validation loss by minutes of tr
         --learning_rate=4e-3"
 
 nanoGPT runs as its README says for a CPU (4 layers, 128 wide, config/train_shakespeare_char.py, no
-dropout), but on GPT-2's tokens and with 16 rows of 256, which are the shapes of config/laptop.py.
+dropout), but on GPT-2's tokens and with 8 rows of 256, which are the shapes of config/laptop.py.
 Both learning rates fall until the end of the run, whose number of updates a pilot finds. The two
 run side by side with one core each, so that both see the same disturbance. Minutes are those of
 updates: validation and checkpoints do not count. Both losses are on the same rows at the end.
