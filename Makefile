@@ -9,11 +9,11 @@ quick: $(VENV)/ready
 
 check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that take a minute
 	$(VENV)/bin/ruff check
-	$(VENV)/bin/python -m pytest -m "not slow"
+	$(VENV)/bin/python -m pytest -n 2 -m "not slow"
 
 test: $(VENV)/ready-test
 	$(VENV)/bin/ruff check
-	$(VENV)/bin/python -m pytest --durations=10
+	$(VENV)/bin/python -m pytest -n 2 --durations=10
 
 $(VENV)/ready: pyproject.toml
 	@echo "making the virtual environment $(VENV) (once, some minutes)"

@@ -110,7 +110,7 @@ def test_the_noise_is_long_enough_for_the_prompts_that_choose_heads(tmp_path):
 
 
 @pytest.mark.parametrize("model", ["right", "wrong", "first only"])
-@pytest.mark.parametrize("task", TASKS.keys() - {"verbatim"})  # it does not ask in words
+@pytest.mark.parametrize("task", sorted(TASKS.keys() - {"verbatim"}))  # it does not ask in words
 def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, model):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))

@@ -47,6 +47,7 @@ VIEWS = {
 BASE = {"rope": "theta50", "windows": "trained"}  # where swaps and recall are measured
 COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
           "ssmax_bias": "#56B4E9", "ssmax_s1": "#009E73", "f": "#CC79A7",
+          "pn": "#F0E442",
           "softmax|e": "#009E73", "softmax|clip": "#E69F00"}
 
 
@@ -354,35 +355,37 @@ def print_scales(runs):
 
 
 def draw_training(runs, path):
-    """Fig. 4: training loss minus (a)'s of the same seed, mean and 95 % interval. In brackets: the
-    number of seeds."""
-    figure = Figure(figsize=(6.6, 2.6))
+    """Fig. 4: training loss minus (a)'s of the same seed, the mean of the seeds; of (b) with its
+    95 % interval. In brackets: the number of seeds."""
+    figure = Figure(figsize=(6.6, 2.8))
     axes = figure.subplots(1, 2, sharey=True)
     by_run = {(run["arrangement"], run["type"], run["seed"]): run for run in runs}
     for axis, arrangement in zip(axes, ("rope", "windows"), strict=True):
-        for type_ in ("ssmax", "head_scale", "ssmax_bias", "ssmax_s1", "f"):
+        for type_ in ("ssmax", "head_scale", "ssmax_bias", "ssmax_s1", "f", "pn"):
             differences = []
             for (of, name, seed), run in by_run.items():
                 other = by_run.get((arrangement, "softmax", seed))
                 if (of, name) == (arrangement, type_) and other:
                     differences.append(np.subtract(run["curve"], other["curve"]))
             if differences:
-                draw_band(axis, np.array(differences), type_, runs[0]["setting"]["max_iters"])
+                draw_differences(
+                    axis, np.array(differences), type_, runs[0]["setting"]["max_iters"])
         axis.axhline(0, color=COLORS["softmax"], lw=1)
         axis.set(title={"rope": "RoPE", "windows": "windows and NoPE"}[arrangement],
                  xlabel="update", ylim=(-0.15, 0.15))
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend()
     axes[0].set_ylabel("training loss minus (a), nats")
-    save(figure, path)
+    handles, labels = axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="lower center", ncols=3)
+    save(figure, path, below=0.16)
 
 
-def draw_band(axis, differences, type_, updates):
-    """The mean of differences (seeds, points) and its interval, from three seeds on."""
+def draw_differences(axis, differences, type_, updates):
+    """The mean of differences (seeds, points); of (b), from three seeds on, also its interval."""
     x = updates * (np.arange(differences.shape[1]) + 0.5) / differences.shape[1]
     axis.plot(x, differences.mean(0), color=COLORS[type_], lw=1.5,
               label=f"{TYPES[type_].replace('`', '')} ({len(differences)})")
-    if len(differences) >= 3:
+    if len(differences) >= 3 and type_ == "ssmax":  # more bands would hide each other
         halves = [interval(dict(enumerate(column)))[1] for column in differences.T]
         mean = differences.mean(0)
         axis.fill_between(x, mean - halves, mean + halves, color=COLORS[type_], alpha=0.2, lw=0)
