@@ -306,9 +306,9 @@ class Attention(nn.Module):
             self.s.fill_((scale - b) / mean)
         else:
             by_n = self.factor(f)[0].to(wide)  # of the first head, as all are equal
-            # Without a learned s, the weights that make q are divided by the mean factor. A factor
-            # that is 1 at n = 1, such as logn_clip, is not divided: it already equals softmax on
-            # short contexts.
+            # Without a learned s, the weights that make q are scaled instead: divided by the mean
+            # factor, and multiplied by `scale`. For a type whose factor is 1 at n = 1, such as
+            # logn_clip, they are not divided: it already equals softmax on short contexts.
             divisor = torch.where(by_n[0] == 1, 1.0, by_n.mean())
             if self.config.qk_norm:
                 q_weight = self.q_norm.weight
@@ -463,8 +463,8 @@ class GPT(nn.Module):
 
         The factor on q is scaled so that its mean over a block is 1, as in softmax. A factor that
         starts at 1, such as logn_clip, is not scaled. For SSMax s becomes 1 / mean log n, which is
-        0.168 for 1,024 tokens (section 3.5). `scale` sets another mean; with head_scale this is one
-        constant temperature.
+        0.168 for 1,024 tokens (section 3.5). `scale` sets another mean, and multiplies a factor
+        that starts at 1; with head_scale it is one constant temperature.
         """
         old_type = self.config.attention_type
         if old_type != "softmax":

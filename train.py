@@ -194,9 +194,9 @@ def describe_run(cfg, model, metadata, corpus):
 def check_doc_mask(cfg, model, corpus):
     """Raise a UserError if documents are so long that doc_mask would mask nothing."""
     block_size = model.config.block_size
-    # A row is block_size + 1 tokens that begin at one of len(corpus) places, so a given token is in
-    # a share of (block_size + 1) / len(corpus) of all rows. Added up over the ends of all
-    # documents, this is the largest possible share of rows with the end of a document:
+    # A random row of block_size + 1 tokens holds a given token with the probability
+    # (block_size + 1) / len(corpus). Summed over the ends of all documents, this is an upper bound
+    # on the share of rows with the end of a document:
     share_with_end = corpus.documents * (block_size + 1) / len(corpus)
     if model.config.doc_mask and share_with_end < 0.1:
         mean, rows_per_end = len(corpus) // corpus.documents, math.floor(1 / share_with_end)
@@ -376,7 +376,7 @@ def fit(cfg, model, metadata, resumed, batches):
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
-    compute = Compute.for_run(cfg, model)  # it counts on the moments not being on the GPU yet
+    compute = Compute.for_run(cfg, model)  # first: it subtracts the moments from free memory
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees the memory of two models
     log = Log(cfg, model, metadata, start if resumed else None)
@@ -549,9 +549,9 @@ def try_batch(cfg, model, compute, batch, training):
             micro_batches, denominator = batch(compute.micro)
         except Exception as e:
             # torch.compile raises many kinds of errors: no compiler, no Python headers, ... If it
-            # fails on this rank alone, the other ranks wait in the all_gather of runtime.attempt.
-            # This rank must run its micro-batches again before it takes part in any other
-            # collective. `batch` can be one (loss_on=repeats gathers), so it is not called again.
+            # fails on this rank alone, the others already wait in the all_gather of
+            # runtime.attempt, and this rank must reach that one next. So it runs the same
+            # micro-batches again and does not call `batch`, which may gather itself.
             compiled = loss_fn is not summed_loss
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise

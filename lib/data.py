@@ -117,11 +117,11 @@ class Tokens:
 
     def blocks_in_sequence(self, block_size):
         """Return how many rows order="sequence" has before it begins again."""
-        # Rows are block_size + 1 tokens long, and row after row is read in the order of the files
-        # (a curriculum). The first block_size tokens are skipped. Why: each document of an embedded
-        # corpus has block_size tokens and then an end of text. Without the first document every row
-        # is an end of text and the one whole document after it, if the model has the block_size of
-        # the corpus. n documents give n - 1 rows. Other text only loses these first tokens.
+        # Rows are block_size + 1 tokens long. They are read one after the other in the order of the
+        # files (a curriculum), from token block_size on. In an embedded corpus of the same
+        # block_size the skipped tokens are exactly the first document. So each row is an end of
+        # text and one whole document, and n documents give n - 1 rows. Other text only loses its
+        # first block_size tokens.
         return (len(self) - block_size) // (block_size + 1)
 
 

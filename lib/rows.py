@@ -184,9 +184,9 @@ def facts(content):
     defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # "model" is the model as measured, and the dict on the right wins. `of_model` comes after
-        # `settings`, so that an evaluation's attention_type="" (as trained) is not taken for the
-        # model's. An old model_config lacks newer fields: those have their defaults.
+        # "model" is the model as measured; the dict on the right wins. An old model_config lacks
+        # newer fields. `of_model` gives them their defaults, before settings of the evaluation that
+        # have the same names could stand in for them.
         "model": qa_format | settings | of_model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},
@@ -415,10 +415,9 @@ def difference(row, others):
     Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
     that distinguish it from `others`, the first rows of all curves of its kind.
     """
-    # A row is compared with the rows of its own tag. A tag is the user's name for a difference, so
-    # the label need not spell out the differences from other tags. If a variant has no row of this
-    # tag, `row` is compared with all rows of that variant: otherwise (e) with --tag=e would not be
-    # compared with softmax, whose row has no tag.
+    # From each variant, `row` is compared with the rows of its own tag. If none has that tag, it is
+    # compared with all: (e) with --tag=e, for instance, with softmax without a tag. Differences
+    # from other tags are not spelled out, since the tag is the user's name for them.
     with_this_tag = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others
                 if other.tag == row.tag or other.variant not in with_this_tag]

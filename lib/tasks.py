@@ -278,7 +278,7 @@ def place_for(vocab, text, first, wanted, facts):
     index is never inside one of them.
     """
     # The default depths are 20 % apart. With a reach of a tenth, a needle stays nearest to its own
-    # depth. In short texts a sentence is longer than a tenth.
+    # depth. In short texts a sentence is longer than a tenth, so the reach is at least 32 tokens.
     reach = max(len(text) // 10, 32)
     fallback = None
     for index in range(wanted, first - 1, -1):
