@@ -117,6 +117,7 @@ def retrieval_by(heads, record):
     Return a dict of what the heads, [(layer, head)], do with the needle of one prompt:
 
         ranked_first                whether any of them gives the needle the largest logit
+        heads_first                 the share of them that do
         weight                      mean of their needle scores (see `readout`)
         share, effective, confused  of the best head, the one with the largest share
     """
@@ -127,6 +128,7 @@ def retrieval_by(heads, record):
     best = max(heads, key=lambda place: of("share", place))
     return {
         "ranked_first": any(of("rank", place) == 1 for place in heads),
+        "heads_first": statistics.mean(of("rank", place) == 1 for place in heads),
         "weight": statistics.mean(of("scores", place) for place in heads),
         "share": of("share", best),
         "effective": of("effective", best),
@@ -217,6 +219,7 @@ def summarize(trials, choice):
         "size": trials[0]["size"], "chosen_at": choice[0]["size"], "heads": heads,
         "enough": enough,
         "ranked_first": statistics.mean(retrieval["ranked_first"] for retrieval in retrievals),
+        "heads_first": statistics.mean(retrieval["heads_first"] for retrieval in retrievals),
         "chance": statistics.mean(1 - (1 - share) ** len(heads) for share in needle_shares),
         "weight": statistics.mean(retrieval["weight"] for retrieval in retrievals),
         "share": statistics.mean(retrieval["share"] for retrieval in retrievals),

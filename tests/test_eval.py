@@ -321,6 +321,7 @@ def test_heads_are_chosen_and_shares_are_enough_by_the_other_prompts():
     assert two_heads["misses"]["faded"] == 3, "one head is not enough where two were"
     assert two_heads["chance"] == pytest.approx(1 - 0.96**2)
     assert two_heads["effective"] == 2, "that of the head with the largest share"
+    assert (two_heads["ranked_first"], two_heads["heads_first"]) == (1, 0.5), "one of two heads"
     none_right, _ = summarize(trials, [record(exact=False)])
     assert none_right["enough"] is None and none_right["misses"]["other"] == 4
     second, _ = summarize([record(rank=2, exact=False), record()], choice)

@@ -62,12 +62,12 @@ def collect(folder):
         if setting and row in ROWS:
             summary = content["readout"]
             share = np.mean([trial["exact"] for trial in content["trials"]])
-            keep = ("ranked_first", "chance", "weight", "share", "effective", "misses",
-                    "wrong_tokens")
+            keep = ("ranked_first", "heads_first", "chance", "weight", "share", "effective",
+                    "misses", "wrong_tokens")
             by_size = measured.setdefault(setting, {}).setdefault(row, {})
             by_size.setdefault(str(summary["size"]), {})[seed] = {
                 "n": len(content["trials"]), "found": round(float(share), 4),
-                **{key: summary[key] for key in keep}}
+                **{key: summary[key] for key in keep if key in summary}}  # older results lack some
     return measured
 
 
