@@ -28,9 +28,11 @@ SETTINGS = {  # {beginning of a folder's name: title of its table}
     "look_63": "The same with 63 look-alikes",
     "theta50": "RoPE in every layer, theta x 50", "yarn": "RoPE in every layer, YaRN",
     "mqar_fixed": "MQAR, 8 pairs, RoPE in every layer, theta x 50",
-    "smollm2": "SmolLM2-135M, needles in noise"}
+    "smollm2": "SmolLM2-135M, needles in noise", "smollm2x2": "The same with theta x 2"}
 ROWS = {"softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control",
-        "softmax|e": "(e) swapped into (a)"}
+        "softmax|e": "(e) swapped into (a)",
+        # only with SmolLM2
+        "softmax|clip": "clip swapped into (a)", "softmax|constant": "(a) with one temperature"}
 FOLDERS = {"a_softmax": "softmax", "b_ssmax": "ssmax"}  # {name in experiments/mini_cpu: row}
 COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
           "softmax|e": "#E69F00"}
@@ -87,7 +89,7 @@ def mostly(measured, setting, row, size, kind):
 
 
 # -----------------------------------------------------------------------------
-# predictions, as README.md numbers them (9 is about one model: no interval)
+# predictions, as README.md numbers them (9 to 14 are about one model: no interval)
 
 
 def predictions(measured):
@@ -110,7 +112,7 @@ def predictions(measured):
         return {seed: float(np.log2(end[seed] / begin[seed])) for seed in begin.keys() & end.keys()}
 
     for size, x in ((1024, 8), (2048, 16)):
-        for row in ROWS:
+        for row in COLORS:
             say_mostly(1, f"theta x 50, {x}x", "theta50", row, size, "out of place")
     for row in ("softmax", "softmax|e"):
         say_mostly(2, "YaRN, 16x", "yarn", row, 2048, "out of place")
@@ -148,8 +150,8 @@ def print_tables(measured):
         markdown(f"{title}. Found to effective keys: means over the prompts of all seeds; the "
                  "misses are numbers of prompts; last: those wrong at the first token",
                  ["", "tokens", "seeds", "prompts", "found", "ranked first", "by chance",
-                  "weight", "share of the output", "effective keys", *KINDS_OF_MISS,
-                  "at the first token"],
+                  "heads that rank it first", "weight", "share of the output",
+                  "effective keys", *KINDS_OF_MISS, "at the first token"],
                  lines)
 
 
@@ -158,11 +160,13 @@ def cells(records):
     records = list(records)
 
     def mean(key, digits):
+        if any(key not in record for record in records):
+            return ""  # older results lack heads_first
         return f"{np.mean([record[key] for record in records]):,.{digits}f}"
 
     misses = [sum(record["misses"][kind] for record in records) for kind in KINDS_OF_MISS]
     return [len(records), sum(record["n"] for record in records), mean("found", 2),
-            mean("ranked_first", 2), mean("chance", 4), mean("weight", 3),
+            mean("ranked_first", 2), mean("chance", 4), mean("heads_first", 2), mean("weight", 3),
             mean("share", 3), mean("effective", 1),
             *misses, sum(record["wrong_tokens"].get("0", 0) for record in records)]
 

@@ -2,7 +2,7 @@
 # Why needles are missed (README.md in this folder): what the heads do in models that other
 # experiments have trained. First run those: windows, mini_cpu and recall. Their results are read
 # from their folders, and this script adds look-alikes, YaRN and MQAR. With an imported SmolLM2 and its
-# corpus (see experiments/smollm2) it also asks that model, which takes another hour on one core.
+# corpus (see experiments/smollm2) it also asks that model, which takes four more hours of one core.
 #
 #   bash experiments/readout/run.sh                  twenty minutes on two cores
 #   bash experiments/readout/run.sh out/smollm2      the same, and that model
@@ -48,11 +48,15 @@ three="softmax ssmax head_scale"
     done
 } | in_parallel
 if [ $# = 1 ]; then
-    for size in 1024 16384; do
-        for swap in "" "--attention_type=ssmax --tag=e"; do
-            echo "eval_niah.py $1 --haystack=noise --prompt=completion --rope_factor=1" \
-                "--dtype=bfloat16 --trials=10 --trial_size=$size $swap" \
-                "--out=$OUT/measured/smollm2-$size"
+    for theta in 1 2; do
+        [ $theta = 1 ] && folder=smollm2 || folder=smollm2x2
+        for size in 1024 16384; do
+            for swap in "" "--attention_type=ssmax --tag=e" "--attention_type=logn_clip --tag=clip" \
+                    "--attention_type=head_scale --swap_scale=1.21 --tag=constant"; do
+                echo "eval_niah.py $1 --data_dir=data/smollm2 --haystack=noise --prompt=completion" \
+                    "--rope_factor=$theta --dtype=bfloat16 --trials=10 --trial_size=$size $swap" \
+                    "--out=$OUT/measured/$folder-$size"
+            done
         done
     done | in_parallel
 fi

@@ -36,14 +36,15 @@ def peak_gib(work, *tracked):
 
 
 def update_gib(model, rows):
-    """An update with micro-batches of `rows` -> (GiB as it is, GiB compiled)."""
+    """Return what an update with micro-batches of `rows` takes, in GiB: as it is, as it is with
+    masks of packed documents, and compiled."""
     optimizer = make_optimizer(TrainConfig(), model)
     x = torch.zeros(rows, model.config.block_size, dtype=torch.int64, device="cuda")
 
-    def update():
+    def update(documents=None):
         chunk = runtime.logits_at_once(x.device, model.config.vocab_size, training=True)
         with torch.autocast("cuda", torch.bfloat16):
-            loss = summed_loss(model, x, x, chunk)
+            loss = summed_loss(model, x, x, chunk, documents=documents)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -52,7 +53,9 @@ def update_gib(model, rows):
     # compiled: what is kept for backward, 16 bytes a parameter for weight, gradient and moments,
     # and the gradient of all logits in bf16
     rest = 16 * model.num_params() + 2 * x.numel() * model.config.vocab_size
-    return peak_gib(update, model, optimizer), (saved_for_backward(model, x) + rest) / 2**30
+    masked = peak_gib(lambda: update(documents=x), model, optimizer)
+    compiled = (saved_for_backward(model, x) + rest) / 2**30
+    return peak_gib(update, model, optimizer), masked, compiled
 
 
 def saved_for_backward(model, x):
@@ -93,11 +96,12 @@ def main():
     for files in ([], ["config/window_paper.py"], ["config/mini_gpu.py"]):
         cfg = configure(TrainConfig, [*files, "--attention_type=ssmax"])
         name = "".join(files) or "the paper's model"
-        print(f"{name}, GiB, simulated\n{'micro-batch':>12} | as it is | compiled")
+        print(f"{name}, GiB, simulated\n{'micro-batch':>12} | as it is | masks | compiled")
         with FakeTensorMode(), torch.device("cuda"):
             for rows in (4, 8, 16, 32, 64):
-                as_it_is, compiled = update_gib(rivals.build(cfg), rows)
-                print(f"{rows:>12} | {as_it_is:>8.1f} | {compiled:>8.1f}", flush=True)
+                as_it_is, masked, compiled = update_gib(rivals.build(cfg), rows)
+                print(f"{rows:>12} | {as_it_is:>8.1f} | {masked:>5.1f} | {compiled:>8.1f}",
+                      flush=True)
             for rows in (1, 6):
                 gib = evaluation_gib(rivals.build(cfg), rows)
                 print(f"loss of {rows} x 20,000 tokens: {gib:.1f}", flush=True)
