@@ -153,13 +153,6 @@ class Position(NamedTuple):
     mask: torch.Tensor | None
 
 
-def rotate(x, cos, sin):
-    """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
-    x = x.float()
-    # `sin` contains the signs, so two products on whole rows replace four on half rows.
-    return x * cos + x.roll(x.size(-1) // 2, dims=-1) * sin
-
-
 class Attention(nn.Module):
     """Causal self-attention of one layer, with the factor of its type on the queries."""
     kind = "global"  # this one sees all keys; layers of one kind share a Position
@@ -217,12 +210,18 @@ class Attention(nn.Module):
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
-        q = rotate(self.q_norm(q), position.cos, position.sin)
-        k = rotate(self.k_norm(k), position.cos, position.sin)
+        q = self.rotate(self.q_norm(q), position)
+        k = self.rotate(self.k_norm(k), position)
         # The factor multiplies the query, since a cached key does not know the n of later queries.
         # It is applied in fp32: bf16 has steps of 0.06 near log 20,000.
         q = q * self.factor(position.f)[..., None]
         return q.to(v.dtype), k.to(v.dtype), v
+
+    def rotate(self, x, position):
+        """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
+        x = x.float()
+        # `sin` contains the signs, so two products on whole rows replace four on half rows.
+        return x * position.cos + x.roll(self.head_size // 2, dims=-1) * position.sin
 
     def factor(self, f):
         """Return the factor on the queries, (H, T) or (B, H, T), from f(n), (T,) or (B, 1, T)."""

@@ -308,8 +308,8 @@ class Packed(Positioned):
 class Unpositioned(Attention):
     """An L layer: it sees all keys and has no position (NoPE), where the S layers have RoPE."""
 
-    def frequencies(self, device, dtype):
-        return torch.zeros_like(super().frequencies(device, dtype))
+    def rotate(self, x, position):
+        return x.float()
 
 
 class Recent:
@@ -364,13 +364,13 @@ class Window(Attention):
         blocks = math.ceil((older + T) / W)
         # i and j are places in a row of the `older` cached keys and then the T new tokens. The mask
         # has a row for every place, also for cached ones: `attend` puts dummy queries there.
-        # i (blocks, 1, W, 1): the queries of a block; j (blocks, 1, 1, 2 W): the keys of the block
-        # before and of its own.
+        # A block has W queries i and 2 W keys j: those of the block before and its own.
+        i, j = torch.arange(W, device=device)[:, None], torch.arange(-W, W, device=device)
+        # Keys that pad the last block come after all queries, so j <= i leaves them out.
+        in_window = (j <= i) & (j > i - W)  # the same in all blocks
         block_start = torch.arange(blocks, device=device)[:, None, None, None] * W
-        i = block_start + torch.arange(W, device=device)[:, None]
-        j = block_start + torch.arange(-W, W, device=device)
-        # keys that pad the last block come after all queries, so j <= i leaves them out
-        mask = (j <= i) & (j > i - W) & (j >= 0)
+        i, j = block_start + i, block_start + j  # (blocks, 1, W, 1) and (blocks, 1, 1, 2 W)
+        mask = in_window & (j >= 0)
         if documents is None:
             return mask[None]
         documents = F.pad(documents, (0, blocks * W - T), value=-1)

@@ -20,12 +20,11 @@ import torch._inductor.config
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import lib.loss
-import model as model_file
 from experiments.speed.bench import SIZES
 from lib import runtime
 from lib.config import configure
 from lib.runtime import UserError, launch
-from model import GPT
+from model import GPT, MLP, Attention
 from train import Compute, TrainConfig, make_optimizer, update
 
 MARK, WHOLE = "part of an update: ", "the whole update"
@@ -66,11 +65,11 @@ def mark_parts(compiled):
     mark(torch.nn.utils, "get_total_norm", "optimizer")
     mark(torch.nn.utils, "clip_grads_with_norm_", "optimizer")
     if not compiled:  # these would break torch.compile's graph
-        mark(model_file, "rotate", "rotations and factor")
-        mark(model_file.Attention, "factor", "rotations and factor")
-        mark(model_file.Attention, "position", "rotations and factor")
+        mark(Attention, "rotate", "rotations and factor")
+        mark(Attention, "factor", "rotations and factor")
+        mark(Attention, "position", "rotations and factor")
         mark(torch.nn.RMSNorm, "forward", "norms")
-        mark(model_file.MLP, "forward", "SiLU and gate")
+        mark(MLP, "forward", "SiLU and gate")
 
 
 def ancestors(event):
