@@ -180,9 +180,9 @@ def least_seconds(model, tokens, dtype, flops, bandwidth):
 
 def main():
     cfg = configure(ProfileConfig)
-    # The profiler's own records split the memory that an update reuses, so that the kernel clears
-    # 40,000 new pages in each update that is profiled: half a second of system time, which counted
-    # as products. With huge pages, which torch reads from this variable, that is next to nothing.
+    # The profiler's own records split the memory that an update reuses. So the kernel clears 40,000
+    # new pages in each update that is profiled, and the time of that counted as products. With huge
+    # pages, which torch takes if this variable is set, it is next to nothing.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     device = runtime.setup("cpu")
     if cfg.updates < 1:
