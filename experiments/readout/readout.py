@@ -112,7 +112,7 @@ def predictions(measured):
         return {seed: float(np.log2(end[seed] / begin[seed])) for seed in begin.keys() & end.keys()}
 
     for size, x in ((1024, 8), (2048, 16)):
-        for row in COLORS:
+        for row in COLORS:  # the rows of the figure; the others are of SmolLM2 alone
             say_mostly(1, f"theta x 50, {x}x", "theta50", row, size, "out of place")
     for row in ("softmax", "softmax|e"):
         say_mostly(2, "YaRN, 16x", "yarn", row, 2048, "out of place")
