@@ -9,8 +9,8 @@
 #   bash experiments/text/run.sh windows-softmax-1               one run with its measurements
 #   bash experiments/text/run.sh tables                          tables and figures of what is there
 #
-# SETTINGS are more settings of train.py, as in SETTINGS="--n_layer=8 --max_iters=7000" with
-# SWITCH=5600 for (f). Give them an OUT and a RESULTS of their own.
+# SETTINGS are more settings of train.py, and SWITCH is the update at which (f) switches. Give them an
+# OUT and a RESULTS of their own, as large.sh does.
 cd "$(dirname "$0")/../.."
 ROOT_OUT=${OUT:-out/text}
 RESULTS=${RESULTS:-experiments/text}
