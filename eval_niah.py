@@ -11,10 +11,10 @@ A needle is a sentence with a number, hidden in a long text (the hay), which the
 With --trials the program also measures why needles are missed (lib/readout.py). For this it asks
 the same number of other prompts at the training length, and chooses the retrieval heads on them.
 
-Results lie beside the checkpoint: niah[-tag].jsonl (with --trials needle[-tag].jsonl) has one line
-per sample, and the .json of the same name summarizes them. With --out=FOLDER both are written to
-FOLDER/NAME, where NAME is the checkpoint's folder. The same command continues a killed run;
-`torchrun` divides the samples among its processes.
+Results lie beside the checkpoint. niah[-tag].jsonl (with --trials needle[-tag].jsonl) has a first
+line about the evaluation and then one line per sample; the .json of the same name summarizes them.
+With --out=FOLDER both are written to FOLDER/NAME, where NAME is the checkpoint's folder. The same
+command continues a killed run; `torchrun` divides the samples among its processes.
 """
 import itertools
 import json
@@ -54,7 +54,7 @@ class NiahConfig(EvalConfig):
     dump: str = ""  # also write prompts and answers to this .jsonl, for other harnesses
     task: Literal[tuple(TASKS)] = "needle"  # the task, see lib/tasks.py
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
-    begin: bool = False  # put the end-of-text token first, as in the training documents
+    begin: bool = False  # begin the prompt with the end-of-text token, as after a document
 
     def __post_init__(self):
         super().__post_init__()
@@ -144,12 +144,13 @@ def new_tokens(cfg, sample):
     if sample["new"]:
         return sample["new"]
     groups = cfg.number_format
-    # Usually each group is one token. A number in one piece takes at worst one token for the space
-    # and one for each digit. The last token shows whether the number ends there.
-    usual = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
+    # A number in several groups usually takes a token for each group. A number in one group takes
+    # at most one token for the space and one for each digit. One more token shows whether the
+    # number ends there.
+    expected = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
     # Another tokenizer may need more: as many as the answer takes in the prompt, and one more.
     in_prompt = max(end - start for start, end in sample["spans"])
-    return max(usual, 1 + in_prompt)
+    return max(expected, 1 + in_prompt)
 
 
 def check_room(cfg, path, model, sample):
@@ -305,7 +306,7 @@ def ask(cfg, path, what, jobs, device):
         done = {(r["size"], r["cell"], r["i"]): r for r in records}
     records = list(done.values())
     left = [job for job in jobs if job not in done]
-    if left:  # rewritten, so that no line that a kill cut short stands before the new ones
+    if left:  # The whole records are written again. A kill may have left half a line at the end.
         runtime.write_lines(out, [about, *records])
 
     def answers(jobs):
@@ -363,12 +364,12 @@ def cells_of(cfg, records):
 
 
 def print_grid(cfg, path, cells):
-    """Print a column for each context size: the share of all right by depth, and means."""
+    """Print a column for each context size: the share of right answers by depth, and means."""
     has_depth = cfg.task in WITH_DEPTH
     how_many = f"{cfg.n_samples} samples per cell"
     if not has_depth:
         how_many = f"{cfg.n_samples * len(cfg.depths)} samples per size"
-    print0(f"{path}: {cfg.task}, all right, {how_many}")
+    print0(f"{path}: {cfg.task}, share of answers that are wholly right, {how_many}")
     title = "depth" if has_depth else ""
     print0(f"{title:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
     if has_depth:

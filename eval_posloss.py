@@ -28,7 +28,7 @@ class PosLossConfig(EvalConfig):
     # evaluation
     seq_len: int = 20_000  # tokens in a window: here a piece of the text, not of attention
     n_seqs: int = 1000  # number of such windows, drawn at random; the paper has 100,000
-    keep: tuple = ()  # also store every token's loss in the tenth of positions before each of these
+    keep: tuple = ()  # positions n: also store each token's loss at the last n/10 positions up to n
     # machine
     loss_chunk: int = 0  # rows of logits in memory at once; 0: chosen for the device
 

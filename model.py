@@ -2,9 +2,9 @@
 A Llama-like Transformer whose attention is Softmax or a variant of Scalable-Softmax (SSMax):
 K. M. Nakanishi, "Scalable-Softmax Is Superior for Attention" (arXiv 2501.19399).
 
-This file is the paper's model and needs torch alone: copy it anywhere and it works. Attention that
-goes beyond the paper (other positions, sinks, windows, ...) subclasses `Attention` in
-lib/rivals.py.
+This file is the paper's model, with other factors on the query for comparison. It needs torch
+alone: copy it anywhere and it works. Attention that goes further (other positions, sinks, windows,
+...) subclasses `Attention` in lib/rivals.py.
 
 The paper compares (a) softmax, (b) SSMax, (c) SSMax with s = 1, (d) SSMax with a bias, (e) SSMax
 swapped into a trained softmax model, and (f) SSMax swapped in near the end of its training.
@@ -37,13 +37,14 @@ def log_n(n, model):
 
 
 def log_n_plus_1(n, model):
-    # n + 1 as in ASEntmax's code: log 1 = 0, and 0^g is not differentiable at g = 0, its start
+    # ASEntmax's code has n + 1, too. With n the first query would have log 1 = 0, and 0^g has no
+    # derivative at g = 0, where g starts.
     return (n + 1).float().log()
 
 
 def mean_log_n(n, model):
     N = model.config.block_size
-    # log 1 + ... + log N is log N!
+    # the mean of log 1, ..., log N: their sum is the log of N factorial, which is lgamma(N + 1)
     return torch.full_like(n, math.lgamma(N + 1) / N, dtype=torch.float32)
 
 
@@ -113,7 +114,7 @@ class GPTConfig:
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # hidden width of the MLP (SwiGLU)
     rope_theta: float = 10000.0  # base of the RoPE frequencies
-    s_init: float = 1.0  # initial value of a learned s; the paper states it only for p_n
+    s_init: float = 1.0  # initial value of a learned s; the paper gives one only for Eq. 3 (p_n)
     init_std: float = 0.02  # standard deviation of initial weights; output projections get less
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     qk_norm: bool = False  # RMSNorm on each head's queries and keys before RoPE; not in the paper
@@ -357,7 +358,7 @@ class KVCache:
         self.max_len, self.length, self.layers = max_len, 0, {}
 
     def append(self, layer, k, v):
-        """Store k, v (B, H, T, D) of the next T positions; return all so far, (B, H, S, D)."""
+        """Store k, v (B, n_kv_head, T, D) of the next T positions; return all so far, S of them."""
         B, H, T, D = k.shape
         end = self.length + T
         if end > self.max_len:
@@ -460,10 +461,11 @@ class GPT(nn.Module):
         """
         Turn a softmax model into another attention type in place and keep its weights: (e) and (f).
 
-        The factor on q is scaled so that its mean over a block is 1, as in softmax. A factor that
-        starts at 1, such as logn_clip, is not scaled. For SSMax s becomes 1 / mean log n, which is
-        0.168 for 1,024 tokens (section 3.5). `scale` sets another mean, and multiplies a factor
-        that starts at 1; with head_scale it is one constant temperature.
+        A learned s is set so that the mean factor on q over a block is `scale`; 1 is the factor
+        of softmax. For SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section
+        3.5). Without a learned s the weights of q are scaled to that mean instead. But a factor
+        that is 1 at n = 1, such as logn_clip, is only multiplied by `scale`. With head_scale
+        `scale` is one constant temperature.
         """
         old_type = self.config.attention_type
         if old_type != "softmax":
@@ -487,8 +489,8 @@ class GPT(nn.Module):
         """
         Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
         and the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. The logits
-        have no causal mask: the last n - 1 - i keys come after query i. (A layer with a window
-        gives keys before it -inf.) Memory is linear in T.
+        have no causal mask: query i of the n, counted from 0, also has logits for the n - 1 - i
+        keys after it. (A layer with a window gives keys before it -inf.) Memory is linear in T.
         """
         # fused kernels do not return the logits, so we compute those of the last queries ourselves
         positions, x = self.positions(idx), self.wte(idx)
@@ -503,7 +505,7 @@ class GPT(nn.Module):
     def last_query_attention(self, idx):
         """
         Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T), in
-        fp32. A needle score (section 3.4) is their sum over the needle.
+        fp32. A needle score (section 3.4) is the sum of these weights over the needle's number.
         """
         weights = []
         for z, _ in self.last_queries(idx):

@@ -171,7 +171,8 @@ def p_n(curves):
     colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
     for row, color in zip(runs, colors, strict=True):
         weights = checkpoint.load(row.path.parent)["model"]
-        if "p_n" not in weights:  # (f): the log goes on beyond the last checkpoint
+        # a run of (f) that was stopped after the switch, with a last checkpoint from before it
+        if "p_n" not in weights:
             continue
         p = weights["p_n"].numpy()
         n = np.arange(1, len(p) + 1)
@@ -224,7 +225,9 @@ def learning_curves(curves):
                     axis.plot(row.val.keys(), row.val.values(), "o", ms=2.5, color=style["color"])
         draw(curves, axis, name)
         axis.set_ylabel(label)
-    for axis in axes[1:]:  # the axis fits the last 60 %: with the start all the rest would be flat
+    # These axes show the range of the last 60 % of the updates. With the high losses of the start
+    # all later ones would look flat.
+    for axis in axes[1:]:
         x, y = np.concatenate([line.get_xydata() for line in axis.lines]).T
         late = y[x >= 0.4 * x.max()]
         margin = 0.1 * np.ptp(late) or 0.1
@@ -235,8 +238,7 @@ def learning_curves(curves):
 
 
 def posloss(curves):
-    """Fig. 5: test loss by position. Each point is the mean of the last tenth of positions before.
-    """
+    """Fig. 5: test loss by position. The point at n is the mean over the last n/10 positions."""
     axis = draw(curves)
     token_axis(axis, curves)
     return finish(axis, curves, f"{span(curves, 'n')} windows a seed",

@@ -60,14 +60,14 @@ class TrainConfig(RivalConfig):
     learning_rate: float = 6e-4  # learning rate after the warm-up
     warmup_iters: int = 1000  # updates of linear warm-up
     decay: Decay = "none"  # shape of the decay to min_lr; none: constant
-    decay_iters: int = 0  # number of last updates that decay; 0: all after the warm-up
+    decay_iters: int = 0  # updates at the end with a falling rate; 0: all after the warm-up
     min_lr: float = 0.0  # learning rate at the end of the decay
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     switch_iter: int = 0  # (f): switch the attention type after this many updates; 0: never
-    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the new type, mean factor 1
+    switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the type to switch to
     switch_warmup_iters: int = 1000  # (f): updates of the second warm-up, after the switch
     # evaluation
     eval_interval: int = 1000  # updates between validation losses, also at start and end; 0: never
@@ -376,7 +376,8 @@ def fit(cfg, model, metadata, resumed, batches):
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
-    compute = Compute.for_run(cfg, model)  # first: it subtracts the moments from free memory
+    # before the moments are loaded: it measures the free memory, and subtracts what they will take
+    compute = Compute.for_run(cfg, model)
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees the memory of two models
     log = Log(cfg, model, metadata, start if resumed else None)
@@ -549,9 +550,9 @@ def try_batch(cfg, model, compute, batch, training):
             micro_batches, denominator = batch(compute.micro)
         except Exception as e:
             # torch.compile raises many kinds of errors: no compiler, no Python headers, ... If it
-            # fails on this rank alone, the others already wait in the all_gather of
-            # runtime.attempt, and this rank must reach that one next. So it runs the same
-            # micro-batches again and does not call `batch`, which may gather itself.
+            # fails on one rank alone, the other ranks already wait in the all_gather of
+            # runtime.attempt, so the next gathering of this rank must be that one. This rank
+            # therefore runs the same micro-batches again: `batch` might gather something else.
             compiled = loss_fn is not summed_loss
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise
@@ -563,14 +564,15 @@ def try_batch(cfg, model, compute, batch, training):
 def run_micro_batches(cfg, model, loss_fn, micro_batches, denominator):
     """Return (loss, tokens) of the micro-batches; call backward if gradients are on."""
     device = model.wte.weight.device
-    # Compiled code on a GPU is fastest with all logits at once; uncompiled code computes them in
+    # Compiled code on a GPU is fastest with all logits at once. All other code computes them in
     # chunks, to bound memory.
     chunk, compiled = cfg.loss_chunk, loss_fn is not summed_loss
     if not chunk and not (device.type == "cuda" and compiled):
         chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)
     total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
     for x, y, documents in micro_batches:
-        # looked up on the CPU: asking the GPU would stall every micro-batch
+        # The targets that count are found before the batch goes to the GPU: the CPU would have to
+        # wait for the answer of a GPU in every micro-batch.
         counted = None if (y >= 0).all() else np.flatnonzero(y >= 0)
         x, y, counted, documents = (
             to_device(array, device) for array in (x, y, counted, documents))
@@ -599,8 +601,8 @@ def to_device(array, device):
 def check_run(cfg, model, resumed):
     """
     Check the length of the warm-up, the folder of a new run, and the free space on the disk. If all
-    is well, and the run replaces an older one, remove the squad.json of that one, and rename its
-    checkpoint to ckpt_prev.pt.
+    is well and the run is new, make the folder free: remove the squad.json of an older run, and
+    rename its checkpoint to ckpt_prev.pt.
     """
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "

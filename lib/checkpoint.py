@@ -46,14 +46,15 @@ class LoadConfig:
     rope_scaling: Literal[rivals.SCALINGS[1:]] = "theta"  # how RoPE is stretched to longer contexts
     rope_factor: float = 50.0  # by how much; the paper multiplies theta by 50; 1: RoPE as trained
     attention_type: str = ""  # (e): give a softmax checkpoint this attention type
-    swap_scale: float = 1.0  # (e): mean factor on the query; with head_scale it is a constant
+    swap_scale: float = 1.0  # (e): the mean factor on the query (see GPT.swap_attention)
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
 
     def __post_init__(self):
         if self.swap_scale == 0:
-            raise ValueError("swap_scale must be positive: with 0 all attention would be uniform")
+            raise ValueError("swap_scale must not be 0: ssmax would then give all keys the same "
+                             "weight")
         if self.rope_factor < 1:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
                              "RoPE as trained")
@@ -150,8 +151,8 @@ def load_model(path, device="cpu", attention_type="", swap_scale=1.0, **override
     Return (model in eval mode on `device`, checkpoint dict without the optimizer).
 
     overrides: settings of RivalConfig that replace those of training; 0, "" and None keep them.
-    attention_type: swap softmax for this type, with a mean factor of swap_scale; with ssmax that is
-    the paper's (e), s = swap_scale / mean(log n).
+    attention_type: swap softmax for this type, with this scale (see GPT.swap_attention); with ssmax
+    that is the paper's (e), s = swap_scale / mean(log n).
     UserError for a swap that changes nothing.
     """
     state = load(path)
@@ -209,7 +210,7 @@ def restore(state, device="cpu", swap_scale=1.0, name="checkpoint", **overrides)
 
 
 def is_plain(model):
-    """Return whether every layer multiplies its queries by 1 at any length, as softmax does."""
+    """Return whether every layer multiplies its queries by 1, as softmax does, to 4 blocks."""
     n = torch.arange(1, 4 * model.config.block_size + 1, device=model.wte.weight.device)
     n = n[:min(len(n), model.max_len)]
     factors = [block.attn.factor(ATTENTION[block.attn.type].f(n, model)) for block in model.blocks]

@@ -33,7 +33,7 @@ class EvalConfig(LoadConfig):
     seed: int = 1337  # seed of the random choices, which are the same for every checkpoint
     tag: str = ""  # added to the names of the result files and to their labels in figures
     out: str = ""  # folder (or .json file) for the results; empty: beside each checkpoint
-    overwrite: bool = False  # measure again and replace results; goes on if it is interrupted
+    overwrite: bool = False  # measure again and replace results; interrupted, it continues
     # machine
     micro_batch_size: int = 0  # windows or prompts computed at once; 0: chosen for the device
 
@@ -299,7 +299,7 @@ def work(device, name, jobs, measure, micro_batch_size=0):
 
     If memory runs out on any rank, all ranks go on with half as many jobs at once.
     """
-    tokens = 2**17 if device.type == "cuda" else 2**13  # at once, unless micro_batch_size says it
+    tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if runtime.RANK == 0 else True  # None: show the bar on a terminal only
     with tqdm(total=len(jobs), desc=name, unit="", disable=disable) as bar:
         while jobs:
@@ -313,10 +313,10 @@ def work(device, name, jobs, measure, micro_batch_size=0):
             except torch.OutOfMemoryError:
                 ran = math.ceil(len(turn) / runtime.WORLD_SIZE)  # the same number on all ranks
                 if ran == 1:
-                    raise torch.OutOfMemoryError(f"with one prompt of {length} tokens") from None
+                    raise torch.OutOfMemoryError(f"with {length} tokens") from None
                 half = math.ceil(ran / 2)
                 tokens = half * length
-                if micro_batch_size:  # it would count instead of `tokens`
+                if micro_batch_size:  # it takes precedence over `tokens`
                     micro_batch_size = min(micro_batch_size, half)
                 continue
             yield turn, sum(runtime.all_gather(results), [])
@@ -341,8 +341,8 @@ MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the pap
 
 def measured_ends(length, block_size):
     """
-    Return positions, in rising order and at most `length`. For each of them table and figure show
-    the mean loss of the tenth of the positions before it.
+    Return positions n, in rising order and at most `length`. For each of them table and figure show
+    the mean loss over the last n/10 positions up to n.
     """
     multiples = [round(m * block_size) for m in MULTIPLES]
     # The first positions are left out: their loss falls so far that the rest would look flat.

@@ -87,8 +87,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             chunk_dw = None if x.dtype == dw.dtype else x.new_empty(w.T.shape)
         for i in range(0, len(x), chunk):
             xi, ti, li = x[i:i + chunk], targets[i:i + chunk], losses[i:i + chunk]
-            # d holds the logits, which `loss_and_gradient_` overwrites with d loss / d logits. It
-            # gets d[:, :V] alone: the columns of the padding stay 0, which is their right gradient.
+            # `d` first holds the logits. `loss_and_gradient_` replaces them by the gradient of the
+            # loss. It gets the first V columns alone. The others come from the padding: they are 0,
+            # and so is their gradient.
             d = torch.mm(xi, w.T, out=buffer[:len(xi)])
             rows = max(1, 2**20 // V) if on_cpu else chunk  # rows that fit in a CPU's cache
             for j in range(0, len(xi), rows):

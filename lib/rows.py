@@ -55,11 +55,12 @@ READOUT = {  # {what the retrieval heads did: title of its table}; plot.py sorts
     "effective": "readout: effective keys",
     **{kind: f"readout: missed, {kind}, share of trials" for kind in KINDS_OF_MISS},
 }
-# Settings in which two variants may differ without a word in their labels (beginnings of names):
-OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")  # they make the variant
-# "[": only the list of sizes that join_sizes makes for a readout, not a single trial_size
-ON_AXIS = ("context_sizes=", "trial_size=[")  # the axis of the figure shows them
-OF_ROPE = ("rope_theta", "rope_scaling", "rope_factor")  # `rope_of` says them
+# Beginnings of the settings that a label does not repeat where two variants differ in them.
+OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")  # its name says these
+# The axis of the figure shows these. `trial_size=[` is the list of sizes that join_sizes writes;
+# the single trial_size of one evaluation has no bracket.
+ON_AXIS = ("context_sizes=", "trial_size=[")
+OF_ROPE = ("rope_theta", "rope_scaling", "rope_factor")  # `rope_of` puts them into words
 
 
 # --- files -> rows ------------------------------------------------------------------------------
@@ -184,9 +185,9 @@ def facts(content):
     defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # "model" is the model as measured; the dict on the right wins. An old model_config lacks
-        # newer fields. `of_model` gives them their defaults, before settings of the evaluation that
-        # have the same names could stand in for them.
+        # "model" is the model as measured. In a union of dicts the one on the right wins. If an
+        # old model_config lacks a newer field, the model had its default, and not the value of a
+        # setting of the evaluation with the same name. So `of_model` stands after `settings`.
         "model": qa_format | settings | of_model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},
@@ -199,7 +200,7 @@ def facts(content):
     pairs = []
     for part, values in parts.items():
         for name in sorted(values.keys() - NO_FACTS):
-            # Curves average over the seeds of training and of the training corpus. The only seed in
+            # Curves average over the seeds of training and of generated texts. The only seed in
             # "model" is that of the evaluation's samples, which is a setting like the others.
             if name == "seed" and part != "model":
                 continue
@@ -415,9 +416,10 @@ def difference(row, others):
     Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
     that distinguish it from `others`, the first rows of all curves of its kind.
     """
-    # From each variant, `row` is compared with the rows of its own tag. If none has that tag, it is
-    # compared with all: (e) with --tag=e, for instance, with softmax without a tag. Differences
-    # from other tags are not spelled out, since the tag is the user's name for them.
+    # For each variant, `row` is compared with the rows of the variant that have the tag of `row`.
+    # If the variant has no such row, it is compared with all of them: (e) was measured with
+    # --tag=e, for instance, and softmax without a tag. Differences from rows with other tags are
+    # not spelled out, since the tag is the user's name for them.
     with_this_tag = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others
                 if other.tag == row.tag or other.variant not in with_this_tag]

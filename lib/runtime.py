@@ -115,8 +115,8 @@ def install_stop_flag():
             sys.exit(128 + number)
         received.append(number)
         if RANK == 0:  # os.write, because print may not be called in a signal handler
-            os.write(2, b"stopping after this update, which is saved; a second signal stops at "
-                        b"once and saves nothing\n")
+            os.write(2, b"stopping and saving after an update; a second signal stops at once and "
+                        b"saves nothing\n")
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
