@@ -354,6 +354,17 @@ def test_real_text_goes_on_where_only_the_small_results_are_left(script):
     assert (results / "tables.md").read_text().splitlines()[3:] == tables.splitlines()[3:]
 
 
+def test_larger_models_have_settings_and_folders_of_their_own():
+    done = subprocess.run(
+        ["bash", ROOT / "experiments/text/large.sh", "--dry_run", "rope-f-1"],
+        text=True, capture_output=True, timeout=60)
+    train, *_, store = done.stdout.splitlines()
+    assert "config/text_large.py" in train and "--switch_iter=5440" in train
+    assert "--out_dir=out/text_large/rope-f-1" in train
+    assert store.endswith("--store=experiments/text/large/results/rope-f-1.json")
+    assert not (ROOT / "out/text_large/rope-f-1").exists(), "a dry run writes"
+
+
 def test_an_unknown_run_of_real_text_is_refused():
     done = subprocess.run(["bash", ROOT / "experiments/text/run.sh", "--dry_run", "softmax"],
                           text=True, capture_output=True, timeout=60)
