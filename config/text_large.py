@@ -6,6 +6,7 @@ n_head = 4
 n_embd = 256
 n_inner = 688
 max_iters = 6800
+learning_rate = 1e-3  # the best of three for softmax (experiments/text/large/choice.txt)
 warmup_iters = 100
 decay_iters = 1700
 eval_interval = 850
