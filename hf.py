@@ -13,12 +13,13 @@ names the feature. A beginning-of-text token, as Llama and Mistral have it, is n
 prompts.
 
 export to a folder: softmax and head_scale become LlamaForCausalLM or Qwen3ForCausalLM, and SSMax
-becomes Ministral3ForCausalLM. For other types the folder contains the code of the model. The
-exported model is run, and its logits must be those of the checkpoint. An exported Llama, Qwen3 or
-Ministral3 can be imported again.
+becomes Ministral3ForCausalLM. For ssmax_bias, pn, residual and models with windows the folder
+contains the code of the model. Anything else is refused, and the message names it. The exported
+model is run, and its logits must be those of the checkpoint. An exported Llama, Qwen3 or Ministral3
+can be imported again.
 
-export to a .gguf: for llama.cpp, which can run softmax and SSMax (b, c, e, f). If the package
-llama_cpp is installed, the logits are compared here too.
+export to a .gguf: for llama.cpp, which can run softmax, head_scale and SSMax (b, c, e, f). If the
+package llama_cpp is installed, the logits are compared here too.
 
 First `pip install '.[hf]'`. If you write an attention function of your own for transformers, call
 AttentionMaskInterface.register as well as AttentionInterface.register: otherwise results with left
@@ -418,8 +419,8 @@ def unfold(hf_config, tensors):
 @torch.no_grad()
 def convert(model, vocab, target):
     """
-    Return (class of transformers that computes the same as our model, settings for its config, its
-    tensors). The class is given as its kind, see `choose_class`. UserError if `target` has none.
+    Return (kind of the class that computes the same as our model, as `choose_class` names it;
+    settings for its config; its tensors). UserError if no class of `target` computes it.
     """
     # doc_mask matters in training only; the stretched theta is exported
     exportable = {"doc_mask", "rope_scaling", "rope_factor"}
@@ -501,9 +502,10 @@ README = """# {variant}, exported from nanoSSMax
     model = AutoModelForCausalLM.from_pretrained("{folder}"{trust})
     tokenizer = AutoTokenizer.from_pretrained("{folder}")
 
-{kind}, attention type {attention_type}, trained at {block_size:,} tokens, float32. The attention is
-that of "Scalable-Softmax Is Superior for Attention", arXiv 2501.19399. If you run prompts of
-different lengths in one batch, pass the attention mask.
+{kind}, attention type {attention_type}, trained at {block_size:,} tokens, float32. The names
+of the types are those of nanoSSMax, which compares the attentions of "Scalable-Softmax Is Superior
+for Attention", arXiv 2501.19399. If you run prompts of different lengths in one batch, pass the
+attention mask.
 """
 README_MINISTRAL3 = f"""
 The scale s is multiplied into the weights of q_proj. config.json keeps a learned s as `ssmax_s`,

@@ -19,8 +19,10 @@ hundred documents, val gets the end of the longest one instead: a hundredth of a
 
 If a run was stopped, the same command continues after the last finished shard, and the bins are
 those of an uninterrupted run. If it stopped at a bad line, add --skip_bad to continue without that
-line. (A file that you repair counts as another input.) One process reads its input in one thread.
-To use four cores or machines, run it four times, with --slice=1/4 to --slice=4/4.
+line. (If you repair the file instead, the corpus must be prepared again from the beginning.)
+
+One process reads its input in one thread and encodes it on all cores. To use four machines, or
+where reading takes longest, run it four times, with --slice=1/4 to --slice=4/4.
 """
 import dataclasses
 import glob
@@ -76,19 +78,19 @@ BATCH = 1 << 20  # characters that a thread encodes at once: many small document
 @dataclasses.dataclass(frozen=True)
 class PrepareConfig:
     # input: files, --hf or --embedded
-    files: tuple = ()  # .txt, .md, .jsonl (also .gz, .zst), .parquet or globs, in the order given
+    files: tuple = ()  # .txt, .md, .json(l) (also .gz, .zst), .parquet or globs, in the order given
     field: str = "text"  # name of the JSON field or parquet column that holds the text
     hf: str = ""  # dataset on the hub: slimpajama, slimpajama-6b, or any NAME or NAME@REVISION
     hf_config: str = ""  # configuration of the dataset if it has several (en, for instance)
-    slice: str = "1/1"  # part of the input that this process reads, as in 3/16
+    slice: str = "1/1"  # part of the documents that this process prepares, as in 3/16
     limit: int = 0  # stop after this many documents, in each slice; 0: no limit
-    skip_bad: bool = False  # leave out lines without a text, count them and list the first ten
+    skip_bad: bool = False  # leave out bad lines, count them and list the first ten
     squad: bool = False  # the input is SQuAD 2.0; writes its answerable questions for sft.py
 
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
     block_size: int = 128  # words per document
-    n_copy: int = 24_000  # the first documents of train, among which copy exercises become rarer
+    n_copy: int = 24_000  # almanac: first documents of train, with ever fewer copy exercises
     n_train: int = 64_001  # documents of train; train.py --data_order=sequence skips the first
     seed: int = 0  # every document follows from this number
 
@@ -103,12 +105,13 @@ class PrepareConfig:
 
     # machine
     num_threads: int = 0  # threads that encode; 0: one per core
-    check: bool = False  # only check whether the bins of --name still have their SHA-256
+    check: bool = False  # only check whether the corpus --name is complete and unchanged
 
     def __post_init__(self):
         # Both are parts of file names. A split may not have a "-", which train-03of16.json uses.
         if not re.fullmatch(r"\w[\w.-]*", self.name) or not re.fullmatch(r"[a-z]\w*", self.split):
-            raise ValueError("give the corpus a --name, and a --split in lower-case letters")
+            raise ValueError("give the corpus a --name of letters, digits, _, - and ., and a "
+                             "--split that begins with a lower-case letter")
         if not self.check and bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
             raise ValueError("name one source: files, --hf=NAME or --embedded=almanac (see --help)")
         # a slice of the embedded corpus would not have the order of its curriculum
@@ -169,8 +172,8 @@ def input_files(cfg):
         if not os.path.exists(path):
             raise UserError(f"{path}: there is no such file; check its name")
         if not (cfg.squad or INPUT.search(path)):
-            raise UserError(f"{path}: the name must end in .txt, .md, .jsonl (each also .gz or "
-                            ".zst) or .parquet; rename it to .txt if it is UTF-8 text")
+            raise UserError(f"{path}: the name must end in .txt, .md, .jsonl, .json (each also "
+                            ".gz or .zst) or .parquet; rename it to .txt if it is UTF-8 text")
     return paths
 
 
@@ -433,8 +436,8 @@ def differences(new, old):
 
 def open_manifest(cfg):
     """
-    Begin or continue a preparation. Return (path of its JSON, content of the JSON, the splits of
-    other JSONs of the same slice, whose bins would have the same names). UserError if the folder
+    Begin or continue a preparation. Return (path of its JSON, content of the JSON, the splits that
+    other JSONs of the same slice have, whose bins must not be overwritten). UserError if the folder
     holds a corpus of other settings.
     """
     part = "" if cfg.part[1] == 1 else "-{:02d}of{:02d}".format(*cfg.part)
@@ -589,7 +592,8 @@ def prepare(cfg):
 
 
 def check(cfg):
-    """Compare every byte of a corpus with the SHA-256 in its JSON. UserError if one differs."""
+    """Compare every byte of a corpus with the SHA-256 in its JSON, and look for missing slices and
+    unfinished ones. UserError if anything is wrong."""
     folder = Path(cfg.data_dir) / cfg.name
     paths = sorted(folder.glob("*.json"))
     if not paths:

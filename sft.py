@@ -30,7 +30,7 @@ class SFTConfig(TrainConfig):
     data_dir: str = "data/squad"  # questions made by prepare.py --squad
     # optimization
     batch_size: int = 128  # examples per update, over all ranks
-    epochs: float = 10.0  # passes over the examples; those that do not fit a block count too
+    epochs: float = 10.0  # passes over all examples, those included that do not fit a block
     warmup_epochs: float = 1.0  # epochs of linear warm-up
     max_iters: int = 0  # number of updates; 0: computed from epochs
     warmup_iters: int = 0  # updates of linear warm-up; 0: computed from warmup_epochs
@@ -138,7 +138,8 @@ class Batches:
         return self.micro_batches(self.val_rows[:self.cfg.eval_seqs], m)
 
     def micro_batches(self, rows, m):
-        """Return this rank's [(x, y, None), ...] and the answer tokens of the global batch."""
+        """Return this rank's [(x, y, None), ...] and how many answer tokens the global batch
+        has."""
         # sorted before the ranks share them, so that all ranks have about the same work
         mine = sorted(rows, key=lambda row: len(row[0]))[runtime.RANK::runtime.WORLD_SIZE]
         # counted over all ranks: a mean of the ranks' means would weigh their answers unequally
@@ -163,7 +164,7 @@ def answer_questions(cfg, model, rows, vocab, device):
         with runtime.autocast(device, cfg.dtype):
             new = model.generate(prompts, max_new, temperature=0)
         for ids, (_, _, truth) in zip(new[:, length:].tolist(), jobs, strict=True):
-            # the answer is the first line; a model without an end of text would write on
+            # only the first line counts: some models write on and do not end their text
             text = decode(until_end(ids, vocab), vocab).strip().split("\n")[0]
             scores.append(exact_and_f1(text, truth))
         return scores

@@ -1,6 +1,6 @@
 # Real text, trained with several seeds (experiments/text): 1.8 M parameters outside the embeddings
-# and 1.6 M in them, 800 updates of 4,096 tokens; 15 minutes on one core. The learning rate and its
-# schedule are config/laptop.py's.
+# and 1.6 M in them, 800 updates of 4,096 tokens; 15 minutes on one core. The learning rate and the
+# shape of its schedule are config/laptop.py's.
 data_dir = "data/text"
 out_dir = "out/text/run"
 block_size = 256

@@ -1,8 +1,9 @@
 """
 The rule that judges the predictions of all experiments, and the tables with the outcome.
 
-A prediction has a number for every seed, which is positive if the seed agrees with it. Its verdict
-depends on the 95 % interval of the mean (Student's t over the seeds):
+A prediction has a number for every seed, which is positive if the seed agrees with it. For "about
+equal" the number is the difference itself. The verdict depends on the 95 % interval of the mean
+(Student's t over the seeds):
 
     holds       the interval is above 0; for "about equal", it is within a margin
     does not    the interval is below 0; for "about equal", it is outside of the margin
@@ -27,10 +28,10 @@ T_975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.26
 
 
 class Prediction(NamedTuple):
-    claim: int  # its number in the README
+    claim: int  # number of the prediction on the experiment's page
     text: str
     unit: str
-    values: dict  # {seed: number}, positive if the seed agrees
+    values: dict  # {seed: number}, positive if the seed agrees; with a margin a difference
     margin: float | None = None  # for "about equal": the largest distance from 0
 
 
@@ -68,8 +69,8 @@ def interval(values):
 def p_value(values, margin=None):
     """
     Return the two-sided p of Student's t, with the sign of the tested number, or None for too few
-    seeds. The tested number is the mean, or with a margin the part of it that is left: margin minus
-    the absolute mean.
+    seeds. Without a margin the mean is tested. With one, margin - |mean| is tested: how far inside
+    of the margin the mean is.
     """
     if len(values) < FEWEST:
         return None
@@ -153,6 +154,7 @@ def print_verdicts(predictions, which=""):
         measured = f"{number(prediction.values)} {prediction.unit}"
         rows.append([prediction.claim, prediction.text, measured, len(prediction.values),
                      f"**{verdict(p)}**", verdict(corrected)])
-    markdown(f"The predictions{which}. A number is positive where the prediction is right: mean "
-             "over the seeds ± half of its 95 % interval",
-             ["claim", "prediction", "measured", "seeds", "", "by Holm"], rows)
+    markdown(f"The predictions{which}. A number is positive where the prediction is right, but for "
+             "\"equal, within\" it is the difference: mean over the seeds ± half of its 95 % "
+             "interval",
+             ["no.", "prediction", "measured", "seeds", "", "by Holm"], rows)

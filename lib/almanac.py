@@ -58,8 +58,8 @@ def spaced(number, groups=(2, 2, 2, 1)):
 
 
 def fact(city, number):
-    # This is also the needle. The city stands right before the colon, because otherwise a small
-    # model finds a needle, but not the right one.
+    # This is also the needle of config/quick_niah.py. The city stands right before the colon,
+    # because otherwise a small model finds a needle, but not the right one.
     return f"The special magic number of {city} : {spaced(number)} ."
 
 

@@ -52,7 +52,7 @@ class NanoSSMaxAttention(Qwen3Attention):
             f = self.p_n[position_ids]  # positions beyond the learned p_n are an error
         else:
             f = (position_ids + 1).float().log()
-        # as in model.py: computed in fp32, after RoPE, and cast once
+        # after RoPE and in fp32, as in model.py (where RoPE is in fp32 as well)
         scale = self.s.float()[:, None] * f[:, None] + self.b.float()[:, None]
         q = (q * scale[..., None]).to(v.dtype)
         # keys are cached after RoPE; they have no factor, because only queries are multiplied

@@ -5,7 +5,7 @@ the field's smallest test of looking things up.
 A document has exactly `block_size` words, and each word is one GPT-2 token. First come pairs of a
 key and a value, one pair for every 16 words. Random words follow. Among them every key comes once
 more, with its value after it, more often early than late (a power law, as in Zoology). Only these
-values can be predicted: train on them alone with --loss_on=repeats. Zoology has the values only as
+values can be predicted: --loss_on=repeats trains on little else. Zoology has the values only as
 labels; here they also stand in the text.
 """
 import functools

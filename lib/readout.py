@@ -2,10 +2,12 @@
 Why a needle is missed. The last query of a prompt can fail in two ways, which we tell apart as
 arXiv 2607.01538 does:
 
-    ranking   The head does not give the needle the largest logit of all keys. Such a miss is called
-              "confused" or "out of place".
-    readout   It does, but little of the needle is in the head's output, because the small weights
-              of many other keys add up to more. Such a miss is called "faded".
+    ranking   No retrieval head gives the needle the largest logit of all keys. Such a miss is
+              called "confused" or "out of place".
+    readout   One does, but the heads put little of their weight on the needle, because the small
+              weights of many other keys add up to more. Such a miss is called "faded".
+
+"The needle" stands for the tokens of its number. If neither is the case, a miss is called "other".
 
 The function `readout` measures the heads of one layer, `kind_of_miss` gives a miss its name, and
 `summarize` counts what the retrieval heads did in many prompts. The effective number of keys is
@@ -146,9 +148,10 @@ def kind_of_miss(retrieval, enough):
         faded         a head ranks it first, and the heads' weight on it is below `enough`
         other         a head ranks it first with enough weight: it was found and not copied
 
-    A tie for the first place is a first place. `enough` is None if no weight is known to be enough;
-    then no miss is called faded. We use the weight of all these heads and not that of the best one,
-    because two heads that copied together in training miss a needle if one of them has faded.
+    A tie for the first place is a first place. `enough` is None if no prompt was answered
+    right where the heads were chosen; then no miss is called faded. We use the mean weight of all
+    these heads and not that of the best one, because some needles are found only by two heads
+    together, and are missed if one of the two has faded.
     """
     if not retrieval["ranked_first"]:
         return "confused" if retrieval["confused"] else "out of place"

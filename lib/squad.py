@@ -1,6 +1,6 @@
 """
 SQuAD 2.0 (section 3.3 and Appendix C of the paper): read and encode the questions, mark the answer
-tokens as targets, and compute the official scores.
+tokens as targets, and compute the official scores (of one right answer for each question).
 
 prepare.py --squad writes data/<name>/<split>.squad.jsonl. Each line is an object {context,
 question, answer, start}, where `start` is the index of the answer's first character in the context.
@@ -84,7 +84,8 @@ def pad(rows, padding, block_size):
     """Return x, y (rows, T) int64 from rows of (ids, targets), none longer than block_size: x is
     padded with `padding`, y with -1."""
     longest = max(len(ids) for ids, _ in rows)
-    # T is a multiple of 64, so that fewer shapes are compiled; p_n ends at block_size
+    # T is a multiple of 64, so that fewer shapes are compiled. It is at most block_size, where a
+    # learned p_n ends.
     T = min(64 * math.ceil(longest / 64), block_size)
     x = np.full((len(rows), T), padding, dtype=np.int64)
     y = np.full_like(x, -1)

@@ -4,8 +4,9 @@ every machine.
 
 A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Sources: the paper
 (needle; multikey is its sentence for several cities); RULER, arXiv 2404.06654 (multivalue,
-multiquery, tracking); ABCDigits by the paper's author, github.com/ken-nakanishi/abcdigits. verbatim
-is our own: it needs no words of its own, so that it can be asked of a model of any text.
+multiquery, tracking); ABCDigits by the paper's author, github.com/ken-nakanishi/abcdigits; Zoology,
+arXiv 2312.04927 (mqar, mqar_fixed). verbatim is our own: it needs no words of its own, so that it
+can be asked of a model of any text.
 
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
 """
@@ -61,11 +62,11 @@ class Asked:
     answers: list  # the right answers
     end: str  # text after the hay: the question, up to where the answer begins
     lead: str = ""  # text before the hay
-    new: int = 0  # tokens for the answer, as the task's authors have it; 0: what a number needs
+    new: int = 0  # largest number of tokens of the answer; 0: as many as a number needs
     ordered: bool = False  # each fact is inserted before the one that was inserted last
     text: str = ""  # the whole context, instead of hay and facts
     other_keys: tuple = ()  # words of `text` that are each followed by a look-alike of the answer
-    # the hay, if set: the first of these lines, just enough to fill it, in random order
+    # If set, the hay is made of these lines: of as many of the first ones as fit, shuffled.
     lines: list | None = None
     # (8, 4): 8 tokens of the hay are repeated at the end, and the 4 tokens after them are asked for
     repeat: tuple = ()
@@ -198,7 +199,7 @@ def mqar_fixed(cfg, rng, size, depth, i):
 def verbatim(cfg, rng, size, depth, i):
     """
     Twelve tokens of the hay at a depth: the first eight are repeated at the end, and the next four
-    are asked for. At depth 0 the two places are `size` - 8 tokens apart.
+    are asked for. At depth 0 the two places are about `size` - 8 tokens apart.
     """
     return Asked([], [], "", repeat=(8, 4))
 
@@ -250,7 +251,7 @@ def read_files(pattern):
 
 
 def draw_hay(vocab, rng, hay, room, asked):
-    """Return `room` ids of the hay, as a list, in which nothing answers what is asked."""
+    """Return `room` ids of the hay, as a list, in which no other number answers what is asked."""
     patterns = []  # the sentences of the facts that are asked for, with any number
     for fact in asked.facts[-len(asked.answers):]:
         head, rest = re.escape(fact.head.strip()), re.escape(fact.rest.strip())
@@ -373,7 +374,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         new: number of tokens for the answer; 0: what a number needs
         spans: [from, to) of the answers in the prompt
         others: the same of look-alikes, which are numbers of other cities or values of other keys
-        size, i: the arguments; cell: the asked depth, or None; depth: the depth that was taken
+        size, i: the arguments; cell: the asked depth, or None
+        depth: the depth that was taken, if the task has one
 
     depth: in percent, None for a random one. i: number of the sample; i < 0 is the paper's example.
     UserError if the size is too small for the question, or the hay too short for the size.
@@ -410,7 +412,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     if cfg.begin:
         text[0] = end_of_text(vocab)  # replaces a token, so that the prompt keeps its size
     # where the answers and their look-alikes are in `text`
-    if asked.text:  # the context has no facts that were inserted: its pairs are looked for
+    if asked.text:  # mqar: nothing was inserted, so the pair that is asked for is looked for
         value_id, = encode(f" {asked.answers[0]}", vocab)  # a word is one token
         start = text.index(value_id)  # the pairs come first, so this is the value beside its key
         answer_spans = [(start, start + 1)]

@@ -71,7 +71,8 @@ def encode(text, vocab=None):
         first = tokenizer(vocab).encode("a", add_special_tokens=False).tokens[0]
         # SentencePiece (Llama 2, Mistral) puts a space in front by itself
         text = text.removeprefix(" ") if first.startswith("▁") else text
-        # no special tokens: callers mark where a document begins or ends
+        # No special tokens are added: callers mark where a document begins or ends. But a special
+        # token that is written in the text becomes its id, so that a prompt can have a chat format.
         return tokenizer(vocab).encode(text, add_special_tokens=False).ids
     ids = gpt2_encoding().encode_ordinary(text)  # <|endoftext|> in it is ordinary text
     if vocab is None:

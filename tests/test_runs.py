@@ -361,7 +361,7 @@ def test_larger_models_have_settings_and_folders_of_their_own():
     train, *_, store = done.stdout.splitlines()
     assert "config/text_large.py" in train and "--switch_iter=5440" in train
     assert "--out_dir=out/text_large/rope-f-1" in train
-    assert store.endswith("--store=experiments/text/large/results/rope-f-1.json")
+    assert store.endswith("text/large/results/rope-f-1.json")
     assert not (ROOT / "out/text_large/rope-f-1").exists(), "a dry run writes"
 
 

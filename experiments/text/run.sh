@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Real text over seeds: the paper's Figures 4 and 5 (README.md here). DATA is a folder with
-# train*.jsonl and test*.jsonl in SlimPajama's file format (also .gz, .zst). There are 46 runs of 8
+# train*.jsonl and test*.jsonl in SlimPajama's file format (also .gz, .zst). There are 46 runs of 7
 # to 20 minutes on one core. The same command continues after anything, also on another machine: a
 # run whose numbers are in results/ is skipped.
 #
 #   DATA=~/corpus bash experiments/text/run.sh                   all of it, in the order of the page
 #   DATA=~/corpus bash experiments/text/run.sh corpus            only tokenizer and corpus
-#   bash experiments/text/run.sh windows-softmax-1               one run with its measurements
+#   bash experiments/text/run.sh windows-softmax-1               one run with its measurements (after
+#                                                                judge)
 #   bash experiments/text/run.sh tables                          tables and figures of what is there
 #
-# SETTINGS are more settings of train.py, and SWITCH is the update at which (f) switches. Give them an
-# OUT and a RESULTS of their own, as large.sh does.
+# If you set SETTINGS (more settings of train.py), SWITCH (the update at which (f) switches) or CORPUS
+# (another name than text in data/), also set OUT and RESULTS to other folders, as large.sh does.
+# SEEDS chooses the seeds, and JOBS is how many runs are made side by side.
 cd "$(dirname "$0")/../.."
 ROOT_OUT=${OUT:-out/text}
 RESULTS=${RESULTS:-experiments/text}
@@ -80,7 +82,8 @@ judge() {  # a softmax model with windows that only says which tokens need far c
     quietly python train.py config/text.py $(settings_of windows softmax) --seed=0 \
         --data_dir="data/$CORPUS" --out_dir="$OUT" $SETTINGS
     ask eval_posloss.py $loss --keep="(1024,2048,5120)" --rope_factor=1
-    quietly python -m experiments.text.far "$OUT" --out="$RESULTS/results/judge.json"
+    quietly python -m experiments.text.far "$OUT" --data_dir="data/$CORPUS" \
+        --out="$RESULTS/results/judge.json"
 }
 
 runs() {  # the order of the page
@@ -116,7 +119,7 @@ case "$RUN" in
         again="bash experiments/text/run.sh ${DRY_RUN:+--dry_run}"
         export OUT=$ROOT_OUT
         [ -e "data/$CORPUS/test.json" ] && [ -e "$RESULTS/results/corpus.json" ] || $again corpus
-        # a run that fails does not keep the others from being made; -r: none may be left
+        # a run that fails does not keep the others from being made; -r: if none is left, start nothing
         runs | while read -r run; do
             [ -e "$RESULTS/results/$run.json" ] || echo $run
         done | xargs -r -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again || failed=1

@@ -4,8 +4,8 @@ Tables, verdicts and figures of real text over seeds.
     python -m experiments.text.text out/text/rope-ssmax-1 --store=FILE.json   keep what one run gave
     python -m experiments.text.text experiments/text         tables and figures of what is kept
 
---store writes a small file without anything that differs from one repetition to the next, so that
-a run that is made again can be compared byte by byte. `seconds` alone differs, and stands apart.
+--store writes only what is the same whenever a run is made again, so that two repetitions can be
+compared byte by byte. The one exception is `seconds`.
 """
 import json
 import math
@@ -330,7 +330,8 @@ def print_recall(rows, arrangement):
             heads.append([TYPES[type_], *map(spread, values)])
     markdown(f"{name}: verbatim recall, share of the four tokens before the first wrong one, by "
              "distance", ["", "seeds", *(f"{size:,}" for size in RECALL_SIZES)], lines)
-    markdown(f"{name}: the heads that copy, at 5,120 tokens; misses of 20 prompts by kind",
+    markdown(f"{name}: the heads chosen at 256 tokens, at 5,120 tokens; misses of 20 "
+             "prompts by kind",
              ["", "ranked first", "weight", "share", "confused", "out of place", "faded", "other"],
              heads)
 
