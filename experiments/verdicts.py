@@ -24,7 +24,8 @@ LEARNED = 0.95
 FEWEST = 3  # seeds needed for a verdict
 # Student's t for 0, 1, ..., 10 degrees of freedom. For more, we use the last one, which makes the
 # interval a little too wide.
-T_975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+T_975 = (math.inf, 12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216,
+         2.22814)
 
 
 class Prediction(NamedTuple):
