@@ -359,7 +359,7 @@ def test_larger_models_have_settings_and_folders_of_their_own():
         ["bash", ROOT / "experiments/text/large.sh", "--dry_run", "rope-f-1"],
         text=True, capture_output=True, timeout=60)
     train, *_, store = done.stdout.splitlines()
-    assert "config/text_large.py" in train and "--switch_iter=5440" in train
+    assert "config/text_large.py" in train and "--switch_iter=2240" in train
     assert "--out_dir=out/text_large/rope-f-1" in train
     assert store.endswith("text/large/results/rope-f-1.json")
     assert not (ROOT / "out/text_large/rope-f-1").exists(), "a dry run writes"

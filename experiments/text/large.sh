@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OUT=out/text_large RESULTS=experiments/text/large
-export SETTINGS=config/text_large.py SWITCH=5440
+export SETTINGS=config/text_large.py SWITCH=2240
 [ "${1:-}" = choice ] || exec bash experiments/text/run.sh "$@"
 
 for learning_rate in 1e-3 2e-3 4e-3; do
