@@ -2,14 +2,17 @@
 Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs. 7 and 8).
 
     python eval_niah.py out/sft/b_ssmax                  retrieval grid: depth x context size
-    python eval_niah.py out/sft/b_ssmax --trials=100     needle scores: the paper's and 100 random
+    python eval_niah.py out/sft/b_ssmax --trials=100     the attention on needles: the paper's
+                                                         example and 100 random prompts
     python eval_niah.py out/b_ssmax --prompt=completion  no fine-tuning needed
     python eval_niah.py out/b_ssmax --task=tracking      another task (lib/tasks.py)
 
-A needle is a sentence with a number, hidden in a long text (the hay), which the model is asked for.
+A needle is a sentence with a number, hidden in a long text (the hay). The model is asked for the
+number.
 
-With --trials the program also measures why needles are missed (lib/readout.py). For this it asks
-the same number of other prompts at the training length, and chooses the retrieval heads on them.
+With --trials the program also measures why needles are missed (lib/readout.py). For this it first
+asks as many other prompts at the training length. The heads that attend most to the needle there
+are the retrieval heads.
 
 Results lie beside the checkpoint. niah[-tag].jsonl (with --trials needle[-tag].jsonl) has a first
 line about the evaluation and then one line per sample; the .json of the same name summarizes them.
@@ -39,7 +42,7 @@ from lib.text import decode, end_of_text
 @dataclass(frozen=True)
 class NiahConfig(EvalConfig):
     # data
-    haystack: str = ""  # where the hay is from: a glob of text files, or noise; empty: data_dir
+    haystack: str = ""  # the hay: a glob of text files, or noise (five sentences); empty: data_dir
     # evaluation
     context_sizes: tuple = tuple(range(1000, 10001, 1000))  # tokens of the whole prompt
     depths: tuple = (10, 30, 50, 70, 90)  # where the needle is, in percent of the haystack
@@ -48,10 +51,10 @@ class NiahConfig(EvalConfig):
     trial_size: int = 8000  # tokens in the prompt of a trial
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
     question: str = "What is the special magic {city} number?"  # the question of prompt=sft
-    prompt: Literal["sft", "completion"] = "sft"  # ask as sft.py does; or repeat the needle's words
-    qa_format: str = QA_FORMAT  # format of the prompt=sft prompts; must be the same as in sft.py
+    prompt: Literal["sft", "completion"] = "sft"  # sft: a question; completion: the needle again
+    qa_format: str = QA_FORMAT  # format of the prompt=sft prompts; the default is sft.py's
     number_format: tuple = (7,)  # digits in each group of the number; (2, 2, 2, 1): 81 06 42 2
-    dump: str = ""  # also write prompts and answers to this .jsonl, for other harnesses
+    dump: str = ""  # also write the prompts and right answers to this .jsonl
     task: Literal[tuple(TASKS)] = "needle"  # the task, see lib/tasks.py
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
@@ -70,18 +73,19 @@ class NiahConfig(EvalConfig):
             if ends_there and not all(part in before for part in others):
                 raise ValueError(f"{key}: the prompt ends where {last} begins, so put "
                                  f"{' and '.join(others)} before it")
-        for key in ("needle", "question"):
             try:
-                getattr(self, key).format(city="", number="")
+                text.format(**dict.fromkeys(re.findall(r"\w+", parts), ""))
             except (KeyError, IndexError, ValueError) as e:
-                raise ValueError(f"{key}: its only fields are {{city}} and {{number}}; write other "
-                                 "braces twice, as in {{") from e
+                raise ValueError(f"{key}: its only fields are {parts}; write other braces twice, "
+                                 "as in {{") from e
+        if self.needle.count("{number}") > 1:
+            raise ValueError("needle has {number} twice: write it once")
         for key in ("context_sizes", "number_format", "trial_size", "n_samples"):
             value = getattr(self, key)
             for number in value if type(value) is tuple else (value,):
                 if type(number) is not int or number < 1:  # not isinstance: True is no size
-                    raise ValueError(f"{key}: {number!r} is not a positive whole number; write it "
-                                     "without point or exponent")
+                    raise ValueError(f"{key}: {number!r} is not a positive whole number; write "
+                                     f"digits, and commas between numbers, as in --{key}=128")
         for key in ("context_sizes", "depths"):
             values = getattr(self, key)
             if len(set(values)) < len(values):  # the same prompts would count twice
@@ -95,7 +99,7 @@ class NiahConfig(EvalConfig):
         if self.n_needles and self.task != "multikey":
             raise ValueError("n_needles has an effect only with --task=multikey: leave it out")
         if self.n_needles >= len(CITIES):
-            raise ValueError(f"n_needles must be below {len(CITIES)}")
+            raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
 
     @property
     def longest(self):
@@ -109,6 +113,7 @@ def score(answers, text, groups):
     exact: for one answer, whether the text begins with it and goes on with no further digit (or
     letter); for several, whether all of them are in it, as in RULER. first: whether the first
     character is right. substring: the share of the answers that are anywhere in the text.
+    groups: cfg.number_format.
     """
     is_number = answers[0].isdigit()
     if is_number and len(groups) > 1:  # written with spaces inside, so spaces do not count
@@ -123,7 +128,7 @@ def score(answers, text, groups):
 
 
 def n_right(wanted, written):
-    """Return how many ids of `wanted` stand at the beginning of `written`."""
+    """Return the number of ids before the first difference between `wanted` and `written`."""
     right = 0
     while right < min(len(wanted), len(written)) and written[right] == wanted[right]:
         right += 1
@@ -182,7 +187,7 @@ def answer(cfg, model, vocab, batch, device):
             right = score(sample["answers"], text, cfg.number_format)
         record.update(text=text, **right)
         if cfg.trials:
-            # whether heads are chosen on this prompt (choice_jobs), so that it is no trial
+            # True if heads are chosen on this prompt (choice_jobs); then it is not a trial
             record["chooses"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record |= in_heads[b][0]
@@ -215,8 +220,8 @@ def read_heads(model, idx, batch, n=1):
 def read_later_tokens(model, written, sample, record, device):
     """
     Return what the heads do when a later token of the answer is due. For token k the input is the
-    prompt and the k right tokens before it: {"wrong_token": number of right tokens at the beginning
-    of `written`, "later": {k: record}}.
+    prompt and the k right tokens before it: {"wrong_token": index of the first wrong token of
+    `written`, "later": {k: record}}.
 
     A prompt for choosing heads has a record for every k from 1 on. A trial has at most one, for its
     first wrong token if that is not token 0. Samples with several answers have none.
@@ -280,6 +285,7 @@ def ask(cfg, path, what, jobs, device):
     vocab = state["vocab"]
     # heads are chosen on prompts of the training length (choice_jobs)
     hay, data = open_haystack(cfg, vocab, model.config.block_size if cfg.trials else 0)
+    asked = jobs
     if cfg.trials:
         jobs = [*jobs, *choice_jobs(cfg, model, vocab, hay)]
     # One prompt of each size is made before anything is written: one that does not fit, or that
@@ -288,7 +294,7 @@ def ask(cfg, path, what, jobs, device):
     for job in job_of_size.values():
         check_room(cfg, path, model, make_sample(cfg, vocab, hay, *job))
     if cfg.dump:
-        prompts = prompts_in_words(cfg, vocab, hay, jobs)
+        prompts = prompts_in_words(cfg, vocab, hay, asked)
         if runtime.RANK == 0:
             runtime.write_lines(cfg.dump, prompts)
         else:  # take as long as rank 0, because ranks wait for each other only for five minutes
@@ -330,7 +336,8 @@ def prompts_in_words(cfg, vocab, hay, jobs):
 
 
 def check_prompt(cfg, path, state):
-    """Raise a UserError for questions to a model without fine-tuning, unless they were asked for.
+    """
+    Raise a UserError if the model was not fine-tuned on questions, unless the user typed --prompt.
     """
     asks = cfg.prompt == "sft" and cfg.task in ("needle", "multikey")
     runs = [state, *checkpoint.bases(state)]  # the run itself, and those that it began from
@@ -415,22 +422,22 @@ def scores(cfg, path, records):
 
 
 def print_readout(summary):
-    """Print what the retrieval heads did with the needles, and how often each kind of miss."""
+    """Print what the retrieval heads did with the needles, and how often each kind of miss was."""
     heads = ", ".join(f"{layer + 1}.{head + 1}" for layer, head in summary["heads"])
     print0(f"  retrieval heads (layer.head), chosen at {summary['chosen_at']:,} tokens: {heads}")
     print0(f"  at {summary['size']:,} tokens one of them ranks the needle first in "
            f"{summary['ranked_first']:.3f} of the trials (by chance {summary['chance']:.2g})")
-    print0(f"  their weight on it: {summary['weight']:.3f}; in the best of them its share of the "
-           f"output: {summary['share']:.3f}, effective keys: {summary['effective']:,.1f} "
-           f"({summary['effective_of_n']:.2%} of all)")
+    print0(f"  mean weight of these heads on the needle: {summary['weight']:.3f}; best head: "
+           f"the needle's share of its output {summary['share']:.3f}, effective keys "
+           f"{summary['effective']:,.1f} ({summary['effective_of_n']:.2%} of all)")
     misses = ", ".join(f"{kind} {count}" for kind, count in summary["misses"].items())
     wrong = ", ".join(f"{int(k) + 1} in {count}" for k, count in summary["wrong_tokens"].items())
     if wrong:
         misses += f"; first wrong token of the answer: {wrong}"
     print0(f"  misses: {misses}")
     if summary["enough"] is None:
-        print0("  no prompt was answered right where the heads were chosen: no miss is called "
-               "faded")
+        print0(f"  at {summary['chosen_at']:,} tokens no prompt was answered right, so no miss can "
+               "be called faded")
 
 
 def main():

@@ -26,9 +26,9 @@ from lib.runtime import UserError, print0
 @dataclass(frozen=True)
 class PosLossConfig(EvalConfig):
     # evaluation
-    seq_len: int = 20_000  # tokens in a window: here a piece of the text, not of attention
+    seq_len: int = 20_000  # tokens in a window (a piece of the text; not an attention window)
     n_seqs: int = 1000  # number of such windows, drawn at random; the paper has 100,000
-    keep: tuple = ()  # positions n: also store each token's loss at the last n/10 positions up to n
+    keep: tuple = ()  # for each n given: store every loss of the n/10 positions up to n
     # machine
     loss_chunk: int = 0  # rows of logits in memory at once; 0: chosen for the device
 
@@ -92,7 +92,8 @@ def measure(cfg, path, tokens, device):
     """Return the result for one checkpoint; partial results are kept in its file."""
     model, state = evaluate.open_for_context(cfg, path, device, cfg.seq_len)
     if state["vocab"] != tokens.vocab:  # an id would stand for another word
-        raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has")
+        raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has; choose "
+                        "the --data_dir of a corpus with its vocabulary")
     out, (record,) = evaluate.begin(
         cfg, path, model, state, tokens.data, "posloss.json", [measure])
     if "mean" in record:
@@ -199,7 +200,9 @@ def main():
     device = runtime.setup(cfg.device)
     tokens = Tokens(cfg.data_dir, cfg.split)
     if len(tokens) <= cfg.seq_len:  # a window has one more token, the target of the last position
-        raise UserError(f"split {cfg.split} has {len(tokens):,} tokens; choose a smaller --seq_len")
+        raise UserError(f"seq_len={cfg.seq_len:,} is too long: split {cfg.split} has "
+                        f"{len(tokens):,} tokens; choose a smaller --seq_len, "
+                        f"{max(0, len(tokens) - 1):,} at most")
     if device.type == "cpu" and cfg.n_seqs * cfg.seq_len > 5e6:  # the defaults are meant for a GPU
         print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
     print_tables({path: measure(cfg, path, tokens, device) for path in cfg.files})

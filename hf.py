@@ -740,7 +740,7 @@ def main():
     cfg = configure(HFConfig)
     out = Path(cfg.out_dir)
     if out.exists():  # the checkpoint of a run that took days may be in it
-        raise UserError(f"{out} exists; delete it, or choose another --out_dir")
+        raise UserError(f"{out} exists, and is never overwritten; choose another --out_dir")
     try:
         import transformers  # brings safetensors and tokenizers
     except ImportError as e:

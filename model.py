@@ -110,7 +110,7 @@ class GPTConfig:
     vocab_size: int = 50257  # number of token ids; a corpus with another vocabulary sets it
     n_layer: int = 12  # number of layers
     n_head: int = 12  # attention heads per layer
-    n_kv_head: int = 0  # heads of keys and values; a group of query heads shares each; 0: n_head
+    n_kv_head: int = 0  # heads of keys and values, each for a group of query heads; 0: n_head
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # hidden width of the MLP (SwiGLU)
     rope_theta: float = 10000.0  # base of the RoPE frequencies

@@ -241,7 +241,7 @@ def posloss(curves):
     """Fig. 5: test loss by position. The point at n is the mean over the last n/10 positions."""
     axis = draw(curves)
     token_axis(axis, curves)
-    return finish(axis, curves, f"{span(curves, 'n')} windows a seed",
+    return finish(axis, curves, f"{span(curves, 'n')} windows per seed",
                   xlabel="position (tokens)", ylabel="test loss (nats per token)")
 
 
@@ -304,8 +304,8 @@ def top_scores(curves):
             marker = "o" if trial["exact"] else "^" if trial["first"] else "x"
             filled = "full" if trial["exact"] else "none"
             axis.plot(x, trial["top"], marker, color=style["color"], ms=3, fillstyle=filled)
-    notes = (f"{span(curves, 'n')} trials a seed\n"
-             "● all right, △ only the first character, × first wrong")
+    notes = (f"{span(curves, 'n')} trials per seed\n"
+             "● all digits right, △ only the first, × none")
     return finish(axis, curves, notes, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
                   ylabel=f"top needle score at {span(curves, 'size')} tokens")
 
@@ -329,7 +329,7 @@ def readout(curves):
     axes[2].yaxis.set_major_formatter("{x:,.0f}")
     axes[2].set_ylabel("effective keys")
     axes[3].set(ylabel="misses\n(share of trials)", xlabel="context size (tokens)")
-    notes = f"{span(curves, 'n')} trials a seed\ndotted: ranked first by chance"
+    notes = f"{span(curves, 'n')} trials per seed\ndotted: ranked first by chance"
     return finish(axes[0], curves, notes)
 
 
@@ -372,7 +372,7 @@ def draw_misses(axis, curves):
 def learned_s(curves):
     """
     The learned s at the end of each run, by layer, with a dot for each head. Each f(n) has a panel
-    of its own, because s that multiply different f(n) do not compare.
+    of its own, because values of s that multiply different f(n) cannot be compared.
     """
     panels = {}
     for rows, style in curves:
@@ -414,7 +414,7 @@ def plus_minus(values, error=None):
     mean = float(np.mean(values))
     if len(values) > 1:
         error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    if not error:  # None, or 0 because all seeds are equal: it cannot say how many digits count
+    if not error:  # None, or 0 because all seeds agree: then up to four decimals are printed
         text = f"{mean:,.4f}".rstrip("0").rstrip(".")
         return text if error is None else f"{text} ± 0"
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))

@@ -3,9 +3,11 @@ Turn text into a corpus: token bins, data/NAME/SPLIT-*.bin, and one JSON (see li
 
     python prepare.py input.txt --name=mine --val_fraction=0.1          as in nanoGPT's quickstart
     python prepare.py my_texts/*.txt more.jsonl.zst --name=mine --val_fraction=0.01
-    python prepare.py --hf=slimpajama --split=train --name=slimpajama   streams from Hugging Face
+    python prepare.py --hf=slimpajama --name=slimpajama --val_fraction=0.0005 --limit=10000000
+                                                                        from Hugging Face
     python prepare.py --embedded=almanac --compact_vocab --name=almanac     generates the text
-    python prepare.py --squad --hf=rajpurkar/squad_v2 --name=squad      questions for sft.py
+    python prepare.py --squad --hf=rajpurkar/squad_v2 --name=squad --val_fraction=0.02
+                                                                        questions for sft.py
     python prepare.py --check --name=mine                               has any byte changed?
 
 Formats:
@@ -22,7 +24,7 @@ those of an uninterrupted run. If it stopped at a bad line, add --skip_bad to co
 line. (If you repair the file instead, the corpus must be prepared again from the beginning.)
 
 One process reads its input in one thread and encodes it on all cores. To use four machines, or
-where reading takes longest, run it four times, with --slice=1/4 to --slice=4/4.
+four processes if reading is the bottleneck, run it four times, with --slice=1/4 to --slice=4/4.
 """
 import dataclasses
 import glob
@@ -90,9 +92,9 @@ class PrepareConfig:
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
     block_size: int = 128  # words per document
-    n_copy: int = 24_000  # almanac: first documents of train, with ever fewer copy exercises
+    n_copy: int = 24_000  # almanac: copy exercises are in so many first documents, ever fewer
     n_train: int = 64_001  # documents of train; train.py --data_order=sequence skips the first
-    seed: int = 0  # every document follows from this number
+    seed: int = 0  # seed of the generated documents
 
     # output
     name: str = ""  # name of the corpus, which is written into data/<name>
@@ -109,17 +111,23 @@ class PrepareConfig:
 
     def __post_init__(self):
         # Both are parts of file names. A split may not have a "-", which train-03of16.json uses.
-        if not re.fullmatch(r"\w[\w.-]*", self.name) or not re.fullmatch(r"[a-z]\w*", self.split):
-            raise ValueError("give the corpus a --name of letters, digits, _, - and ., and a "
-                             "--split that begins with a lower-case letter")
+        if not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise ValueError(f"name={self.name!r}: give the corpus a --name of letters, digits, _, "
+                             "- and ., as in --name=books")
+        if not re.fullmatch(r"[a-z]\w*", self.split):
+            raise ValueError(f"split={self.split!r} may have only letters, digits and _, and must "
+                             "begin with a lower-case letter")
         if not self.check and bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
-            raise ValueError("name one source: files, --hf=NAME or --embedded=almanac (see --help)")
+            raise ValueError("name one source, and only one: files, --hf=NAME or "
+                             "--embedded=almanac (see --help)")
         # a slice of the embedded corpus would not have the order of its curriculum
         slices = r"1/1" if self.embedded else r"\d+/\d+"
         if not re.fullmatch(slices, self.slice) or not 1 <= self.part[0] <= self.part[1]:
             raise ValueError(f"--slice must be like 3/16 (1/1 with --embedded), not {self.slice}")
-        if self.val_fraction >= 1 or self.shard_tokens < 1:
-            raise ValueError("val_fraction must be below 1, shard_tokens at least 1")
+        if self.val_fraction >= 1:
+            raise ValueError(f"val_fraction={self.val_fraction} must be below 1")
+        if self.shard_tokens < 1:
+            raise ValueError("shard_tokens=0 must be at least 1")
         if self.val_fraction and self.embedded:
             raise ValueError("--embedded makes a split val of its own: leave --val_fraction out")
         if self.val_fraction and self.split == "val":
@@ -338,8 +346,8 @@ def encode_batch(batch, vocab, dtype):
         if text.strip() and vocab:
             ids = [*encode(text, vocab), end_of_text(vocab)]
         elif text.strip():
-            # tiktoken gives an array here: with lists this program took 11 % longer than tiktoken
-            # takes by itself
+            # We keep tiktoken's array. With lists this program took 11 % longer than tiktoken
+            # alone.
             ids = gpt2_encoding().encode_to_numpy(text, disallowed_special=())
             ids = np.append(ids, GPT2_EOT)
         encoded.append((split, np.array(ids, dtype)))
@@ -623,8 +631,9 @@ def check(cfg):
     for (name, n), there in parts.items():
         missing = sorted(set(range(1, n + 1)) - there)
         if missing:
-            raise UserError(f"{folder}: of {name} the parts {', '.join(map(str, missing))} of {n} "
-                            f"are missing; prepare them with --slice={missing[0]}/{n}")
+            lacking = ", ".join(map(str, missing))
+            raise UserError(f"{folder}: {name} lacks the parts {lacking} of {n}; prepare them with "
+                            f"--slice={missing[0]}/{n}")
 
 
 def prepare_squad(cfg):

@@ -47,10 +47,10 @@ class TrainConfig(RivalConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     train_split: str = "train"  # split to train on
     val_split: str = "val"  # split for the validation loss
-    data_order: Literal[ORDERS] = "windows"  # blocks at random places, or in the order of the files
+    data_order: Literal[ORDERS] = "windows"  # windows: blocks at random places; sequence: in order
     loss_on: Literal["all", "repeats"] = "all"  # repeats: only where a pair of tokens occurs again
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # start from this checkpoint, whose softmax can become attention_type
+    init_from: str = ""  # start from this checkpoint; attention_type may replace its softmax
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
     resume: Literal["auto", "overwrite"] = "auto"  # continue the run in out_dir, or overwrite it
     # optimization
@@ -66,7 +66,7 @@ class TrainConfig(RivalConfig):
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
-    switch_iter: int = 0  # (f): switch the attention type after this many updates; 0: never
+    switch_iter: int = 0  # the paper's (f): switch attention_type at this update; 0: never
     switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the type to switch to
     switch_warmup_iters: int = 1000  # (f): updates of the second warm-up, after the switch
     # evaluation

@@ -45,13 +45,16 @@ class LoadConfig:
     # model
     rope_scaling: Literal[rivals.SCALINGS[1:]] = "theta"  # how RoPE is stretched to longer contexts
     rope_factor: float = 50.0  # by how much; the paper multiplies theta by 50; 1: RoPE as trained
-    attention_type: str = ""  # (e): give a softmax checkpoint this attention type
-    swap_scale: float = 1.0  # (e): the mean factor on the query (see GPT.swap_attention)
+    attention_type: str = ""  # swap this into a softmax checkpoint; the paper's (e)
+    swap_scale: float = 1.0  # with it: the swapped-in factor is multiplied by this; larger: sharper
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
 
     def __post_init__(self):
+        if self.attention_type and self.attention_type not in ATTENTION:
+            raise ValueError(f"unknown attention_type {self.attention_type}; choose one of "
+                             f"{', '.join(ATTENTION)}")
         if self.swap_scale == 0:
             raise ValueError("swap_scale must not be 0: ssmax would then give all keys the same "
                              "weight")
@@ -110,19 +113,31 @@ def save(path, state):
             raise
 
 
+def must_exist(path):
+    """Raise a UserError if there is no checkpoint at `path`, a file or a folder with a ckpt.pt."""
+    if not find(path).is_file():
+        inside = sorted(Path(path).glob("*/ckpt.pt"))
+        advice = f"name a run in it, such as {inside[0].parent}" if inside else (
+            "train one first, or name another")
+        raise UserError(f"there is no checkpoint {find(path)}; {advice}{way_back(find(path))}")
+
+
+def way_back(path):
+    """Return the end of a message about the checkpoint `path`: how to take the one before it."""
+    previous = path.with_stem(path.stem + "_prev")
+    # only suggested, because it is older than the one that was asked for
+    return f"; to take the one before it: cp {previous} {path}" if previous.exists() else ""
+
+
 def load(path):
     """
     Return the dict of the checkpoint at `path` (a file, or a folder with a ckpt.pt), on the CPU.
     UserError if there is none or it is damaged.
     """
+    must_exist(path)
     path = find(path)
-    previous = path.with_stem(path.stem + "_prev")
-    # the previous checkpoint is only suggested: it is older than the one that was asked for
-    hint = f"; the checkpoint before it is {previous}" if previous.exists() else ""
-    if not path.is_file():
-        raise UserError(f"there is no checkpoint {path}; train one first, or name another{hint}")
     with explain(f"{path} is damaged, cut off or not a checkpoint of this program; train it again, "
-                 f"or name another{hint}"):
+                 f"or name another{way_back(path)}"):
         with zipfile.ZipFile(path) as records:  # torch.save writes CRCs, which torch.load ignores
             if broken := records.testzip():
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")

@@ -15,6 +15,7 @@ import runpy
 import sys
 import types
 import typing
+from pathlib import Path
 
 from lib.runtime import UserError, explain
 
@@ -42,6 +43,8 @@ def configure(cls, argv=None):
             text = text if equals else "True"  # --wandb_log alone means --wandb_log=True
             values[key] = checked(fields, key, text, arg, is_text=True)
         elif arg.endswith(".py"):
+            if not Path(arg).is_file():
+                raise UserError(f"there is no config file {arg}; check its name and folder")
             with explain(f"the config file {arg} fails"):  # the user's code may raise anything
                 names = runpy.run_path(arg)
             for key, value in names.items():
@@ -52,8 +55,10 @@ def configure(cls, argv=None):
         elif "files" in fields:
             values["files"] = (*values.get("files", ()), arg)
         else:
+            key = arg.lstrip("-").partition("=")[0]
+            hint = f"did you mean --{arg.lstrip('-')}?" if key in fields else "see --help"
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
-                            "or --key=value; see --help")
+                            f"or --key=value; {hint}")
     try:
         cfg = cls(**values)
     except ValueError as e:  # from the dataclass's own check of its values
@@ -99,7 +104,9 @@ def checked(fields, key, value, origin, is_text=False):
     if want is tuple and type(value) is not tuple:
         value = tuple(value) if type(value) is list else (value,)  # one value is a tuple of one
     if type(value) is not want:
-        raise UserError(f"{origin}: {key} must be of type {want.__name__}, not {value!r}")
+        example = {bool: "True or False", int: "a whole number such as 1000"}.get(want)
+        advice = f"; write {example}" if example else ""
+        raise UserError(f"{origin}: {key} must be of type {want.__name__}, not {value!r}{advice}")
     if choices and value not in choices:
         raise UserError(f"{origin}: {key} must be one of {', '.join(filter(None, choices))}")
     if want in (int, float) and not value >= 0:  # no setting may be negative or NaN

@@ -181,7 +181,8 @@ def read_parts(folder, split):
     parts = sorted((m for m in manifests if split in m["splits"]), key=lambda m: m["slice"])
     if not parts:
         names = sorted({name for m in manifests for name in m["splits"]})
-        raise UserError(missing_split(folder, split, names) if names else missing_corpus(folder))
+        raise UserError(missing_split(folder, split, names) if names
+                        else missing_corpus(folder, split))
     finished = [m["slice"] for m in parts if m["complete"]]
     if finished != [[i, len(parts)] for i in range(1, len(parts) + 1)]:
         raise UserError(f"{folder}, {split}: only the slices {finished} are finished; finish the "
@@ -193,6 +194,12 @@ def read_parts(folder, split):
     return parts
 
 
+def name_of(folder):
+    """Return the settings with which prepare.py writes into `folder`."""
+    return f"--name={folder.name}" + (
+        "" if folder.parent == Path("data") else f" --data_dir={folder.parent}")
+
+
 def missing_split(folder, split, names):
     """Return the message for a corpus that has only the splits `names`, and not `split`."""
     problem = f"{folder} has no split {split!r}, only {', '.join(names)}"
@@ -200,17 +207,18 @@ def missing_split(folder, split, names):
         return f"{problem}; did you mean {near[0]}?"
     if split == "val":  # it cannot be made of the text that is there, which is trained on
         return (f"{problem}; prepare the text again with --val_fraction=0.1 and another --name, or "
-                f"other text with --name={folder.name} --split=val")
-    return f"{problem}; choose one, or python prepare.py FILES --name={folder.name} --split={split}"
+                f"other text with {name_of(folder)} --split=val")
+    return f"{problem}; choose one, or python prepare.py FILES {name_of(folder)} --split={split}"
 
 
 # How prepare.py makes the corpora that config files and defaults name
-SOURCES = {"slimpajama": "--hf=slimpajama", "almanac": "--embedded=almanac --compact_vocab",
+SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
+           "almanac": "--embedded=almanac --compact_vocab",
            "mqar": "--embedded=mqar --compact_vocab"}
 
 
-def missing_corpus(folder):
-    """Return the message for a folder that holds no corpus at all."""
+def missing_corpus(folder, split):
+    """Return the message for a folder that holds no corpus at all, where `split` is wanted."""
     exists = folder.exists()
     problem = f"there is no {'corpus directly in' if exists else 'folder'} {folder}"
     # The folder may be the one that holds all corpora, or the corpora may be beside it.
@@ -222,7 +230,9 @@ def missing_corpus(folder):
     if corpora and folder.name not in SOURCES:
         return f"{problem}; choose another --data_dir, such as {', '.join(corpora[:10])}"
     source = SOURCES.get(folder.name, "FILES")
-    return f"{problem}; to make one, run: python prepare.py {source} --name={folder.name}"
+    if folder.name == "slimpajama" and split == "test":
+        source = "--hf=slimpajama --split=test"
+    return f"{problem}; to make one, run: python prepare.py {source} {name_of(folder)}"
 
 
 def read_manifest(path):

@@ -33,7 +33,7 @@ class EvalConfig(LoadConfig):
     seed: int = 1337  # seed of the random choices, which are the same for every checkpoint
     tag: str = ""  # added to the names of the result files and to their labels in figures
     out: str = ""  # folder (or .json file) for the results; empty: beside each checkpoint
-    overwrite: bool = False  # measure again and replace results; interrupted, it continues
+    overwrite: bool = False  # measure again and replace the results
     # machine
     micro_batch_size: int = 0  # windows or prompts computed at once; 0: chosen for the device
 
@@ -181,9 +181,13 @@ def result_file(cfg, path, name):
 
 
 def check_result_files(cfg, name):
-    """Raise a UserError if the results of two checkpoints would be written to one file."""
+    """
+    Raise a UserError if a checkpoint is missing, or if the results of two would be written to one
+    file.
+    """
     checkpoints = {}  # {result file: its checkpoint}
     for path in cfg.files:
+        checkpoint.must_exist(path)
         file = os.path.abspath(result_file(cfg, path, name))
         if file in checkpoints:
             raise UserError(f"the results of {checkpoints[file]} and {path} would both be written "
@@ -215,7 +219,7 @@ def begin(cfg, path, model, state, data, name, functions, n_records=0):
             if not cfg.overwrite:  # which replaces a damaged file, too
                 raise
             records = []
-    # none: a new file, or a run that was killed before it wrote the first record
+    # no records: the file is new, or a run was killed before it wrote the first one
     return out, records or [about]
 
 
@@ -231,7 +235,8 @@ def describe(cfg, path, model, state, data, functions):
     variant, trained = state["variant"], state["model_config"]
     if model.config.attention_type != trained["attention_type"]:
         variant += f">{model.config.attention_type}"
-    changes = [f"{k} {trained[k]} -> {v}" for k, v in vars(model.config).items() if trained[k] != v]
+    changes = [f"{k} {trained[k] or 'none'} -> {v}" for k, v in vars(model.config).items()
+               if trained[k] != v]
     tag = f" [{cfg.tag}]" if cfg.tag else ""
     done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
     # the changes are printed because RoPE is stretched by default

@@ -7,11 +7,14 @@ arXiv 2607.01538 does:
     readout   One does, but the heads put little of their weight on the needle, because the small
               weights of many other keys add up to more. Such a miss is called "faded".
 
-"The needle" stands for the tokens of its number. If neither is the case, a miss is called "other".
+Any other miss is called "other". "The needle" stands for the tokens of its number.
+
+A retrieval head is one that attends to needles at the training length. A look-alike is a wrong
+answer of the same form, such as the number of another city.
 
 The function `readout` measures the heads of one layer, `kind_of_miss` gives a miss its name, and
 `summarize` counts what the retrieval heads did in many prompts. The effective number of keys is
-exp(entropy), as in AI2's diagnostics.
+exp(entropy).
 """
 import math
 import statistics
@@ -98,7 +101,7 @@ def record_of(layers):
 
 
 def plain(x):
-    """Return a number as JSON can hold it: rounded to four digits, and None for -inf."""
+    """Return a number as JSON can hold it: with four significant digits, and None for -inf."""
     if not isinstance(x, float):  # a rank (int) or `confused` (bool)
         return int(x)
     # the margin is -inf if a window hides the needle
@@ -145,8 +148,8 @@ def kind_of_miss(retrieval, enough):
 
         confused      no head ranks the needle first, and the best one ranks a look-alike first
         out of place  no head ranks it first, and the best one ranks no look-alike first
-        faded         a head ranks it first, and the heads' weight on it is below `enough`
-        other         a head ranks it first with enough weight: it was found and not copied
+        faded         a head ranks it first, and the heads' mean weight on it is below `enough`
+        other         a head ranks it first, and the mean weight is enough: it was not copied
 
     A tie for the first place is a first place. `enough` is None if no prompt was answered
     right where the heads were chosen; then no miss is called faded. We use the mean weight of all
@@ -204,7 +207,8 @@ def summarize(trials, choice):
         enough        is half of the median weight in the prompts of `choice` that were answered
                       right (see `kind_of_miss`);
         chance        is how often one of the heads would rank the needle first by chance, which
-                      grows with the number of heads: 1 - (1 - r / n)^heads for r of n tokens;
+                      grows with the number of heads: 1 - (1 - r / n)^heads, where r of n tokens are
+                      the needle's;
         wrong_tokens  counts the misses by the number of right tokens before the first wrong one.
 
     All numbers are of the prompt's last query, which asks for the first token of the answer. The

@@ -25,14 +25,14 @@ SINKS = ("", "off_by_one", "learned")
 @dataclass(frozen=True)
 class RivalConfig(GPTConfig):
     """GPTConfig with options beyond the paper, which are all off by default."""
-    # beyond the paper: lib/rivals.py
+    # beyond the paper (lib/rivals.py)
     rope_fraction: float = 1.0  # p-RoPE: share of channel pairs that rotate, fastest first; 0: NoPE
     rope_scaling: str = ""  # stretch RoPE with theta, pi, ntk, yarn or yarn_mscale; nope: no RoPE
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
     alibi: bool = False  # a bias that falls with distance (2108.12409); needs rope_fraction=0
     sink: str = ""  # an extra key with value 0; its logit is 0 (off_by_one) or learned
     scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
-    window_pattern: str = ""  # repeated over the layers, as in SSSL: S sees `window` tokens, L all
+    window_pattern: str = ""  # a letter per layer, repeated: SL; S sees `window` tokens, L all
     window: int = 0  # tokens that an S layer sees; it has RoPE, plain softmax and no sink
     global_rope: bool = False  # RoPE in L layers too; otherwise they have no position (NoPE)
     doc_mask: bool = False  # in training, documents packed in one row do not see each other

@@ -55,8 +55,9 @@ READOUT = {  # {what the retrieval heads did: title of its table}; plot.py sorts
     "effective": "readout: effective keys",
     **{kind: f"readout: missed, {kind}, share of trials" for kind in KINDS_OF_MISS},
 }
-# Beginnings of the settings that a label does not repeat where two variants differ in them.
-OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")  # its name says these
+# Prefixes of settings that a label leaves out where they tell two variants apart, because the name
+# of the variant says them already.
+OF_ATTENTION = ("attention_type", "s_init", "switch_", "swap_scale")
 # The axis of the figure shows these. `trial_size=[` is the list of sizes that join_sizes writes;
 # the single trial_size of one evaluation has no bracket.
 ON_AXIS = ("context_sizes=", "trial_size=[")
@@ -265,7 +266,8 @@ def read_niah(row, lines):
         y = dict(zip(sizes, grid.mean(0), strict=True))
         error = {size: share_error(share * row.samples, row.samples) for size, share in y.items()}
         row.tables[f"{counted}, {part}, by context size"] = y, error
-    row.grid, row.y, row.error = grid, y, error  # of the last key, "exact": figures show all digits
+    # those of the last key, "exact": figures show the answers with all digits right
+    row.grid, row.y, row.error = grid, y, error
     row.depths = depths
     if row.task not in WITH_DEPTH:
         row.depths, row.grid, row.n = [], row.grid.mean(0, keepdims=True), row.samples
@@ -391,7 +393,7 @@ def compare(logs):
     for row in logs:
         a = softmax.get(recipe(row), {})
         row.minus_a = {update: row.y[update] - a[update] for update in row.y if update in a}
-        columns = {"last": max(row.y)}
+        columns = {"updates": max(row.y)}
         for name, losses in (("train", row.y), ("minus (a)", row.minus_a)):
             if losses:
                 # a mean, because the loss of a single batch is noisy
@@ -399,7 +401,7 @@ def compare(logs):
                 columns[name] = np.mean(last_tenth)
         if row.val:  # if the run was stopped, its last validation is before its last update
             columns["validated at"], columns["validation"] = [*row.val.items()][-1]
-        title = "last update; losses in nats, training: mean of the last tenth"
+        title = "losses in nats at the end; train: mean over the last tenth of the updates"
         row.tables[title] = columns, {}
 
 
@@ -413,8 +415,8 @@ def label_of(variant):
 
 def difference(row, others):
     """
-    Return what the label of `row` adds to its variant: its tag, and as ", name=value" the settings
-    that distinguish it from `others`, the first rows of all curves of its kind.
+    Return what the label of `row` adds to its variant: its tag, then ", name=value" for each
+    setting that distinguishes it from `others`, the first rows of all curves of its kind.
     """
     # For each variant, `row` is compared with the rows of the variant that have the tag of `row`.
     # If the variant has no such row, it is compared with all of them: (e) was measured with

@@ -39,7 +39,8 @@ def read_examples(folder, split):
     path = Path(folder) / f"{split}.squad.jsonl"
     if not path.exists():
         raise UserError(f"{path} does not exist; make it with: python prepare.py --squad FILE.json "
-                        f"--name={path.parent.name} --split={split}")
+                        f"--name={path.parent.name} --split={split} (or, for val, together with "
+                        "train: --val_fraction=0.02)")
     raw = path.read_bytes()  # read once, so that hash and examples come from the same bytes
     with explain(f"{path} is damaged; prepare it again", MALFORMED):
         examples = [json.loads(line) for line in raw.splitlines()]

@@ -5,13 +5,14 @@ every machine.
 A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Sources: the paper
 (needle; multikey is its sentence for several cities); RULER, arXiv 2404.06654 (multivalue,
 multiquery, tracking); ABCDigits by the paper's author, github.com/ken-nakanishi/abcdigits; Zoology,
-arXiv 2312.04927 (mqar, mqar_fixed). verbatim is our own: it needs no words of its own, so that it
-can be asked of a model of any text.
+arXiv 2312.04927 (mqar, mqar_fixed). verbatim is our own. It adds no words to the hay, so it suits
+a model of any text.
 
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
 """
 import glob
 import hashlib
+import math
 import random
 import re
 import string
@@ -58,7 +59,7 @@ class Fact(NamedTuple):
 @dataclass
 class Asked:
     """What a task puts into the hay and what it asks, as text."""
-    facts: list  # of Fact, in the order in which they are inserted; the last ones are asked for
+    facts: list  # of Fact, in the order of their insertion; the last len(answers) are asked for
     answers: list  # the right answers
     end: str  # text after the hay: the question, up to where the answer begins
     lead: str = ""  # text before the hay
@@ -66,7 +67,7 @@ class Asked:
     ordered: bool = False  # each fact is inserted before the one that was inserted last
     text: str = ""  # the whole context, instead of hay and facts
     other_keys: tuple = ()  # words of `text` that are each followed by a look-alike of the answer
-    # If set, the hay is made of these lines: of as many of the first ones as fit, shuffled.
+    # If set, the hay is the first of these lines, as many as fit, in random order.
     lines: list | None = None
     # (8, 4): 8 tokens of the hay are repeated at the end, and the 4 tokens after them are asked for
     repeat: tuple = ()
@@ -183,16 +184,23 @@ def abcdigits(cfg, rng, size, depth, i):
 def mqar(cfg, rng, size, depth, i, n_pairs=0):
     """Pairs as in lib/mqar.py, one for each 16 tokens; the value of the last key is asked for."""
     n = n_pairs or size // 16
+    # lib/mqar.py has 256 keys, and puts at least five words into a document for each pair
+    fewest, most = (5 * n + 1 + cfg.begin, math.inf) if n_pairs else (16, 16 * 257 - 1)
+    if not fewest <= size <= most:
+        raise UserError(f"task={cfg.task} cannot have a prompt of {size} tokens; take {fewest} to "
+                        f"{most} tokens" if not n_pairs else
+                        f"task={cfg.task} cannot have a prompt of {size} tokens; take at least "
+                        f"{fewest}")
     texts, pairs = recall(rng, size - 1 - cfg.begin, n, n - 1)
     *others, (key, value) = pairs
-    # an end of text at the beginning replaces the first token, so that must not be one of a pair
+    # With --begin the end of text replaces the first token, which must not belong to a pair.
     placeholder = " the" if cfg.begin else ""
     return Asked([], [value.strip()], key, text=placeholder + "".join(texts),
                  other_keys=tuple(other for other, _ in others))
 
 
 def mqar_fixed(cfg, rng, size, depth, i):
-    """The same with 8 pairs at every size."""
+    """`mqar` with 8 pairs at every size."""
     return mqar(cfg, rng, size, depth, i, n_pairs=8)
 
 
@@ -356,7 +364,8 @@ def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
             break
     else:
         raise UserError(f"the hay repeats itself: in 100 of 100 pieces of {length:,} tokens the "
-                        f"{n_repeated} tokens of {cfg.task} occur twice; take other hay")
+                        f"{n_repeated} tokens of {cfg.task} occur twice, or a document ends among "
+                        "them; take other hay")
     if cfg.begin:
         text[0] = end_id
     answer = text[asks:stop]

@@ -134,13 +134,13 @@ def test_a_wrong_folder_or_split_says_what_there_is(tmp_path):
     refused("mine has no split 'trian', only train; did you mean train[?]", Tokens, folder, "trian")
     refused("only train; prepare the text again with --val_fraction=0.1 and another --name",
             Tokens, folder, "val")
-    refused("only train; choose one, or python prepare.py FILES --name=mine --split=test",
+    refused("choose one, or python prepare.py FILES --name=mine --data_dir=.* --split=test",
             Tokens, folder, "test")
     refused("there is no folder .*/mien; did you mean --data_dir=.*/mine[?]",
             Tokens, tmp_path / "mien", "train")
     refused("no corpus directly in .*; choose another --data_dir, such as .*/mine, .*/other",
             Tokens, tmp_path, "train")
-    refused("there is no folder .*; to make one, run: python prepare.py FILES --name=x",
+    refused("no folder .*; to make one, run: python prepare.py FILES --name=x --data_dir=.*/noth",
             Tokens, tmp_path / "nothing/x", "train")
 
 

@@ -910,6 +910,8 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     refuse("would both be written .*a/posloss-t.json", b, a, a / "ckpt_prev.pt", "--tag=t")
     refuse("would both be written .*out/posloss.json", a, b, f"--out={out}/posloss.json")
     refuse("call this one posloss.json", a, f"--out={out}/mine.json")
+    refuse("there is no checkpoint .*/nowhere;", a, tmp_path / "nowhere", f"--out={out}")
+    refuse("name a run in it, such as .*/a", a, tmp_path, f"--out={out}")
     assert not out.exists()
     out.write_text("not a folder")
     refuse("cannot write .*out/a/posloss.json", a, f"--out={out}")
@@ -923,6 +925,9 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_niah, "a", "--depths=110", "percentages"),
     (eval_niah, "a", "--needle=no city", "must contain {city}"),
     (eval_niah, "a", "--needle={city} {number} in {year}", "its only fields are {city}"),
+    (eval_niah, "a", "--question=Is {city} {number}?", "question: its only fields are {city};"),
+    (eval_niah, "a", "--needle={city} {number}, {number}", "has {number} twice"),
+    (eval_niah, "a", "--attention_type=ssmx", "unknown attention_type ssmx; choose one of"),
     (eval_niah, "a", "--needle={number} is of {city}", "ends where {number} begins, so put {city}"),
     (eval_niah, "a", "--qa_format={context} {answer} {question}", "put {context} and {question}"),
     (eval_niah, "pn", "--context_sizes=30", "a prompt of 30 tokens needs 34 .*at most 28 tokens"),

@@ -225,7 +225,7 @@ def test_what_has_no_form_in_llama_cpp_is_refused_by_name_and_leaves_nothing(tmp
         refused("differs from what was written to it .general.name", export, tmp_path, model)
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
     before = export(tmp_path, model).read_bytes()
-    refused("m.gguf exists; delete it, or choose another", export, tmp_path, model)
+    refused("m.gguf exists, and is never overwritten; choose another", export, tmp_path, model)
     assert (tmp_path / "m.gguf").read_bytes() == before
 
 

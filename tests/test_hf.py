@@ -286,7 +286,7 @@ def test_a_folder_that_exists_is_never_written_over(tmp_path):
     save_model(tmp_path / "run/ckpt.pt", tiny_model(vocab_size=50257), None)
     before = (tmp_path / "run/ckpt.pt").read_bytes()
     for what in ("import", "export"):
-        refused("run exists; delete it, or choose another --out_dir",
+        refused("run exists, and is never overwritten; choose another --out_dir",
                 call, hf, what, tmp_path / "run", f"--out_dir={tmp_path}/run")
     assert (tmp_path / "run/ckpt.pt").read_bytes() == before
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "ckpt.pt"]

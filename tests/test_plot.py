@@ -322,7 +322,7 @@ def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds, says):
         for seed in range(seeds):
             plant_posloss(tmp_path / f"{number}-{seed}", f"type {number}", seed)
     axis, = plot.posloss(curves_of(load([tmp_path]))["posloss"]).axes
-    title = ["100 windows a seed", *says, "RoPE theta 10,000"]
+    title = ["100 windows per seed", *says, "RoPE theta 10,000"]
     assert legend_of(axis)[0] == "\n".join(title)
     assert len(axis.collections) == bool(says) * len(n_seeds)
 

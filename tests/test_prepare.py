@@ -311,7 +311,7 @@ def test_check_finds_what_was_not_finished(tmp_path, write):
     path = write("a.jsonl", jsonl(TEXTS))
     for part in (1, 3):
         go(tmp_path, path, f"--slice={part}/3")
-    refused("of train the parts 2 of 3 are missing", go, tmp_path, "--check")
+    refused("train lacks the parts 2 of 3; prepare them with --slice=2/3", go, tmp_path, "--check")
     go(tmp_path, path, "--slice=2/3")
     go(tmp_path, "--check")
     path = tmp_path / "c/train-02of03.json"

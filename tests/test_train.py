@@ -306,7 +306,7 @@ def test_a_damaged_checkpoint_is_refused(run, tmp_path):
             assert state_of(path) == good, f"byte {at} changes what is loaded"
         except UserError as e:
             caught += 1
-            assert re.search("the checkpoint before it is .*ckpt_prev.pt", str(e)), f"byte {at}"
+            assert re.search("to take the one before it: cp .*ckpt_prev.pt", str(e)), f"byte {at}"
     assert caught > 180
     for cut in (0, 10, len(raw) // 2, len(raw) - 1):
         path.write_bytes(raw[:cut])
@@ -344,7 +344,7 @@ def test_every_shipped_config_is_valid():
 
 @pytest.mark.parametrize("argument, message", [
     ("--learning_rat=1", "did you mean learning_rate"), ("nonsense", "config files"),
-    ("--max_iters=1.5", "max_iters must be of type int"), ("config/none.py", "No such file"),
+    ("--max_iters=1.5", "must be of type int"), ("config/none.py", "there is no config file"),
     ("--seed=__import__('os')", "seed must be"), ("--grad_clip", "--grad_clip=value"),
     ("--attention_type=sofmax", "unknown attention_type sofmax; choose one of softmax"),
     ("--decay=slow", "decay must be one of"),
