@@ -358,10 +358,11 @@ def print_scales(runs):
 def draw_training(runs, path):
     """Fig. 4: training loss minus (a)'s of the same seed, the mean of the seeds; of (b) with its
     95 % interval. In brackets: the number of seeds."""
-    figure = Figure(figsize=(6.6, 2.8))
-    axes = figure.subplots(1, 2, sharey=True)
     by_run = {(run["arrangement"], run["type"], run["seed"]): run for run in runs}
-    for axis, arrangement in zip(axes, ("rope", "windows"), strict=True):
+    arrangements = sorted({arrangement for arrangement, _, _ in by_run})
+    figure = Figure(figsize=(6.6, 2.8))
+    axes = figure.subplots(1, len(arrangements), sharey=True, squeeze=False)[0]
+    for axis, arrangement in zip(axes, arrangements, strict=True):
         for type_ in ("ssmax", "head_scale", "ssmax_bias", "ssmax_s1", "f", "pn"):
             differences = []
             for (of, name, seed), run in by_run.items():
@@ -375,7 +376,7 @@ def draw_training(runs, path):
         axis.set(title={"rope": "RoPE", "windows": "windows and NoPE"}[arrangement],
                  xlabel="update", ylim=(-0.15, 0.15))
     axes[0].set_ylabel("training loss minus (a), nats")
-    handles, labels = axes[0].get_legend_handles_labels()
+    handles, labels = longest_legend(axes)
     if handles:
         figure.legend(handles, labels, loc="lower center", ncols=3)
     save(figure, path, below=0.16)
@@ -394,9 +395,11 @@ def draw_differences(axis, differences, type_, updates):
 
 def draw_positions(rows, path):
     """Fig. 5: loss by position; a line is the mean of the seeds, thin lines are single seeds."""
+    there = {arrangement for arrangement, _ in rows}
+    views = {view: name for view, name in VIEWS.items() if view[0] in there}
     figure = Figure(figsize=(9.2, 2.9))
-    axes = figure.subplots(1, len(VIEWS), sharey=True)
-    for axis, ((arrangement, stretch), name) in zip(axes, VIEWS.items(), strict=True):
+    axes = figure.subplots(1, len(views), sharey=True, squeeze=False)[0]
+    for axis, ((arrangement, stretch), name) in zip(axes, views.items(), strict=True):
         for type_ in ("softmax", "ssmax", "head_scale", "softmax|clip"):
             row = rows.get((arrangement, type_), {})
             prefix = f"loss {stretch} "
@@ -417,10 +420,15 @@ def draw_positions(rows, path):
         axis.minorticks_off()
         axis.set(title=name, xlabel="position")
     axes[0].set_ylabel("loss, nats a token")
-    handles, labels = axes[1].get_legend_handles_labels()  # of the panel that has the swap, too
+    handles, labels = longest_legend(axes)
     if handles:
         figure.legend(handles, labels, loc="lower center", ncols=len(labels))
     save(figure, path, below=0.06)
+
+
+def longest_legend(axes):
+    """Return (handles, labels) of the panel that has most lines, such as swaps, to explain."""
+    return max((axis.get_legend_handles_labels() for axis in axes), key=lambda both: len(both[0]))
 
 
 def save(figure, path, below=0.0):
