@@ -250,7 +250,21 @@ class Sink(Positioned):
         return super().logits(q, self.with_sink(k, 1))
 
 
-class ScaleInvariant(Positioned):
+class FromLogits(Positioned):
+    """
+    Attention that is computed from `logits`. A rival with other logits overrides `logits` alone,
+    and its attention and its needle scores follow. It takes T x T memory.
+    """
+
+    def attend(self, q, k, v, mask):
+        T, S = q.size(2), k.size(2)
+        if mask is None:
+            mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+        z = self.logits(q, k).masked_fill(~mask, -math.inf)
+        return z.softmax(dim=-1).to(v.dtype) @ self.per_head(v)
+
+
+class ScaleInvariant(FromLogits):
     """Logits a z + 1 - a^2 with a^2 = 1 + 2 log(1 + t / 10), t the distance (arXiv 2505.17083)."""
 
     def logits(self, q, k):
@@ -259,13 +273,6 @@ class ScaleInvariant(Positioned):
         i, j = (torch.arange(start, S, device=z.device) for start in (S - T, 0))
         a_squared = 1 + 2 * (1 + (i[:, None] - j).clamp(min=0) / 10).log()
         return a_squared.sqrt() * z + 1 - a_squared
-
-    def attend(self, q, k, v, mask):
-        T, S = q.size(2), k.size(2)
-        if mask is None:
-            mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
-        z = self.logits(q, k).masked_fill(~mask, -math.inf)
-        return z.softmax(dim=-1).to(v.dtype) @ self.per_head(v)
 
 
 # -----------------------------------------------------------------------------
