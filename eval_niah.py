@@ -51,7 +51,7 @@ class NiahConfig(EvalConfig):
     trial_size: int = 8000  # tokens in the prompt of a trial
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
     question: str = "What is the special magic {city} number?"  # the question of prompt=sft
-    prompt: Literal["sft", "completion"] = "sft"  # sft: a question; completion: the needle again
+    prompt: Literal["sft", "completion"] = "sft"  # completion: the needle up to its number
     qa_format: str = QA_FORMAT  # format of the prompt=sft prompts; the default is sft.py's
     number_format: tuple = (7,)  # digits in each group of the number; (2, 2, 2, 1): 81 06 42 2
     dump: str = ""  # also write the prompts and right answers to this .jsonl
@@ -123,7 +123,7 @@ def score(answers, text, groups):
     exact = share == 1
     if len(answers) == 1:
         no_more = r"(?!\d)" if is_number else r"(?!\w)"
-        exact = re.match(answers[0] + no_more, text) is not None
+        exact = re.match(re.escape(answers[0]) + no_more, text) is not None
     return {"exact": exact, "first": text[:1] == answers[0][0], "substring": share}
 
 
@@ -339,7 +339,7 @@ def check_prompt(cfg, path, state):
     """
     Raise a UserError if the model was not fine-tuned on questions, unless the user typed --prompt.
     """
-    asks = cfg.prompt == "sft" and cfg.task in ("needle", "multikey")
+    asks = cfg.prompt == "sft" and cfg.task in OF_NEEDLES
     runs = [state, *checkpoint.bases(state)]  # the run itself, and those that it began from
     fine_tuned = any("squad" in run.get("data", {}).get("source", {}) for run in runs)
     if asks and not fine_tuned and "prompt" not in cfg.given:  # all results would be zero

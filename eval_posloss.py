@@ -28,7 +28,7 @@ class PosLossConfig(EvalConfig):
     # evaluation
     seq_len: int = 20_000  # tokens in a window (a piece of the text; not an attention window)
     n_seqs: int = 1000  # number of such windows, drawn at random; the paper has 100,000
-    keep: tuple = ()  # for each n given: store every loss of the n/10 positions up to n
+    keep: tuple = ()  # positions; for each n, store every loss of the last n/10 positions up to n
     # machine
     loss_chunk: int = 0  # rows of logits in memory at once; 0: chosen for the device
 

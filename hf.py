@@ -191,10 +191,10 @@ def read(source):
         if gguf:
             fields, _ = gguf_files.read(source)
             tokenizer = gguf_files.tokenizer_json(fields)
-            settings = gguf_files.tokenizer_settings(fields)
+            settings = gguf_files.tokenizer_config(fields)
         else:
             tokenizer = read_text(folder, "tokenizer.json")
-            settings = tokenizer_settings(folder)
+            settings = read_tokenizer_config(folder)
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
     if wrong:  # transformers only warns and uses random numbers for them
@@ -211,7 +211,7 @@ def read_text(folder, name, missing_is_error=True):
     return path and Path(path).read_text(encoding="utf-8")
 
 
-def tokenizer_settings(folder):
+def read_tokenizer_config(folder):
     """Return the content of tokenizer_config.json, with the chat template, which may have a file of
     its own."""
     settings = json.loads(read_text(folder, "tokenizer_config.json", False) or "{}")
@@ -544,7 +544,7 @@ def export_model(cfg, out):
     hf_model = to_hf(model, vocab)
     kind = type(hf_model).__name__
     source = imported_folder(cfg.files[1], state)
-    settings = tokenizer_config(source, vocab) | {
+    settings = tokenizer_config_of_export(source, vocab) | {
         # older versions of transformers need this name, which version 5 does not write
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": hf_model.config.max_position_embeddings}
@@ -612,7 +612,7 @@ def text_keys(vocab, source, vocab_size):
     # training data every document comes after an end of text.
     first = text.tokenizer(vocab).encode("a").ids[0] if type(vocab) is str else text.GPT2_EOT
     keys["tokenizer.ggml.add_bos_token"] = first == keys.get("tokenizer.ggml.bos_token_id")
-    if template := tokenizer_config(source, vocab).get("chat_template"):
+    if template := tokenizer_config_of_export(source, vocab).get("chat_template"):
         keys["tokenizer.chat_template"] = template
     return keys
 
@@ -664,13 +664,13 @@ def imported_folder(path, state):
     return None
 
 
-def tokenizer_config(source, vocab):
+def tokenizer_config_of_export(source, vocab):
     """Return the content of tokenizer_config.json. An imported model, from the folder `source`,
     keeps its own."""
     if source:
         with explain(f"{source / 'tokenizer_config.json'} is damaged; delete it to export without "
                      "a chat template"):
-            return tokenizer_settings(source)
+            return read_tokenizer_config(source)
     end = text.decode([text.end_of_text(vocab)], vocab)
     return {"bos_token": end, "eos_token": end, "unk_token": end,
             "clean_up_tokenization_spaces": False}

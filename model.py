@@ -22,8 +22,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 # -----------------------------------------------------------------------------
-# The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE and on top of
-# 1/sqrt(D). With g = 1 these are Eqs. 2-4 and 10 of the paper; g is ASEntmax's (arXiv 2506.16640).
+# The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE and in addition
+# to 1/sqrt(D). With g = 1 these are Eqs. 2-4 and 10 of the paper; g is ASEntmax's (arXiv
+# 2506.16640).
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
 # line to ATTENTION: nothing else has to change.
 
@@ -154,6 +155,10 @@ class Position(NamedTuple):
     mask: torch.Tensor | None
 
 
+def widest_float(device):
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
+
+
 class Attention(nn.Module):
     """Causal self-attention of one layer, with the factor of its type on the queries."""
     kind = "global"  # this one sees all keys; layers of one kind share a Position
@@ -281,7 +286,7 @@ class Attention(nn.Module):
     def rope(self, pos):
         """Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they
         would be off by 0.03 at position 10^6."""
-        wide = torch.float32 if pos.device.type == "mps" else torch.float64  # MPS has no fp64
+        wide = widest_float(pos.device)
         angles = pos.to(wide)[..., None] * self.frequencies(pos.device, wide)
         cos, sin = angles.cos().float(), angles.sin().float()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
@@ -297,7 +302,7 @@ class Attention(nn.Module):
         self.set_type(attention_type)
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
         f = ATTENTION[attention_type].f(n, model)
-        wide = torch.float32 if n.device.type == "mps" else torch.float64  # MPS has no fp64
+        wide = widest_float(n.device)
         if isinstance(self.s, nn.Parameter):
             # s is chosen so that the mean of s f^g + b is `scale`. All heads are equal here.
             b = self.b[0].to(wide)
@@ -490,7 +495,8 @@ class GPT(nn.Module):
         Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
         and the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. The logits
         have no causal mask: query i of the n, counted from 0, also has logits for the n - 1 - i
-        keys after it. (A layer with a window gives keys before it -inf.) Memory is linear in T.
+        keys after it. (In a layer with a window, keys before the window have -inf.) Memory is
+        linear in T.
         """
         # fused kernels do not return the logits, so we compute those of the last queries ourselves
         positions, x = self.positions(idx), self.wte(idx)

@@ -187,6 +187,8 @@ def p_n(curves):
                 fit = f"{row.path.parent.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
                 label = ", ".join([fit, *row.marks])
             axis.plot(fitted, a1 * log + a2, line, color=color, label=label)
+    if not axis.lines:
+        return None
     return finish(axis, shown, "line: fit to n ≥ 4; dotted: to all n", xscale="log",
                   xlabel="number of keys n", ylabel="$p_n$")
 
@@ -506,9 +508,11 @@ def main():
         raise UserError(f"name all, table or a figure ({', '.join(names)}), then folders of "
                         "results")
     rows = load(inputs)
-    places = " ".join(inputs) or "no folder named"
-    nothing = UserError(f"{places}: there are no results that {what} could show; name folders in "
-                        "which train.py or an evaluation has written its files")
+    advice = "name folders in which train.py or an evaluation has written its files"
+    nothing = UserError(f"{what} needs results: {advice}")
+    if inputs:
+        nothing = UserError(f"{' '.join(inputs)}: there are no results that {what} could show; "
+                            f"{advice}")
     if inputs and not rows and what in ("all", "table"):
         raise nothing
     asked = {make: kind for make, kind in FIGURES.items() if what in ("all", make.__name__)}

@@ -92,7 +92,7 @@ class PrepareConfig:
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
     block_size: int = 128  # words per document
-    n_copy: int = 24_000  # almanac: copy exercises are in so many first documents, ever fewer
+    n_copy: int = 24_000  # almanac: copy exercises are among this many first documents
     n_train: int = 64_001  # documents of train; train.py --data_order=sequence skips the first
     seed: int = 0  # seed of the generated documents
 

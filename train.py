@@ -1,5 +1,5 @@
 """
-Pretrain a Transformer with any attention type of the paper.
+Pretrain a Transformer with any attention type in ATTENTION (model.py).
 
     python train.py config/b_ssmax.py                    one GPU, or the CPU
     torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py     eight GPUs
@@ -371,7 +371,7 @@ def fit(cfg, model, metadata, resumed, batches):
 
     resumed: the checkpoint that this run continues, or None. batches: see Batches.
     """
-    check_run(cfg, model, resumed)
+    prepare_run(cfg, model, resumed)
     device = next(model.parameters()).device
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
@@ -551,8 +551,8 @@ def try_batch(cfg, model, compute, batch, training):
         except Exception as e:
             # torch.compile raises many kinds of errors: no compiler, no Python headers, ... If it
             # fails on one rank alone, the other ranks already wait in the all_gather of
-            # runtime.attempt, so the next gathering of this rank must be that one. This rank
-            # therefore runs the same micro-batches again: `batch` might gather something else.
+            # runtime.attempt, and this rank must call that one next. So it runs the same
+            # micro-batches again and does not call `batch`, which may have an all_gather too.
             compiled = loss_fn is not summed_loss
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise
@@ -598,7 +598,7 @@ def to_device(array, device):
 # what the loop uses
 
 
-def check_run(cfg, model, resumed):
+def prepare_run(cfg, model, resumed):
     """
     Check the length of the warm-up, the folder of a new run, and the free space on the disk. If all
     is well and the run is new, make the folder free: remove the squad.json of an older run, and
@@ -620,7 +620,8 @@ def check_run(cfg, model, resumed):
     # saves its weights once
     needed = (3 * 12 if cfg.max_iters else 4) * model.num_params()
     free = shutil.disk_usage(folder).free
-    if free < needed and not (folder / "ckpt.pt").exists():
+    # Rank 0 may already have renamed ckpt.pt, below.
+    if free < needed and not any(folder.glob("ckpt*.pt")):
         raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but the checkpoints of this model "
                         f"take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
     if not resumed and runtime.RANK == 0:
@@ -703,7 +704,8 @@ def learned_scales(model):
 
 class Log:
     """
-    Writes out_dir/log.jsonl: one line about the run, then one per update or evaluation. Also wandb.
+    Writes out_dir/log.jsonl: one line about the run, then one per update or evaluation. It also
+    sends the numbers to Weights & Biases if wandb_log is set.
 
     start: None for a new run. A run that resumes after `start` updates drops the lines of later
     updates, which it runs again.

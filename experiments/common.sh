@@ -17,7 +17,8 @@ run() {  # run COMMAND: print the command and run it
 in_parallel() {  # run `python` with the arguments in each line of the input, JOBS at a time
     if [ "$DRY_RUN" ]; then
         sed "s/  */ /g; s/^/+ python /"
-    else  # -r: the input may be empty; lines must not end with a blank, which -L would join
+    else
+        # -r: the input may be empty. No line may end with a blank: -L would join it with the next.
         xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # errors go to the screen
     fi
 }

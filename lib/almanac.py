@@ -9,9 +9,9 @@ after it, a document fills one training block. It consists of
 - repetitions of these facts, most of them near its end;
 - sentences about people; two in five of them repeat an earlier one word for word.
 
-Other documents are mixed into the first `n_copy` of the training split, fewer and fewer of them:
-4 to 16 random words over and over. From these the model learns to copy. At this size, looking up
-comes with copying (experiments/mini_cpu/recipe.md).
+Some of the first `n_copy` training documents are copy exercises instead: 4 to 16 random words,
+repeated to the end of the document. They become rarer from document to document. From them the
+model learns to copy. At this size, looking up comes with copying (experiments/mini_cpu/recipe.md).
 """
 import itertools
 import random

@@ -5,7 +5,7 @@ A checkpoint is a dict:
 
     model, optimizer   state dicts
     model_config       settings of the model that these weights belong to
-    config             settings of the run, as the user gave them
+    config             all settings of the run, with the defaults
     variant            name of the run in figures
     base               config of the checkpoint that the run began from (init_from), and the iter,
                        data and base of that checkpoint; None if it began from random weights
@@ -44,9 +44,9 @@ class LoadConfig:
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
     rope_scaling: Literal[rivals.SCALINGS[1:]] = "theta"  # how RoPE is stretched to longer contexts
-    rope_factor: float = 50.0  # by how much; the paper multiplies theta by 50; 1: RoPE as trained
+    rope_factor: float = 50.0  # how much rope_scaling stretches RoPE; 1: RoPE as trained
     attention_type: str = ""  # swap this into a softmax checkpoint; the paper's (e)
-    swap_scale: float = 1.0  # with it: the swapped-in factor is multiplied by this; larger: sharper
+    swap_scale: float = 1.0  # multiplies the factor that attention_type swaps in; larger: sharper
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
@@ -211,11 +211,12 @@ def restore(state, device="cpu", swap_scale=1.0, name="checkpoint", **overrides)
         raise UserError(f"{name} was trained with rope_scaling={trained['rope_scaling']}, which "
                         "an evaluation cannot stretch again: leave rope_scaling out and set "
                         "--rope_factor=1")
-    if "rope_scaling" in overrides and not rivals.has_rope_to_stretch(RivalConfig(**trained)):
-        # No layer that sees all keys has RoPE; in a window RoPE never sees a new distance.
-        overrides = {k: v for k, v in overrides.items() if k not in ("rope_scaling", "rope_factor")}
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError)):
+        if "rope_scaling" in overrides and not rivals.has_rope_to_stretch(RivalConfig(**trained)):
+            # No layer that sees all keys has RoPE; in a window RoPE never sees a new distance.
+            overrides.pop("rope_scaling")
+            overrides.pop("rope_factor", None)
         model = rivals.build(RivalConfig(**{**trained, **overrides}))
         model.load_state_dict(state["model"])
         # swapped after loading, because the weights are those of the old type
@@ -225,7 +226,8 @@ def restore(state, device="cpu", swap_scale=1.0, name="checkpoint", **overrides)
 
 
 def is_plain(model):
-    """Return whether every layer multiplies its queries by 1, as softmax does, to 4 blocks."""
+    """Return whether every layer multiplies its queries by 1, as softmax does, for all n up to four
+    times the training length."""
     n = torch.arange(1, 4 * model.config.block_size + 1, device=model.wte.weight.device)
     n = n[:min(len(n), model.max_len)]
     factors = [block.attn.factor(ATTENTION[block.attn.type].f(n, model)) for block in model.blocks]

@@ -258,8 +258,8 @@ def describe(cfg, path, model, state, data, functions):
 def continues(cfg, out, records, about, n_records):
     """
     Return whether the evaluation goes on with the `records` of the result file `out`, and say so if
-    they are finished. With --overwrite it goes on only if they are unfinished, and of the same
-    settings and code: then they are the beginning of this measurement. UserError if the records are
+    they are finished. With --overwrite only an unfinished result of the same settings and code is
+    continued; any other is replaced. UserError if the records are
     of other settings than `about`, or if they are not finished and the code has changed since.
     """
     # a setting that is newer than the file had its default when the file was written
@@ -346,8 +346,8 @@ MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the pap
 
 def measured_ends(length, block_size):
     """
-    Return positions n, in rising order and at most `length`. For each of them table and figure show
-    the mean loss over the last n/10 positions up to n.
+    Return positions n, in rising order and at most `length`. A figure shows for each of them the
+    mean loss over the last n/10 positions up to n, and a table shows it for the MULTIPLES.
     """
     multiples = [round(m * block_size) for m in MULTIPLES]
     # The first positions are left out: their loss falls so far that the rest would look flat.

@@ -88,7 +88,7 @@ def pre_tokenizer_name(tokenizer):
                     f"it knows {', '.join(pre_tokenizers())}: export to a folder instead")
 
 
-def tokenizer_settings(fields):
+def tokenizer_config(fields):
     """Return what a tokenizer_config.json would contain, from the keys of a GGUF."""
     ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in (
         ("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding"),

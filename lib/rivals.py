@@ -32,7 +32,7 @@ class RivalConfig(GPTConfig):
     alibi: bool = False  # a bias that falls with distance (2108.12409); needs rope_fraction=0
     sink: str = ""  # an extra key with value 0; its logit is 0 (off_by_one) or learned
     scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
-    window_pattern: str = ""  # a letter per layer, repeated: SL; S sees `window` tokens, L all
+    window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: window tokens, L: all
     window: int = 0  # tokens that an S layer sees; it has RoPE, plain softmax and no sink
     global_rope: bool = False  # RoPE in L layers too; otherwise they have no position (NoPE)
     doc_mask: bool = False  # in training, documents packed in one row do not see each other
@@ -216,9 +216,9 @@ class Sink(Positioned):
 
     def set_type(self, attention_type):
         super().set_type(attention_type)
-        # Attention's constructor calls this too, when there is no sink yet. In a swap s is new and
-        # comes after the sink. The sink is moved behind it, as in a new model, because an
-        # optimizer's state is stored in the order of the parameters.
+        # A swap registers s after the sink. The sink is registered again, so that it comes after s
+        # as in a new model: an optimizer's state is stored in the order of the parameters.
+        # (Attention's constructor calls this before there is a sink.)
         if "sink" in self._parameters:
             self.register_parameter("sink", self._parameters.pop("sink"))
 
@@ -283,9 +283,10 @@ class Packed(Positioned):
     """
     Packed documents that do not see each other, by flex_attention in compiled code on a GPU.
 
-    It skips blocks whose query and key are of different documents; a kernel that takes a mask
-    computes and discards them. Uncompiled (validation, --compile=False) it would store all T x T
-    logits, and on a CPU it has no backward pass. In both cases the mask of Attention is used.
+    flex_attention skips a block in which no query shares a document with a key. A kernel that takes
+    a mask computes the block and discards it. Uncompiled (validation, --compile=False)
+    flex_attention would store all T x T logits, and on a CPU it has no backward pass. In both cases
+    the mask of Attention is used.
     """
 
     def mask(self, T, cached, device, documents=None):
@@ -369,14 +370,15 @@ class Window(Attention):
         if documents is None and older + T <= W:
             return super().mask(T, older, device)
         blocks = math.ceil((older + T) / W)
+        # A block has W queries and 2 W keys: those of the block before and its own. Both are
+        # counted from the start of the block.
+        query, key = torch.arange(W, device=device)[:, None], torch.arange(-W, W, device=device)
+        # Keys that pad the last block come after all queries, so key <= query leaves them out.
+        in_window = (key <= query) & (key > query - W)  # the same in all blocks
         # i and j are places in a row of the `older` cached keys and then the T new tokens. The mask
         # has a row for every place, also for cached ones: `attend` puts dummy queries there.
-        # A block has W queries i and 2 W keys j: those of the block before and its own.
-        i, j = torch.arange(W, device=device)[:, None], torch.arange(-W, W, device=device)
-        # Keys that pad the last block come after all queries, so j <= i leaves them out.
-        in_window = (j <= i) & (j > i - W)  # the same in all blocks
         block_start = torch.arange(blocks, device=device)[:, None, None, None] * W
-        i, j = block_start + i, block_start + j  # (blocks, 1, W, 1) and (blocks, 1, 1, 2 W)
+        i, j = block_start + query, block_start + key  # (blocks, 1, W, 1), (blocks, 1, 1, 2 W)
         mask = in_window & (j >= 0)
         if documents is None:
             return mask[None]

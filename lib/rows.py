@@ -24,7 +24,7 @@ import numpy as np
 import model
 from lib import checkpoint
 from lib.checkpoint import FREE_TO_CHANGE, bases
-from lib.evaluate import loss_before, measured_ends, progress, wilson
+from lib.evaluate import MULTIPLES, loss_before, measured_ends, progress, wilson
 from lib.readout import KINDS_OF_MISS
 from lib.rivals import RivalConfig
 from lib.runtime import MALFORMED, UserError, explain, read_lines
@@ -89,7 +89,7 @@ class Row:
     n: int = 0  # windows (posloss), samples per cell (niah), trials (needle)
 
     # log
-    f: str = ""  # function that s multiplies at the end of the run: log_n, or the attention type
+    f: str = ""  # function that s multiplies at the end of the run, such as log_n; see read_log
     val: dict = field(default_factory=dict)  # {update: validation loss}
     minus_a: dict = field(default_factory=dict)  # {update: loss minus that of (a), same batches}
     scales: list = field(default_factory=list)  # lines of the log with the learned s
@@ -186,9 +186,9 @@ def facts(content):
     defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # "model" is the model as measured. In a union of dicts the one on the right wins. If an
-        # old model_config lacks a newer field, the model had its default, and not the value of a
-        # setting of the evaluation with the same name. So `of_model` stands after `settings`.
+        # "model" is the model as measured. In a union of dicts the one on the right wins.
+        # `of_model` comes after `settings`, because a field that an old model_config lacks had the
+        # model's default. The evaluation may have a setting of the same name, such as rope_factor.
         "model": qa_format | settings | of_model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},
@@ -245,7 +245,7 @@ def read_posloss(row, lines):
         row.y[end] = loss
         if error is not None:  # a single window has no error
             row.error[end] = error
-    multiples = [row.block_size * k for k in (1, 2, 4, 8, 10, 16)]
+    multiples = [round(row.block_size * multiple) for multiple in MULTIPLES]
     columns = {end: row.y[end] for end in multiples if end in row.y}
     row.tables["test loss (nats), mean of the tenth before a position"] = columns, row.error
 
@@ -413,19 +413,18 @@ def label_of(variant):
     return variant.replace(">>", " switched to ").replace(">", " swapped to ")
 
 
-def difference(row, others):
+def label_suffix(row, others):
     """
     Return what the label of `row` adds to its variant: its tag, then ", name=value" for each
     setting that distinguishes it from `others`, the first rows of all curves of its kind.
     """
-    # For each variant, `row` is compared with the rows of the variant that have the tag of `row`.
-    # If the variant has no such row, it is compared with all of them: (e) was measured with
-    # --tag=e, for instance, and softmax without a tag. Differences from rows with other tags are
-    # not spelled out, since the tag is the user's name for them.
+    # `row` is compared only with rows of the same tag, because a tag is the user's name for what
+    # differs. A variant that has no row of this tag is compared with all its rows: (e) is measured
+    # with --tag=e, for instance, and softmax without a tag.
     with_this_tag = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others
                 if other.tag == row.tag or other.variant not in with_this_tag]
-    unshared = set().union(*(differing(row, other) for other in compared))
+    unshared = set().union(*(unshared_facts(row, other) for other in compared))
     texts = {}  # {fact: its text}, so that a fact of two parts of the file comes once
     for part, fact in row.facts:
         if (part, fact) in unshared and fact not in texts:
@@ -439,7 +438,7 @@ def difference(row, others):
     return label + "".join(f", {text}" for text in texts.values())
 
 
-def differing(row, other):
+def unshared_facts(row, other):
     """Return the facts of `row` that `other` lacks, without those that labels say in other words.
     """
     facts = set(row.facts) - set(other.facts)
@@ -479,7 +478,7 @@ def curves_of(rows):
 
     for (kind, variant, *_), group in groups.items():
         others = [first for first, *_ in groups.values() if first.kind == kind]
-        label = ", ".join([label_of(variant) + difference(group[0], others), *group[0].marks])
+        label = ", ".join([label_of(variant) + label_suffix(group[0], others), *group[0].marks])
         same_rope = common_rope(row for row in rows if row.kind == kind)
         says_rope = any(name in label for name in OF_ROPE)
         if not same_rope and not says_rope:

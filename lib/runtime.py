@@ -26,7 +26,7 @@ FAST_MKL = ("echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | gcc -share
 
 
 class UserError(Exception):
-    """A failure that the user can mend. `launch` prints its message, one line that says what is
+    """A failure that the user can fix. `launch` prints its message, one line that says what is
     wrong and what to do, and exits with `status`."""
 
     def __init__(self, message, status=2):

@@ -55,8 +55,9 @@ def read_examples(folder, split):
 def encode_example(example, block_size, vocab=None):
     """Return (ids, targets) of one question, int64, at most block_size long.
 
-    A long context is cut around its answer. None if no part of it that fits beside the question
-    could hold the answer. Targets are -1 except for the answer and the end of text after it.
+    A long context is cut around its answer. Return None if the question leaves too little room for
+    a piece of the context with the answer in it. Targets are -1 except for the answer and the end
+    of text after it.
     """
     before, _, after = QA_FORMAT.partition("{answer}")
     head, _, tail = before.partition("{context}")

@@ -19,7 +19,7 @@ from tiktoken_ext.openai_public import r50k_pat_str
 from lib.runtime import UserError, explain
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
-# its names in GPT-2 and SmolLM, in Llama 2 and Mistral, in Llama 3
+# the end-of-text token of GPT-2 and SmolLM, of Llama 2 and Mistral, and of Llama 3
 END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>")
 
 

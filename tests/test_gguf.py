@@ -167,7 +167,7 @@ def test_a_tokenizer_that_llama_cpp_knows_is_named_and_comes_back(tmp_path, pre)
     assert keys["tokenizer.ggml.pre"] == pre
     assert keys["tokenizer.ggml.token_type"] == [3] + [1] * (V - 1) + [5, 5]
     assert not keys["tokenizer.ggml.add_bos_token"], "its tokenizer adds none"
-    assert gguf_files.tokenizer_settings(keys)["eos_token"] == "<|endoftext|>"
+    assert gguf_files.tokenizer_config(keys)["eos_token"] == "<|endoftext|>"
     back = gguf_files.tokenizer_json(keys)
     sample = "a 1212 a  12\n\nI'LL a"
     assert text.encode(sample, back) == text.encode(sample, vocab)

@@ -365,6 +365,18 @@ def test_larger_models_have_settings_and_folders_of_their_own():
     assert not (ROOT / "out/text_large/rope-f-1").exists(), "a dry run writes"
 
 
+def test_the_script_of_a_real_model_begins_with_its_import(script):
+    folder = script.folder / "out/smollm2"
+    dry = script("smollm2", "--dry_run", "absent.gguf", "train", "test")
+    assert not folder.exists(), "a dry run writes"
+    assert len(commands(dry)) == 75
+    done = subprocess.run(
+        ["bash", script.folder / "experiments/smollm2/run.sh", "absent.gguf", "train", "test"],
+        env=script.env, text=True, capture_output=True, timeout=60)
+    assert "absent.gguf" in done.stderr and "exists" not in done.stderr, done.stderr
+    assert done.returncode and not folder.exists(), "hf.py refuses a folder that is there"
+
+
 def test_an_unknown_run_of_real_text_is_refused():
     done = subprocess.run(["bash", ROOT / "experiments/text/run.sh", "--dry_run", "softmax"],
                           text=True, capture_output=True, timeout=60)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The reference table: attention types by positions, trained and swapped in, with five seeds at the
 # size of the quick run. It takes about five hours on two cores and writes to out/matrix. The same
-# command continues after anything, and --dry_run only prints the commands. TYPES="softmax residual"
-# limits the types; it must contain softmax, which is the model that others are swapped into.
+# command continues after any interruption, and --dry_run only prints the commands.
+# TYPES="softmax residual" limits the types; it must contain softmax, which is the model that others
+# are swapped into.
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/matrix}
 SEEDS=${SEEDS:-"1 2 3 4 5"}
@@ -14,7 +15,7 @@ source experiments/common.sh
 
 folder_of() {  # folder_of NAME SEED: print the folder of that trained model
     # experiments/mini_cpu trains four of the models with the same settings. If they exist they are
-    # used (train.py says "finished before"), unless a run was already begun here.
+    # used (train.py finds nothing left to do), unless a run was already begun here.
     local mini=
     case $1 in
         softmax-rope) mini=$MINI/a_softmax-$2 ;;
@@ -56,25 +57,25 @@ for seed in $SEEDS; do  # seed after seed, so that a stopped script leaves compl
     echo "== seed $seed"
     {
         for position in rope:1 prope:0.5 nope:0; do
-            turned="--rope_fraction=${position#*:}"
+            fraction="--rope_fraction=${position#*:}"
             for type in $TYPES; do
                 how="--attention_type=$type"
                 [ $type = scale_invariant ] && how="--scale_invariant"
-                train "$type-${position%:*}" "$seed" "$how" "$turned"
+                train "$type-${position%:*}" "$seed" "$how" "$fraction"
             done
         done
         train softmax-alibi "$seed" --alibi --rope_fraction=0
         train softmax-sink "$seed" --sink=learned
     } | in_parallel
-    turned= others= rope=
+    with_rope= others= rope=
     for type in $TYPES; do
         rope+=" $type-rope"
-        turned+=" $type-rope $type-prope"
+        with_rope+=" $type-rope $type-prope"
         others+=" $type-nope"
     done
     {
-        measure as_trained "$seed" "$turned $others softmax-alibi softmax-sink" $AS_TRAINED
-        measure theta50 "$seed" "$turned softmax-sink" $THETA50
+        measure as_trained "$seed" "$with_rope $others softmax-alibi softmax-sink" $AS_TRAINED
+        measure theta50 "$seed" "$with_rope softmax-sink" $THETA50
         for position in "as_trained $AS_TRAINED" "theta50 $THETA50" \
                 "ntk --rope_scaling=ntk --rope_factor=16" "yarn --rope_scaling=yarn --rope_factor=16"; do
             how=${position#* } position=${position%% *}

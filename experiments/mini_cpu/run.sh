@@ -2,7 +2,7 @@
 # The mini-reproduction on a CPU, at the size of the quick run and on its corpus: (a), (b) and a
 # control with ten seeds, the paper's other variants with five. It takes about three hours on two
 # cores and writes to out/mini and experiments/mini_cpu. Ctrl-C or `timeout` stop it. Every program
-# skips what is done, so the same command continues after anything.
+# skips what is done, so the same command continues after any interruption.
 #
 #   bash experiments/mini_cpu/run.sh                        everything
 #   JOBS=8 SEEDS="1 2" bash experiments/mini_cpu/run.sh     fewer seeds on more cores
@@ -33,6 +33,7 @@ train() {  # train CONFIG SEED FOLDER [settings]
     for seed in $FEWER; do
         for name in c_ssmax_s1 d_ssmax_bias pn; do train $name $seed main/$name; done
         train f_swap_during $seed main/f_swap_during --switch_iter=3200 --switch_warmup_iters=100
+        # a check: another start of s
         train b_ssmax $seed sceptic/b_s0.168 --s_init=0.168 --variant=b_s0.168
     done
 } | in_parallel

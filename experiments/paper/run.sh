@@ -6,7 +6,7 @@
 #   bash experiments/paper/run.sh              one GPU: 419 billion tokens per variant take months
 #   GPUS=8 bash experiments/paper/run.sh       eight GPUs
 #
-# Every program skips what is done, so the same command continues after anything.
+# Every program skips what is done, so the same command continues after any interruption.
 cd "$(dirname "$0")/../.."
 GPUS=${GPUS:-1}
 OUT=${OUT:-out/paper}

@@ -9,7 +9,7 @@
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/readout}
 RESULTS=${RESULTS:-experiments/readout}
-WINDOWS=${WINDOWS:-out/windows} MINI=${MINI:-out/mini} RECALL=${RECALL:-out/recall}
+WINDOWS=${WINDOWS:-out/windows} MINI=${MINI:-out/mini/main} RECALL=${RECALL:-out/recall}
 source experiments/common.sh
 
 checkpoints() {  # checkpoints FOLDER NAME...: print FOLDER/NAME-SEED for all trained seeds
@@ -34,13 +34,13 @@ three="softmax ssmax head_scale"
     for size in 128 512 1024 2048; do
         names="a_softmax b_ssmax head_scale"
         for name in $names; do
-            runs=$(checkpoints "$MINI/main" "$name")
+            runs=$(checkpoints "$MINI" "$name")
             ask "theta50-$size" "$runs" "$paper --trial_size=$size"
             ask "yarn-$size" "$runs" "$yarn --trial_size=$size"
         done
         swapped="--attention_type=ssmax --tag=e --trial_size=$size"
-        ask "theta50-$size" "$(checkpoints "$MINI/main" a_softmax)" "$paper $swapped"
-        ask "yarn-$size" "$(checkpoints "$MINI/main" a_softmax)" "$yarn $swapped"
+        ask "theta50-$size" "$(checkpoints "$MINI" a_softmax)" "$paper $swapped"
+        ask "yarn-$size" "$(checkpoints "$MINI" a_softmax)" "$yarn $swapped"
     done
     for size in 128 512 2048; do
         ask "mqar_fixed-$size" "$(checkpoints "$RECALL/mqar" softmax ssmax)" \

