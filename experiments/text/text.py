@@ -36,18 +36,18 @@ FAR_SIZES = (1024, 2048, 5120)
 RECALL_SIZES = (64, 256, 1024, 2048, 5120)
 CURVE = 40  # points of a stored training curve
 FIRST_DRAWN = 64  # earlier positions are means of few tokens, so that their lines jump
-TYPES = {"softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control: `head_scale`",
+TYPES = {"softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control",
          "ssmax_bias": "(d) `ssmax_bias`", "ssmax_s1": "(c) `ssmax_s1`", "f": "(f)",
          "pn": "p_n", "softmax|e": "(a), (e) swapped in",
-         "softmax|clip": "(a), `logn_clip` swapped in"}
+         "softmax|clip": "(a), clip swapped in"}
 # arrangement, stretch of RoPE: how it is called
 VIEWS = {
     ("rope", "trained"): "RoPE as trained", ("rope", "theta50"): "RoPE, theta x 50",
-    ("rope", "yarn"): "RoPE, YaRN x 20", ("windows", "trained"): "windows and NoPE, as trained"}
+    ("rope", "yarn"): "RoPE, YaRN x 20", ("windows", "trained"): "windows, as trained"}
 BASE = {"rope": "theta50", "windows": "trained"}  # where swaps and recall are measured
 COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
           "ssmax_bias": "#56B4E9", "ssmax_s1": "#009E73", "f": "#CC79A7",
-          "pn": "#F0E442",
+          "pn": "#000000",
           "softmax|e": "#009E73", "softmax|clip": "#E69F00"}
 
 
@@ -274,7 +274,7 @@ def print_tables(rows, runs, corpus):
     hours = sum(run["seconds"] for run in runs) / 3600
     print(f"Runs: {len(runs)}, with {hours:.1f} hours of training.\n")
     lines = []
-    for arrangement, name in (("rope", "RoPE"), ("windows", "windows and NoPE")):
+    for arrangement, name in (("rope", "RoPE"), ("windows", "windows")):
         for type_ in ordered(rows, arrangement):
             train, val = (get(rows, arrangement, type_, what) for what in ("train", "val"))
             if train:
@@ -357,10 +357,10 @@ def print_scales(runs):
 
 def draw_training(runs, path):
     """Fig. 4: training loss minus (a)'s of the same seed, the mean of the seeds; of (b) with its
-    95 % interval. In brackets: the number of seeds."""
+    95 % interval."""
     by_run = {(run["arrangement"], run["type"], run["seed"]): run for run in runs}
     arrangements = sorted({arrangement for arrangement, _, _ in by_run})
-    figure = Figure(figsize=(6.6, 2.8))
+    figure = Figure(figsize=(6.6, 3.1))
     axes = figure.subplots(1, len(arrangements), sharey=True, squeeze=False)[0]
     for axis, arrangement in zip(axes, arrangements, strict=True):
         for type_ in ("ssmax", "head_scale", "ssmax_bias", "ssmax_s1", "f", "pn"):
@@ -372,21 +372,22 @@ def draw_training(runs, path):
             if differences:
                 draw_differences(
                     axis, np.array(differences), type_, runs[0]["setting"]["max_iters"])
-        axis.axhline(0, color=COLORS["softmax"], lw=1)
-        axis.set(title={"rope": "RoPE", "windows": "windows and NoPE"}[arrangement],
-                 xlabel="update", ylim=(-0.15, 0.15))
+        axis.axhline(0, color=COLORS["softmax"], lw=1, label="(a) softmax")
+        axis.set(title={"rope": "RoPE", "windows": "windows"}[arrangement],
+                 xlabel="update", ylim=(-0.09, 0.09))
     axes[0].set_ylabel("training loss minus (a), nats")
     handles, labels = longest_legend(axes)
     if handles:
         figure.legend(handles, labels, loc="lower center", ncols=3)
-    save(figure, path, below=0.16)
+    save(figure, path, below=0.2)
 
 
 def draw_differences(axis, differences, type_, updates):
     """The mean of differences (seeds, points); of (b), from three seeds on, also its interval."""
     x = updates * (np.arange(differences.shape[1]) + 0.5) / differences.shape[1]
+    seeds = f"{len(differences)} seed" + "s" * (len(differences) > 1)
     axis.plot(x, differences.mean(0), color=COLORS[type_], lw=1.5,
-              label=f"{TYPES[type_].replace('`', '')} ({len(differences)})")
+              label=f"{TYPES[type_].replace('`', '')}, {seeds}")
     if len(differences) >= 3 and type_ == "ssmax":  # more bands would hide each other
         halves = [interval(dict(enumerate(column)))[1] for column in differences.T]
         mean = differences.mean(0)
@@ -394,36 +395,58 @@ def draw_differences(axis, differences, type_, updates):
 
 
 def draw_positions(rows, path):
-    """Fig. 5: loss by position; a line is the mean of the seeds, thin lines are single seeds."""
+    """
+    Fig. 5: loss by position, and below it the loss minus that of (a). A line is the mean of the
+    seeds; thin lines are single seeds.
+    """
     there = {arrangement for arrangement, _ in rows}
     views = {view: name for view, name in VIEWS.items() if view[0] in there}
-    figure = Figure(figsize=(9.2, 2.9))
-    axes = figure.subplots(1, len(views), sharey=True, squeeze=False)[0]
-    for axis, ((arrangement, stretch), name) in zip(axes, views.items(), strict=True):
-        for type_ in ("softmax", "ssmax", "head_scale", "softmax|clip"):
-            row = rows.get((arrangement, type_), {})
-            prefix = f"loss {stretch} "
-            ends = sorted(int(what.removeprefix(prefix)) for what in row if what.startswith(prefix))
-            ends = [end for end in ends if end >= FIRST_DRAWN]
-            if not ends:
-                continue
-            seeds = sorted(set.intersection(*(set(row[f"{prefix}{end}"]) for end in ends)))
-            lines = np.array([[row[f"{prefix}{end}"][seed] for end in ends] for seed in seeds])
-            for line in lines:
-                axis.plot(ends, line, color=COLORS[type_], lw=0.4, alpha=0.5)
-            axis.plot(ends, lines.mean(0), color=COLORS[type_], lw=1.6,
-                      label=TYPES[type_].replace("`", ""))
-        axis.axvline(BLOCK, color="0.5", linestyle=":")
-        axis.set_xscale("log", base=2)
+    figure = Figure(figsize=(9.2, 4.9))
+    axes = figure.subplots(2, len(views), sharex=True, sharey="row", squeeze=False)
+    for column, ((arrangement, stretch), name) in zip(axes.T, views.items(), strict=True):
+        losses = {type_: losses_by_position(rows, arrangement, type_, stretch)
+                  for type_ in ("softmax", "ssmax", "head_scale", "softmax|clip")}
+        for type_, of_type in losses.items():
+            below_a = {end: minus(of_type[end], losses["softmax"][end])
+                       for end in of_type if end in losses["softmax"]}
+            for axis, lines in zip(column, (of_type, below_a), strict=True):
+                draw_seeds(axis, lines, type_)
+        for axis in column:
+            axis.axvline(BLOCK, color="0.5", linestyle=":")
+        column[0].set_title(name)
+        column[1].set(xlabel="position", xscale="log")
         ticks = (64, 256, 1024, 5120)
-        axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        axis.minorticks_off()
-        axis.set(title=name, xlabel="position")
-    axes[0].set_ylabel("loss, nats a token")
-    handles, labels = longest_legend(axes)
+        column[1].set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        column[1].minorticks_off()
+    axes[0, 0].set_ylabel("loss, nats a token")
+    axes[1, 0].set_ylabel("loss minus (a)")
+    handles, labels = longest_legend(axes[0])
     if handles:
         figure.legend(handles, labels, loc="lower center", ncols=len(labels))
     save(figure, path, below=0.06)
+
+
+def losses_by_position(rows, arrangement, type_, stretch):
+    """Return {position: {seed: loss}} of the positions that are drawn."""
+    prefix = f"loss {stretch} "
+    row = rows.get((arrangement, type_), {})
+    ends = sorted(int(what.removeprefix(prefix)) for what in row if what.startswith(prefix))
+    # Positions close to one of SIZES are left out: a step between the two would be noise.
+    return {end: row[f"{prefix}{end}"] for end in ends
+            if end >= FIRST_DRAWN and (end in SIZES or all(abs(end / size - 1) > 0.1
+                                                           for size in SIZES))}
+
+
+def draw_seeds(axis, by_position, type_):
+    """Draw {position: {seed: number}}: a thin line for each seed, a thick one for the mean."""
+    if not by_position:
+        return
+    seeds = sorted(set.intersection(*map(set, by_position.values())))
+    ends = list(by_position)
+    lines = np.array([[by_position[end][seed] for end in ends] for seed in seeds])
+    if len(seeds) > 1:
+        axis.plot(ends, lines.T, color=COLORS[type_], lw=0.4, alpha=0.5)
+    axis.plot(ends, lines.mean(0), color=COLORS[type_], lw=1.6, label=TYPES[type_].replace("`", ""))
 
 
 def longest_legend(axes):
