@@ -173,7 +173,7 @@ def cells(records):
 
 PANELS = (("ranked_first", "needle ranked first\n(share of prompts)"),
           ("weight", "weight on the needle\n(mean of the heads)"),
-          ("effective", "effective keys\n(best head)"))
+          ("effective", "effective keys\n(best head, median)"))
 KIND_COLORS = {"confused": "#CC79A7", "out of place": "#009E73", "faded": "#F0E442",
                "other": "#555555"}
 
@@ -190,7 +190,10 @@ def draw(measured, path):
                 values_of = {size: list(get(measured, setting, row, size, key).values())
                              for size in sizes if get(measured, setting, row, size, key)}
                 color = COLORS[row]
-                axis.plot(values_of.keys(), [np.mean(values) for values in values_of.values()],
+                # some seeds of softmax have few effective keys and the others very many, so that a
+                # mean would be far from all of them
+                middle = np.median if key == "effective" else np.mean
+                axis.plot(values_of.keys(), [middle(values) for values in values_of.values()],
                           color=color, lw=2, label=ROWS[row].replace("`", ""))
                 for size, values in values_of.items():
                     axis.plot([size] * len(values), values, "o", ms=2.5, alpha=0.6, color=color)
