@@ -249,7 +249,8 @@ def choice_jobs(cfg, model, vocab, hay):
     """
     Return the list of jobs, (size, depth, i) each, on which retrieval heads are chosen: as many as
     there are trials, with other prompts, at the training length. If the question is too long for
-    that, the length is doubled until it fits.
+    that, the length is doubled until it fits or reaches
+    trial_size.
     """
     def jobs_of(size):
         return [(size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]

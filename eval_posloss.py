@@ -35,7 +35,7 @@ class PosLossConfig(EvalConfig):
     def __post_init__(self):
         super().__post_init__()
         if min(self.seq_len, self.n_seqs) < 1:
-            raise ValueError("seq_len and n_seqs must be positive")
+            raise ValueError(f"seq_len={self.seq_len} and n_seqs={self.n_seqs} must be positive")
         for end in self.keep:
             if type(end) is not int or not 1 <= end <= self.seq_len:
                 raise ValueError(f"keep: {end!r} is no position of a window; write whole numbers "

@@ -22,9 +22,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 # -----------------------------------------------------------------------------
-# The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE and in addition
-# to 1/sqrt(D). With g = 1 these are Eqs. 2-4 and 10 of the paper; g is ASEntmax's (arXiv
-# 2506.16640).
+# The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE. The usual
+# division of the logits by sqrt(D) stays. With g = 1 these are Eqs. 2-4 and 10 of the paper; g is
+# ASEntmax's (arXiv 2506.16640).
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
 # line to ATTENTION: nothing else has to change.
 
@@ -38,7 +38,7 @@ def log_n(n, model):
 
 
 def log_n_plus_1(n, model):
-    # ASEntmax's code has n + 1, too. With n the first query would have log 1 = 0, and 0^g has no
+    # n + 1, as in ASEntmax's code. With n the first query would have f = log 1 = 0, and f^g has no
     # derivative at g = 0, where g starts.
     return (n + 1).float().log()
 
@@ -150,8 +150,8 @@ class Position(NamedTuple):
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
     sin: torch.Tensor  # (T, D), with the first D/2 negated
     f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    # (T, S) bool, True where the query sees the key; subclasses may use another form. None stands
-    # for a causal mask if T = S. If T = 1, it says that the query sees all S keys.
+    # (T, S) bool, True where the query sees the key; subclasses may use another form. None means a
+    # causal mask if T = S, and no mask if T = 1: the query sees all S keys.
     mask: torch.Tensor | None
 
 
@@ -260,7 +260,7 @@ class Attention(nn.Module):
 
     # -- GPT.positions calls this once in a forward pass for each kind of layer
 
-    def position(self, pos, cached, model, documents=None):
+    def make_position(self, pos, cached, model, documents=None):
         """
         Return the Position of the queries at positions `pos` (T,), after `cached` keys.
 
@@ -271,9 +271,9 @@ class Attention(nn.Module):
         f = ATTENTION[self.type].f(pos + 1, model)
         if documents is not None:
             pos, cos, sin, f = (z.unsqueeze(1) for z in (pos, cos, sin, f))
-        return Position(pos, cos, sin, f, self.mask(f.size(-1), cached, f.device, documents))
+        return Position(pos, cos, sin, f, self.make_mask(f.size(-1), cached, f.device, documents))
 
-    def mask(self, T, cached, device, documents=None):
+    def make_mask(self, T, cached, device, documents=None):
         """Return the mask that Position describes: it says which keys each query sees."""
         if documents is None and (T == 1 or not cached):
             return None
@@ -282,7 +282,8 @@ class Attention(nn.Module):
             return mask
         return mask & (documents[:, None, :, None] == documents[:, None, None, :])
 
-    @torch.compiler.disable  # compiled, every layer recomputes the cosines: 87 ms instead of 13
+    # compiled, every layer would compute the cosines again
+    @torch.compiler.disable
     def rope(self, pos):
         """Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they
         would be off by 0.03 at position 10^6."""
@@ -423,7 +424,7 @@ class GPT(nn.Module):
         positions = {}
         for block in self.blocks:
             if block.attn.kind not in positions:
-                positions[block.attn.kind] = block.attn.position(pos, cached, self, documents)
+                positions[block.attn.kind] = block.attn.make_position(pos, cached, self, documents)
         return positions
 
     def hidden(self, idx, cache=None, documents=None, last=False):
@@ -432,7 +433,7 @@ class GPT(nn.Module):
         `last` is set.
 
         idx continues the tokens in the KVCache `cache` and is appended to it. For packed rows pass
-        documents (B, T), see Attention.position, without a cache and without `last`.
+        documents (B, T), see Attention.make_position, without a cache and without `last`.
         """
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
         x = self.wte(idx)
@@ -468,9 +469,9 @@ class GPT(nn.Module):
 
         A learned s is set so that the mean factor on q over a block is `scale`; 1 is the factor
         of softmax. For SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section
-        3.5). Without a learned s the weights of q are scaled to that mean instead. But a factor
-        that is 1 at n = 1, such as logn_clip, is only multiplied by `scale`. With head_scale
-        `scale` is one constant temperature.
+        3.5). Without a learned s, the rows of qkv that produce q are multiplied by `scale` divided
+        by the mean factor, or by `scale` alone if the factor is 1 at n = 1, as in logn_clip. With
+        head_scale the factor is `scale` at every n.
         """
         old_type = self.config.attention_type
         if old_type != "softmax":
@@ -493,10 +494,10 @@ class GPT(nn.Module):
     def last_queries(self, idx, n=1):
         """
         Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
-        and the values (B, H, T, D). S is T, or T + 1 with a sink, which comes first. The logits
-        have no causal mask: query i of the n, counted from 0, also has logits for the n - 1 - i
-        keys after it. (In a layer with a window, keys before the window have -inf.) Memory is
-        linear in T.
+        and the values (B, H, T, D). S is T, or T + 1 with a sink (lib/rivals.py), an extra key that
+        comes first. The logits have no causal mask: query i of the n, counted from 0, also has
+        logits for the n - 1 - i keys after it. (In a layer with a window, keys before the window
+        have -inf.) Memory is linear in T.
         """
         # fused kernels do not return the logits, so we compute those of the last queries ourselves
         positions, x = self.positions(idx), self.wte(idx)

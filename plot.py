@@ -490,9 +490,9 @@ def check_one_experiment(inputs, rows):
                            if row.kind == kind and row.path.is_relative_to(folder)}
             if len(experiments) > 1:
                 first, *_, last = sorted(map(str, experiments))
-                raise UserError(f"{folder} holds {kind} results of {len(experiments)} experiments, "
-                                f"from {first} to {last}; name the folder of one of them, or some "
-                                f"of its runs, instead of {folder}: {last}, for instance")
+                raise UserError(f"{folder} holds {kind} results of {len(experiments)} experiments "
+                                f"({first} ... {last}): name one of them, such as {last}, or some "
+                                f"of its runs, instead of {folder}")
 
 
 def folder_for(cfg, inputs):
@@ -509,12 +509,12 @@ def main():
                         "results")
     rows = load(inputs)
     advice = "name folders in which train.py or an evaluation has written its files"
-    nothing = UserError(f"{what} needs results: {advice}")
+    no_results = UserError(f"{what} needs results: {advice}")
     if inputs:
-        nothing = UserError(f"{' '.join(inputs)}: there are no results that {what} could show; "
+        no_results = UserError(f"{' '.join(inputs)}: there are no results that {what} could show; "
                             f"{advice}")
     if inputs and not rows and what in ("all", "table"):
-        raise nothing
+        raise no_results
     asked = {make: kind for make, kind in FIGURES.items() if what in ("all", make.__name__)}
     check_one_experiment(inputs, [row for row in rows if row.kind in asked.values()])
     by_kind = curves_of(rows)
@@ -527,7 +527,7 @@ def main():
     if what in ("all", "table") and by_kind:
         table(by_kind)
     elif not drawn:
-        raise nothing
+        raise no_results
 
 
 if __name__ == "__main__":

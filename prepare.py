@@ -92,7 +92,7 @@ class PrepareConfig:
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
     block_size: int = 128  # words per document
-    n_copy: int = 24_000  # almanac: copy exercises are among this many first documents
+    n_copy: int = 24_000  # almanac: only the first n_copy documents can be copy exercises
     n_train: int = 64_001  # documents of train; train.py --data_order=sequence skips the first
     seed: int = 0  # seed of the generated documents
 
@@ -136,6 +136,9 @@ class PrepareConfig:
         if self.compact_vocab and not self.embedded:
             raise ValueError("--compact_vocab is only for --embedded, whose words are known in "
                              "advance: leave --compact_vocab out")
+        if self.squad and self.embedded:
+            raise ValueError("--squad needs questions, and --embedded generates text: leave one of "
+                             "them out")
         if self.squad and self.tokenizer:
             raise ValueError("--squad writes text, which sft.py encodes with the checkpoint's "
                              "tokenizer: leave --tokenizer out")
@@ -215,7 +218,10 @@ def hub_rows(cfg, skip):
 
 
 def input_rows(cfg, skip):
-    """Yield (file or dataset, number of the row in it, row) for this slice after `skip` rows."""
+    """
+    Yield (file or dataset, number of the row, row) for this slice after `skip` rows. The number
+    counts the rows of the file, or with --hf those of the slice.
+    """
     if cfg.hf:
         # the hub, the network and the file readers each raise exceptions of their own
         with explain(f"{cfg.hf} cannot be read; check its name, --hf_config, --split={cfg.split} "
@@ -672,8 +678,8 @@ def prepare_squad(cfg):
 
 
 def refuse_scripts(argv):
-    """Raise a UserError for a .py file beside an input, which my_texts/* may hand over: it would be
-    run as a config file."""
+    """Raise a UserError for a .py file in the folder of an input: my_texts/* may have matched it,
+    and it would be run as a config file."""
     paths = [Path(arg) for arg in argv if not arg.startswith("--")]
     folders = {path.parent for path in paths if path.suffix != ".py"}
     for path in paths:

@@ -48,7 +48,7 @@ class TrainConfig(RivalConfig):
     train_split: str = "train"  # split to train on
     val_split: str = "val"  # split for the validation loss
     data_order: Literal[ORDERS] = "windows"  # windows: blocks at random places; sequence: in order
-    loss_on: Literal["all", "repeats"] = "all"  # repeats: only where a pair of tokens occurs again
+    loss_on: Literal["all", "repeats"] = "all"  # repeats: only pairs that the row had before
     seed: int = 1337  # seed of the initial weights and of the order of the data
     init_from: str = ""  # start from this checkpoint; attention_type may replace its softmax
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
@@ -91,7 +91,8 @@ class TrainConfig(RivalConfig):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key}={getattr(self, key)} must be positive")
         if max(self.beta1, self.beta2) >= 1:
-            raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
+            raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1, "
+                             "as in --beta1=0.9 --beta2=0.95")
         if self.switch_iter and self.attention_type != "softmax":
             raise ValueError("switch_iter needs attention_type=softmax to switch from")
         if self.switch_iter >= self.max_iters > 0:
@@ -235,7 +236,7 @@ class Batches:
         number of trained targets in the *global* batch, by which the summed loss is divided.
 
         x, y: int64 arrays (at most m, T). Targets of -1 are ignored. documents: None, or as in
-        Attention.position in model.py.
+        Attention.make_position in model.py.
         """
         return self.micro_batches(self.corpus, step, self.cfg.batch_size, m)
 
@@ -281,7 +282,8 @@ def only_repeats(x, y):
 
 def from_scratch(cfg, corpus, device):
     """Return (model, metadata) of a new run with random weights."""
-    # initialized on the CPU, so that weights depend on neither device nor attention type
+    # Initialized on the CPU, so that the weights do not depend on the device. They do not depend on
+    # the attention type either, because s, b and g are not random.
     torch.manual_seed(cfg.seed)
     settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)}
     settings["vocab_size"] = corpus.vocab_size
@@ -379,7 +381,7 @@ def fit(cfg, model, metadata, resumed, batches):
     # before the moments are loaded: it measures the free memory, and subtracts what they will take
     compute = Compute.for_run(cfg, model)
     if resumed:
-        optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees the memory of two models
+        optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees Adam's two moments
     log = Log(cfg, model, metadata, start if resumed else None)
     received_signals = runtime.install_stop_flag()
     peak = runtime.peak_flops(device, PEAK_FLOPS)
@@ -620,7 +622,8 @@ def prepare_run(cfg, model, resumed):
     # saves its weights once
     needed = (3 * 12 if cfg.max_iters else 4) * model.num_params()
     free = shutil.disk_usage(folder).free
-    # Rank 0 may already have renamed ckpt.pt, below.
+    # A folder with checkpoints is not checked: they take this space already. (ckpt*, because rank 0
+    # may already have renamed ckpt.pt, below.)
     if free < needed and not any(folder.glob("ckpt*.pt")):
         raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but the checkpoints of this model "
                         f"take {needed / 1e9:.1f} GB; make room or choose another --out_dir")

@@ -93,7 +93,7 @@ def find(path):
 
 
 def bases(content):
-    """Return the list of the `base` of a checkpoint or result, the base of that one, and so on."""
+    """Return [base, base of the base, ...] of a checkpoint or result."""
     runs, base = [], content["base"]
     while base:
         runs.append(base)
@@ -188,7 +188,7 @@ def load_model(path, device="cpu", attention_type="", swap_scale=1.0, **override
 
 
 def open_checkpoint(cfg, path, device):
-    """Return `load_model` with the settings of a LoadConfig. UserError for one without effect."""
+    """Return `load_model` with the settings of a LoadConfig. UserError if one has no effect."""
     model, state = load_model(path, device, **cfg.overrides())
     given = {"rope_scaling", "rope_factor"} & cfg.given
     stretched = (model.config.rope_scaling, model.config.rope_factor)

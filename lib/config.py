@@ -108,9 +108,10 @@ def checked(fields, key, value, origin, is_text=False):
         advice = f"; write {example}" if example else ""
         raise UserError(f"{origin}: {key} must be of type {want.__name__}, not {value!r}{advice}")
     if choices and value not in choices:
-        raise UserError(f"{origin}: {key} must be one of {', '.join(filter(None, choices))}")
+        raise UserError(f"{origin}: {key}={value} must be one of "
+                        f"{', '.join(filter(None, choices))}")
     if want in (int, float) and not value >= 0:  # no setting may be negative or NaN
-        raise UserError(f"{origin}: {key} must not be negative")
+        raise UserError(f"{origin}: {key}={value} must be a number that is not negative")
     if any("\0" in str(part) for part in (value if want is tuple else (value,))):
         raise UserError(f"{origin}: {key} holds a null character, which no file name may contain; "
                         "remove it")

@@ -11,7 +11,7 @@ prepare.py writes a corpus as a folder:
         documents          rows of the input read so far that gave a document
         skipped            rows of the input read so far that gave none
         bad, bad_rows      how many of the skipped rows --skip_bad left out; the first ten of them
-        cut                the document whose end became the split val, and its share; or null
+        cut                the document whose end became val, and which share of it; or null
         complete           false until the preparation has finished
         splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
 
@@ -119,9 +119,9 @@ class Tokens:
         """Return how many rows order="sequence" has before it begins again."""
         # Rows are block_size + 1 tokens long. They are read one after the other in the order of the
         # files (a curriculum), from token block_size on. In an embedded corpus of the same
-        # block_size the skipped tokens are exactly the first document. So each row is an end of
-        # text and one whole document, and n documents give n - 1 rows. Other text only loses its
-        # first block_size tokens.
+        # block_size the skipped tokens are the words of the first document. So each row is an end
+        # of text and the whole document after it, and n documents give n - 1 rows. Other text only
+        # loses its first block_size tokens.
         return (len(self) - block_size) // (block_size + 1)
 
 

@@ -257,10 +257,10 @@ def describe(cfg, path, model, state, data, functions):
 
 def continues(cfg, out, records, about, n_records):
     """
-    Return whether the evaluation goes on with the `records` of the result file `out`, and say so if
-    they are finished. With --overwrite only an unfinished result of the same settings and code is
-    continued; any other is replaced. UserError if the records are
-    of other settings than `about`, or if they are not finished and the code has changed since.
+    Return whether the `records` of the result file `out` are kept (True) or replaced (False). If
+    they are finished, say so. With --overwrite only an unfinished result of the same settings and
+    code is kept. UserError if the records are of other settings than `about`, or if they are not
+    finished and the code has changed since.
     """
     # a setting that is newer than the file had its default when the file was written
     defaults = json.loads(json.dumps({f.name: f.default for f in dataclasses.fields(cfg)}))

@@ -24,7 +24,7 @@ def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
 
     chunk > 0: at most `chunk` rows of logits exist at once, so that 20,000 tokens fit anywhere. If
     some targets are -1, it needs `counted`: the indices of the others in targets.flatten().
-    documents: see Attention.position in model.py.
+    documents: see Attention.make_position in model.py.
     """
     x, flat = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
     if chunk:

@@ -144,12 +144,12 @@ def retrieval_by(heads, record):
 def kind_of_miss(retrieval, enough):
     """
     Return the name of a miss. retrieval: what the retrieval heads did (see `retrieval_by`) at the
-    query that was answered with the first wrong token.
+    query that was answered with the first wrong token. The best head is that of `retrieval_by`.
 
         confused      no head ranks the needle first, and the best one ranks a look-alike first
-        out of place  no head ranks it first, and the best one ranks no look-alike first
+        out of place  no head ranks it first, and the best one ranks no look-alike first either
         faded         a head ranks it first, and the heads' mean weight on it is below `enough`
-        other         a head ranks it first, and the mean weight is enough: it was not copied
+        other         a head ranks it first with enough weight, and the answer is wrong all the same
 
     A tie for the first place is a first place. `enough` is None if no prompt was answered
     right where the heads were chosen; then no miss is called faded. We use the mean weight of all

@@ -32,7 +32,7 @@ class RivalConfig(GPTConfig):
     alibi: bool = False  # a bias that falls with distance (2108.12409); needs rope_fraction=0
     sink: str = ""  # an extra key with value 0; its logit is 0 (off_by_one) or learned
     scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
-    window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: window tokens, L: all
+    window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: a window, L: all keys
     window: int = 0  # tokens that an S layer sees; it has RoPE, plain softmax and no sink
     global_rope: bool = False  # RoPE in L layers too; otherwise they have no position (NoPE)
     doc_mask: bool = False  # in training, documents packed in one row do not see each other
@@ -56,9 +56,10 @@ class RivalConfig(GPTConfig):
             raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
                              f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
                              "or neither (nope takes no factor)")
-        if self.rope_factor < 1 or not 0 <= self.rope_fraction <= 1:
-            raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, and "
-                             f"rope_fraction={self.rope_fraction} between 0 and 1")
+        if self.rope_factor < 1:
+            raise ValueError(f"rope_factor={self.rope_factor} must be at least 1")
+        if not 0 <= self.rope_fraction <= 1:
+            raise ValueError(f"rope_fraction={self.rope_fraction} must be between 0 and 1")
         self.check_windows()
 
     def check_windows(self):
@@ -160,7 +161,7 @@ class Positioned(Attention):
             # Pairs that turn 32 times or more in a block keep their speed, pairs that turn less
             # than once are slowed by the factor, and a ramp lies between (arXiv 2309.00071).
 
-            def pair_that_turns(times):  # index, not whole, of the pair that turns so often
+            def pair_that_turns(times):  # fractional index of the pair that turns so often
                 return D / 2 * math.log(c.block_size / (times * 2 * math.pi)) / math.log(theta)
 
             low = max(0, math.floor(pair_that_turns(32)))
@@ -190,7 +191,8 @@ class ALiBi(Positioned):
     def project(self, x, position):
         q, k, v = super().project(x, position)
         # Softmax is unchanged by a constant per row, so we add m j instead of -m (i - j). Extra
-        # channels of k carry j as the sum of three numbers that bf16 holds exactly to 4 million.
+        # channels of k carry j as a sum of three numbers, each of which bf16 holds exactly up to
+        # j = 4 million.
         slopes = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=x.device) / self.n_head)
         j = position.pos
         q, k, v = (F.pad(z, (0, 4)) for z in (q, k, v))  # 4, not 3: kernels prefer even widths
@@ -289,10 +291,10 @@ class Packed(Positioned):
     the mask of Attention is used.
     """
 
-    def mask(self, T, cached, device, documents=None):
+    def make_mask(self, T, cached, device, documents=None):
         compiled_on_gpu = device.type == "cuda" and torch.compiler.is_compiling()
         if documents is None or not compiled_on_gpu:
-            return super().mask(T, cached, device, documents)
+            return super().make_mask(T, cached, device, documents)
         return self.block_mask(documents)
 
     def block_mask(self, documents):
@@ -360,7 +362,7 @@ class Window(Attention):
         recent = None if cache is None else Recent(cache, self.reach)
         return super().mix(x, position, recent, last)
 
-    def mask(self, T, cached, device, documents=None):
+    def make_mask(self, T, cached, device, documents=None):
         """
         Return the mask of attention in blocks, (B or 1, blocks, 1, W, 2 W), or the mask of
         Attention if all keys fit in one window.
@@ -368,7 +370,7 @@ class Window(Attention):
         W = self.reach
         older = min(cached, W - 1)  # keys that the cache still has
         if documents is None and older + T <= W:
-            return super().mask(T, older, device)
+            return super().make_mask(T, older, device)
         blocks = math.ceil((older + T) / W)
         # A block has W queries and 2 W keys: those of the block before and its own. Both are
         # counted from the start of the block.

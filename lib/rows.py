@@ -186,9 +186,9 @@ def facts(content):
     defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # "model" is the model as measured. In a union of dicts the one on the right wins.
-        # `of_model` comes after `settings`, because a field that an old model_config lacks had the
-        # model's default. The evaluation may have a setting of the same name, such as rope_factor.
+        # "model" is the model as measured. In a union of dicts the one on the right wins. The order
+        # matters: a setting of the evaluation, such as rope_factor, must not fill a field that an
+        # old model_config lacks. So `of_model` stands after `settings`.
         "model": qa_format | settings | of_model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},
@@ -419,8 +419,8 @@ def label_suffix(row, others):
     setting that distinguishes it from `others`, the first rows of all curves of its kind.
     """
     # `row` is compared only with rows of the same tag, because a tag is the user's name for what
-    # differs. A variant that has no row of this tag is compared with all its rows: (e) is measured
-    # with --tag=e, for instance, and softmax without a tag.
+    # differs. If another variant has no row with this tag, `row` is compared with all rows of that
+    # variant: (e) is measured with --tag=e, for instance, and softmax without a tag.
     with_this_tag = {other.variant for other in others if other.tag == row.tag}
     compared = [other for other in others
                 if other.tag == row.tag or other.variant not in with_this_tag]

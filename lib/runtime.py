@@ -331,9 +331,8 @@ def atomic_write(path, mode="wb", previous=None):
                 except OSError:  # exFAT and some network disks have no hard links
                     shutil.copyfile(path, link)
                 os.replace(link, previous)
-                # If an earlier save was killed before the os.replace below, `previous` and `path`
-                # are one file already, and so is `link`. os.replace then does nothing and leaves
-                # `link` behind.
+                # If an earlier save was killed before the os.replace below, `path`, `previous` and
+                # `link` are links to one file. os.replace then does nothing and leaves `link`.
                 link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)

@@ -67,7 +67,7 @@ class Asked:
     ordered: bool = False  # each fact is inserted before the one that was inserted last
     text: str = ""  # the whole context, instead of hay and facts
     other_keys: tuple = ()  # words of `text` that are each followed by a look-alike of the answer
-    # If set, the hay is the first of these lines, as many as fit, in random order.
+    # If set, the hay consists of these lines: as many as fit, from the first on, then shuffled.
     lines: list | None = None
     # (8, 4): 8 tokens of the hay are repeated at the end, and the 4 tokens after them are asked for
     repeat: tuple = ()
@@ -187,10 +187,9 @@ def mqar(cfg, rng, size, depth, i, n_pairs=0):
     # lib/mqar.py has 256 keys, and puts at least five words into a document for each pair
     fewest, most = (5 * n + 1 + cfg.begin, math.inf) if n_pairs else (16, 16 * 257 - 1)
     if not fewest <= size <= most:
-        raise UserError(f"task={cfg.task} cannot have a prompt of {size} tokens; take {fewest} to "
-                        f"{most} tokens" if not n_pairs else
-                        f"task={cfg.task} cannot have a prompt of {size} tokens; take at least "
-                        f"{fewest}")
+        possible = f"at least {fewest}" if n_pairs else f"{fewest} to {most}"
+        raise UserError(f"task={cfg.task} cannot have a prompt of {size} tokens; take {possible} "
+                        "tokens")
     texts, pairs = recall(rng, size - 1 - cfg.begin, n, n - 1)
     *others, (key, value) = pairs
     # With --begin the end of text replaces the first token, which must not belong to a pair.

@@ -212,7 +212,7 @@ def test_what_has_no_form_in_llama_cpp_is_refused_by_name_and_leaves_nothing(tmp
     refused("already has attention_type", export, tmp_path, tiny_model(), "--attention_type=ssmax")
     windows = tiny_model(window=8, window_pattern="SL")
     refused("RoPE inside a window is never stretched", export, tmp_path, windows, "--rope_factor=2")
-    for arguments, says in [(["--dtype=float16"], "dtype must be one of float32, bfloat16"),
+    for arguments, says in [(["--dtype=float16"], "dtype=float16 must be one of float32, bfloat16"),
                             (["--rope_factor=0.5"], "rope_factor=0.5 must be at least 1")]:
         refused(says, export, tmp_path, tiny_model(), *arguments)
     refused("dtype=bfloat16 is for a .gguf", call, hf, "export", "x", "--out_dir=x",

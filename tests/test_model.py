@@ -463,7 +463,7 @@ def test_readout_is_the_brute_force(attention_type, settings):
 def test_alibi_knows_distances_exactly_in_bf16_beyond_32768_tokens():
     attn = tiny_model("softmax", rope_fraction=0.0, alibi=True).blocks[0].attn
     at = torch.tensor([32_767, 32_768, 40_001, 131_071])
-    position = attn.position(at, 0, None)
+    position = attn.make_position(at, 0, None)
     with torch.autocast("cpu", torch.bfloat16):
         _, k, _ = attn.project(torch.zeros(1, 4, 32), position)
     assert k.dtype == torch.bfloat16

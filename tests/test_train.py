@@ -347,11 +347,11 @@ def test_every_shipped_config_is_valid():
     ("--max_iters=1.5", "must be of type int"), ("config/none.py", "there is no config file"),
     ("--seed=__import__('os')", "seed must be"), ("--grad_clip", "--grad_clip=value"),
     ("--attention_type=sofmax", "unknown attention_type sofmax; choose one of softmax"),
-    ("--decay=slow", "decay must be one of"),
+    ("--decay=slow", "decay=slow must be one of"),
     ("--n_head=5", "even whole number"), ("--out_dir=", "must name a folder"),
     ("--device=tpu", "device tpu"), ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--vocab_size=99", "vocabulary"), ("--switch_iter=99", "below max_iters=6"),
-    ("--data_dir=a\0b", "null character"), ("--grad_clip=-1", "must not be negative")])
+    ("--data_dir=a\0b", "null character"), ("--grad_clip=-1", "must be a number that is not negative")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     refused(message, run, tmp_path, argument)
     assert not list(tmp_path.iterdir()), "something was written before the settings were checked"

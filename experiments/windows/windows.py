@@ -49,8 +49,11 @@ CHANGES = {
     "": "SL, windows of 32, documents see each other", "window16": "windows of 16",
     "window64": "windows of 64", "masked": "documents masked (`--doc_mask`)",
     "SLSL": "four layers SLSL", "SSSL": "four layers SSSL"}
-COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
-          "softmax|clip": "#E69F00"}
+# {row: (name, colour)} of the figure. SSMax is drawn last, because it lies on the clip.
+DRAWN = {"softmax": ("(a) softmax", "#D55E00"),
+         "head_scale": ("control: a learned constant", "#8C8C8C"),
+         "softmax|clip": ("clip, swapped into (a)", "#E69F00"),
+         "ssmax": ("(b) SSMax", "#0072B2")}
 
 
 @dataclass(frozen=True)
@@ -369,16 +372,17 @@ def papers_arrangement():
 
 def draw_needles(axis, rows, sizes):
     """Draw needles found against context size. A line is the mean of the seeds, a dot one seed."""
-    shown = [row for row in COLORS if row in rows]
+    shown = [row for row in DRAWN if row in rows]
     for i, row in enumerate(shown):
+        label, color = DRAWN[row]
         measured = [size for size in sizes if get(rows, row, f"needles {size}")]
         shares = [list(get(rows, row, f"needles {size}").values()) for size in measured]
-        axis.plot(measured, [np.mean(values) for values in shares], color=COLORS[row], lw=2,
-                  label=ROWS[row].replace("`", ""))
+        axis.plot(measured, [np.mean(values) for values in shares], color=color, lw=2, label=label,
+                  linestyle="--" if row == "ssmax" else "-")
         for size, values in zip(measured, shares, strict=True):
             # the dots of the rows are drawn side by side, so that none hides another
             beside = size * 2 ** (0.16 * (i - (len(shown) - 1) / 2))
-            axis.plot([beside] * len(values), values, "o", ms=2.5, alpha=0.6, color=COLORS[row])
+            axis.plot([beside] * len(values), values, "o", ms=2.5, alpha=0.6, color=color)
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, [f"{size // 1024}k" if size >= 1024 else size for size in sizes])
     axis.minorticks_off()
@@ -390,11 +394,10 @@ def draw(rows, path):
     figure = Figure(figsize=(7.6, 3.1))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
     draw_needles(left, rows, SIZES)
-    left.set(title="RoPE in a window of 32, no position where a layer sees all",
-             ylabel="needles found", ylim=(-0.03, 1.03))
-    left.legend(loc="lower left")
+    left.set(title="Windows", ylabel="needles found", ylim=(-0.03, 1.03))
+    left.legend(loc="lower left", bbox_to_anchor=(0.06, 0))
     draw_needles(right, papers_arrangement(), (128, 256, 512, 1024, 2048))
-    right.set_title("RoPE in every layer, theta x 50 (the paper)")
+    right.set_title("The paper's arrangement, theta x 50")
     for axis in (left, right):
         axis.axvline(BLOCK, color="0.5", linestyle=":")
     figure.tight_layout()
