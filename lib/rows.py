@@ -42,7 +42,7 @@ VARIANTS = {
     "softmax>>ssmax": ("(f) swapped during", "#CC79A7"),
     "pn": ("learned $p_n$", "#000000"),
     "head_scale": ("control: mean log n", "#8C8C8C"),
-    "softmax>head_scale": ("(a), constant temperature", "#7F5539"),
+    "softmax>head_scale": ("(a), constant factor", "#7F5539"),
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one variant

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # The mini-reproduction on one GPU. Models with 49 M parameters are trained on real text, and their
 # loss by position is measured up to 20 x the training length. Then they learn to look things up on
-# the recall corpus (as the paper teaches answers with SQuAD) and are asked for needles. Every
-# program skips what is done, so the same command continues, also after a part of it. It writes to
-# out/mini_gpu and experiments/mini_gpu.
+# the recall corpus (as the paper teaches answers with SQuAD) and are asked for needles. The same
+# command continues after an interruption. It writes to out/mini_gpu and experiments/mini_gpu.
 #
 #   bash experiments/mini_gpu/run.sh --dry_run        only print the commands
 #   timeout 9m bash experiments/mini_gpu/run.sh       nine minutes; repeat until it is finished

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Why needles are missed (README.md in this folder): what the heads do in models that other
-# experiments have trained. First run those: windows, mini_cpu and recall. Their results are read
-# from their folders, and this script adds look-alikes, YaRN and MQAR. With an imported SmolLM2 and its
-# corpus (see experiments/smollm2) it also asks that model, which takes four more hours of one core.
+# experiments have trained. First run those: windows, mini_cpu and recall. This script reads the
+# results of windows. It also measures prompts with look-alike needles, theta x 50 and YaRN, and the
+# MQAR models.
+# With an imported SmolLM2 and its corpus (see experiments/smollm2) it also asks that model, which
+# takes four more hours of one core.
 #
 #   bash experiments/readout/run.sh                  twenty minutes on two cores
 #   bash experiments/readout/run.sh out/smollm2      the same, and that model

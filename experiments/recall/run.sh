@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Recall. It writes to out/recall and does three things:
+# Recall. First run experiments/mini_cpu/run.sh: without its models multikey is skipped. This script
+# writes to out/recall and does three things:
 #   - MQAR with ten seeds, which takes about an hour on two cores;
-#   - the task multikey on the models that experiments/mini_cpu/run.sh has trained;
+#   - the task multikey (and the needle beside it) on the models of mini_cpu;
 #   - with a model as argument, the other tasks on that model. This takes two and a half hours more
-#     on a Xeon with AMX (experiments/speed/README.md compares it with an EPYC).
+#     on a Xeon with AMX.
 #
 #   bash experiments/recall/run.sh                            the small models
 #   bash experiments/recall/run.sh out/smollm2                the same, and a model

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The best factor on the query by context size. It uses the models that experiments/mini_cpu/run.sh
-# has trained, and if it exists the model that experiments/smollm2/run.sh has imported. It takes
-# about an hour on two cores. With --dry_run it only prints the commands.
+# The best factor on the query for each context size. First run experiments/mini_cpu/run.sh, which
+# trains the models. experiments/smollm2/run.sh is optional: if the model that it imports exists, it
+# is measured, too. This takes about an hour on two cores. --dry_run only prints the commands.
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/temperature}
 SEEDS=${SEEDS:-"1 2 3 4 5"}

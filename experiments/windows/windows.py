@@ -41,7 +41,7 @@ SCORE_SIZES = (128, 2048, 16384, 65536)
 ROWS = {  # {name: title in the tables}, in the order of the tables
     "softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control: `head_scale`",
     "softmax|e": "(a), (e) swapped in", "softmax|clip": "(a), `logn_clip` swapped in",
-    "softmax|constant": "(a), constant temperature 2", "ssmax_bias": "(d) `ssmax_bias`",
+    "softmax|constant": "(a), constant factor 2", "ssmax_bias": "(d) `ssmax_bias`",
     "ssmax_s1": "(c) `ssmax_s1`", "asentmax": "`asentmax`", "residual": "`residual`",
     "scale_invariant": "scale-invariant"}
 # The rows of the questions for afterwards are named softmax.SLSL and so on.
