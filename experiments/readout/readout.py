@@ -186,7 +186,8 @@ def draw(measured, path):
         rows = measured.get(setting, {})
         sizes = sorted({int(size) for row in rows.values() for size in row})
         for (key, label), axis in zip(PANELS, axes[:3, column], strict=True):
-            for row in (row for row in ROWS if row in rows):
+            shown = [row for row in ROWS if row in rows]
+            for i, row in enumerate(shown):
                 values_of = {size: list(get(measured, setting, row, size, key).values())
                              for size in sizes if get(measured, setting, row, size, key)}
                 color = COLORS[row]
@@ -195,22 +196,23 @@ def draw(measured, path):
                 middle = np.median if key == "effective" else np.mean
                 axis.plot(values_of.keys(), [middle(values) for values in values_of.values()],
                           color=color, lw=2, label=ROWS[row].replace("`", ""))
-                for size, values in values_of.items():
-                    axis.plot([size] * len(values), values, "o", ms=2.5, alpha=0.6, color=color)
+                for size, values in values_of.items():  # the rows' dots are side by side
+                    beside = size * 2 ** (0.14 * (i - (len(shown) - 1) / 2))
+                    axis.plot([beside] * len(values), values, "o", ms=2.5, alpha=0.6, color=color)
             if column == 0:
                 axis.set_ylabel(label)
         bars(axes[3, column], measured, setting, sizes)
-        axes[0, column].set_title(SETTINGS[setting].replace(", no", ",\nno"))
+        axes[0, column].set_title("Windows" if setting == "score" else SETTINGS[setting])
         axes[3, column].set_xscale("log", base=2)
         axes[3, column].set_xticks(
-            sizes, [f"{size // 1024}k" if size >= 1024 else size for size in sizes])
+            sizes, [f"{size:,}\n({size // 128}x)" for size in sizes])
         axes[3, column].minorticks_off()
         axes[3, column].set_xlabel("context size (tokens)")
     axes[2, 0].set_yscale("log", base=2)
     axes[2, 0].yaxis.set_major_formatter("{x:,.0f}")
     axes[3, 0].set_ylabel("misses of (a)\n(share of prompts)")
     axes[0, 0].legend(fontsize=7)
-    axes[3, 0].legend(fontsize=7, loc="upper left")
+    axes[3, 0].legend(fontsize=7, loc="upper left", reverse=True)  # in the order of the bars
     figure.tight_layout()
     with runtime.atomic_write(path) as f:
         figure.savefig(f, format="png")
@@ -225,6 +227,8 @@ def bars(axis, measured, setting, sizes):
             records = measured.get(setting, {}).get("softmax", {}).get(str(size), {}).values()
             shares = [record["misses"][kind] / record["n"] for record in records]
             heights.append(np.mean(shares or [0]))
+        if not any(heights):
+            continue
         axis.bar(np.array(sizes) * 0.8, heights, np.array(sizes) * 0.4, bottom, align="edge",
                  color=color, edgecolor="0.3", lw=0.5, label=kind)
         bottom += heights
