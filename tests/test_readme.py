@@ -39,8 +39,8 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
 
     run("train.py", *TINY_RUN, f"--data_dir={corpus}", "--attention_type=sqrt", "--softcap=20",
         "--out_dir=run")
-    asked = run("eval_niah.py", "run", f"--data_dir={corpus}", "--task=adjective", "--n_samples=2",
-                "--context_sizes=40", "--split=haystack", "--device=cpu")
+    asked = run("eval_niah.py", "run", f"--data_dir={corpus}", "--task=adjective", "--tag=new",
+                "--n_samples=2", "--context_sizes=40", "--split=haystack", "--device=cpu")
     assert "adjective, share of answers" in asked
     (tmp_path / "text.tex").write_text(r"\section{Attention} fades.")
     assert "1 documents" in run("prepare.py", "text.tex", "--name=tex")

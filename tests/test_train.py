@@ -351,7 +351,8 @@ def test_every_shipped_config_is_valid():
     ("--n_head=5", "even whole number"), ("--out_dir=", "must name a folder"),
     ("--device=tpu", "device tpu"), ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--vocab_size=99", "vocabulary"), ("--switch_iter=99", "below max_iters=6"),
-    ("--data_dir=a\0b", "null character"), ("--grad_clip=-1", "must be a number that is not negative")])
+    ("--data_dir=a\0b", "null character"),
+    ("--grad_clip=-1", "must be a number that is not negative")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     refused(message, run, tmp_path, argument)
     assert not list(tmp_path.iterdir()), "something was written before the settings were checked"
