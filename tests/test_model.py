@@ -269,7 +269,7 @@ def test_packed_documents_have_the_logits_of_each_alone(monkeypatch, attention_t
                              for row in rows])
     packed = model.lm_head(model.hidden(idx, documents=documents))
     if model.config.doc_mask:  # as on a GPU, where one layer in a kernel of its own is fused
-        monkeypatch.setattr(Packed, "mask", lambda self, T, cached, device, documents:
+        monkeypatch.setattr(Packed, "make_mask", lambda self, T, cached, device, documents:
                             self.block_mask(documents))
         flex = model.lm_head(model.hidden(idx, documents=documents))
         assert farthest(flex, packed) < 1e-5
