@@ -379,7 +379,7 @@ def test_labels_are_wrapped_so_that_no_picture_is_wide(tmp_path):
 def test_a_folder_of_several_experiments_is_refused_with_what_to_name(tmp_path, capsys):
     for folder in ("quick", "laptop"):
         plant_posloss(tmp_path / folder / "a")
-    says = f"2 experiments, from {tmp_path}/laptop to {tmp_path}/quick; name the folder of one"
+    says = rf"2 experiments \({tmp_path}/laptop ... {tmp_path}/quick\): name one of them"
     for what in ("all", "posloss"):
         refused(says, call, plot, what, tmp_path)
     assert not list(tmp_path.rglob("*.png"))
