@@ -289,7 +289,8 @@ def test_why_needles_are_missed(script):
                 save_model(script.folder / f"out/readers/{folder}/{run}-1/ckpt.pt",
                            tiny_model(run.removeprefix("a_").removeprefix("b_"),
                                       vocab_size=len(vocab)), vocab)
-    settings = {name.upper(): f"out/readers/{name}" for name in ("windows", "mini", "recall")}
+    settings = {"WINDOWS": "out/readers/windows", "MINI": "out/readers/mini/main",
+                "RECALL": "out/readers/recall"}
     dry = script("readout", "--dry_run", **settings)
     printed = script("readout", **settings)
     assert commands(printed) == commands(dry)
@@ -369,7 +370,7 @@ def test_the_script_of_a_real_model_begins_with_its_import(script):
     folder = script.folder / "out/smollm2"
     dry = script("smollm2", "--dry_run", "absent.gguf", "train", "test")
     assert not folder.exists(), "a dry run writes"
-    assert len(commands(dry)) == 75
+    assert len(commands(dry)) == 78
     done = subprocess.run(
         ["bash", script.folder / "experiments/smollm2/run.sh", "absent.gguf", "train", "test"],
         env=script.env, text=True, capture_output=True, timeout=60)
