@@ -14,13 +14,24 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import CPU, ROOT, call, log, save_model, squad_file, text_file, tiny_model
+from conftest import (
+    CPU,
+    ROOT,
+    call,
+    log,
+    refused,
+    save_model,
+    squad_file,
+    text_file,
+    tiny_model,
+)
 
 from experiments.matrix import matrix
 from experiments.mini_cpu import claims  # and with it, through plot.py, what the programs import
 from experiments.speed import bench, long, race
+from experiments.text import text
 from experiments.windows import cost
-from lib import checkpoint
+from lib import checkpoint, runtime
 from lib.data import Tokens
 from lib.text import gpt2_encoding
 
@@ -376,6 +387,22 @@ def test_the_script_of_a_real_model_begins_with_its_import(script):
         env=script.env, text=True, capture_output=True, timeout=60)
     assert "absent.gguf" in done.stderr and "exists" not in done.stderr, done.stderr
     assert done.returncode and not folder.exists(), "hf.py refuses a folder that is there"
+
+
+def test_runs_of_real_text_are_of_one_setting(tmp_path):
+    def put(arrangement, seed, **setting):
+        run = {"arrangement": arrangement, "setting": {"dtype": "bfloat16", "n_layer": 8} | setting}
+        runtime.write_json(tmp_path / f"results/{arrangement}-softmax-{seed}.json", run)
+
+    (tmp_path / "results").mkdir()
+    put("rope", 1, dtype="float32")
+    put("windows", 1)
+    assert len(text.read_runs(tmp_path)) == 2, "the precision of another arrangement may differ"
+    put("windows", 2, dtype="float32")
+    refused(r"windows-softmax-2.json is of another setting .*its dtype differ", text.read_runs,
+            tmp_path)
+    put("windows", 2, n_layer=4)
+    refused("its n_layer differ", text.read_runs, tmp_path)
 
 
 def test_an_unknown_run_of_real_text_is_refused():

@@ -144,13 +144,19 @@ def rounded(value):
 
 
 def read_runs(folder):
-    """The contents of all run files, which must be of one setting."""
+    """
+    The contents of all run files, which must be of one setting. Only the precision may differ
+    between arrangements (README.md says where), because most comparisons are within one.
+    """
     runs = []
     for path in sorted((Path(folder) / "results").glob("*-*-*.json")):
         with runtime.explain(f"{path} is not a result of this experiment; move it away", MALFORMED):
             run = json.loads(path.read_text())
+            beside = {"dtype": [other for other in runs
+                                if other["arrangement"] == run["arrangement"]]}
             changed = [key for key, value in run["setting"].items()
-                       if runs and runs[0]["setting"].get(key) != value]
+                       for other in beside.get(key, runs)[:1]
+                       if other["setting"].get(key) != value]
         if changed:
             raise UserError(f"{path} is of another setting than the runs beside it (its "
                             f"{', '.join(changed)} differ); keep it in another RESULTS")
