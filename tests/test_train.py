@@ -73,7 +73,8 @@ def test_samples_come_at_their_own_interval(run, tmp_path, capsys, eval_interval
 def test_first_updates_are_the_golden_ones(run, tmp_path, attention_type, golden):
     run(tmp_path, f"--attention_type={attention_type}", "--max_iters=4", "--eval_interval=0",
         "--init_std=0.2", "--learning_rate=0.02", "--data_order=windows")
-    assert [r["loss"] for r in log(tmp_path)[1:]] == pytest.approx(golden, abs=2e-4)
+    # Processors round differently: up to .0003 was seen. The variants differ by .002 and more.
+    assert [r["loss"] for r in log(tmp_path)[1:]] == pytest.approx(golden, abs=1e-3)
 
 
 def test_the_log_names_the_layers_that_learn_s(run, tmp_path):

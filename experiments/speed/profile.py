@@ -67,7 +67,7 @@ def mark_parts(compiled):
     if not compiled:  # these would break torch.compile's graph
         mark(Attention, "rotate", "rotations and factor")
         mark(Attention, "factor", "rotations and factor")
-        mark(Attention, "position", "rotations and factor")
+        mark(Attention, "make_position", "rotations and factor")
         mark(torch.nn.RMSNorm, "forward", "norms")
         mark(MLP, "forward", "SiLU and gate")
 
