@@ -51,7 +51,7 @@ CHANGES = {
     "SLSL": "four layers SLSL", "SSSL": "four layers SSSL"}
 # {row: (name, colour)} of the figure. SSMax is drawn last, because it lies on the clip.
 DRAWN = {"softmax": ("(a) softmax", "#D55E00"),
-         "head_scale": ("control: a learned constant", "#8C8C8C"),
+         "head_scale": ("control: a learned factor, without n", "#8C8C8C"),
          "softmax|clip": ("clip, swapped into (a)", "#E69F00"),
          "ssmax": ("(b) SSMax", "#0072B2")}
 
