@@ -10,7 +10,7 @@ Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs.
 A needle is a sentence with a number, hidden in a long text (the hay). The model is asked for the
 number.
 
-With --trials the program also measures why needles are missed (lib/readout.py). For this it first
+With --trials the program also measures why needles are missed (lib/readout.py). For this it also
 asks as many other prompts at the training length. The heads that attend most to the needle there
 are the retrieval heads.
 
@@ -61,23 +61,9 @@ class NiahConfig(EvalConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for key, parts in {"needle": "{city} {number}", "question": "{city}",
-                           "qa_format": "{context} {question} {answer}"}.items():
-            text = getattr(self, key)
-            *others, last = parts.split()
-            if not all(part in text for part in parts.split()):
-                raise ValueError(f"{key} must contain {parts}")
-            # the prompt ends where the last part begins, so the others must come before it
-            ends_there = key == "qa_format" or self.prompt == "completion"
-            before = text.partition(last)[0]
-            if ends_there and not all(part in before for part in others):
-                raise ValueError(f"{key}: the prompt ends where {last} begins, so put "
-                                 f"{' and '.join(others)} before it")
-            try:
-                text.format(**dict.fromkeys(re.findall(r"\w+", parts), ""))
-            except (KeyError, IndexError, ValueError) as e:
-                raise ValueError(f"{key}: its only fields are {parts}; write other braces twice, "
-                                 "as in {{") from e
+        self.check_fields("needle", ["city", "number"], ends_at_last=self.prompt == "completion")
+        self.check_fields("question", ["city"])
+        self.check_fields("qa_format", ["context", "question", "answer"], ends_at_last=True)
         if self.needle.count("{number}") > 1:
             raise ValueError("needle has {number} twice: write it once")
         for key in ("context_sizes", "number_format", "trial_size", "n_samples"):
@@ -100,6 +86,27 @@ class NiahConfig(EvalConfig):
             raise ValueError("n_needles has an effect only with --task=multikey: leave it out")
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
+
+    def check_fields(self, key, names, ends_at_last=False):
+        """
+        Raise a ValueError unless the text of a setting has these fields, such as {city}, and no
+        others. ends_at_last: the prompt ends where the last field begins, so the other fields must
+        come before it.
+        """
+        text = getattr(self, key)
+        fields = [f"{{{name}}}" for name in names]
+        if not all(field in text for field in fields):
+            raise ValueError(f"{key} must contain {' '.join(fields)}")
+        *others, last = fields
+        before_last = text.partition(last)[0]
+        if ends_at_last and not all(field in before_last for field in others):
+            raise ValueError(f"{key}: the prompt ends where {last} begins, so put "
+                             f"{' and '.join(others)} before it")
+        try:
+            text.format(**dict.fromkeys(names, ""))
+        except (KeyError, IndexError, ValueError) as e:
+            raise ValueError(f"{key}: its only fields are {' '.join(fields)}; write other braces "
+                             "twice, as in {{") from e
 
     @property
     def longest(self):
@@ -205,7 +212,8 @@ def read_heads(model, idx, batch, n=1):
 
     Tokens after a query are left out of its record, as if the prompt ended with this query.
     """
-    layers = [[[] for _ in range(n)] for _ in batch]  # [prompt][query]: a list of what layers do
+    # {(prompt, query): what each layer did}
+    by_layer = {(b, i): [] for b in range(len(batch)) for i in range(n)}
     for z, v in model.last_queries(idx, n):
         for b, sample in enumerate(batch):
             for i in range(n):
@@ -213,15 +221,18 @@ def read_heads(model, idx, batch, n=1):
                 logits = z[b, :, i, :z.size(-1) - after]
                 values = v[b, :, :v.size(2) - after]
                 layer = readout.readout(logits, values, sample["spans"], sample["others"])
-                layers[b][i].append(layer)
-    return [[readout.record_of(query) for query in prompt] for prompt in layers]
+                by_layer[b, i].append(layer)
+    records = []
+    for b in range(len(batch)):
+        records.append([readout.record_of(by_layer[b, i]) for i in range(n)])
+    return records
 
 
 def read_later_tokens(model, written, sample, record, device):
     """
-    Return what the heads do when a later token of the answer is due. For token k the input is the
-    prompt and the k right tokens before it: {"wrong_token": index of the first wrong token of
-    `written`, "later": {k: record}}.
+    Return {"wrong_token": index of the first wrong token of `written`, "later": {k: record}}. The
+    record of k says what the heads do when token k of the answer is due: the input is the prompt
+    and the k right tokens before it.
 
     A prompt for choosing heads has a record for every k from 1 on. A trial has at most one, for its
     first wrong token if that is not token 0. Samples with several answers have none.
@@ -249,8 +260,7 @@ def choice_jobs(cfg, model, vocab, hay):
     """
     Return the list of jobs, (size, depth, i) each, on which retrieval heads are chosen: as many as
     there are trials, with other prompts, at the training length. If the question is too long for
-    that, the length is doubled until it fits or reaches
-    trial_size.
+    that, the length is doubled until it fits or reaches trial_size.
     """
     def jobs_of(size):
         return [(size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
@@ -313,7 +323,7 @@ def ask(cfg, path, what, jobs, device):
         done = {(r["size"], r["cell"], r["i"]): r for r in records}
     records = list(done.values())
     left = [job for job in jobs if job not in done]
-    if left:  # The whole records are written again. A kill may have left half a line at the end.
+    if left:  # Write the complete records again: a kill may have left half a line at the end.
         runtime.write_lines(out, [about, *records])
 
     def answers(jobs):
@@ -411,7 +421,7 @@ def scores(cfg, path, records):
     exact = sum(r["exact"] for r in trials)
     only_first = sum(r["first"] for r in trials if not r["exact"])
     print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all of "
-           f"the answer right in {exact}, only its first character in {only_first}; "
+           f"the answer right in {exact}, its first character but not all in {only_first}; "
            f"the example: score {example['top']:.3f}, {example['text']!r}")
     # The scores of all heads are only in the .jsonl: they would make the summary large.
     short = []

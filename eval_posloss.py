@@ -28,7 +28,7 @@ class PosLossConfig(EvalConfig):
     # evaluation
     seq_len: int = 20_000  # tokens in a window (a piece of the text; not an attention window)
     n_seqs: int = 1000  # number of such windows, drawn at random; the paper has 100,000
-    keep: tuple = ()  # positions; for each n, store every loss of the last n/10 positions up to n
+    keep: tuple = ()  # positions n: for each, keep all losses at the last n/10 positions up to n
     # machine
     loss_chunk: int = 0  # rows of logits in memory at once; 0: chosen for the device
 
@@ -79,7 +79,7 @@ def in_order(of_ranks):
 
 def independent_windows(starts, length):
     """Return how many of the windows can be chosen so that no two of them overlap."""
-    chosen = free = 0  # `free` is the first position behind the windows chosen so far
+    chosen = free = 0  # `free` is the first position after the windows chosen so far
     for start in sorted(starts):
         if start >= free:
             chosen += 1

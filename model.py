@@ -64,7 +64,7 @@ def llama4(n, model):  # rises at each multiple of the training length, and is c
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
-def log_floor(n, model):
+def log_floor(n, model):  # Inkling's name: n / N is at least 1, but it is not rounded down
     # 1 + 0.1 log max(1, n / N), which is 1 up to the training length N
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
@@ -282,7 +282,7 @@ class Attention(nn.Module):
             return mask
         return mask & (documents[:, None, :, None] == documents[:, None, None, :])
 
-    # compiled, every layer would compute the cosines again
+    # not compiled, because compiled code would compute the cosines again in every layer
     @torch.compiler.disable
     def rope(self, pos):
         """Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they
@@ -469,8 +469,8 @@ class GPT(nn.Module):
 
         A learned s is set so that the mean factor on q over a block is `scale`; 1 is the factor
         of softmax. For SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section
-        3.5). Without a learned s, the rows of qkv that produce q are multiplied by `scale` divided
-        by the mean factor, or by `scale` alone if the factor is 1 at n = 1, as in logn_clip. With
+        3.5). Without a learned s, the weights that make q are multiplied by `scale` divided by the
+        mean factor, or by `scale` alone if the factor is 1 at n = 1, as in logn_clip. With
         head_scale the factor is `scale` at every n.
         """
         old_type = self.config.attention_type

@@ -307,7 +307,7 @@ def top_scores(curves):
             filled = "full" if trial["exact"] else "none"
             axis.plot(x, trial["top"], marker, color=style["color"], ms=3, fillstyle=filled)
     notes = (f"{span(curves, 'n')} trials per seed\n"
-             "● all digits right, △ only the first, × none")
+             "● all digits right, △ the first but not all, × the first is wrong")
     return finish(axis, curves, notes, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
                   ylabel=f"top needle score at {span(curves, 'size')} tokens")
 
@@ -351,17 +351,20 @@ def draw_misses(axis, curves):
     hatches = dict(zip(KINDS_OF_MISS, ("xxxxx", "/////", "", "....."), strict=True))
     all_sizes = sorted({size for rows, _ in curves for size in rows[0].y})
     octaves = min([1, *np.diff(np.log2(all_sizes))])  # the smallest step from size to size
+    # The axis is logarithmic, so widths are in octaves: a bar from x ends at x * 2**width. The bars
+    # of one size stand side by side, centred on the size.
     width = 0.7 * octaves / len(curves)
     for i, (rows, style) in enumerate(curves):
         sizes = np.array(sorted(rows[0].y))
         left = sizes * 2 ** (width * (i - len(curves) / 2))
+        widths = left * 2**width - left
         bottom = np.zeros(len(sizes))
         for kind, hatch in hatches.items():
             shares = [[row.tables[READOUT[kind]][0][size] for size in sizes] for row in rows]
             height = np.mean(shares, axis=0)
             shown = height > 0  # a bar of height 0 would be drawn as a line
-            axis.bar(left[shown], height[shown], left[shown] * (2**width - 1), bottom[shown],
-                     align="edge", hatch=hatch, edgecolor=style["color"],
+            axis.bar(left[shown], height[shown], widths[shown], bottom[shown], align="edge",
+                     hatch=hatch, edgecolor=style["color"],
                      facecolor="white" if hatch else style["color"])
             bottom += height
     patches = [Patch(facecolor="white" if hatch else "0.4", edgecolor="0.4", hatch=hatch)
@@ -500,6 +503,14 @@ def folder_for(cfg, inputs):
     return Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out"))
 
 
+def no_results(what, inputs):
+    """Return the UserError for inputs without results for the asked figure or table."""
+    advice = "name folders in which train.py or an evaluation has written its files"
+    if not inputs:
+        return UserError(f"{what} needs results: {advice}")
+    return UserError(f"{' '.join(inputs)}: there are no results that {what} could show; {advice}")
+
+
 def main():
     cfg = configure(PlotConfig)
     what, *inputs = cfg.files or ("",)
@@ -508,26 +519,23 @@ def main():
         raise UserError(f"name all, table or a figure ({', '.join(names)}), then folders of "
                         "results")
     rows = load(inputs)
-    advice = "name folders in which train.py or an evaluation has written its files"
-    no_results = UserError(f"{what} needs results: {advice}")
-    if inputs:
-        no_results = UserError(f"{' '.join(inputs)}: there are no results that {what} could show; "
-                            f"{advice}")
     if inputs and not rows and what in ("all", "table"):
-        raise no_results
+        raise no_results(what, inputs)
     asked = {make: kind for make, kind in FIGURES.items() if what in ("all", make.__name__)}
     check_one_experiment(inputs, [row for row in rows if row.kind in asked.values()])
     by_kind = curves_of(rows)
     drawn = []
     for make, kind in asked.items():
-        figure = make(by_kind.get(kind)) if not kind or kind in by_kind else None
+        if kind and kind not in by_kind:
+            continue
+        figure = make(by_kind.get(kind))  # a figure without a kind ignores its argument
         if figure:
             drawn.append(figure)
             save(figure, folder_for(cfg, inputs) / f"{make.__name__}.png")
     if what in ("all", "table") and by_kind:
         table(by_kind)
     elif not drawn:
-        raise no_results
+        raise no_results(what, inputs)
 
 
 if __name__ == "__main__":

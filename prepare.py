@@ -101,7 +101,7 @@ class PrepareConfig:
     data_dir: str = "data"  # folder of all corpora
     split: str = "train"  # name of the split; with --hf also the split that is read
     val_fraction: float = 0.0  # share of documents that becomes val (--squad: the last articles)
-    shard_tokens: int = 100_000_000  # tokens per bin
+    shard_tokens: int = 100_000_000  # tokens in a bin from which on new bins are begun
     compact_vocab: bool = False  # only the words of --embedded, numbered from 0: for small models
     tokenizer: str = ""  # a tokenizer.json or its folder (from hf.py import); empty: GPT-2's
 
@@ -582,7 +582,7 @@ def prepare(cfg):
     if empty:
         more = f" and {len(empty) - 10} more" if len(empty) > 10 else ""
         print(f"these files are empty: {', '.join(empty[:10])}{more}", flush=True)
-    if cfg.val_fraction and not manifest["splits"]:  # a continued run has it in its JSON
+    if cfg.val_fraction and not manifest["splits"]:  # else the JSON has it already
         manifest["cut"] = find_cut(cfg)
     done = manifest["documents"] + manifest["skipped"]
     texts = limited(documents(cfg, done), (cfg.limit or math.inf) - manifest["documents"])

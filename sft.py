@@ -30,7 +30,7 @@ class SFTConfig(TrainConfig):
     data_dir: str = "data/squad"  # questions made by prepare.py --squad
     # optimization
     batch_size: int = 128  # examples per update, over all ranks
-    epochs: float = 10.0  # passes over the data; examples that do not fit a block are counted, too
+    epochs: float = 10.0  # passes over the data; too long examples count, so it is a little more
     warmup_epochs: float = 1.0  # epochs of linear warm-up
     max_iters: int = 0  # number of updates; 0: computed from epochs
     warmup_iters: int = 0  # updates of linear warm-up; 0: computed from warmup_epochs
@@ -54,8 +54,8 @@ class SFTConfig(TrainConfig):
                              "--init_from=CHECKPOINT, and --epochs above 0")
         for key in ("loss_on", "data_order", "doc_mask"):
             if getattr(self, key) != getattr(TrainConfig, key):
-                raise ValueError(f"{key} is for train.py, since fine-tuning trains on the answers "
-                                 f"alone: leave {key} out")
+                raise ValueError(f"{key} is for train.py, since an example of fine-tuning is one "
+                                 f"question, and its loss is that of the answer: leave {key} out")
 
     def without_effect(self):
         reasons = super().without_effect()
@@ -90,7 +90,8 @@ def main():
     rows = encode_examples(examples, block_size, vocab)
     val_rows = encode_examples(held_out, block_size, vocab)
     if not rows or needs_val and not val_rows:
-        raise UserError(f"no question of {cfg.data_dir} fits a block of {block_size} tokens; "
+        questions = "held-out question" if rows else "question"
+        raise UserError(f"no {questions} of {cfg.data_dir} fits a block of {block_size} tokens; "
                         "choose a checkpoint with a larger block_size")
     misfits = len(examples) - len(rows)
     print0(f"{metadata['variant']}: {len(rows):,} examples ({misfits} do not fit {block_size} "
@@ -159,7 +160,7 @@ def answer_questions(cfg, model, rows, vocab, device):
 
     def measure(jobs):  # their prompts have one length, so they need no padding
         length, scores = jobs[0][0], []
-        max_new = max(1, min(30, model.max_len - length))  # an answer may never end by itself
+        max_new = max(1, min(30, model.max_len - length))  # the model may never write an end
         prompts = torch.tensor([ids for _, ids, _ in jobs], device=device)
         with runtime.autocast(device, cfg.dtype):
             new = model.generate(prompts, max_new, temperature=0)

@@ -48,7 +48,7 @@ class TrainConfig(RivalConfig):
     train_split: str = "train"  # split to train on
     val_split: str = "val"  # split for the validation loss
     data_order: Literal[ORDERS] = "windows"  # windows: blocks at random places; sequence: in order
-    loss_on: Literal["all", "repeats"] = "all"  # repeats: only pairs that the row had before
+    loss_on: Literal["all", "repeats"] = "all"  # repeats: only where (token, target) came before
     seed: int = 1337  # seed of the initial weights and of the order of the data
     init_from: str = ""  # start from this checkpoint; attention_type may replace its softmax
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
@@ -401,7 +401,7 @@ def fit(cfg, model, metadata, resumed, batches):
                 "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
                 "iter": done, **metadata})
 
-    if cfg.eval_interval and not resumed:  # near log(vocab_size) if the weights are random
+    if cfg.eval_interval and not resumed:  # with random weights it is near log(vocab_size)
         validate(0)
     if cfg.sample_interval and not resumed:
         print_sample(cfg, model, batches, metadata["vocab"])
@@ -476,7 +476,7 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    loss, tokens = try_batch(cfg, model, compute, batch, training=True)  # and gradients
+    loss, tokens = try_batch(cfg, model, compute, batch, training=True)  # adds up the gradients
 
     # We all-reduce gradients ourselves instead of using DDP: it takes 0.6 % of an update, one code
     # path serves one process and many, and the compiled graph gets no breaks from DDP.
@@ -573,8 +573,8 @@ def run_micro_batches(cfg, model, loss_fn, micro_batches, denominator):
         chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)
     total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
     for x, y, documents in micro_batches:
-        # The targets that count are found before the batch goes to the GPU: the CPU would have to
-        # wait for the answer of a GPU in every micro-batch.
+        # We look for the targets that count while the batch is on the CPU: asking the GPU would
+        # stall every micro-batch.
         counted = None if (y >= 0).all() else np.flatnonzero(y >= 0)
         x, y, counted, documents = (
             to_device(array, device) for array in (x, y, counted, documents))

@@ -39,14 +39,15 @@ KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter
 
 @dataclass(frozen=True)
 class LoadConfig:
-    """Settings of every program that loads checkpoints. They change the model as it is loaded."""
+    """Settings of sample.py and the evaluations: which checkpoints, changed how, on which device.
+    """
     # arguments
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
     rope_scaling: Literal[rivals.SCALINGS[1:]] = "theta"  # how RoPE is stretched to longer contexts
     rope_factor: float = 50.0  # how much rope_scaling stretches RoPE; 1: RoPE as trained
     attention_type: str = ""  # swap this into a softmax checkpoint; the paper's (e)
-    swap_scale: float = 1.0  # multiplies the factor that attention_type swaps in; larger: sharper
+    swap_scale: float = 1.0  # mean of the factor swapped in, up to the training length
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
@@ -192,6 +193,7 @@ def open_checkpoint(cfg, path, device):
     model, state = load_model(path, device, **cfg.overrides())
     given = {"rope_scaling", "rope_factor"} & cfg.given
     stretched = (model.config.rope_scaling, model.config.rope_factor)
+    # `load_model` leaves out a stretch that would have no effect, and then it is ("", 1.0)
     if given and "rope_scaling" in cfg.overrides() and stretched == ("", 1.0):
         raise UserError(f"{path} has no RoPE in a layer that sees all keys, so there is nothing to "
                         f"stretch: leave --{' and --'.join(sorted(given))} out")

@@ -79,10 +79,11 @@ class Tokens:
                 if i not in maps:
                     maps[i] = np.memmap(self.paths[i], dtype=self.dtype, mode="r")
                 begin = start - self.begins[i]  # in this shard; negative if the window began before
+                missing = max(0, -begin)  # tokens of the window that are in shards before this one
                 piece = maps[i][max(0, begin):begin + length]
                 if piece.max() >= self.vocab_size:  # the embedding would raise an IndexError
                     self.refuse_ids(i, piece.max())
-                row[max(0, -begin):][:len(piece)] = piece
+                row[missing:missing + len(piece)] = piece
         return out
 
     def refuse_ids(self, i, largest):
@@ -211,7 +212,7 @@ def missing_split(folder, split, names):
     return f"{problem}; choose one, or python prepare.py FILES {name_of(folder)} --split={split}"
 
 
-# How prepare.py makes the corpora that config files and defaults name
+# How prepare.py makes the corpora that are named in defaults and come from no file of the user
 SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
            "almanac": "--embedded=almanac --compact_vocab",
            "mqar": "--embedded=mqar --compact_vocab"}

@@ -99,7 +99,10 @@ def statements(module, types):
 
 
 def defined(statement):
-    """Return the set of names that a top-level statement defines."""
+    """
+    Return the set of names that a top-level statement defines. It is empty for an assignment to a
+    tuple or with an annotation, so `source_of` takes these in any case.
+    """
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name for alias in statement.names}
     targets = getattr(statement, "targets", [])
@@ -130,22 +133,21 @@ def source_of(model, types, functions=()):
     names = {part.__name__ for part in (*classes, *functions)}
     modules = sorted({cls.__module__ for cls in classes if is_ours(cls.__module__)})
     modules += [function.__module__ for function in functions]
-    read = set()  # modules whose statements were added to `left`
-    left = []  # statements that nothing reached so far refers to
+    loaded = set()  # modules whose statements were added to `unreached`
+    unreached = []  # statements that define no name which is used so far
     source = ""  # text of the statements that were reached
+    # Each pass adds the statements that define a name which the passes before have used. The next
+    # pass also looks into the modules that these statements import from.
     while True:
-        # First these are the modules of classes and functions, later those that the statements of
-        # the last pass import from.
         for module in modules:
-            if module not in read:
-                left += statements(sys.modules[module], types)
-                read.add(module)
-        # Reached are statements that define one of `names`. A statement that defines no name, such
-        # as a call, runs in any case.
-        reached = [part for part in left if not defined(part) or defined(part) & names]
-        if not reached:  # the last pass referred to nothing new
+            if module not in loaded:
+                unreached += statements(sys.modules[module], types)
+                loaded.add(module)
+        # A statement that defines no name, such as a call, runs in any case.
+        reached = [part for part in unreached if not defined(part) or defined(part) & names]
+        if not reached:  # the last pass used no new name
             return source
-        left = [part for part in left if part not in reached]
+        unreached = [part for part in unreached if part not in reached]
         for text in map(ast.unparse, reached):
             source += text + "\n"
             names |= used(symtable.symtable(text, "", "exec"))
@@ -304,6 +306,9 @@ def work(device, name, jobs, measure, micro_batch_size=0):
 
     If memory runs out on any rank, all ranks go on with half as many jobs at once.
     """
+    def measure_mine(mine):  # with more ranks than jobs, a rank may have none
+        return measure(mine) if mine else []
+
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if runtime.RANK == 0 else True  # None: show the bar on a terminal only
     with tqdm(total=len(jobs), desc=name, unit="", disable=disable) as bar:
@@ -313,8 +318,7 @@ def work(device, name, jobs, measure, micro_batch_size=0):
             turn = [job for job in jobs[:n * runtime.WORLD_SIZE] if job[0] == length]
             mine = turn[runtime.RANK::runtime.WORLD_SIZE]
             try:
-                # with more ranks than jobs, a rank may have none
-                results = runtime.attempt(lambda mine: measure(mine) if mine else [], mine)
+                results = runtime.attempt(measure_mine, mine)
             except torch.OutOfMemoryError:
                 ran = math.ceil(len(turn) / runtime.WORLD_SIZE)  # the same number on all ranks
                 if ran == 1:

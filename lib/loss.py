@@ -22,8 +22,9 @@ def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
     """
     Return the cross-entropy in nats, summed over all targets (B, T) that are not -1.
 
-    chunk > 0: at most `chunk` rows of logits exist at once, so that 20,000 tokens fit anywhere. If
-    some targets are -1, it needs `counted`: the indices of the others in targets.flatten().
+    chunk > 0: at most `chunk` rows of logits exist at once, so that 20,000 tokens fit anywhere.
+    Then targets of -1 are allowed only if `counted` gives the indices of the others in
+    targets.flatten().
     documents: see Attention.make_position in model.py.
     """
     x, flat = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
@@ -115,7 +116,8 @@ def add_product(total, a, b, product):
         total.addmm_(a, b)
         return
     torch.mm(a, b, out=product)
-    # eight rows at a time on a CPU, because the addition first converts bf16 to fp32
+    # The addition makes an fp32 copy of what it adds. On a CPU we add eight rows at a time, so that
+    # the copy stays in the cache.
     n = 8 if total.device.type == "cpu" else len(total)
     for rows, more in zip(total.split(n), product.split(n), strict=True):
         rows += more
@@ -127,8 +129,8 @@ def loss_and_gradient_(logits, targets, losses, grad):
     their gradient; without it they hold nothing useful afterwards.
     """
     if logits.device.type == "cpu":
-        # In place: log_softmax and exp of its result take 1.2 (bf16) to 1.6 times as long. A GPU
-        # would start more kernels.
+        # On a CPU we compute in place: log_softmax and exp, as in the other branch, take 1.2 (bf16)
+        # to 1.6 times as long. On a GPU these steps would start more kernels than that branch.
         p = logits.float()  # fp32 logits are not copied: then p is `logits` itself
         of_targets, largest = p.gather(1, targets), p.amax(dim=1, keepdim=True)
         total = p.sub_(largest).exp_().sum(dim=1, keepdim=True)

@@ -286,9 +286,9 @@ class Packed(Positioned):
     Packed documents that do not see each other, by flex_attention in compiled code on a GPU.
 
     flex_attention skips a block in which no query shares a document with a key. A kernel that takes
-    a mask computes the block and discards it. Uncompiled (validation, --compile=False)
-    flex_attention would store all T x T logits, and on a CPU it has no backward pass. In both cases
-    the mask of Attention is used.
+    a mask computes the block and discards it. But in uncompiled code (validation, --compile=False)
+    flex_attention would store all T x T logits, and on a CPU it has no backward pass. In these two
+    cases the mask of Attention is used instead.
     """
 
     def make_mask(self, T, cached, device, documents=None):
@@ -343,8 +343,9 @@ class Window(Attention):
     An S layer, with RoPE: a query sees itself and the window - 1 tokens before it.
 
     The factor is 1: beyond the window n no longer grows. Published models with log n do the same.
-    RoPE is never stretched, because no distance is longer than in training. Let W be the window:
-    each piece of W queries attends to its own and the previous piece, so cost is linear in T.
+    RoPE is never stretched, because no distance is longer than in training. The sequence is cut
+    into blocks of W queries, W being the window. Each block attends to its own keys and to those of
+    the block before, so the cost is linear in T.
     """
     kind = "S"
 

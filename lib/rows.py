@@ -186,9 +186,9 @@ def facts(content):
     defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none
     parts = {
-        # "model" is the model as measured. In a union of dicts the one on the right wins. The order
-        # matters: a setting of the evaluation, such as rope_factor, must not fill a field that an
-        # old model_config lacks. So `of_model` stands after `settings`.
+        # "model" is the model as measured. In a union of dicts the one on the right wins. If an old
+        # model_config lacks a field such as rope_factor, it must get the default of the model and
+        # not the evaluation's setting. So `of_model` stands after `settings`.
         "model": qa_format | settings | of_model | content["model_config"],
         "training": defaults | content["config"],
         "text": text_identity(settings["data"]) if settings else {},
@@ -357,7 +357,7 @@ def join_sizes(rows):
         if first is row:
             continue
         if row.y.keys() & first.y.keys():
-            raise twice(first, row, "one evaluation another --trial_size")
+            raise twice(first, row, ", or give one evaluation another --trial_size")
         first.joined.append(row.path)
         # first.y and first.error are the dicts of one of these tables (read_readout): they grow too
         for title, parts in row.tables.items():
@@ -368,10 +368,10 @@ def join_sizes(rows):
     return [*joined.values()]
 
 
-def twice(one, two, advice):
+def twice(one, two, advice=""):
     """Return the UserError for two results of one run, which would be averaged as two seeds."""
     return UserError(f"{one.path} and {two.path} have the same settings and the same seed, "
-                     f"{two.seed[0]}; leave one of them out, or give {advice}")
+                     f"{two.seed[0]}; leave one of them out{advice}")
 
 
 def compare(logs):
@@ -446,8 +446,11 @@ def unshared_facts(row, other):
     if bool(row.base) != bool(other.base):
         facts = {(part, fact) for part, fact in facts if part in ("model", "text")}
     if row.variant != other.variant:
-        facts = {(part, fact) for part, fact in facts if not fact.startswith(OF_ATTENTION + ON_AXIS)
-                 and not (part == "model" and fact.startswith(OF_ROPE))}
+        # The name of the variant says how attention differs, the axis shows the sizes, and
+        # curves_of adds the RoPE to the label.
+        facts -= {(part, fact) for part, fact in facts if fact.startswith(OF_ATTENTION + ON_AXIS)}
+        facts -= {(part, fact) for part, fact in facts
+                  if part == "model" and fact.startswith(OF_ROPE)}
     return facts
 
 
@@ -470,9 +473,7 @@ def curves_of(rows):
     for row in sorted(rows, key=order):
         group = groups.setdefault(row.curve, [])
         if group and group[-1].seed == row.seed:
-            advice = "one run another --variant"
-            if row.kind != "log":
-                advice = "one evaluation another --tag"
+            advice = "" if row.kind == "log" else ", or give one evaluation another --tag"
             raise twice(group[-1], row, advice)
         group.append(row)
 

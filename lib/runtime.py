@@ -202,7 +202,9 @@ def dtype_name(device, dtype):
 
 def autocast(device, dtype, cache=True):
     """
-    Return the context in which the model runs. Parameters stay fp32; cache: keep their bf16 copies.
+    Return the context in which the model runs. Parameters stay fp32.
+
+    cache: whether the bf16 copies of parameters are kept for the next use.
     """
     # loss scaling is not needed: bf16 has the range of fp32
     enabled = get_dtype(device, dtype) == torch.bfloat16
@@ -296,7 +298,7 @@ def print0(*args):
 
 
 # -----------------------------------------------------------------------------
-# files: a reader never sees one that is half written
+# files: replaced all or nothing, or appended to; what is appended may end in half a line
 
 
 def writing(path):
@@ -323,7 +325,7 @@ def atomic_write(path, mode="wb", previous=None):
                 f.flush()
                 os.fsync(f.fileno())  # after a power cut the file could otherwise be empty
             if previous and path.exists():
-                # a hard link instead of a rename, so that `path` exists at any moment
+                # a second name of the old file, so that `path` exists at any moment
                 link = path.with_name(f".{path.name}.link")
                 link.unlink(missing_ok=True)  # os.link does not replace a file
                 try:
@@ -331,8 +333,8 @@ def atomic_write(path, mode="wb", previous=None):
                 except OSError:  # exFAT and some network disks have no hard links
                     shutil.copyfile(path, link)
                 os.replace(link, previous)
-                # If an earlier save was killed before the os.replace below, `path`, `previous` and
-                # `link` are links to one file. os.replace then does nothing and leaves `link`.
+                # If an earlier save was killed after this line, `previous` was already this file.
+                # os.replace then does nothing, and `link` is still there.
                 link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)

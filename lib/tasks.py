@@ -182,12 +182,19 @@ def abcdigits(cfg, rng, size, depth, i):
 
 
 def mqar(cfg, rng, size, depth, i, n_pairs=0):
-    """Pairs as in lib/mqar.py, one for each 16 tokens; the value of the last key is asked for."""
-    n = n_pairs or size // 16
-    # lib/mqar.py has 256 keys, and puts at least five words into a document for each pair
-    fewest, most = (5 * n + 1 + cfg.begin, math.inf) if n_pairs else (16, 16 * 257 - 1)
+    """
+    Pairs as in lib/mqar.py, one for each 16 tokens. All keys but one come a second time, with their
+    values; the prompt ends with this one, and its value is asked for.
+    """
+    if n_pairs:
+        n = n_pairs
+        fewest, most = 5 * n + 1 + cfg.begin, math.inf  # a document has five words for each pair
+        possible = f"at least {fewest}"
+    else:
+        n = size // 16
+        fewest, most = 16, 16 * 257 - 1  # lib/mqar.py has 256 keys
+        possible = f"{fewest} to {most}"
     if not fewest <= size <= most:
-        possible = f"at least {fewest}" if n_pairs else f"{fewest} to {most}"
         raise UserError(f"task={cfg.task} cannot have a prompt of {size} tokens; take {possible} "
                         "tokens")
     texts, pairs = recall(rng, size - 1 - cfg.begin, n, n - 1)
@@ -268,26 +275,26 @@ def draw_hay(vocab, rng, hay, room, asked):
         # a hay of lines loses tokens of its first line, so that all other lines stay whole
         begin = spare if asked.lines else rng.randrange(spare + 1)
         # text files are in memory; a corpus may be larger, so only this part of it is read
-        text = hay.read([begin], room)[0] if isinstance(hay, Tokens) else hay[begin:begin + room]
-        text = text.tolist()
-        if not patterns or not re.search("|".join(patterns), decode(text, vocab)):
-            return text
+        ids = hay.read([begin], room)[0] if isinstance(hay, Tokens) else hay[begin:begin + room]
+        ids = ids.tolist()
+        if not patterns or not re.search("|".join(patterns), decode(ids, vocab)):
+            return ids
     raise UserError(f"the hay itself answers {asked.facts[-1].head.strip()!r}, in 100 of 100 "
                     f"pieces of {room:,} tokens; take other hay (for the embedded corpus "
                     "--split=haystack), another --needle, or a smaller context")
 
 
-def place_for(vocab, text, first, wanted, facts):
+def place_for(vocab, ids, first, wanted, facts):
     """
-    Return the index in the ids `text` at which a fact is inserted: after the last sentence that
-    ends before `wanted`, or at `wanted` itself if that sentence ends far away.
+    Return the index in `ids` at which a fact is inserted: after the last sentence that ends before
+    `wanted`, or at `wanted` itself if that sentence ends far away.
 
     first: the smallest index allowed. facts: (start, end) of those that are already there; the
     index is never inside one of them.
     """
     # The default depths are 20 % apart. With a reach of a tenth, a needle stays nearest to its own
     # depth. In short texts a sentence is longer than a tenth, so the reach is at least 32 tokens.
-    reach = max(len(text) // 10, 32)
+    reach = max(len(ids) // 10, 32)
     fallback = None
     for index in range(wanted, first - 1, -1):
         if any(start < index < end for start, end in facts):
@@ -296,33 +303,44 @@ def place_for(vocab, text, first, wanted, facts):
         if wanted - index > reach:
             break
         # four tokens are enough: GPT-2 has three for ？, and one for a closing quotation mark
-        if index > first and SENTENCE_END.search(decode(text[max(0, index - 4):index], vocab)):
+        if index > first and SENTENCE_END.search(decode(ids[max(0, index - 4):index], vocab)):
             return index
     return fallback
 
 
-def bury(cfg, vocab, rng, text, facts, ordered):
-    """
-    Insert the facts, as `encode_fact` returns them, into the list of ids `text`.
+class Placed(NamedTuple):
+    """Where a fact is: indices into the ids."""
+    start: int
+    answer_start: int
+    answer_end: int
+    end: int
 
-    Returns [(start, end) of each fact's answer], in tokens of the text with all facts in it.
+    def moved(self, n):
+        return Placed(*(index + n for index in self))
+
+
+def bury(cfg, vocab, rng, ids, facts, ordered):
+    """
+    Insert the facts, as `encode_fact` returns them, into the list `ids`.
+
+    Returns [(start, end) of each fact's answer], indices into the ids with all facts in them.
     """
     first = int(cfg.begin)  # the prompt begins with an end of text, which stays first
-    placed = []  # (start, start of the answer, end of the answer, end) of each fact in the text
-    place = len(text)
+    placed = []
+    place = len(ids)
     for head, tail, n_answer, depth in facts:
         share = (rng.uniform(0, 100) if depth is None else depth) / 100
-        wanted = min(round(len(text) * share), place if ordered else len(text))
-        taken = [(start, end) for start, _, _, end in placed]
-        place = place_for(vocab, text, first, max(first, wanted), taken)
-        text[place:place] = head + tail
+        wanted = min(round(len(ids) * share), place if ordered else len(ids))
+        taken = [(fact.start, fact.end) for fact in placed]
+        place = place_for(vocab, ids, first, max(first, wanted), taken)
+        ids[place:place] = head + tail
         n = len(head) + len(tail)
         for k, fact in enumerate(placed):
-            if fact[0] >= place:  # it has moved by n tokens
-                placed[k] = tuple(index + n for index in fact)
+            if fact.start >= place:  # it comes after the new one
+                placed[k] = fact.moved(n)
         answer = place + len(head)
-        placed.append((place, answer, answer + n_answer, place + n))
-    return [(start, end) for _, start, end, _ in placed]
+        placed.append(Placed(place, answer, answer + n_answer, place + n))
+    return [(fact.answer_start, fact.answer_end) for fact in placed]
 
 
 def encode_fact(vocab, head, answer, rest, depth):
@@ -354,23 +372,34 @@ def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
     start = first + round(spare * share)
     asks, stop = start + n_repeated, start + n_repeated + n_asked
     for _ in range(100):
-        text = draw_hay(vocab, rng, hay, length, asked)
-        repeated = text[start:asks]
+        ids = draw_hay(vocab, rng, hay, length, asked)
+        repeated = ids[start:asks]
         # The tokens must occur once, because at another place they may go on in another way. And
         # no document may end inside of the passage, because nobody can know what follows.
-        places = [k for k in range(length) if text[k:k + n_repeated] == repeated]
-        if places == [start] and end_id not in text[start:stop]:
+        places = [k for k in range(length) if ids[k:k + n_repeated] == repeated]
+        if places == [start] and end_id not in ids[start:stop]:
             break
     else:
         raise UserError(f"the hay repeats itself: in 100 of 100 pieces of {length:,} tokens the "
                         f"{n_repeated} tokens of {cfg.task} occur twice, or a document ends among "
                         "them; take other hay")
     if cfg.begin:
-        text[0] = end_id
-    answer = text[asks:stop]
-    return {"size": size, "depth": 100 * share, "i": i, "cell": depth, "prompt": text + repeated,
+        ids[0] = end_id
+    answer = ids[asks:stop]
+    return {"size": size, "depth": 100 * share, "i": i, "cell": depth, "prompt": ids + repeated,
             "answers": [decode(answer, vocab)], "answer_ids": answer, "new": n_asked,
             "spans": [(asks, stop)], "others": []}
+
+
+def lines_that_fill(room, lines, vocab, rng):
+    """Return the ids of as many lines as fill `room` tokens, shuffled. There may be a few ids more:
+    draw_hay leaves out the beginning of the first line."""
+    lines = [encode(line, vocab) for line in lines]
+    lengths = np.cumsum([len(line) for line in lines])
+    n_lines = 1 + int(np.searchsorted(lengths, room))
+    lines = lines[:n_lines]
+    rng.shuffle(lines)
+    return np.array(sum(lines, []))
 
 
 def make_sample(cfg, vocab, hay, size, depth, i):
@@ -383,7 +412,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         spans: [from, to) of the answers in the prompt
         others: the same of look-alikes, which are numbers of other cities or values of other keys
         size, i: the arguments; cell: the asked depth, or None
-        depth: the depth that was taken, if the task has one
+        depth: the depth of the fact that is asked for; None if it is drawn in `bury`, or if there
+            are no facts
 
     depth: in percent, None for a random one. i: number of the sample; i < 0 is the paper's example.
     UserError if the size is too small for the question, or the hay too short for the size.
@@ -398,17 +428,11 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, *_ in facts)
     if asked.text:
         hay = np.array(encode(asked.text, vocab))
-    if asked.lines:
-        lines = [encode(line, vocab) for line in asked.lines]
-        lengths = np.cumsum([len(line) for line in lines])
-        n_lines = 1 + int(np.searchsorted(lengths, room))
-        lines = lines[:n_lines]  # they fill `room`: `draw_hay` cuts the surplus off the first
-        rng.shuffle(lines)
-        hay = np.array(sum(lines, []))
-
-    if asked.text and room != len(hay):
-        raise UserError(f"task {cfg.task} needs a vocabulary in which each of its words is one "
-                        "token; choose another --task")
+        if len(hay) != room:
+            raise UserError(f"task {cfg.task} needs a vocabulary in which each of its words is one "
+                            "token; choose another --task")
+    elif asked.lines:
+        hay = lines_that_fill(room, asked.lines, vocab, rng)
     if room < 1:
         raise UserError(f"a context of {size} tokens is too small for needle and question; take at "
                         f"least {size - room + 1} tokens")
@@ -416,18 +440,18 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         raise UserError(f"the hay has only {len(hay):,} tokens, and {room:,} are needed; choose a "
                         "smaller context or more text")
 
-    text = draw_hay(vocab, rng, hay, room, asked)
+    ids = draw_hay(vocab, rng, hay, room, asked)
     if cfg.begin:
-        text[0] = end_of_text(vocab)  # replaces a token, so that the prompt keeps its size
-    # where the answers and their look-alikes are in `text`
+        ids[0] = end_of_text(vocab)  # replaces a token, so that the prompt keeps its size
+    # where the answers and their look-alikes are in `ids`
     if asked.text:  # mqar: nothing was inserted, so the pair that is asked for is looked for
         value_id, = encode(f" {asked.answers[0]}", vocab)  # a word is one token
-        start = text.index(value_id)  # the pairs come first, so this is the value beside its key
+        start = ids.index(value_id)  # the pairs come first, so this is the value beside its key
         answer_spans = [(start, start + 1)]
         other_keys = {*encode("".join(asked.other_keys), vocab)}
-        other_spans = [(k + 1, k + 2) for k, word in enumerate(text) if word in other_keys]
+        other_spans = [(k + 1, k + 2) for k, word in enumerate(ids) if word in other_keys]
     else:
-        spans = bury(cfg, vocab, rng, text, facts, asked.ordered)
+        spans = bury(cfg, vocab, rng, ids, facts, asked.ordered)
         n_asked = len(asked.answers)  # the last facts are asked for; those before are look-alikes
         answer_spans, other_spans = spans[-n_asked:], spans[:-n_asked]
 
@@ -435,7 +459,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         return [(len(lead) + start, len(lead) + stop) for start, stop in spans]
 
     n = int(cfg.begin)  # the end of text comes before the lead
-    taken = asked.facts[-1].depth if asked.facts else depth
+    taken = asked.facts[-1].depth if asked.facts else None
     return {"size": size, "depth": taken, "i": i, "cell": depth,
-            "prompt": text[:n] + lead + text[n:] + end, "answers": asked.answers, "new": asked.new,
+            "prompt": ids[:n] + lead + ids[n:] + end, "answers": asked.answers, "new": asked.new,
             "spans": in_prompt(answer_spans), "others": in_prompt(other_spans)}
