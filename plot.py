@@ -478,7 +478,7 @@ def cell(rows, title, column):
     return plus_minus(values, errors[0]) + missing
 
 
-FIGURES = {  # {figure: the kind of results that it shows; "": it needs none}
+FIGURES = {  # {figure: the kind of result files that it reads; "": it reads none}
     fading: "", p_n: "log", z_max: "", learning_curves: "log", posloss: "posloss", niah: "niah",
     retrieval: "niah", needle_scores: "needle", top_scores: "needle", readout: "readout",
     learned_s: "log"}
