@@ -104,7 +104,7 @@ class NiahConfig(EvalConfig):
                              f"{' and '.join(others)} before it")
         try:
             text.format(**dict.fromkeys(names, ""))
-        except (KeyError, IndexError, ValueError) as e:
+        except (LookupError, ValueError, AttributeError, TypeError) as e:
             raise ValueError(f"{key}: its only fields are {' '.join(fields)}; write other braces "
                              "twice, as in {{") from e
 
@@ -187,6 +187,7 @@ def answer(cfg, model, vocab, batch, device):
     for b, sample in enumerate(batch):
         written = rows[b, idx.size(1):][:new[b]].tolist()
         text = decode(written, vocab)
+        # "cell" is the depth that was asked for (None in a trial), "depth" where the fact then was
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
         if "answer_ids" in sample:
             right = score_tokens(sample["answer_ids"], written)
@@ -232,7 +233,7 @@ def read_later_tokens(model, written, sample, record, device):
     """
     Return {"wrong_token": index of the first wrong token of `written`, "later": {k: record}}. The
     record of k says what the heads do when token k of the answer is due: the input is the prompt
-    and the k right tokens before it.
+    and the k right tokens before it. wrong_token is None if there are several answers.
 
     A prompt for choosing heads has a record for every k from 1 on. A trial has at most one, for its
     first wrong token if that is not token 0. Samples with several answers have none.
@@ -241,11 +242,11 @@ def read_later_tokens(model, written, sample, record, device):
     if len(sample["spans"]) == 1:
         start, end = sample["spans"][0]
         answer = sample["prompt"][start:end]
-    right = n_right(answer, written)
+    right = n_right(answer, written) if answer else None
     tokens = []
     if record["chooses"]:
         tokens = list(range(1, len(answer)))
-    elif not record["exact"] and 0 < right < len(answer):
+    elif answer and not record["exact"] and 0 < right < len(answer):
         tokens = [right]
     later = {}
     if tokens:  # all of them in one pass
@@ -319,7 +320,6 @@ def ask(cfg, path, what, jobs, device):
         cfg, path, model, state, data, f"{what}.jsonl", functions, len(jobs))
     with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
         # Two processes that measured at the same time may have written a record twice.
-        # "cell" is the depth that was asked for, None in a trial.
         done = {(r["size"], r["cell"], r["i"]): r for r in records}
     records = list(done.values())
     left = [job for job in jobs if job not in done]
@@ -370,7 +370,6 @@ def cells_of(cfg, records):
     """Return a dict for each context size and depth: the shares of its samples answered right."""
     cells = []
     for size, depth in itertools.product(cfg.context_sizes, cfg.depths):
-        # a record's "cell" is the depth that was asked for
         samples = [r for r in records if (r["size"], r["cell"]) == (size, depth)]
         cell = {"size": size, "depth": depth, "n": len(samples)}
         for key in ("exact", "first", "substring"):

@@ -285,8 +285,10 @@ class Attention(nn.Module):
     # not compiled, because compiled code would compute the cosines again in every layer
     @torch.compiler.disable
     def rope(self, pos):
-        """Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they
-        would be off by 0.03 at position 10^6."""
+        """
+        Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64 where the device
+        has it: in fp32 they would be off by 0.03 at position 10^6.
+        """
         wide = widest_float(pos.device)
         angles = pos.to(wide)[..., None] * self.frequencies(pos.device, wide)
         cos, sin = angles.cos().float(), angles.sin().float()
@@ -316,11 +318,14 @@ class Attention(nn.Module):
             # factor, and multiplied by `scale`. For a type whose factor is 1 at n = 1, such as
             # logn_clip, they are not divided: it already equals softmax on short contexts.
             divisor = torch.where(by_n[0] == 1, 1.0, by_n.mean())
-            if self.config.qk_norm:
-                q_weight = self.q_norm.weight
-            else:
-                q_weight = self.qkv.weight[:self.config.n_embd]  # the rows that produce q
-            q_weight *= scale / divisor
+            self.scale_queries(scale / divisor)
+
+    def scale_queries(self, ratio):
+        """Multiply the weights that make q."""
+        if self.config.qk_norm:
+            self.q_norm.weight *= ratio
+        else:
+            self.qkv.weight[:self.config.n_embd] *= ratio  # the rows that produce q
 
 
 # -----------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def share_label(curves):
 
 def token_axis(axis, curves):
     """Make x a logarithmic axis of tokens and mark the training lengths on it."""
-    axis.set_xscale("log", base=2)  # the lengths are powers of two
+    axis.set_xscale("log", base=2)  # training lengths are powers of two
     axis.xaxis.set_major_formatter("{x:,.0f}")
     for block in sorted({rows[0].block_size for rows, _ in curves}):
         axis.axvline(block, color="0.4", linestyle=":", label=f"training length {block:,}")
@@ -171,7 +171,8 @@ def p_n(curves):
     colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
     for row, color in zip(runs, colors, strict=True):
         weights = checkpoint.load(row.path.parent)["model"]
-        # a run of (f) that was stopped after the switch, with a last checkpoint from before it
+        # A run that switched to p_n and was killed: its log is past the switch, and its last
+        # checkpoint is from before it.
         if "p_n" not in weights:
             continue
         p = weights["p_n"].numpy()
@@ -307,7 +308,7 @@ def top_scores(curves):
             filled = "full" if trial["exact"] else "none"
             axis.plot(x, trial["top"], marker, color=style["color"], ms=3, fillstyle=filled)
     notes = (f"{span(curves, 'n')} trials per seed\n"
-             "● all digits right, △ the first but not all, × the first is wrong")
+             "● all right, △ only the beginning, × the beginning is wrong")
     return finish(axis, curves, notes, xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
                   ylabel=f"top needle score at {span(curves, 'size')} tokens")
 
@@ -377,22 +378,23 @@ def draw_misses(axis, curves):
 def learned_s(curves):
     """
     The learned s at the end of each run, by layer, with a dot for each head. Each f(n) has a panel
-    of its own, because values of s that multiply different f(n) cannot be compared.
+    of its own, because values of s that multiply different f(n) cannot be compared. So has f(n)
+    with a fixed b beside it, as in 1 + s log n.
     """
     panels = {}
     for rows, style in curves:
         # {layer: s of its heads} of each run; a run of (f) has none before its switch
         runs = [row.s for row in rows if row.s]
         if runs:
-            panels.setdefault(rows[0].f, []).append((runs, style))
+            panels.setdefault(rows[0].f, []).append((rows, runs, style))
     if not panels:
         return None
     figure = Figure(figsize=(5.6, 3.7 if len(panels) == 1 else 2.2 * len(panels)))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
-    deepest = max(layer for shown in panels.values() for runs, _ in shown for layer in runs[0])
+    deepest = max(layer for shown in panels.values() for _, runs, _ in shown for layer in runs[0])
     markers = dict(zip(LINES, "os^v", strict=True))  # dots cannot have the line style of a curve
     for axis, (f, shown) in zip(axes, panels.items(), strict=True):
-        for i, (runs, style) in enumerate(shown):
+        for i, (_, runs, style) in enumerate(shown):
             s = np.array([[*of_layers.values()] for of_layers in runs])  # (runs, layers, heads)
             layers = np.array([*runs[0]])
             x = layers[:, None] + 0.6 * ((i + 0.5) / len(shown) - 0.5)  # curves side by side
@@ -400,7 +402,7 @@ def learned_s(curves):
             axis.plot(np.broadcast_to(x, s.shape).ravel(), s.ravel(), marker, ms=3,
                       color=style["color"], label=style["label"])
         if f == "log_n":  # with s = 1 / log(block), SSMax equals softmax at n = block
-            for block in sorted({rows[0].block_size for rows, _ in curves}):
+            for block in sorted({rows[0].block_size for rows, _, _ in shown}):
                 axis.axhline(1 / math.log(block), color="0.4", linestyle=":",
                              label=f"1 / log {block:,}")
         which = f"\n(f: {f})" if len(panels) > 1 else ""
@@ -443,7 +445,7 @@ def print_table(title, curves):
     for row in all_rows:
         numbers, _ = row.tables[title]
         columns.update(numbers)
-    # Sizes in rising order. A table with names for columns has the shortest name first.
+    # Sizes in rising order. Names are ordered by their length, so that "1x" comes before "16x".
     columns = sorted(columns, key=lambda column: (len(str(column)), column))
     heads = [column if isinstance(column, str) else f"{column:,}" for column in columns]
     lines = [heads]

@@ -30,7 +30,7 @@ class SFTConfig(TrainConfig):
     data_dir: str = "data/squad"  # questions made by prepare.py --squad
     # optimization
     batch_size: int = 128  # examples per update, over all ranks
-    epochs: float = 10.0  # passes over the data; too long examples count, so it is a little more
+    epochs: float = 10.0  # passes; updates are counted with the examples that fit no block, too
     warmup_epochs: float = 1.0  # epochs of linear warm-up
     max_iters: int = 0  # number of updates; 0: computed from epochs
     warmup_iters: int = 0  # updates of linear warm-up; 0: computed from warmup_epochs
@@ -59,6 +59,7 @@ class SFTConfig(TrainConfig):
 
     def without_effect(self):
         reasons = super().without_effect()
+        reasons.pop("switch_iter", None)  # max_iters=0 means here that it is computed from epochs
         if self.max_iters:
             reasons["epochs"] = f"with max_iters={self.max_iters}"
         if self.warmup_iters:

@@ -95,7 +95,7 @@ class TrainConfig(RivalConfig):
                              "as in --beta1=0.9 --beta2=0.95")
         if self.switch_iter and self.attention_type != "softmax":
             raise ValueError("switch_iter needs attention_type=softmax to switch from")
-        if self.switch_iter >= self.max_iters > 0:
+        if self.switch_iter >= self.max_iters > 0:  # sft.py computes max_iters later if it is 0
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
         if self.batch_size < runtime.WORLD_SIZE:
@@ -114,6 +114,8 @@ class TrainConfig(RivalConfig):
     def without_effect(self):
         """Return {setting: reason why it has no effect}."""
         reasons = {}
+        if not self.max_iters:
+            reasons["switch_iter"] = "with max_iters=0"
         if not self.switch_iter:
             reasons |= dict.fromkeys(("switch_attention_type", "switch_warmup_iters"),
                                      "without switch_iter")
@@ -141,8 +143,8 @@ class TrainConfig(RivalConfig):
 # Dense bf16 peak in FLOP/s, from data sheets. The first key that occurs in the device's name
 # counts. Unknown devices report no MFU.
 PEAK_FLOPS = {
-    "B200": 2250e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12,
-    "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
+    "B200": 2250e12, "H200 NVL": 835e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12,
+    "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
 }
 
 # -----------------------------------------------------------------------------
@@ -447,7 +449,7 @@ def fit(cfg, model, metadata, resumed, batches):
         save(0)
     runtime.exit_on_next_signal(received_signals)  # all is saved
     if resumed and start >= cfg.max_iters:
-        print0(f"nothing to do: this run has its {start:,} updates already: {path}")
+        print0(f"nothing to train: this run has its {start:,} updates already: {path}")
     else:
         print0(f"done: {path}")
 
@@ -602,13 +604,18 @@ def to_device(array, device):
 
 def prepare_run(cfg, model, resumed):
     """
-    Check the length of the warm-up, the folder of a new run, and the free space on the disk. If all
-    is well and the run is new, make the folder free: remove the squad.json of an older run, and
-    rename its checkpoint to ckpt_prev.pt.
+    Check the length of the warm-up, whether the model can be switched (f), the folder of a new run,
+    and the free space on the disk. If all is well and the run is new, make the folder free: remove
+    the squad.json of an older run, and rename its checkpoint to ckpt_prev.pt.
     """
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
                f"gets to {learning_rate(cfg, cfg.max_iters - 1):.2e}; set --warmup_iters")
+    if cfg.switch_iter and model.config.attention_type == "softmax":
+        try:
+            dataclasses.replace(model.config, attention_type=cfg.switch_attention_type)
+        except ValueError as e:
+            raise UserError(str(e)) from e
     folder = Path(cfg.out_dir)
     with runtime.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -231,7 +231,8 @@ def describe(cfg, path, model, state, data, functions):
     print the checkpoint with the settings that differ from those it was trained with.
     """
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
-    # "auto" and paths differ between machines, so we record what they stand for
+    # "auto" and the paths of checkpoint and corpus differ between machines, so we record what they
+    # stand for
     settings["dtype"] = str(runtime.get_dtype(model.wte.weight.device, cfg.dtype))
     settings["data"], settings["checkpoint"] = data, checkpoint.fingerprint(path)
     variant, trained = state["variant"], state["model_config"]
@@ -275,6 +276,7 @@ def continues(cfg, out, records, about, n_records):
         others = records[1:]
         if others and "i" in others[0]:
             others = {(r["size"], r["cell"], r["i"]) for r in others}
+        # eval_posloss.py writes "done", the number of windows so far, until it is finished
         finished = len(others) >= n_records and "done" not in records[0]
     if cfg.overwrite and (finished or differs or stale):
         return False

@@ -187,8 +187,11 @@ def choose_heads(choice, k):
 
 
 def name_miss(record, choice):
-    """Return the kind of one trial's miss, judged at the first wrong token of its answer."""
-    k = record["wrong_token"]
+    """
+    Return the kind of one trial's miss, judged at the first wrong token of its answer. With several
+    answers it is judged at the last query of the prompt.
+    """
+    k = record["wrong_token"] or 0
     record_at_k = at_token(record, k)
     if record_at_k is None:  # every token was right, but more digits followed
         return "other"
@@ -209,7 +212,9 @@ def summarize(trials, choice):
         chance        is how often one of the heads would rank the needle first by chance, which
                       grows with the number of heads: 1 - (1 - r / n)^heads, where r of n tokens are
                       the needle's;
-        wrong_tokens  counts the misses by the number of right tokens before the first wrong one.
+        wrong_tokens  counts the misses by the number of right tokens before the first wrong one,
+                      but for those with several answers, and those in which the answer is right
+                      and goes on.
 
     All numbers are of the prompt's last query, which asks for the first token of the answer. The
     kind of a miss is judged at the query that went wrong. If that is a later one, heads and
@@ -221,7 +226,11 @@ def summarize(trials, choice):
         retrieval["miss"] = None if record["exact"] else name_miss(record, choice)
     needle_shares = [record["needle_tokens"] / record["size"] for record in trials]
     misses = [retrieval["miss"] for retrieval in retrievals]
-    wrong = [record["wrong_token"] for record in trials if not record["exact"]]
+    wrong = []
+    for record in trials:
+        k = record["wrong_token"]
+        if not record["exact"] and k is not None and k < record["needle_tokens"]:
+            wrong.append(k)
     summary = {
         "size": trials[0]["size"], "chosen_at": choice[0]["size"], "heads": heads,
         "enough": enough,

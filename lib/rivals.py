@@ -61,6 +61,9 @@ class RivalConfig(GPTConfig):
         if not 0 <= self.rope_fraction <= 1:
             raise ValueError(f"rope_fraction={self.rope_fraction} must be between 0 and 1")
         self.check_windows()
+        if self.rope_scaling and not has_rope_to_stretch(self):
+            raise ValueError(f"rope_scaling={self.rope_scaling} has no effect: no layer that sees "
+                             "all keys has RoPE; leave it and rope_factor out")
 
     def check_windows(self):
         pattern = self.window_pattern
@@ -182,7 +185,7 @@ class Positioned(Attention):
 
 
 # -----------------------------------------------------------------------------
-# beside the factor
+# other changes of the logits: ALiBi, a sink, scale-invariant attention
 
 
 class ALiBi(Positioned):
@@ -223,6 +226,10 @@ class Sink(Positioned):
         # (Attention's constructor calls this before there is a sink.)
         if "sink" in self._parameters:
             self.register_parameter("sink", self._parameters.pop("sink"))
+
+    def scale_queries(self, ratio):
+        super().scale_queries(ratio)
+        self.sink *= ratio  # the sink's logit grows and shrinks with the other logits
 
     def project(self, x, position):
         q, k, v = super().project(x, position)

@@ -323,11 +323,14 @@ def read_log(row, lines):
     if 0 < row.config.get("switch_iter", 0) < max(row.y, default=0):
         row.f = row.config["switch_attention_type"]
     if row.f in model.ATTENTION:  # an old run may have a type that no longer exists
-        function = model.ATTENTION[row.f].f
+        factor = model.ATTENTION[row.f]
+        function = factor.f
         # Only a function at the top of model.py has a name that says what it computes. A lambda,
         # and the `f` that clipped() returns, keep the name of the attention type.
         if vars(model).get(function.__name__) == function:
             row.f = function.__name__
+        if factor.b and not isinstance(factor.b, model.Learned):
+            row.f += f", b = {factor.b:g}"
 
 
 def by_layer(s, config):

@@ -9,6 +9,7 @@ arXiv 2312.04927 (mqar, mqar_fixed). verbatim is our own. It adds no words to th
 a model of any text.
 
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
+Look-alike: a wrong answer of the same form, such as the number of another city.
 """
 import glob
 import hashlib
@@ -101,7 +102,7 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         # rstrip: the space before the answer is part of the answer's first token
         before_answer = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
         question = cfg.question.format(city=cities[0])
-        lead, _, end = before_answer.replace("{question}", question).partition("{context}")
+        lead, _, end = before_answer.format(context="\0", question=question).partition("\0")
     return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead)
 
 
@@ -188,7 +189,7 @@ def mqar(cfg, rng, size, depth, i, n_pairs=0):
     """
     if n_pairs:
         n = n_pairs
-        fewest, most = 5 * n + 1 + cfg.begin, math.inf  # a document has five words for each pair
+        fewest, most = 5 * n + 1 + cfg.begin, math.inf  # what recall() needs, and the key asked for
         possible = f"at least {fewest}"
     else:
         n = size // 16
@@ -221,7 +222,7 @@ def verbatim(cfg, rng, size, depth, i):
 TASKS = {task.__name__: task for task in (
     needle, multikey, multivalue, multiquery, tracking, abcdigits, mqar, mqar_fixed, verbatim)}
 OF_NEEDLES = ("needle", "multikey")  # the answer is the number of one needle
-WITH_DEPTH = (*OF_NEEDLES, "abcdigits", "verbatim")  # others put their facts at random depths
+WITH_DEPTH = (*OF_NEEDLES, "abcdigits", "verbatim")  # for the others --depths has no effect
 
 # -----------------------------------------------------------------------------
 # text -> prompt

@@ -158,7 +158,7 @@ def test_a_new_variant_is_one_line(monkeypatch):
     sqrt = Factor(lambda n, model: n.float().sqrt(), s=Learned(), b=0.5)
     monkeypatch.setitem(ATTENTION, "sqrt", sqrt)
     test_logits_are_the_papers_formula("sqrt", {})
-    test_the_swap_scales_logits_by_a_factor_of_mean_one("sqrt", False)
+    test_the_swap_scales_logits_by_a_factor_of_mean_one("sqrt", {})
     test_cached_chunked_and_full_agree("sqrt", {})
     test_scales_are_fp32_of_rank_one_and_not_decayed("sqrt")
 
@@ -187,15 +187,15 @@ def test_scales_are_fp32_of_rank_one_and_not_decayed(attention_type):
         assert 0 < p.grad.abs().sum() < math.inf, f"no gradient for {name}"
 
 
-@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"qk_norm": True}, {"sink": "learned"}])
 @pytest.mark.parametrize("attention_type", [kind for kind in ATTENTION if kind != "softmax"])
 @torch.no_grad()
-def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, qk_norm):
-    model, swapped = (tiny_model("softmax", n_layer=1, qk_norm=qk_norm) for _ in range(2))
+def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings):
+    model, swapped = (tiny_model("softmax", n_layer=1, **settings) for _ in range(2))
     swapped.swap_attention(attention_type)
     idx = tokens(1, min(100, swapped.max_len))
-    log_weights = [m.last_query_attention(idx)[0, 0].log() for m in (model, swapped)]
-    spread, sharper = (w - w[:, :1] for w in log_weights)  # softmax leaves a constant open
+    ((z, _),), ((swapped_z, _),) = model.last_queries(idx), swapped.last_queries(idx)
+    spread, sharper = z[0, :, 0], swapped_z[0, :, 0]  # (heads, keys); a sink is the first key
     f, b = f_of(swapped, torch.arange(1, 33)).double(), ATTENTION[attention_type].b
     b = b.start if isinstance(b, Learned) else b
     as_published = attention_type in ("logn_clip", "sqrt_log", "log_squared", "llama4", "log_floor")
@@ -381,6 +381,8 @@ def test_a_checkpoint_from_before_the_rivals_moved_loads():
     ("--global_rope", "global_rope needs a window_pattern with an L"),
     ("--window=32 --window_pattern=SS --attention_type=ssmax", "window_pattern SS has no L: no"),
     ("--window=32 --window_pattern=SL --rope_fraction=0.5", "rope_fraction=0.5 has no effect"),
+    ("--window=32 --window_pattern=SL --rope_scaling=yarn --rope_factor=4",
+     "rope_scaling=yarn has no effect"),
     ("--window=32 --window_pattern=SL --alibi --rope_fraction=0", "alibi replaces RoPE, but")])
 def test_windows_that_cannot_be_are_refused(settings, message):
     assert refused(message, configure, TrainConfig, settings.split()) == 2

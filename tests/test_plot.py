@@ -434,14 +434,15 @@ def test_learning_curves_show_every_loss_in_the_first_panel(tmp_path):
 def test_every_variant_that_learns_s_is_shown_beside_those_with_its_f(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "ATTENTION", {
         "new": Factor(lambda n, model: n.float().sqrt(), s=Learned()), **model.ATTENTION})
-    for variant in ("softmax", "ssmax", "ssmax_bias", "head_scale", "new"):
+    for variant in ("softmax", "ssmax", "ssmax_bias", "residual", "head_scale", "new"):
         plant_log(tmp_path / variant, variant, s=None if variant == "softmax" else 0.26)
     plant_log(tmp_path / "gone", "gone", s=0.5)  # a type that model.py no longer has
     figure = plot.learned_s(curves_of(load([tmp_path]))["log"])
     shown = {axis.get_ylabel().split("f: ")[1]: legend_of(axis)[1] for axis in figure.axes}
     assert shown == {
         "log_n)": ["(b) SSMax", "(d) SSMax with bias", f"1 / log {BLOCK}"],
-        "mean_log_n)": ["control: mean log n"], "new)": ["new"], "gone)": ["gone"]}
+        "log_n, b = 1)": ["residual"], "mean_log_n)": ["control: mean log n"], "new)": ["new"],
+        "gone)": ["gone"]}
 
 
 @pytest.mark.parametrize("s", [[[0.3, 0.4]], [None, None, None, [0.3, 0.4]]], ids=["old", "new"])

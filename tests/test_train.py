@@ -365,6 +365,8 @@ def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message)
     ("--s_init=0.5 --attention_type=residual", "no effect with attention_type=residual"),
     ("--switch_attention_type=pn", "switch_attention_type=pn has no effect without switch_iter"),
     ("--switch_warmup_iters=2", "no effect without switch_iter: leave it out, or set"),
+    ("--switch_iter=3 --max_iters=0", "switch_iter=3 has no effect with max_iters=0"),
+    ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern S has no L"),
     ("--min_lr=0.1", "min_lr=0.1 has no effect with decay=none"),
     ("config/quick.py --decay=none", "decay_iters=1000 has no effect with decay=none"),
     ("--loss_on=repeats --block_size=1 --eval_interval=0",
