@@ -13,17 +13,15 @@ names the feature. A beginning-of-text token, as Llama and Mistral have it, is n
 prompts.
 
 export to a folder: softmax and head_scale become LlamaForCausalLM or Qwen3ForCausalLM, and SSMax
-becomes Ministral3ForCausalLM. For ssmax_bias, pn, residual and models with windows the folder
-contains the code of the model. Anything else is refused, and the message names it. The exported
-model is run, and its logits must be those of the checkpoint. An exported Llama, Qwen3 or Ministral3
-can be imported again.
+without qk_norm becomes Ministral3ForCausalLM. For SSMax with qk_norm, ssmax_bias, pn, residual and
+models with windows the folder contains the code of the model. Anything else is refused, and the
+message names it. The exported model is run, and its logits must be those of the checkpoint. An
+exported Llama, Qwen3 or Ministral3 can be imported again.
 
-export to a .gguf: for llama.cpp, which can run softmax, head_scale and SSMax (b, c, e, f). If the
-package llama_cpp is installed, the logits are compared here too.
+export to a .gguf: for llama.cpp, which can run softmax, head_scale and SSMax without qk_norm (b, c,
+e, f). If the package llama_cpp is installed, the logits are compared here too.
 
-First `pip install '.[hf]'`. If you write an attention function of your own for transformers, call
-AttentionMaskInterface.register as well as AttentionInterface.register: otherwise results with left
-padding are wrong without any error.
+First `pip install '.[hf]'`.
 """
 import contextlib
 import dataclasses
@@ -101,15 +99,16 @@ IMPORTABLE = ("hf.py imports llama, mistral and qwen3 without biases, with SiLU,
             "that it has exported itself")
 
 
-def to_config(hf_config, source):
+def to_config(hf_config, source, training_length=None):
     """
     Return the RivalConfig for a config of transformers. UserError for a feature that model.py
-    lacks.
+    lacks. training_length: that of a .gguf which we exported.
     """
     heads, width, kind = hf_config.num_attention_heads, hf_config.hidden_size, hf_config.model_type
     rope, window = hf_config.rope_parameters, getattr(hf_config, "sliding_window", None) or 0
     # Our own exports have a training_length, because their max_position_embeddings is larger.
-    block_size = getattr(hf_config, "training_length", hf_config.max_position_embeddings)
+    block_size = training_length or getattr(
+        hf_config, "training_length", hf_config.max_position_embeddings)
     refused = [
         ("biases", any(getattr(hf_config, f"{part}_bias", False) for part in ("attention", "mlp"))),
         (f"scaled RoPE (rope_type {rope['rope_type']})", rope["rope_type"] != "default"),
@@ -162,6 +161,9 @@ def locate(source):
     return source, {}
 
 
+TRAINING_LENGTH = "nanossmax.training_length"  # our own key in a .gguf
+
+
 def read(source):
     """
     Read a folder, a model on the hub or a .gguf.
@@ -181,20 +183,20 @@ def read(source):
         if kind not in ("llama", "mistral", "qwen3", "ministral3"):
             raise UserError(f"{source} has another architecture, {kind}; choose another model. "
                             f"{IMPORTABLE}")
-        # before the weights are read, because it may refuse the model
-        config = to_config(AutoConfig.from_pretrained(folder, **gguf), source)
+        # before the weights are read, because these may refuse the model
+        fields = gguf_files.read(source)[0] if gguf else {}
+        config = to_config(AutoConfig.from_pretrained(folder, **gguf), source,
+                           fields.get(TRAINING_LENGTH))
+        # transformers would make another tokenizer out of the file, so we read it as it is
+        if gguf:
+            tokenizer = gguf_files.tokenizer_json(fields)
+        else:
+            tokenizer = read_text(folder, "tokenizer.json")
         # transformers itself reads shards, safetensors and GGUF, and ties embeddings
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
             **gguf)
-        # The file is read as it is, because transformers would make another tokenizer out of it.
-        if gguf:
-            fields, _ = gguf_files.read(source)
-            tokenizer = gguf_files.tokenizer_json(fields)
-            settings = gguf_files.tokenizer_config(fields)
-        else:
-            tokenizer = read_text(folder, "tokenizer.json")
-            settings = read_tokenizer_config(folder)
+        settings = gguf_files.tokenizer_config(fields) if gguf else read_tokenizer_config(folder)
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
     if wrong:  # transformers only warns and uses random numbers for them
@@ -269,7 +271,7 @@ def import_model(source, out):
 
 def new_folder(out):
     """Make an empty folder beside `out`, which the caller renames to `out` when it is complete."""
-    unfinished = out.with_name(f"{out.name}-unfinished")
+    unfinished = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed run
     unfinished.mkdir(parents=True)
     return unfinished
@@ -589,13 +591,14 @@ def export_gguf(cfg, out):
                                f"2501.19399), trained at {c.block_size:,} tokens. RoPE's theta is "
                                f"{theta(c):,.0f}, {theta_text}.",
         "general.file_type": 32 if cfg.dtype == "bfloat16" else 0,  # LLAMA_FTYPE of llama.cpp
+        TRAINING_LENGTH: c.block_size,
         **gguf_files.model_keys(architecture, c, theta(c), context_length(model),
                                 BETA if kind == "Ministral3" else None),
         **text_keys(vocab, imported_folder(cfg.files[1], state), len(tensors["lm_head.weight"]))}
     arrays = gguf_files.to_arrays(architecture, tensors, c, cfg.dtype == "bfloat16")
     with atomic_write(out) as f:
         gguf_files.write(f.name, architecture, keys, arrays)
-        check = check_in_llama_cpp(model, vocab, f.name, kind, cfg.dtype == "bfloat16")
+        check = check_in_llama_cpp(model, vocab, f.name, out, kind, cfg.dtype == "bfloat16")
     print(f"{out}: {architecture}, {cfg.dtype}, {check}")
 
 
@@ -608,19 +611,22 @@ def text_keys(vocab, source, vocab_size):
     for key, i in end_token_ids(source, vocab).items():
         if i is not None:  # if there are several ends, llama.cpp knows the others by their names
             keys[f"tokenizer.ggml.{key}"] = i[0] if type(i) is list else i
-    # An imported tokenizer decides which token comes before a text. GPT-2's adds none, but in our
-    # training data every document comes after an end of text.
-    first = text.tokenizer(vocab).encode("a").ids[0] if type(vocab) is str else text.GPT2_EOT
-    keys["tokenizer.ggml.add_bos_token"] = first == keys.get("tokenizer.ggml.bos_token_id")
-    if template := tokenizer_config_of_export(source, vocab).get("chat_template"):
+    # A tokenizer.json decides which token comes before a text: with a bos token "a" becomes two
+    # tokens. GPT-2's adds none, but in our training data every document comes after an end of text.
+    in_front = text.tokenizer(vocab).encode("a").ids[0] if type(vocab) is str else text.GPT2_EOT
+    keys["tokenizer.ggml.add_bos_token"] = in_front == keys.get("tokenizer.ggml.bos_token_id")
+    template = tokenizer_config_of_export(source, vocab).get("chat_template")
+    if type(template) is list:  # several, each with a name
+        template = {one["name"]: one["template"] for one in template}.get("default")
+    if template:
         keys["tokenizer.chat_template"] = template
     return keys
 
 
-def check_in_llama_cpp(model, vocab, path, kind, bf16):
+def check_in_llama_cpp(model, vocab, path, out, kind, bf16):
     """
-    Run a .gguf in llama.cpp and return a text about the result. UserError if it computes something
-    else than the model.
+    Run the .gguf at `path` in llama.cpp and return a text about the result. UserError if it
+    computes something else than the model. out: the file's later name, for messages.
     """
     try:
         import llama_cpp
@@ -629,7 +635,10 @@ def check_in_llama_cpp(model, vocab, path, kind, bf16):
                 "install llama-cpp-python)")
     whole = None if type(vocab) is list else vocab
     sample = "It's  1,234 needles:\n\n\tnaïve 中文 don't I'LL"
-    with contextlib.closing(gguf_files.open_in_llama_cpp(path, CHECKED)) as llm:
+    with explain("the installed llama-cpp-python cannot load this file, so none was written; "
+                 "update it, or uninstall it to export without this check", ValueError):
+        llama = gguf_files.open_in_llama_cpp(path, CHECKED)
+    with contextlib.closing(llama) as llm:
         if llm.tokenize(sample.encode(), add_bos=False) != text.encode(sample, whole):
             raise UserError(f"llama.cpp splits {sample!r} into other tokens than the tokenizer of "
                             "this checkpoint, so no file was written: export to a folder instead")
@@ -637,7 +646,7 @@ def check_in_llama_cpp(model, vocab, path, kind, bf16):
         def logits(idx, prompt):
             return gguf_files.llama_cpp_logits(llm, idx[0].tolist(), prompt)[None]
 
-        largest, (same, new) = difference(model, vocab, path, logits, kind, bf16)
+        largest, (same, new) = difference(model, vocab, out, logits, kind, bf16)
     return (f"in llama.cpp its logits differ from the checkpoint's by {largest:.1e} at most "
             f"(llama-cpp-python {llama_cpp.__version__}, f32 cache), and {same} of {new} tokens of "
             "a greedy continuation are the same")
@@ -669,7 +678,7 @@ def tokenizer_config_of_export(source, vocab):
     keeps its own."""
     if source:
         with explain(f"{source / 'tokenizer_config.json'} is damaged; delete it to export without "
-                     "a chat template"):
+                     "chat template and end tokens"):
             return read_tokenizer_config(source)
     end = text.decode([text.end_of_text(vocab)], vocab)
     return {"bos_token": end, "eos_token": end, "unk_token": end,

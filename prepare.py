@@ -126,6 +126,10 @@ class PrepareConfig:
             raise ValueError(f"--slice must be like 3/16 (1/1 with --embedded), not {self.slice}")
         if self.val_fraction >= 1:
             raise ValueError(f"val_fraction={self.val_fraction} must be below 1")
+        least, most = (16, 4111) if self.embedded == "mqar" else (1, math.inf)
+        if self.embedded and not least <= self.block_size <= most:
+            raise ValueError(f"block_size={self.block_size} must be at least {least}"
+                             + (f" and at most {most}" if most < math.inf else ""))
         if self.shard_tokens < 1:
             raise ValueError("shard_tokens=0 must be at least 1")
         if self.val_fraction and self.embedded:
@@ -170,7 +174,8 @@ def input_files(cfg):
     """Return the paths that the patterns in cfg.files match. UserError for an unusable one."""
     paths = []
     for pattern in cfg.files:
-        paths += sorted(glob.glob(pattern)) or [pattern]
+        # a file may have brackets in its name
+        paths += [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern)) or [pattern]
     seen = {}  # {real path: the name it was given by}
     for path in paths:
         real = os.path.realpath(path)
@@ -201,7 +206,11 @@ def file_rows(path):
     with pyarrow.input_stream(path, compression=compression) as plain:
         lines = io.BufferedReader(plain, 1 << 20)
         if kind in ("txt", "md"):
-            yield decode_file(lines.read(), path)
+            try:
+                yield decode_file(lines.read(), path)
+            except MemoryError:
+                raise UserError(f"{path} does not fit into memory: split it into several files, or "
+                                "make it a .jsonl") from None
         else:
             yield from lines
 
@@ -213,8 +222,12 @@ def hub_rows(cfg, skip):
     name, revision = cfg.hub
     rows = datasets.load_dataset(name, cfg.hf_config or None, revision=revision or None,
                                  split=cfg.split, streaming=True)
-    # if the dataset has enough files, each slice downloads only its own
-    yield from split_dataset_by_node(rows, cfg.part[0] - 1, cfg.part[1]).skip(skip)
+    part, n = cfg.part
+    own = split_dataset_by_node(rows, part - 1, n)
+    if rows.num_shards % n == 0:  # a slice is whole files, and only these are downloaded
+        yield from own.skip(skip)
+    else:  # a slice is every n-th row, and its skip() would count the rows of all slices
+        yield from itertools.islice(own, skip, None)
 
 
 def input_rows(cfg, skip):
@@ -466,6 +479,9 @@ def open_manifest(cfg):
     # a model must be able to read every split and slice
     if not changes and any(other["vocab"] != manifest["vocab"] for other in others):
         changes = ["another vocabulary"]
+    for other in others:
+        if cfg.split in other["splits"] and other["slice"][1] != cfg.part[1]:
+            changes = changes or [f"--slice=.../{other['slice'][1]}"]
     if changes:
         raise UserError(f"{path.parent} was prepared with {', '.join(changes)}; choose another "
                         "--name, or delete that folder to prepare it again")
@@ -591,6 +607,7 @@ def prepare(cfg):
     # `with`: the bar ends before an error is printed. A log file gets a line every 30 seconds.
     with tqdm(encoded, path.stem, initial=done, unit=" documents", disable=bool(cfg.embedded),
               mininterval=0.1 if sys.stderr.isatty() else 30) as bar:
+        # one iterator for all calls of write_shards: each goes on where the last one stopped
         encoded = iter(bar)
         while not manifest["complete"]:
             write_shards(cfg, path, manifest, taken, encoded)
@@ -651,6 +668,8 @@ def prepare_squad(cfg):
                    "answer": (answers["text"] or [""])[0],
                    "start": (answers["answer_start"] or [0])[0]}
         complete = all(example[part].strip() for part in ("context", "question", "answer"))
+        if complete and not example["context"][example["start"]:].startswith(example["answer"]):
+            raise ValueError(f"its answer is not at answer_start={example['start']}")
         return row["title"], example if complete else None
 
     articles = {}  # {title: examples}; the paper kept 86,820 questions of the split train

@@ -34,6 +34,8 @@ class SampleConfig(LoadConfig):
         if min(self.num_samples, self.max_new_tokens) < 1:
             raise ValueError(f"num_samples={self.num_samples} and max_new_tokens="
                              f"{self.max_new_tokens} must be positive")
+        if 0 < self.temperature < 1e-6:
+            raise ValueError(f"temperature={self.temperature} is too small: take 0 for greedy")
 
 
 def main():
@@ -46,14 +48,17 @@ def main():
     needed = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
     if needed > model.max_len:  # only p_n limits the length
         raise UserError(f"p_n is learned for {model.max_len} positions, and prompt and "
-                        f"continuation need {needed}; lower --max_new_tokens")
+                        f"continuation need {needed}; lower --max_new_tokens or "
+                        "shorten the prompt")
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights before replacing them
     # all continuations in one batch, so that each step reads the weights once
     idx = torch.tensor([prompt] * cfg.num_samples, device=device)
     with runtime.autocast(device, cfg.dtype):
         rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k)
-    for row in rows[:, 1:].tolist():  # without the first end of text, where until_end would stop
-        print(decode(until_end(row, vocab), vocab), "-" * 80, sep="\n")
+    for row in rows.tolist():
+        # The prompt begins with an end of text, and one of a chat may have more of them.
+        continuation = until_end(row[len(prompt):], vocab)
+        print(decode(prompt[1:] + continuation, vocab), "-" * 80, sep="\n")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,8 @@ def almanac_words(rng, n_words, facts):
 def vocabulary():
     """Return GPT-2's ids of all words: the same for every seed, so that a model trained on one seed
     can be measured on another."""
-    # " in" is added here, since one more word in WORDS would change every random draw
+    # Some documents also have the word "in". WORDS lacks it, since one more word there would change
+    # every random draw.
     return sorted({GPT2_EOT, *encode(join(WORDS))}) + encode(" in")
 
 

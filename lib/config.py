@@ -97,7 +97,7 @@ def checked(fields, key, value, origin, is_text=False):
     if is_text and want is not str:
         try:
             value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             pass  # the value stays text, and the check of its type below refuses it
     if want is float and type(value) is int:  # 1.0 for an int is refused below: probably a mistake
         value = float(value)
@@ -112,6 +112,8 @@ def checked(fields, key, value, origin, is_text=False):
                         f"{', '.join(filter(None, choices))}")
     if want in (int, float) and not value >= 0:  # no setting may be negative or NaN
         raise UserError(f"{origin}: {key}={value} must be a number that is not negative")
+    if want is int and value >= 2**63:
+        raise UserError(f"{origin}: {key}={value} must be below 2**63")
     if any("\0" in str(part) for part in (value if want is tuple else (value,))):
         raise UserError(f"{origin}: {key} holds a null character, which no file name may contain; "
                         "remove it")

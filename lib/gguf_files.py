@@ -106,15 +106,23 @@ def tokenizer_json(fields):
     """
     # We do not use transformers' own conversion, because it does not split SmolLM's digits: it
     # makes two tokens of "  7" instead of three.
-    model, pre, tokens, merges, kinds = (
-        fields[f"tokenizer.ggml.{name}"]
-        for name in ("model", "pre", "tokens", "merges", "token_type"))
+    model, pre = (fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
     if model != "gpt2" or pre not in pre_tokenizers():
         raise UserError(f"hf.py does not know the tokenizer of this GGUF ({model}, {pre}); import "
                         "the model from its folder instead")
-    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == 3]
-    return byte_level({token: i for i, token in enumerate(tokens)},
-                      [tuple(merge.split(" ")) for merge in merges], control, pre).to_str()
+    from gguf import TokenType
+    from tokenizers import AddedToken
+    tokens, merges, kinds = (fields[f"tokenizer.ggml.{name}"]
+                             for name in ("tokens", "merges", "token_type"))
+    of_kind = {kind: [token for token, k in zip(tokens, kinds, strict=True) if k == kind]
+               for kind in (TokenType.CONTROL, TokenType.USER_DEFINED)}
+    tokenizer = byte_level(
+        {token: i for i, token in enumerate(tokens)},
+        [tuple(merge.split(" ")) for merge in merges], of_kind[TokenType.CONTROL], pre)
+    # tokens such as <think>, which are never split
+    tokenizer.add_tokens([AddedToken(token, normalized=False)
+                          for token in of_kind[TokenType.USER_DEFINED]])
+    return tokenizer.to_str()
 
 
 def tokenizer_keys(vocab, vocab_size):
@@ -123,7 +131,8 @@ def tokenizer_keys(vocab, vocab_size):
     vocab_size: number of the model's embeddings.
     """
     from gguf import TokenType
-    tokenizer = json.loads(text.tokenizer(vocab).to_str())  # gives every version the same form
+    # to_str() writes today's format, also for a file of an older version of tokenizers
+    tokenizer = json.loads(text.tokenizer(vocab).to_str())
     tokens = [f"[PAD{i}]" for i in range(vocab_size)]  # stays for embeddings without a token
     kinds = [TokenType.UNUSED] * vocab_size
     for token, i in tokenizer["model"]["vocab"].items():
@@ -188,7 +197,8 @@ def to_arrays(architecture, tensors, config, bf16):
 
 
 def write(path, architecture, keys, arrays):
-    """Write a GGUF and read it back. UserError if any key or tensor differs."""
+    """Write a GGUF and read it back. UserError if any key or tensor differs. `path` may be a
+    temporary name, so the messages leave it out."""
     import gguf
     bf16 = gguf.GGMLQuantizationType.BF16
     writer = gguf.GGUFWriter(path, architecture)
@@ -202,7 +212,7 @@ def write(path, architecture, keys, arrays):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with explain(f"{path} cannot be read back after it was written; try again, or export to a "
+    with explain("the .gguf cannot be read back after it was written; try again, or export to a "
                  "folder"):
         fields, tensors = read(path)
     expected = {key: float(np.float32(value)) if type(value) is float else value
@@ -211,7 +221,7 @@ def write(path, architecture, keys, arrays):
     wrong += [name for name, array in arrays.items()
               if name not in tensors or not np.array_equal(tensors[name].data, array)]
     if wrong or tensors.keys() != arrays.keys():
-        raise UserError(f"{path} differs from what was written to it "
+        raise UserError("the .gguf differs from what was written to it "
                         f"({', '.join(wrong)[:200]}); try again, or export to a folder")
 
 

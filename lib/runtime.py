@@ -148,7 +148,11 @@ def setup(device):
     with explain(f"device {device} does not work on this machine; take --device=cpu"):
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:  # each rank of a machine has its own GPU
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            local_rank, n_gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+            if local_rank >= n_gpus > 0:
+                raise UserError(f"this machine has {n_gpus} GPU(s), and each process needs one: "
+                                f"start torchrun with --nproc_per_node={n_gpus}")
+            device = torch.device("cuda", local_rank)
         torch.ones(1, device=device).item()  # an installed device may still fail
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -333,8 +337,9 @@ def atomic_write(path, mode="wb", previous=None):
                 except OSError:  # exFAT and some network disks have no hard links
                     shutil.copyfile(path, link)
                 os.replace(link, previous)
-                # If an earlier save was killed after this line, `previous` was already this file.
-                # os.replace then does nothing, and `link` is still there.
+                # If an earlier save was killed between this replace and the next one, `previous`
+                # and `path` were two names of one file. os.replace of two such names does nothing,
+                # and `link` is still there.
                 link.unlink(missing_ok=True)
             os.replace(temporary, path)
             folder = os.open(path.parent, os.O_RDONLY)

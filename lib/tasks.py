@@ -252,9 +252,10 @@ def open_haystack(cfg, vocab, longest=0):
 def read_files(pattern):
     """Return the text of all files that match a pattern, joined by line ends."""
     texts = []
-    # Sorted, because glob has the file system's order. If nothing matches, the pattern may be the
-    # name of a file with brackets in it.
-    for path in map(Path, sorted(glob.glob(pattern)) or [pattern]):
+    # The pattern may be the name of a file with brackets in it. Sorted, because glob has the file
+    # system's order.
+    matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))
+    for path in map(Path, matches or [pattern]):
         if path.is_dir():
             raise UserError(f"--haystack={pattern}: {path} is a folder; name the files in it: "
                             f"'{path / '*.txt'}'")

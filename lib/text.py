@@ -39,7 +39,8 @@ def tokenizer(vocab):
     """Return the tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
     with explain("this vocabulary is a tokenizer.json: pip install tokenizers", ImportError):
         import tokenizers  # late: GPT-2's vocabulary does not need it
-    with explain(f"this is not a tokenizer.json: {vocab[:80]!r}; choose another --tokenizer"):
+    with explain(f"this is not a tokenizer.json: {vocab[:80]!r}; choose another model "
+                 "or --tokenizer"):
         loaded = tokenizers.Tokenizer.from_str(vocab)
     loaded.no_truncation()  # the files of fine-tuned models may ask for truncation and padding
     loaded.no_padding()

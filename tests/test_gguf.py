@@ -173,6 +173,22 @@ def test_a_tokenizer_that_llama_cpp_knows_is_named_and_comes_back(tmp_path, pre)
     assert text.encode(sample, back) == text.encode(sample, vocab)
 
 
+def test_a_token_that_is_never_split_comes_back(tmp_path):
+    ours = tokenizer("gpt-2")
+    ours.add_tokens(["a1a"])
+    keys, _ = gguf_files.read(export(tmp_path, tiny_model("softmax", vocab_size=V + 1),
+                                     vocab=ours.to_str()))
+    assert text.encode("a a1a", gguf_files.tokenizer_json(keys)) == ours.encode("a a1a").ids
+    assert ours.encode("a a1a").ids[-1] == V
+
+
+def test_a_softmax_model_keeps_its_training_length(tmp_path):
+    path = export(tmp_path, tiny_model("softmax", vocab_size=V), vocab=tokenizer("gpt-2").to_str())
+    hf.import_model(str(path), tmp_path / "back")
+    _, state = checkpoint.load_model(tmp_path / "back")
+    assert state["model_config"]["block_size"] == tiny_model().config.block_size
+
+
 def test_a_tokenizer_that_llama_cpp_has_no_name_for_is_refused(tmp_path):
     from tokenizers import normalizers, pre_tokenizers
     strange = tokenizer("gpt-2")

@@ -121,6 +121,34 @@ def test_slices_of_several_machines_are_the_whole_and_a_skip_its_rest(tmp_path, 
         assert [text for _, text in prepare.documents(cfg, skip)] == rows[skip:]
 
 
+@pytest.mark.parametrize("n_files", [3, 4])
+def test_a_slice_of_the_hub_goes_on_where_it_stopped(tmp_path, write, n_files):
+    (tmp_path / "hub").mkdir()
+    for i in range(n_files):
+        write(f"hub/train-{i}.parquet", [{"text": f"{i} {k}"} for k in range(5)])
+    found = []
+    for part in (1, 2):
+        arguments = ["--name=c", f"--hf={tmp_path}/hub", f"--slice={part}/2"]
+        cfg = configure(prepare.PrepareConfig, arguments)
+        texts, rest = ([text for _, text in prepare.documents(cfg, skip)] for skip in (0, 3))
+        assert rest == texts[3:]
+        found += texts
+    assert sorted(found) == [f"{i} {k}" for i in range(n_files) for k in range(5)]
+
+
+def test_slices_of_two_divisions_are_not_mixed(tmp_path, write):
+    path = write("a.jsonl", jsonl(TEXTS))
+    go(tmp_path, path)
+    refused("was prepared with --slice=.../1; choose another --name", go, tmp_path, path,
+            "--slice=1/2")
+    go(tmp_path, path, "--slice=1/2", "--split=test")  # another split may have its own
+
+
+def test_a_name_with_brackets_is_that_file(tmp_path, write):
+    go(tmp_path, write("a1.txt", b"one"), write("a[1].txt", b"two"))
+    assert ids(tmp_path) == expected(["one", "two"])
+
+
 GOOD = b'{"text": "good"}\n'
 LONG = jsonl(np.random.default_rng(i).bytes(2000).hex() for i in range(30))
 
@@ -361,6 +389,12 @@ def test_memory_does_not_grow_with_the_input(tmp_path, write):
         out = program("-c", peak, path, f"--data_dir={tmp_path}", f"--name=m{times}")
         size[times] = int(out.split()[-1]) / 1024
     assert size[130] - size[30] < 15, f"MB at the peak: {size}"
+
+
+def test_an_answer_at_another_place_is_one_line(tmp_path):
+    path = squad_file(tmp_path / "squad.json")
+    path.write_text(path.read_text().replace('"answer_start": 4', '"answer_start": 5', 1))
+    refused("its answer is not at answer_start=5", go, tmp_path, "--squad", path)
 
 
 def test_squad_keeps_the_answerable_questions_by_article(tmp_path, write):

@@ -333,6 +333,18 @@ def test_sample_continues_a_prompt(run, tmp_path, capsys):
     refused("has no token 'z", call, sample, tmp_path, "--prompt=zebra")
 
 
+def test_sample_continues_a_prompt_with_an_end_of_text_in_it(tmp_path, capsys):
+    import tokenizers
+    vocab = tokenizers.Tokenizer(tokenizers.models.BPE())
+    vocab.add_special_tokens(["</s>"])
+    vocab.add_tokens(list("abc "))
+    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=5), vocab.to_str())
+    call(sample, tmp_path, "--prompt=ab</s>c", "--max_new_tokens=9", "--num_samples=1",
+         "--device=cpu")
+    # this tokenizer's decode joins tokens with spaces
+    assert re.search("^a b </s> c .", capsys.readouterr().out, re.MULTILINE)
+
+
 def test_every_shipped_config_is_valid():
     folder, configs = ROOT / "config", {}
     for path in {*folder.glob("*.py")} - {*folder.glob("quick_*.py")}:  # which are evaluations'
