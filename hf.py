@@ -507,7 +507,8 @@ README = """# {variant}, exported from nanoSSMax
 {kind}, attention type {attention_type}, trained at {block_size:,} tokens, float32. The names
 of the types are those of nanoSSMax, which compares the attentions of "Scalable-Softmax Is Superior
 for Attention", arXiv 2501.19399. If you run prompts of different lengths in one batch, pass the
-attention mask.
+attention mask to `generate`. If you call the model itself, pad on the right, or pass position_ids
+too.
 """
 README_MINISTRAL3 = f"""
 The scale s is multiplied into the weights of q_proj. config.json keeps a learned s as `ssmax_s`,

@@ -24,7 +24,11 @@ from train import Decay, TrainConfig, find_resumable, fit, from_checkpoint, resu
 
 @dataclass(frozen=True)
 class SFTConfig(TrainConfig):
-    """Fine-tuning. The defaults are the paper's (Appendix C)."""
+    """
+    Fine-tuning. The defaults are the paper's (Appendix C). One thing differs: the loss is the mean
+    over the answer tokens of a batch, and the paper's is a sum. AdamW does not notice such a
+    factor, but grad_clip clips less often.
+    """
     # data
     out_dir: str = "out/sft"  # ckpt.pt, log.jsonl and squad.json go here
     data_dir: str = "data/squad"  # questions made by prepare.py --squad

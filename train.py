@@ -61,7 +61,7 @@ class TrainConfig(RivalConfig):
     warmup_iters: int = 1000  # updates of linear warm-up
     decay: Decay = "none"  # shape of the decay to min_lr; none: constant
     decay_iters: int = 0  # updates at the end with a falling rate; 0: all after the warm-up
-    min_lr: float = 0.0  # learning rate at the end of the decay
+    min_lr: float = 0.0  # learning rate that the decay would reach one update after the last
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
@@ -426,11 +426,11 @@ def fit(cfg, model, metadata, resumed, batches):
         else:
             mean_seconds = 0.95 * mean_seconds + 0.05 * seconds
         record = {"iter": done, "loss": loss, "lr": optimizer.param_groups[0]["lr"],
-                  "grad_norm": norm, "tokens_per_s": round(tokens * runtime.WORLD_SIZE / seconds),
+                  "grad_norm": norm, "tokens_per_s": round(tokens / seconds),
                   "micro_batch_size": compute.micro}
         if peak:
             flops = model.flops_per_token(model.config.block_size) * tokens
-            record["mfu"] = flops / seconds / peak
+            record["mfu"] = flops / seconds / peak / runtime.WORLD_SIZE
         log(record)
         last = done == cfg.max_iters
         if last or is_due(cfg.log_interval, done):
@@ -471,7 +471,7 @@ def is_due(interval, done):
 
 def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     """
-    Run update `step` (from 0) and return (loss, gradient norm, tokens of this rank, number of stop
+    Run update `step` (from 0) and return (loss, gradient norm, tokens of all ranks, number of stop
     signals on all ranks). batch(m) returns this rank's micro-batches of m sequences and the number
     of targets in the global batch, see Batches.train.
     """
@@ -483,12 +483,12 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     # We all-reduce gradients ourselves instead of using DDP: it takes 0.6 % of an update, one code
     # path serves one process and many, and the compiled graph gets no breaks from DDP.
     grads = [p.grad for p in model.parameters() if p.grad is not None]
-    stops = torch.full((), float(len(received_signals)), device=loss.device)
-    runtime.all_reduce([*grads, loss, stops])
+    counts = torch.tensor([float(len(received_signals)), float(tokens)], device=loss.device)
+    runtime.all_reduce([*grads, loss, counts])
     total_norm = torch.nn.utils.get_total_norm(grads)
     # With one rank this is the only GPU synchronization in an update. With several, the ranks also
     # wait for each other after their micro-batches (runtime.attempt).
-    loss, norm, stops = torch.stack((loss, total_norm, stops)).tolist()
+    loss, norm, stops, tokens = torch.stack((loss, total_norm, *counts)).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         raise UserError(f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
                         "training stopped before the update; a checkpoint that was saved is good. "
@@ -634,6 +634,7 @@ def prepare_run(cfg, model, resumed):
     if free < needed and not any(folder.glob("ckpt*.pt")):
         raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but the checkpoints of this model "
                         f"take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
+    runtime.all_gather(None)  # no rank still reads a checkpoint that the next lines may rename
     if not resumed and runtime.RANK == 0:
         (folder / "squad.json").unlink(missing_ok=True)  # sft.py writes it at the end of a run
         if (folder / "ckpt.pt").exists():

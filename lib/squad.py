@@ -72,7 +72,8 @@ def encode_example(example, block_size, vocab=None):
         if len(answer) > room:
             return None  # the part of the context that fits could not hold the answer
         # cut the context so that the answer is in its middle, or as near to it as possible
-        text_before = example["context"][:example["start"]].lstrip()  # `ids` were stripped, too
+        # `ids` begin with the stripped context, and a space before the answer is the answer's
+        text_before = example["context"][:example["start"]].lstrip().rstrip(" ")
         middle = len(encode(text_before, vocab)) + len(answer) // 2
         begin = min(max(0, middle - room // 2), len(ids) - room)
         ids = ids[begin:begin + room]

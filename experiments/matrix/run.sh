@@ -3,7 +3,8 @@
 # size of the quick run. It takes about five hours on two cores and writes to out/matrix. The same
 # command continues after any interruption, and --dry_run only prints the commands.
 # TYPES="softmax residual" limits the types; it must contain softmax, which is the model that others
-# are swapped into.
+# are swapped into. (The last part, YaRN on other seeds, always has its three types; AGAIN= leaves
+# it out.)
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/matrix}
 SEEDS=${SEEDS:-"1 2 3 4 5"}

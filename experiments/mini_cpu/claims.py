@@ -200,9 +200,13 @@ class Measures:
 
     def those_that_learned(self):
         """Return the Measures of the runs that have learned to look up."""
-        # Runs of p_n stay: they cannot be asked, because p_n is not defined for the answer.
+        def learned(v, seed):
+            # Runs of p_n stay: they cannot be asked, because p_n is not defined for the answer.
+            # Others that were not asked count as runs that have not learned.
+            return self.get("needles", v, 1, "1").get(seed, 1 if v == "pn" else 0) >= LEARNED
+
         return Measures({(v, seed): record for (v, seed), record in self.records.items()
-                         if self.get("needles", v, 1, "1").get(seed, 1) >= LEARNED})
+                         if learned(v, seed)})
 
     def rank_correlation(self, variants):
         """Return {seed: rank correlation} of the top needle score and "all digits right", over all
@@ -359,8 +363,8 @@ def print_training(m):
             difference = number(minus(training, m.get("training", "a"))) if v != "a" else ""
             rows.append([name(v), spread(training, 3), difference, spread(m.of(v, "val_loss"), 3),
                          spread(top), spread(m.rank_correlation([v])), ends])
-    markdown("Training loss (last tenth of the updates), validation loss, top needle score (median "
-             "of the trials), its rank correlation with success, learned s",
+    markdown("Training loss (last tenth of the updates), validation loss, top needle score at 8x "
+             "(median of the trials), its rank correlation with success, learned s",
              ["", "training", "minus (a)", "validation", "top score", "rank correlation",
               "s: least, mean, largest"], rows)
 

@@ -31,7 +31,7 @@ SETTINGS = {  # {beginning of a folder's name: title of its table}
     "smollm2": "SmolLM2-135M, needles in noise", "smollm2x2": "The same with theta x 2"}
 ROWS = {"softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control",
         "softmax|e": "(e) swapped into (a)",
-        # only with SmolLM2
+        # these two are not in the figure
         "softmax|clip": "clip swapped into (a)", "softmax|constant": "(a) with one temperature"}
 FOLDERS = {"a_softmax": "softmax", "b_ssmax": "ssmax"}  # {name in experiments/mini_cpu: row}
 COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
@@ -55,11 +55,13 @@ def collect(folder):
     measured = {}
     for path in sorted(Path(folder).glob("*/*/needle*.json")):
         content = json.loads(path.read_text())
-        if not content.get("readout"):
+        # a model whose training was interrupted does not count
+        if not content.get("readout") or content["iter"] < (content["max_iters"] or 0):
             continue
         setting = next((name for name in SETTINGS if path.parts[-3].startswith(f"{name}-")
                         or path.parts[-3].startswith(f"{name}_")), None)
         name, _, seed = path.parent.name.rpartition("-")
+        # a folder without a seed, such as smollm2, leaves the name empty: it was softmax
         row = "|".join(filter(None, (FOLDERS.get(name, name) or "softmax", content["tag"])))
         if setting and row in ROWS:
             summary = content["readout"]
@@ -112,7 +114,7 @@ def predictions(measured):
         return {seed: float(np.log2(end[seed] / begin[seed])) for seed in begin.keys() & end.keys()}
 
     for size, x in ((1024, 8), (2048, 16)):
-        for row in COLORS:  # the rows of the figure; the others are of SmolLM2 alone
+        for row in COLORS:  # the rows of the figure
             say_mostly(1, f"theta x 50, {x}x", "theta50", row, size, "out of place")
     for row in ("softmax", "softmax|e"):
         say_mostly(2, "YaRN, 16x", "yarn", row, 2048, "out of place")
@@ -186,7 +188,7 @@ def draw(measured, path):
         rows = measured.get(setting, {})
         sizes = sorted({int(size) for row in rows.values() for size in row})
         for (key, label), axis in zip(PANELS, axes[:3, column], strict=True):
-            shown = [row for row in ROWS if row in rows]
+            shown = [row for row in COLORS if row in rows]
             for i, row in enumerate(shown):
                 values_of = {size: list(get(measured, setting, row, size, key).values())
                              for size in sizes if get(measured, setting, row, size, key)}

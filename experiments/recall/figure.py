@@ -22,11 +22,15 @@ class FigureConfig:
 
 
 def read_recall(row, lines):
-    """Read a result of eval_niah.py, with the share of the answers found as y: RULER's score."""
+    """
+    Read a result of eval_niah.py, with the share of the answers found as y: RULER's score, or for
+    MQAR, which asks for one word, the share of the prompts that are answered exactly.
+    """
     read_niah(row, lines)
+    score = "exact" if row.task.startswith("mqar") else "substring"
     shares = {size: [] for size in row.y}
     for cell in row.content["cells"]:  # one for each depth
-        shares[cell["size"]].append(cell["substring"])
+        shares[cell["size"]].append(cell[score])
     row.y = {size: sum(values) / len(values) for size, values in shares.items()}
 
 

@@ -17,7 +17,7 @@ from experiments.verdicts import (
     rank_correlation,
     spread,
 )
-from lib.runtime import UserError, launch
+from lib.runtime import UserError, launch, read_lines
 
 TASKS = ("mqar", "mqar_fixed")  # pairs in proportion to the size, and 8 pairs at every size
 MODEL_TASKS = ("multikey", "multivalue", "multiquery", "tracking", "abcdigits")  # for SmolLM2
@@ -35,14 +35,18 @@ def collect(folder):
     measures = {}
     for path in sorted(Path(folder).glob("mqar/*/log.jsonl")):
         kind, seed = path.parent.name.rsplit("-", 1)
-        _, *log = map(json.loads, path.read_text().splitlines())
+        about, *log = read_lines(path)
         losses = {line["iter"]: line["loss"] for line in log if "loss" in line}
+        if max(losses, default=0) < about["config"]["max_iters"]:  # its training was interrupted
+            continue
         # a run that never left the plateau gets infinity, so that it ranks after all others
         last = max((update for update, loss in losses.items() if loss >= LEFT), default=0)
         measures.setdefault((kind, "left"), {})[seed] = last if last < max(losses) else math.inf
     for path in sorted([*Path(folder).glob("mqar/*/niah-*.json"),
                         *Path(folder).glob("small/*/niah-*.json")]):
         (kind, seed), content = path.parent.name.rsplit("-", 1), json.loads(path.read_text())
+        if content["iter"] < (content["max_iters"] or 0):
+            continue
         sizes = {}
         for cell in content["cells"]:  # one for each size and depth
             sizes.setdefault(cell["size"], []).append(cell["exact"])

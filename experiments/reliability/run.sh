@@ -7,7 +7,7 @@
 #
 # There is no --dry_run. It ends with a table, and with status 1 if a trial broke the rule.
 set -euo pipefail
-if ! [[ ${1:-10} =~ ^[0-9.]+$ && ${2:-1} =~ ^[0-9]+$ ]]; then
+if ! [[ ${1:-10} =~ ^[0-9]+(\.[0-9]+)?$ && ${2:-1} =~ ^[0-9]+$ ]]; then
     echo "usage: bash experiments/reliability/run.sh [minutes] [seed]" >&2
     exit 2
 fi

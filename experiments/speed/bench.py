@@ -64,8 +64,8 @@ class BenchConfig:
 
 
 # -----------------------------------------------------------------------------
-# Candidates: generators, which compute one turn between two yields, of the tokens it was. Those of
-# the plain recipe leave our runtime's settings alone.
+# Candidates are generators. Each `next` computes one turn and yields how many tokens the turn had.
+# Those of the plain recipe leave our runtime's settings alone.
 
 
 def plain_training(device, settings, batch, compile):

@@ -162,9 +162,9 @@ def run(cfg, commands):
 
 def race(cfg, shape, dataset, updates):
     """Let both train for {name: updates}; return {name: log file or text}."""
-    # nanoGPT always evaluates before its first update, and the pilot needs no more
     out = Path(cfg.out).resolve() / ("pilot" if max(updates.values()) == PILOT else "runs")
     out.mkdir(parents=True, exist_ok=True)
+    # n + 1: nanoGPT always evaluates before its first update, and the pilot needs no more
     intervals = {name: n + 1 if n == PILOT else n // EVALUATIONS for name, n in updates.items()}
     theirs = nanogpt_command(cfg, shape, dataset, out / "nanogpt", updates["nanoGPT"],
                              intervals["nanoGPT"])

@@ -40,7 +40,8 @@ def laws(n, best, N):
     of the differences of the logarithms. N: training length.
     """
     log, x = np.log(n) / np.log(N), np.log(n / N)
-    # The slope c of the line is not a factor of it, so we search for the best one.
+    # The best slope c of the line has no formula here, so many are tried. By the division the line
+    # stays between .1 and 4.
     candidates = np.linspace(-0.9, 3, 2001) / (max(abs(x)) or 1)
     lines = {c: 1 + c * x for c in candidates}
     off = {c: np.std(np.log(best / line)) for c, line in lines.items() if min(line) > 0}

@@ -5,6 +5,8 @@
 # machine: a run whose numbers are in results/ is skipped.
 #
 #   DATA=~/corpus bash experiments/text/run.sh                   all of it, in the order of README.md
+#                                                                    (in a clone all results are
+#                                                                    there: also set OUT, RESULTS)
 #   DATA=~/corpus bash experiments/text/run.sh corpus            only tokenizer and corpus
 #   bash experiments/text/run.sh windows-softmax-1               one run with its measurements
 #   bash experiments/text/run.sh tables                          tables and figures of what is there
@@ -67,6 +69,7 @@ recall="--task=verbatim --context_sizes=(64,256,1024,2048,5120) --depths=[0] --n
 readout="--task=verbatim --trials=20 --trial_size=5120"
 
 one() {  # one ARRANGEMENT TYPE SEED: train it and measure it
+    # The variables below hold settings. ${!stretch} is the variable that $stretch names.
     local stretches="trained" base="trained" stretch swap
     if [ "$1" = rope ]; then stretches="trained theta50 yarn" base="theta50"; fi
     local trained=--rope_factor=1 theta50=--rope_factor=50
@@ -127,7 +130,7 @@ case "$RUN" in
     *-*-*) one $(echo "$RUN" | tr - " ") ;;
     "")
         again="bash experiments/text/run.sh ${DRY_RUN:+--dry_run}"
-        export OUT=$ROOT_OUT
+        export OUT=$ROOT_OUT  # the calls below add the name of their run to it
         [ -e "data/$CORPUS/test.json" ] && [ -e "$RESULTS/results/corpus.json" ] || $again corpus
         # A run that fails does not keep the others from being made. -r: if none is left, start none.
         runs | while read -r run; do

@@ -152,11 +152,13 @@ def read_runs(folder):
     for path in sorted((Path(folder) / "results").glob("*-*-*.json")):
         with runtime.explain(f"{path} is not a result of this experiment; move it away", MALFORMED):
             run = json.loads(path.read_text())
-            beside = {"dtype": [other for other in runs
-                                if other["arrangement"] == run["arrangement"]]}
-            changed = [key for key, value in run["setting"].items()
-                       for other in beside.get(key, runs)[:1]
-                       if other["setting"].get(key) != value]
+            changed = []
+            for key, value in run["setting"].items():
+                compared = runs
+                if key == "dtype":
+                    compared = [r for r in runs if r["arrangement"] == run["arrangement"]]
+                if compared and compared[0]["setting"].get(key) != value:
+                    changed.append(key)
         if changed:
             raise UserError(f"{path} is of another setting than the runs beside it (its "
                             f"{', '.join(changed)} differ); keep it in another RESULTS")

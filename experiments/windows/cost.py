@@ -10,13 +10,13 @@ its own, so that its peak memory is its own.
 import itertools
 import multiprocessing
 import os
-import resource
 import time
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from experiments.speed.bench import peak_mib
 from experiments.verdicts import markdown
 from lib import rivals, runtime
 from lib.config import configure
@@ -86,7 +86,8 @@ def print_updates(rounds):
 
 
 def one_prompt(attention_type, prompt):
-    """Return (seconds, MiB) of one prompt and its answer; MiB is the peak less the start."""
+    """Return (seconds, MiB) of one prompt and its answer. MiB is the peak of the process minus its
+    peak after a short prompt."""
     torch.set_num_threads(1)
     settings, windows, _ = MODELS["config/quick.py: 2 layers of 64, 128 tokens"]
     runtime.setup("cpu")
@@ -95,11 +96,11 @@ def one_prompt(attention_type, prompt):
     idx = torch.randint(config.vocab_size, (1, prompt))
     with torch.no_grad():
         model.generate(idx[:, :256], NEW_TOKENS, temperature=0)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_mib()
         began = time.perf_counter()
         model.generate(idx, NEW_TOKENS, temperature=0)
         took = time.perf_counter() - began
-    return took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return took, peak_mib() - before
 
 
 def print_prompts(prompt):
