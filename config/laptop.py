@@ -1,5 +1,5 @@
-# Real text on a laptop: five minutes on two cores of a new server, up to half an hour on old ones.
-# The model has 13.7 M parameters, most of them in the embedding and in lm_head.
+# Real text on a laptop. A model takes five to ten minutes on two cores of a new server, and up to
+# half an hour on old ones. It has 13.7 M parameters, most of them in the embedding and in lm_head.
 data_dir = "data/books"
 out_dir = "out/laptop"
 block_size = 256
