@@ -27,7 +27,6 @@ One process reads its input in one thread and encodes it on all cores. To use fo
 four processes if reading is the bottleneck, run it four times, with --slice=1/4 to --slice=4/4.
 """
 import dataclasses
-import glob
 import hashlib
 import io
 import itertools
@@ -65,6 +64,7 @@ from lib.text import (
     encode,
     end_of_text,
     gpt2_encoding,
+    matching_files,
     tokenizer,
     vocab_size,
 )
@@ -172,10 +172,7 @@ class PrepareConfig:
 
 def input_files(cfg):
     """Return the paths that the patterns in cfg.files match. UserError for an unusable one."""
-    paths = []
-    for pattern in cfg.files:
-        # a file may have brackets in its name
-        paths += [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern)) or [pattern]
+    paths = [path for pattern in cfg.files for path in matching_files(pattern)]
     seen = {}  # {real path: the name it was given by}
     for path in paths:
         real = os.path.realpath(path)

@@ -483,12 +483,14 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
     # We all-reduce gradients ourselves instead of using DDP: it takes 0.6 % of an update, one code
     # path serves one process and many, and the compiled graph gets no breaks from DDP.
     grads = [p.grad for p in model.parameters() if p.grad is not None]
-    counts = torch.tensor([float(len(received_signals)), float(tokens)], device=loss.device)
-    runtime.all_reduce([*grads, loss, counts])
+    # torch.full, because torch.tensor would copy from the CPU and wait for the GPU
+    stops, tokens = (torch.full((), float(count), device=loss.device)
+                     for count in (len(received_signals), tokens))
+    runtime.all_reduce([*grads, loss, stops, tokens])
     total_norm = torch.nn.utils.get_total_norm(grads)
     # With one rank this is the only GPU synchronization in an update. With several, the ranks also
     # wait for each other after their micro-batches (runtime.attempt).
-    loss, norm, stops, tokens = torch.stack((loss, total_norm, *counts)).tolist()
+    loss, norm, stops, tokens = torch.stack((loss, total_norm, stops, tokens)).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         raise UserError(f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
                         "training stopped before the update; a checkpoint that was saved is good. "

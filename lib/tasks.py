@@ -11,7 +11,6 @@ a model of any text.
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
 Look-alike: a wrong answer of the same form, such as the number of another city.
 """
-import glob
 import hashlib
 import math
 import random
@@ -27,7 +26,7 @@ from lib.almanac import ADJECTIVES, CITIES, NOUNS, spaced
 from lib.data import Tokens
 from lib.mqar import recall
 from lib.runtime import UserError
-from lib.text import END_OF_TEXT, decode, decode_file, encode, end_of_text
+from lib.text import END_OF_TEXT, decode, decode_file, encode, end_of_text, matching_files
 
 # RULER's hay: these sentences, repeated
 NOISE = ("The grass is green. The sky is blue. The sun is yellow. Here we go. There and back "
@@ -252,10 +251,7 @@ def open_haystack(cfg, vocab, longest=0):
 def read_files(pattern):
     """Return the text of all files that match a pattern, joined by line ends."""
     texts = []
-    # The pattern may be the name of a file with brackets in it. Sorted, because glob has the file
-    # system's order.
-    matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))
-    for path in map(Path, matches or [pattern]):
+    for path in map(Path, matching_files(pattern)):
         if path.is_dir():
             raise UserError(f"--haystack={pattern}: {path} is a folder; name the files in it: "
                             f"'{path / '*.txt'}'")

@@ -9,6 +9,7 @@ Text to token ids and back. The `vocab` of a corpus or checkpoint says what its 
             the corpus and in the checkpoint, so neither needs the file again.
 """
 import functools
+import glob
 import importlib.resources
 import os
 
@@ -45,6 +46,16 @@ def tokenizer(vocab):
     loaded.no_truncation()  # the files of fine-tuned models may ask for truncation and padding
     loaded.no_padding()
     return loaded
+
+
+def matching_files(pattern):
+    """
+    Return the paths that match a pattern, sorted, because glob has the file system's order. If a
+    file has the pattern as its name (with brackets, say), or if nothing matches, return [pattern].
+    """
+    if os.path.exists(pattern):
+        return [pattern]
+    return sorted(glob.glob(pattern)) or [pattern]
 
 
 def decode_file(raw, path):

@@ -16,6 +16,7 @@ import numpy as np
 from experiments.verdicts import Prediction, markdown, minus, print_verdicts
 from lib import runtime
 from lib.config import configure
+from lib.evaluate import progress
 from lib.readout import KINDS_OF_MISS
 from lib.runtime import UserError
 from plot import Figure  # with the style of all figures
@@ -56,7 +57,7 @@ def collect(folder):
     for path in sorted(Path(folder).glob("*/*/needle*.json")):
         content = json.loads(path.read_text())
         # a model whose training was interrupted does not count
-        if not content.get("readout") or content["iter"] < (content["max_iters"] or 0):
+        if not content.get("readout") or progress(content["iter"], content["max_iters"]):
             continue
         setting = next((name for name in SETTINGS if path.parts[-3].startswith(f"{name}-")
                         or path.parts[-3].startswith(f"{name}_")), None)

@@ -17,6 +17,7 @@ from experiments.verdicts import (
     rank_correlation,
     spread,
 )
+from lib.evaluate import progress
 from lib.runtime import UserError, launch, read_lines
 
 TASKS = ("mqar", "mqar_fixed")  # pairs in proportion to the size, and 8 pairs at every size
@@ -37,15 +38,15 @@ def collect(folder):
         kind, seed = path.parent.name.rsplit("-", 1)
         about, *log = read_lines(path)
         losses = {line["iter"]: line["loss"] for line in log if "loss" in line}
-        if max(losses, default=0) < about["config"]["max_iters"]:  # its training was interrupted
-            continue
+        if progress(max(losses, default=0), about["config"]["max_iters"]):
+            continue  # its training was interrupted
         # a run that never left the plateau gets infinity, so that it ranks after all others
         last = max((update for update, loss in losses.items() if loss >= LEFT), default=0)
         measures.setdefault((kind, "left"), {})[seed] = last if last < max(losses) else math.inf
     for path in sorted([*Path(folder).glob("mqar/*/niah-*.json"),
                         *Path(folder).glob("small/*/niah-*.json")]):
         (kind, seed), content = path.parent.name.rsplit("-", 1), json.loads(path.read_text())
-        if content["iter"] < (content["max_iters"] or 0):
+        if progress(content["iter"], content["max_iters"]):
             continue
         sizes = {}
         for cell in content["cells"]:  # one for each size and depth

@@ -5,14 +5,15 @@
 # machine: a run whose numbers are in results/ is skipped.
 #
 #   DATA=~/corpus bash experiments/text/run.sh                   all of it, in the order of README.md
-#                                                                    (in a clone all results are
-#                                                                    there: also set OUT, RESULTS)
 #   DATA=~/corpus bash experiments/text/run.sh corpus            only tokenizer and corpus
 #   bash experiments/text/run.sh windows-softmax-1               one run with its measurements
 #   bash experiments/text/run.sh tables                          tables and figures of what is there
 #
 # The first run is the judge: a softmax model that says which tokens need far context. The tables
 # need its result.
+#
+# A clone has all results, so nothing is run there. To repeat the runs, set OUT and RESULTS to other
+# folders.
 #
 # If you set SETTINGS (more settings of train.py), SWITCH (the update at which (f) switches) or CORPUS
 # (another name than text in data/), also set OUT and RESULTS to other folders, as large.sh does.
