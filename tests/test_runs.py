@@ -390,18 +390,21 @@ def test_the_script_of_a_real_model_begins_with_its_import(script):
 
 
 def test_runs_of_real_text_are_of_one_setting(tmp_path):
-    def put(arrangement, seed, **setting):
-        run = {"arrangement": arrangement, "setting": {"dtype": "bfloat16", "n_layer": 8} | setting}
-        runtime.write_json(tmp_path / f"results/{arrangement}-softmax-{seed}.json", run)
+    def put(name, **setting):
+        arrangement, _, seed = name.split("-")
+        runtime.write_json(tmp_path / f"results/{name}.json", {
+            "arrangement": arrangement, "seed": int(seed),
+            "setting": {"dtype": "bfloat16", "n_layer": 8} | setting})
 
     (tmp_path / "results").mkdir()
-    put("rope", 1, dtype="float32")
-    put("windows", 1)
-    assert len(text.read_runs(tmp_path)) == 2, "the precision of another arrangement may differ"
-    put("windows", 2, dtype="float32")
-    refused(r"windows-softmax-2.json is of another setting .*its dtype differ", text.read_runs,
-            tmp_path)
-    put("windows", 2, n_layer=4)
+    put("rope-softmax-1", dtype="float32")
+    put("rope-ssmax-1", dtype="float32")
+    put("rope-softmax-2")
+    put("windows-softmax-1")
+    assert len(text.read_runs(tmp_path)) == 4, "another seed or arrangement may differ"
+    put("rope-ssmax-2", dtype="float32")
+    refused(r"rope-s\w+-2.json is of another setting .*its dtype differ", text.read_runs, tmp_path)
+    put("rope-ssmax-2", n_layer=4)
     refused("its n_layer differ", text.read_runs, tmp_path)
 
 

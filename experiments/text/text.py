@@ -145,8 +145,8 @@ def rounded(value):
 
 def read_runs(folder):
     """
-    The contents of all run files, which must be of one setting. Only the precision may differ
-    between arrangements (README.md says where), because most comparisons are within one.
+    The contents of all run files, which must be of one setting. Only the precision may differ, but
+    not among the runs of one arrangement and seed, which are compared most (README.md says where).
     """
     runs = []
     for path in sorted((Path(folder) / "results").glob("*-*-*.json")):
@@ -156,7 +156,8 @@ def read_runs(folder):
             for key, value in run["setting"].items():
                 compared = runs
                 if key == "dtype":
-                    compared = [r for r in runs if r["arrangement"] == run["arrangement"]]
+                    compared = [r for r in runs if (r["arrangement"], r["seed"])
+                                == (run["arrangement"], run["seed"])]
                 if compared and compared[0]["setting"].get(key) != value:
                     changed.append(key)
         if changed:
