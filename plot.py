@@ -315,23 +315,26 @@ def top_scores(curves):
 
 def readout(curves):
     """
-    Why needles are missed: how often a retrieval head ranks the needle first, the needle's share of
-    its output, the effective number of keys, and the kinds of misses (see lib/readout.py).
+    Why needles are missed: how often a retrieval head ranks the needle first, the weight that these
+    heads put on it, its share of the best head's output, the effective number of keys, and the
+    kinds of misses (see lib/readout.py).
     """
-    figure = Figure(figsize=(5.6, 7.5))
-    axes = figure.subplots(4, sharex=True)
-    for axis, name in zip(axes, ("ranked_first", "share", "effective"), strict=False):
+    figure = Figure(figsize=(5.6, 9))
+    axes = figure.subplots(5, sharex=True)
+    names = "ranked_first", "weight", "share", "effective"
+    for axis, name in zip(axes, names, strict=False):
         draw(curves_of_readout(name, curves, marker="."), axis)
     draw(curves_of_readout("chance", curves, linestyle=":", label=None), axes[0])
-    draw_misses(axes[3], curves)
+    draw_misses(axes[4], curves)
     for axis in axes:
         token_axis(axis, curves)
     axes[0].set(ylabel="needle ranked first\n(share of trials)", ylim=(-0.02, 1.02))
-    axes[1].set(ylabel="needle's share\nof the output", ylim=(0, None))
-    axes[2].set_yscale("log", base=2)
-    axes[2].yaxis.set_major_formatter("{x:,.0f}")
-    axes[2].set_ylabel("effective keys")
-    axes[3].set(ylabel="misses\n(share of trials)", xlabel="context size (tokens)")
+    axes[1].set(ylabel="weight on the needle\n(mean of the heads)", ylim=(-0.02, 1.02))
+    axes[2].set(ylabel="needle's share\nof the output", ylim=(0, None))
+    axes[3].set_yscale("log", base=2)
+    axes[3].yaxis.set_major_formatter("{x:,.0f}")
+    axes[3].set_ylabel("effective keys")
+    axes[4].set(ylabel="misses\n(share of trials)", xlabel="context size (tokens)")
     notes = f"{span(curves, 'n')} trials per seed\ndotted: ranked first by chance"
     return finish(axes[0], curves, notes)
 

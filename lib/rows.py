@@ -51,6 +51,7 @@ NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "checkpoint", "data", "base
 READOUT = {  # {what the retrieval heads did: title of its table}; plot.py sorts tables by title
     "ranked_first": "readout: ranked first by a retrieval head, share of trials",
     "chance": "readout: ranked first by chance",
+    "weight": "readout: weight on the needle, mean of the retrieval heads",
     "share": "readout: share of the output",
     "effective": "readout: effective keys",
     **{kind: f"readout: missed, {kind}, share of trials" for kind in KINDS_OF_MISS},
@@ -302,7 +303,7 @@ def read_readout(row, lines):
     row.facts = tuple(fact for fact in row.facts if not fact[1].startswith("trial_size="))
     row.n, size = len(row.trials), summary["size"]
     row.tables[READOUT["chance"]] = {size: summary["chance"]}, {}
-    for name in ("share", "effective"):
+    for name in ("weight", "share", "effective"):
         values = [trial[name] for trial in row.trials]
         error = {size: np.std(values, ddof=1) / row.n**0.5} if row.n > 1 else {}
         row.tables[READOUT[name]] = {size: np.mean(values)}, error

@@ -94,7 +94,8 @@ def plant_needle(folder, variant="softmax", seed=1, size=1024, readout=True, tag
         kinds = dict.fromkeys(("confused", "out of place", "other"), misses // 5)
         kinds["faded"] = misses - sum(kinds.values())
         for i, trial in enumerate(trials):
-            trial |= {"share": 100 / size + 0.001 * i, "effective": size / 10 + seed}
+            trial |= {"share": 100 / size + 0.001 * i, "effective": size / 10 + seed,
+                      "weight": 50 / size + 0.001 * i}
         measured["readout"] = {"size": size, "ranked_first": 0.8, "chance": 10 / size,
                                "misses": kinds}
     name = f"needle-{tag}.json" if tag else "needle.json"
@@ -251,11 +252,12 @@ def test_readouts_of_several_sizes_are_one_line(tmp_path, capsys):
     curves = curves_of(load([tmp_path]))["readout"]
     assert [style["label"] for _, style in curves] == [
         "(a) Softmax, 2 seeds", "(b) SSMax, 2 seeds", "(e) swapped after, 1 seed"]
-    ranked_first, share, effective, misses = plot.readout(curves).axes
+    ranked_first, weight, share, effective, misses = plot.readout(curves).axes
     a, _, e, chance, *_ = ranked_first.lines
     assert [a.get_ydata().tolist(), e.get_ydata().tolist()] == [[0.8] * 3, [0.8] * 2]
     assert chance.get_linestyle() == ":"
     assert chance.get_ydata() == pytest.approx([10 / n for n in sizes])
+    assert weight.lines[0].get_ydata() == pytest.approx([50 / n + 0.0245 for n in sizes])
     assert share.lines[0].get_ydata() == pytest.approx([100 / n + 0.0245 for n in sizes])
     assert effective.lines[0].get_ydata() == pytest.approx([n / 10 + 1.5 for n in sizes])
 
