@@ -24,7 +24,11 @@ in_parallel() {  # run `python` with the arguments in each line of the input, JO
 }
 tables() {  # tables MODULE ARGUMENTS: print the tables of an experiment and save them
     echo "+ python -m $*"
-    [ "$DRY_RUN" ] || python -m "$@" | tee "$RESULTS/tables.md"
+    [ -z "$DRY_RUN" ] || return 0
+    # The old tables stay if the program ends with an error.
+    python -m "$@" > "$RESULTS/tables.md.new" || { rm "$RESULTS/tables.md.new"; return 1; }
+    mv "$RESULTS/tables.md.new" "$RESULTS/tables.md"
+    cat "$RESULTS/tables.md"
 }
 
 if [ -z "$DRY_RUN" ]; then

@@ -365,6 +365,14 @@ def test_real_text_goes_on_where_only_the_small_results_are_left(script):
         "python -m experiments.text.text experiments/text"]
     assert (results / "tables.md").read_text().splitlines()[3:] == tables.splitlines()[3:]
 
+    # numbers of other texts do not replace those that are there
+    report = results / "results/corpus.json"
+    report.write_text(json.dumps({**counted, "held_out": 7}))
+    done = subprocess.run(["bash", script.folder / "experiments/text/run.sh", "corpus"],
+                          env={**script.env, **settings}, text=True, capture_output=True)
+    assert done.returncode and "corpus.json is of other texts" in done.stderr
+    assert json.loads(report.read_text())["held_out"] == 7 and not names(out / "corpus", "*.json*")
+
 
 def test_larger_models_have_settings_and_folders_of_their_own():
     done = subprocess.run(
@@ -408,10 +416,26 @@ def test_runs_of_real_text_are_of_one_setting(tmp_path):
     refused("its n_layer differ", text.read_runs, tmp_path)
 
 
-def test_an_unknown_run_of_real_text_is_refused():
-    done = subprocess.run(["bash", ROOT / "experiments/text/run.sh", "--dry_run", "softmax"],
+@pytest.mark.parametrize("name", ["softmax", "window-softmax-1", "rope-clip-1", "rope-f-one"])
+def test_an_unknown_run_of_real_text_is_refused(name):
+    done = subprocess.run(["bash", ROOT / "experiments/text/run.sh", "--dry_run", name],
                           text=True, capture_output=True, timeout=60)
-    assert done.returncode == 2 and "there is no run softmax" in done.stderr
+    assert done.returncode == 2 and f"there is no run {name}" in done.stderr
+
+
+def test_a_run_of_real_text_needs_the_judge_and_is_made_once(tmp_path):
+    def made(name):
+        return subprocess.run(
+            ["bash", ROOT / "experiments/text/run.sh", name], text=True, capture_output=True,
+            timeout=60, env={**os.environ, "OUT": str(tmp_path / "out"), "RESULTS": str(tmp_path)})
+
+    done = made("rope-softmax-1")
+    assert done.returncode == 2 and "first make the run judge" in done.stderr
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/rope-softmax-1.json").write_text("{}")
+    done = made("rope-softmax-1")
+    assert done.returncode == 0 and "rope-softmax-1 is done" in done.stdout
+    assert "train.py" not in done.stdout
 
 
 def test_an_unknown_option_of_a_script_is_refused(tmp_path):

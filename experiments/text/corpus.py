@@ -9,10 +9,12 @@ the documents that losses are measured on. --report gets what the experiment's p
 
 A held-out document is one of the test files that has `min_tokens` or more, so that a window of
 5,120 tokens seldom crosses into another one. It is left out if it nearly repeats another text: if
-more than `shared` of its runs of 13 words stand in a training document, or in a held-out one that
-was taken before it. (GPT-3's authors looked for runs of 13 words, too: arXiv 2005.14165, app. C.)
+more than `shared` of its runs of 13 words also occur in training documents, or in held-out ones
+that were taken before it. (GPT-3's authors looked for runs of 13 words, too: arXiv 2005.14165,
+app. C.)
 """
 import hashlib
+import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,7 @@ RUN = 13  # words that must be the same, one after the other
 class CorpusConfig:
     files: tuple = ()  # one folder with train*.jsonl[.zst] and test*.jsonl[.zst]
     out: str = ""  # folder of tokenizer.json and held_out.jsonl
-    report: str = ""  # .json of what was counted; empty: none
+    report: str = ""  # .json of what was counted, which other texts do not replace; empty: none
     vocab: int = 4096  # tokens of the tokenizer
     min_tokens: int = 20_000  # tokens of the shortest held-out document
     shared: float = 0.05  # largest share of a held-out document's runs of words that others have
@@ -47,7 +49,8 @@ class CorpusConfig:
 
 def read_texts(folder, name):
     """The documents with text in the files NAME*.jsonl of a folder, in the order of the files."""
-    paths = sorted(str(path) for path in Path(folder).glob(f"{name}*") if INPUT.search(str(path)))
+    paths = sorted(str(path) for path in Path(folder).glob(f"{name}*.jsonl*")
+                   if INPUT.search(str(path)))
     if not paths:
         raise UserError(f"{folder} has no files {name}*.jsonl (also .gz, .zst); name the folder "
                         "that holds train*.jsonl and test*.jsonl")
@@ -60,7 +63,7 @@ def read_texts(folder, name):
 
 
 def train_tokenizer(texts, vocab):
-    """The text of a tokenizer.json: a byte-level BPE of `vocab` tokens, the last an end of text."""
+    """The text of a tokenizer.json: a byte-level BPE of `vocab` tokens; the last ends a text."""
     with runtime.explain("the tokenizer needs a package: pip install tokenizers", ImportError):
         import tokenizers
     end = text.END_OF_TEXT[0]
@@ -127,7 +130,7 @@ def main():
     cfg = configure(CorpusConfig)
     folder = Path(cfg.out)
     train, test = (read_texts(cfg.files[0], name) for name in ("train", "test"))
-    vocab = train_tokenizer(train[::8], cfg.vocab)  # of all it takes minutes
+    vocab = train_tokenizer(train[::8], cfg.vocab)  # with all documents it takes minutes
     kept, report = hold_out(cfg, train, test, vocab)
     if not kept:
         raise UserError(f"{cfg.files[0]}: no test document has {cfg.min_tokens:,} tokens and is "
@@ -135,6 +138,12 @@ def main():
     report |= {
         "train_documents": len(train), "vocab": text.vocab_size(vocab),
         "tokenizer_sha256": hashlib.sha256(vocab.encode()).hexdigest()[:16]}
+    if cfg.report and Path(cfg.report).exists():
+        with runtime.explain(f"{cfg.report} is not a report of this program; move it away"):
+            old = json.loads(Path(cfg.report).read_text())
+        if old != report:
+            raise UserError(f"{cfg.report} is of other texts or of another tokenizer; keep the "
+                            "results of these in other folders: set OUT and RESULTS")
     with runtime.atomic_write(folder / "tokenizer.json", "w") as f:
         f.write(vocab)
     runtime.write_lines(folder / "held_out.jsonl", [{"text": document} for document in kept])

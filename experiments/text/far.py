@@ -3,11 +3,12 @@ Which tokens of the held-out text need far context: LongPPL's idea (arXiv 2410.2
 
     python -m experiments.text.far out/text/judge --out=judge.json
 
-The model that decides (the judge) is none of those that are compared: softmax with windows and a
-seed of its own. Its loss on a token is taken twice: after all tokens of the window before it (by
-eval_posloss.py --keep), and after the last 129 to 256 alone, the training length. The tokens whose
-loss falls most from the second to the first, a tenth of each stretch of positions, are marked. All
-models are then measured on the same marked tokens.
+The model that decides (the judge) is not among the models that are compared: it is softmax with
+windows, with a seed of its own. Its loss on a token is taken twice: after all tokens of the window
+before it (by eval_posloss.py --keep), and after the last 129 to 256 of them alone (at 4x 155 to
+256); 256 is the training length. In each stretch of positions, the tenth of the tokens whose loss
+falls most from the second to the first is marked. All models are then measured on the same marked
+tokens.
 """
 import json
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class FarConfig:
 
 
 def stretches(ends):
-    """[(from, to)] in positions, and where each lies in a row of eval_posloss.py's `kept`."""
+    """Return two lists of (from, to): in positions, and in columns of eval_posloss.py's `kept`."""
     positions = [(tenth_before(end).start, end) for end in ends]
     bounds = np.cumsum([0, *(stop - start for start, stop in positions)]).tolist()
     return positions, list(zip(bounds[:-1], bounds[1:], strict=True))

@@ -12,8 +12,8 @@
 # The first run is the judge: a softmax model that says which tokens need far context. The tables
 # need its result.
 #
-# A clone has all results, so nothing is run there. To repeat the runs, set OUT and RESULTS to other
-# folders.
+# A clone has all results, so there the first command only makes the tables. To repeat the runs, or to
+# make them with other texts, set OUT and RESULTS to other folders.
 #
 # If you set SETTINGS (more settings of train.py), SWITCH (the update at which (f) switches) or CORPUS
 # (another name than text in data/), also set OUT and RESULTS to other folders, as large.sh does.
@@ -23,15 +23,14 @@ ROOT_OUT=${OUT:-out/text}
 RESULTS=${RESULTS:-experiments/text}
 SEEDS=${SEEDS:-"1 2 3 4 5"}  # the first three are complete before the others begin
 SETTINGS=${SETTINGS:-} SWITCH=${SWITCH:-640} DATA=${DATA:-} CORPUS=${CORPUS:-text}
-[ "${1:-}" = --dry_run ] && RUN=${2:-} || RUN=${1:-}
-case "$RUN" in
-    "" | corpus | judge | tables | *-*-*) ;;
-    *)
-        echo "error: there is no run $RUN; one is called ARRANGEMENT-TYPE-SEED, as in" \
-            "windows-softmax-1 or rope-ssmax-2" >&2
-        exit 2
-        ;;
-esac
+[ "${1:-}" = --dry_run ] && RUN=${2:-} || RUN=${1:-}  # common.sh takes --dry_run away
+TYPES="softmax|ssmax|head_scale|ssmax_bias|ssmax_s1|f|pn"
+if ! [[ "$RUN" =~ ^(|corpus|judge|tables|(rope|windows)-($TYPES)-[0-9]+)$ ]]; then
+    echo "error: there is no run $RUN; one is called ARRANGEMENT-TYPE-SEED, as in" \
+        "windows-softmax-1 or rope-ssmax-2. Arrangements are rope and windows, types are" \
+        "${TYPES//|/, }" >&2
+    exit 2
+fi
 OUT=$ROOT_OUT/$RUN  # a run locks only its own folder, so that several can run side by side
 source experiments/common.sh
 
@@ -76,6 +75,15 @@ one() {  # one ARRANGEMENT TYPE SEED: train it and measure it
     local trained=--rope_factor=1 theta50=--rope_factor=50
     local yarn="--rope_scaling=yarn --rope_factor=20" e=--attention_type=ssmax
     local clip=--attention_type=logn_clip
+    if [ -z "$DRY_RUN" ] && [ -e "$RESULTS/results/$RUN.json" ]; then
+        echo "$RUN is done: its numbers are in $RESULTS/results/$RUN.json"
+        return
+    fi
+    if [ -z "$DRY_RUN" ] && [ ! -e "$RESULTS/results/judge.json" ]; then
+        echo "error: there is no $RESULTS/results/judge.json, which says which tokens need far" \
+            "context; first make the run judge" >&2
+        exit 2
+    fi
     quietly python train.py config/text.py $(settings_of $1 $2) --seed=$3 \
         --data_dir="data/$CORPUS" --out_dir="$OUT" $SETTINGS
     if [ "$2" != pn ]; then  # p_n is not defined beyond the training length
@@ -100,10 +108,9 @@ judge() {  # a softmax model with windows that only says which tokens need far c
         --out="$RESULTS/results/judge.json"
 }
 
-runs() {  # in the order of README.md
+runs() {  # all but the judge, in the order of README.md
     local first rest seed type arrangement
     first=$(echo $SEEDS | cut -d" " -f1-3) rest=$(echo $SEEDS | cut -s -d" " -f4-)
-    echo judge
     for seed in $first; do
         for arrangement in windows rope; do
             for type in softmax ssmax; do echo $arrangement-$type-$seed; done
@@ -132,11 +139,15 @@ case "$RUN" in
     "")
         again="bash experiments/text/run.sh ${DRY_RUN:+--dry_run}"
         export OUT=$ROOT_OUT  # the calls below add the name of their run to it
-        [ -e "data/$CORPUS/test.json" ] && [ -e "$RESULTS/results/corpus.json" ] || $again corpus
-        # A run that fails does not keep the others from being made. -r: if none is left, start none.
-        runs | while read -r run; do
+        left=$({ echo judge; runs; } | while read -r run; do
             [ -e "$RESULTS/results/$run.json" ] || echo $run
-        done | xargs -r -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again || failed=1
+        done)
+        if [ "$left" ]; then
+            [ -e "data/$CORPUS/test.json" ] && [ -e "$RESULTS/results/corpus.json" ] || $again corpus
+        fi
+        case "$left" in judge*) $again judge ;; esac  # all others need its result
+        # A run that fails does not keep the others from being made. -r: if none is left, start none.
+        echo "$left" | sed "/^judge$/d; /^$/d" | xargs -r -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again || failed=1
         $again tables
         exit ${failed:-0}
         ;;

@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments.text.far import losses_of_marked
 from experiments.verdicts import (
+    FEWEST,
     Prediction,
     interval,
     markdown,
@@ -36,11 +37,15 @@ FAR_SIZES = (1024, 2048, 5120)
 RECALL_SIZES = (64, 256, 1024, 2048, 5120)
 CURVE = 40  # points of a stored training curve
 FIRST_DRAWN = 64  # earlier positions are means of few tokens, so that their lines jump
+MEASURED = {  # {what: (its name, at which sizes)}
+    "train": ("training loss", ()), "val": ("validation loss", ()), "loss": ("loss", SIZES),
+    "far": ("loss of far tokens", FAR_SIZES), "near": ("loss of other tokens", FAR_SIZES),
+    "recall": ("recall", RECALL_SIZES)}
 TYPES = {"softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "control",
          "ssmax_bias": "(d) `ssmax_bias`", "ssmax_s1": "(c) `ssmax_s1`", "f": "(f)",
          "pn": "p_n", "softmax|e": "(a), (e) swapped in",
          "softmax|clip": "(a), clip swapped in"}
-# arrangement, stretch of RoPE: how it is called
+# (arrangement, stretch of RoPE): its name in tables and figures
 VIEWS = {
     ("rope", "trained"): "RoPE as trained", ("rope", "theta50"): "RoPE, theta x 50",
     ("rope", "yarn"): "RoPE, YaRN x 20", ("windows", "trained"): "windows, as trained"}
@@ -70,8 +75,8 @@ def store(folder, path):
     arrangement, type_, seed = path.stem.split("-")
     judge_file = path.with_name("judge.json")
     if not judge_file.exists():
-        raise UserError(f"there is no {judge_file}, which says which tokens need far context; bash "
-                        "experiments/text/run.sh judge makes it")
+        raise UserError(f"there is no {judge_file}, which says which tokens need far context; "
+                        "first make the run judge")
     judge = json.loads(judge_file.read_text())
     head, *records = runtime.read_lines(folder / "log.jsonl")
     updates = [record for record in records if "loss" in record]
@@ -169,7 +174,7 @@ def read_runs(folder):
 
 def rows_of(runs):
     """
-    {(arrangement, type): {what: {seed: number}}}. What is, for example, "train", "loss theta50
+    {(arrangement, type): {what: {seed: number}}}. `what` is, for example, "train", "loss theta50
     1024" or "recall trained 5120". A swap is a row of its own: (rope, softmax|e).
     """
     rows = {}
@@ -297,6 +302,7 @@ def print_tables(rows, runs, corpus):
         print_view(rows, arrangement, stretch, name, corpus)
     for arrangement in BASE:
         print_recall(rows, arrangement)
+    print_differences(rows)
     print_scales(runs)
 
 
@@ -310,8 +316,8 @@ def print_view(rows, arrangement, stretch, name, corpus):
             continue
         losses.append([TYPES[type_], len(values[0]), *(spread(value, 3) for value in values)])
         if per_bit:
-            bits.append([TYPES[type_], *(f"{np.mean(list(value.values())) / per_bit:.3f}"
-                                         for value in values if value)])
+            means = [np.mean(list(value.values())) / per_bit if value else None for value in values]
+            bits.append([TYPES[type_], *("–" if mean is None else f"{mean:.3f}" for mean in means)])
         values = [get(rows, arrangement, type_, f"{kind} {stretch} {size}")
                   for kind in ("far", "near") for size in FAR_SIZES]
         far.append([TYPES[type_], *(spread(value, 3) for value in values)])
@@ -345,6 +351,35 @@ def print_recall(rows, arrangement):
              heads)
 
 
+def print_differences(rows):
+    """Print which differences to (a) have an interval without 0, and of how many."""
+    compared, lines = 0, []
+    for (arrangement, type_), row in rows.items():
+        for what, values in row.items():
+            cells = named(arrangement, what)
+            difference = minus(values, get(rows, arrangement, "softmax", what))
+            if type_ == "softmax" or not cells or len(difference) < FEWEST:
+                continue
+            compared += 1
+            mean, half = interval(difference)
+            if abs(mean) > half:
+                lines.append([*cells, TYPES[type_], len(difference), number(difference)])
+    markdown(f"Differences to (a), paired by seed, whose 95 % interval excludes 0, taken alone: "
+             f"{len(lines)} of {compared} (by chance it would be about one in twenty)",
+             ["", "measured", "", "seeds", "minus (a)"], sorted(lines))
+
+
+def named(arrangement, what):
+    """Return the two cells that name what was measured; None for what is in no table of losses."""
+    if what in ("train", "val"):
+        return {"rope": "RoPE", "windows": "windows"}[arrangement], MEASURED[what][0]
+    kind, stretch, size = what.split(" ", 2)
+    name, sizes = MEASURED.get(kind, ("", ()))
+    if size not in map(str, sizes):
+        return None  # the readout, and positions that only the figure shows
+    return VIEWS[arrangement, stretch], f"{name}, {int(size):,} tokens"
+
+
 def print_scales(runs):
     """Learned s by layer and head, mean over the seeds."""
     groups = {}
@@ -372,7 +407,7 @@ def draw_training(runs, path):
     figure = Figure(figsize=(6.6, 3.1))
     axes = figure.subplots(1, len(arrangements), sharey=True, squeeze=False)[0]
     for axis, arrangement in zip(axes, arrangements, strict=True):
-        for type_ in ("ssmax", "head_scale", "ssmax_bias", "ssmax_s1", "f", "pn"):
+        for type_ in ("head_scale", "ssmax_bias", "ssmax_s1", "pn", "f", "ssmax"):
             differences = []
             for (of, name, seed), run in by_run.items():
                 other = by_run.get((arrangement, "softmax", seed))
@@ -394,9 +429,8 @@ def draw_training(runs, path):
 def draw_differences(axis, differences, type_, updates):
     """The mean of differences (seeds, points); of (b), from three seeds on, also its interval."""
     x = updates * (np.arange(differences.shape[1]) + 0.5) / differences.shape[1]
-    seeds = f"{len(differences)} seed" + "s" * (len(differences) > 1)
     axis.plot(x, differences.mean(0), color=COLORS[type_], lw=1.5,
-              label=f"{TYPES[type_].replace('`', '')}, {seeds}")
+              label=TYPES[type_].replace("`", ""))
     if len(differences) >= 3 and type_ == "ssmax":  # more bands would hide each other
         halves = [interval(dict(enumerate(column)))[1] for column in differences.T]
         mean = differences.mean(0)
@@ -411,7 +445,13 @@ def draw_positions(rows, path):
     there = {arrangement for arrangement, _ in rows}
     views = {view: name for view, name in VIEWS.items() if view[0] in there}
     figure = Figure(figsize=(9.2, 4.9))
-    axes = figure.subplots(2, len(views), sharex=True, sharey="row", squeeze=False)
+    axes = figure.subplots(2, len(views), sharex=True, squeeze=False)
+    # With windows the differences are so small that they need an axis of their own.
+    of_rope = [axis for axis, view in zip(axes[1], views, strict=True) if view[0] == "rope"]
+    for shared in (axes[0].tolist(), of_rope):
+        for axis in shared[1:]:
+            axis.sharey(shared[0])
+            axis.tick_params(labelleft=False)
     for column, ((arrangement, stretch), name) in zip(axes.T, views.items(), strict=True):
         losses = {type_: losses_by_position(rows, arrangement, type_, stretch)
                   for type_ in ("softmax", "ssmax", "head_scale", "softmax|clip")}
@@ -428,7 +468,7 @@ def draw_positions(rows, path):
         column[1].set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         column[1].minorticks_off()
     axes[0, 0].set_ylabel("loss, nats a token")
-    axes[1, 0].set_ylabel("loss minus (a)")
+    axes[1, 0].set_ylabel("loss minus (a), nats")
     handles, labels = longest_legend(axes[0])
     if handles:
         figure.legend(handles, labels, loc="lower center", ncols=len(labels))
