@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Real text with larger models (README.md, "Larger models"): run.sh with config/text_large.py, and
-# with a folder of results of its own. The small models' judge marks the tokens here, too. The script
-# takes the arguments of run.sh, and one more:
+# with a folder of results of its own. The small models' judge marks the tokens here, too; SMALL is the
+# folder with its results/judge.json, if you have made one with other texts. The script takes the
+# arguments of run.sh, and one more:
 #
 #   bash experiments/text/large.sh choice        compare three learning rates, with softmax alone
 set -euo pipefail
@@ -10,7 +11,7 @@ export OUT=${OUT:-out/text_large} RESULTS=${RESULTS:-experiments/text/large}
 export SETTINGS=config/text_large.py SWITCH=2240
 if [ "${1:-}" != --dry_run ] && [ ! -e "$RESULTS/results/judge.json" ]; then
     mkdir -p "$RESULTS/results"
-    cp experiments/text/results/{judge,corpus}.json "$RESULTS/results/"
+    cp "${SMALL:-experiments/text}"/results/{judge,corpus}.json "$RESULTS/results/"
 fi
 [ "${1:-}" = choice ] || exec bash experiments/text/run.sh "$@"
 

@@ -25,7 +25,7 @@ SEEDS=${SEEDS:-"1 2 3 4 5"}  # the first three are complete before the others be
 SETTINGS=${SETTINGS:-} SWITCH=${SWITCH:-640} DATA=${DATA:-} CORPUS=${CORPUS:-text}
 [ "${1:-}" = --dry_run ] && RUN=${2:-} || RUN=${1:-}  # common.sh takes --dry_run away
 TYPES="softmax|ssmax|head_scale|ssmax_bias|ssmax_s1|f|pn"
-if ! [[ "$RUN" =~ ^(|corpus|judge|tables|(rope|windows)-($TYPES)-[0-9]+)$ ]]; then
+if [ "$RUN" ] && ! [[ "$RUN" =~ ^(corpus|judge|tables|(rope|windows)-($TYPES)-[0-9]+)$ ]]; then
     echo "error: there is no run $RUN; one is called ARRANGEMENT-TYPE-SEED, as in" \
         "windows-softmax-1 or rope-ssmax-2. Arrangements are rope and windows, types are" \
         "${TYPES//|/, }" >&2
@@ -75,10 +75,6 @@ one() {  # one ARRANGEMENT TYPE SEED: train it and measure it
     local trained=--rope_factor=1 theta50=--rope_factor=50
     local yarn="--rope_scaling=yarn --rope_factor=20" e=--attention_type=ssmax
     local clip=--attention_type=logn_clip
-    if [ -z "$DRY_RUN" ] && [ -e "$RESULTS/results/$RUN.json" ]; then
-        echo "$RUN is done: its numbers are in $RESULTS/results/$RUN.json"
-        return
-    fi
     if [ -z "$DRY_RUN" ] && [ ! -e "$RESULTS/results/judge.json" ]; then
         echo "error: there is no $RESULTS/results/judge.json, which says which tokens need far" \
             "context; first make the run judge" >&2
@@ -131,6 +127,10 @@ runs() {  # all but the judge, in the order of README.md
     done
 }
 
+if [ "$RUN" ] && [ -z "$DRY_RUN" ] && [ -e "$RESULTS/results/$RUN.json" ] && [ $RUN != corpus ]; then
+    echo "$RUN is done: its numbers are in $RESULTS/results/$RUN.json"
+    exit
+fi
 case "$RUN" in
     corpus) corpus ;;
     judge) judge ;;
@@ -145,9 +145,11 @@ case "$RUN" in
         if [ "$left" ]; then
             [ -e "data/$CORPUS/test.json" ] && [ -e "$RESULTS/results/corpus.json" ] || $again corpus
         fi
-        case "$left" in judge*) $again judge ;; esac  # all others need its result
-        # A run that fails does not keep the others from being made. -r: if none is left, start none.
-        echo "$left" | sed "/^judge$/d; /^$/d" | xargs -r -P $([ "$DRY_RUN" ] && echo 1 || echo "$JOBS") -n 1 $again || failed=1
+        case "$left" in judge*) $again judge ;; esac  # all others need its result: it must not fail
+        # Any other run that fails does not keep the rest from being made. -r: if none is left, start
+        # none.
+        [ -z "$DRY_RUN" ] || JOBS=1
+        echo "$left" | sed "/^judge$/d; /^$/d" | xargs -r -P "$JOBS" -n 1 $again || failed=1
         $again tables
         exit ${failed:-0}
         ;;
