@@ -22,13 +22,14 @@ in_parallel() {  # run `python` with the arguments in each line of the input, JO
         xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # errors go to the screen
     fi
 }
-tables() {  # tables MODULE ARGUMENTS: print the tables of an experiment and save them
+tables() {  # tables MODULE ARGUMENTS: print the tables of an experiment and save them in $TABLES
+    local file=$RESULTS/${TABLES:-tables.md}
     echo "+ python -m $*"
     [ -z "$DRY_RUN" ] || return 0
     # The old tables stay if the program ends with an error.
-    python -m "$@" > "$RESULTS/tables.md.new" || { rm "$RESULTS/tables.md.new"; return 1; }
-    mv "$RESULTS/tables.md.new" "$RESULTS/tables.md"
-    cat "$RESULTS/tables.md"
+    python -m "$@" > "$file.new" || { rm "$file.new"; return 1; }
+    mv "$file.new" "$file"
+    cat "$file"
 }
 
 if [ -z "$DRY_RUN" ]; then

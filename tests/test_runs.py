@@ -50,6 +50,7 @@ def tiny(program, line):
             "--depths=[50] --n_samples=2",
         "experiments.temperature.temperature": f"{cpu} --context_sizes=(96,120) --n_samples=2 "
             "--factors=(0.5,1.0,2.0) --what=loss",  # models of the tests find no needle
+        "experiments.readout.layer1": "--n_samples=2",
         "experiments.text.corpus": "--vocab=400 --min_tokens=500",
     }.get(program, "")
     if "config/window.py" in line:
@@ -315,6 +316,8 @@ def test_why_needles_are_missed(script):
     again = subprocess.run(["python", "-m", "experiments.readout.readout", str(results)],
                            cwd=script.folder, env=script.env, text=True, capture_output=True)
     assert again.stdout == tables
+    assert set(json.loads((results / "layer1.json").read_text())) == {"1"}
+    assert "| YaRN | (e) |" in (results / "layer1.md").read_text()
 
 
 @pytest.mark.slow

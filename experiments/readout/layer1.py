@@ -14,7 +14,6 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import torch
 
 import eval_niah
@@ -53,7 +52,7 @@ def look(cfg, path, settings):
 
 
 def measure(cfg, path):
-    """Return {stretch: {factor: {size: {"share": ..., "effective": ...}}}} of the positional head."""
+    """Return {stretch: {factor: {size: {"share": ..., "effective": ...}}}} of that head."""
     head = int(look(cfg, path, {})[0][0].argmax())
     measured = {}
     for stretch, rope in STRETCHES.items():

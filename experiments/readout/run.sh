@@ -63,3 +63,9 @@ if [ $# = 1 ]; then
     done | in_parallel
 fi
 tables experiments.readout.readout "$OUT/measured" "$WINDOWS/measured" --out="$RESULTS"
+softmax=
+for seed in 1 2 3 4 5; do
+    [ ! -e "$MINI/a_softmax-$seed/ckpt.pt" ] || softmax="$softmax $MINI/a_softmax-$seed"
+done
+[ -z "$softmax" ] || TABLES=layer1.md tables experiments.readout.layer1 $softmax \
+    --data_dir=data/almanac-0 --out="$RESULTS"
