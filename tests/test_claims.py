@@ -13,7 +13,7 @@ from test_plot import plant_needle, plant_posloss
 from experiments import verdicts
 from experiments.matrix import matrix
 from experiments.mini_cpu import claims
-from experiments.readout import readout
+from experiments.readout import layer1, readout
 from experiments.text import far, text
 from experiments.windows import windows
 from lib.readout import KINDS_OF_MISS
@@ -79,11 +79,12 @@ def test_the_papers_order_agrees_with_it_and_its_reverse_does_not(sign):
     assert agree > 30 or sign < 0
 
 
-@pytest.mark.parametrize("program", [claims, matrix, readout])
-def test_tables_of_this_repositorys_results_are_those_beside_them(program, capsys):
+@pytest.mark.parametrize("program, tables", [
+    (claims, "tables.md"), (matrix, "tables.md"), (readout, "tables.md"), (layer1, "layer1.md")])
+def test_tables_of_this_repositorys_results_are_those_beside_them(program, tables, capsys):
     folder = Path(program.__file__).parent
     call(program, folder)
-    assert capsys.readouterr().out == (folder / "tables.md").read_text()
+    assert capsys.readouterr().out == (folder / tables).read_text()
 
 
 @pytest.mark.parametrize("folder", ["experiments/text", "experiments/text/large"])
