@@ -417,6 +417,7 @@ def draw_training(runs, path):
                 draw_differences(
                     axis, np.array(differences), type_, runs[0]["setting"]["max_iters"])
         axis.axhline(0, color=COLORS["softmax"], lw=1, label="(a) softmax")
+        axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.set(title={"rope": "RoPE", "windows": "windows"}[arrangement],
                  xlabel="update", ylim=(-0.09, 0.09))
     axes[0].set_ylabel("training loss minus (a), nats")
