@@ -6,7 +6,8 @@ Does attention fade in layer 1, where no needle is looked up? (see "Layer 1" in 
     python -m experiments.readout.layer1 experiments/readout     from the stored numbers
 
 The models are of softmax, with two layers and RoPE in both. Their positional head is the head of
-layer 1 that looks most at the last 8 tokens, at the training length with RoPE as trained. We measure
+layer 1 that looks most at the last 8 tokens, at the training length with RoPE as trained. We
+measure
 
     - by context size, that head's share of attention on these tokens, and its effective keys,
       exp(entropy), at the last query of needle prompts;
