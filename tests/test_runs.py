@@ -299,7 +299,7 @@ def test_why_needles_are_missed(script):
         for folder, runs in folders.items():
             for run in runs:
                 save_model(script.folder / f"out/readers/{folder}/{run}-1/ckpt.pt",
-                           tiny_model(run.removeprefix("a_").removeprefix("b_"),
+                           tiny_model(run.removeprefix("a_").removeprefix("b_"), block_size=128,
                                       vocab_size=len(vocab)), vocab)
     settings = {"WINDOWS": "out/readers/windows", "MINI": "out/readers/mini/main",
                 "RECALL": "out/readers/recall"}

@@ -13,7 +13,7 @@ measure
       exp(entropy), at the last query of needle prompts;
     - at 16 times the training length, needles found and needles ranked first, where the stretch of
       RoPE and the factor of SSMax are put into single layers or heads. Ranked first means that a
-      retrieval head of the plain model gives the needle the largest logit (lib/readout.py).
+      retrieval head of softmax with YaRN gives the needle the largest logit (lib/readout.py).
 """
 import json
 import sys
@@ -139,9 +139,15 @@ def measure(cfg, path):
     ..., "effective": ...}}}}, "factor in": {place: {"ranked first": ..., "found": ...}}, "stretch
     in": the same for MIXED}.
     """
-    vocab = checkpoint.load(path)["vocab"]
+    model, state = checkpoint.load_model(path)
+    shape = model.config
+    if (shape.attention_type, shape.n_layer, shape.n_head, shape.block_size) != (
+            "softmax", 2, 2, SIZES[0]):
+        raise UserError(f"{path} must be of softmax, with two layers of two heads and a training "
+                        f"length of {SIZES[0]}; experiments/mini_cpu/run.sh trains such models")
+    vocab = state["vocab"]
     prompts = {size: Prompts(cfg, vocab, size) for size in SIZES}
-    head = int(prompts[SIZES[0]].in_layer_1(load(path))["share"].argmax())
+    head = int(prompts[SIZES[0]].in_layer_1(model)["share"].argmax())
     in_layer_1 = {}
     for stretch in STRETCHES:
         for factor in FACTORS:
@@ -244,11 +250,15 @@ def main():
         elif str(path) != cfg.out:
             paths.append(path)
     for path in paths:
-        seeds[path.name.rpartition("-")[2]] = measure(cfg, path)
+        seed = path.name.rpartition("-")[2]
+        if seed in seeds:
+            print(f"{path} is not measured again: seed {seed} is in layer1.json", file=sys.stderr)
+            continue
+        seeds[seed] = measure(cfg, path)
+        if cfg.out:
+            runtime.write_json(Path(cfg.out) / "layer1.json", seeds)
         print(f"{path} measured", file=sys.stderr, flush=True)
-    print_tables(dict(sorted(seeds.items())))
-    if cfg.out:
-        runtime.write_json(Path(cfg.out) / "layer1.json", seeds)
+    print_tables(seeds)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OUT=${OUT:-out/text_large} RESULTS=${RESULTS:-experiments/text/large}
-export SETTINGS=config/text_large.py SWITCH=2240
+export SETTINGS="config/text_large.py ${SETTINGS:-}" SWITCH=2240
 if [ "${1:-}" != --dry_run ] && [ ! -e "$RESULTS/results/judge.json" ]; then
     mkdir -p "$RESULTS/results"
     cp "${SMALL:-experiments/text}"/results/{judge,corpus}.json "$RESULTS/results/"
@@ -20,7 +20,7 @@ for learning_rate in 1e-3 2e-3 4e-3; do
         --max_iters=500 --decay_iters=125 --eval_interval=125 --learning_rate=$learning_rate \
         --data_dir="data/${CORPUS:-text}" --out_dir=$OUT/choice/$learning_rate
 done
-python - $OUT/choice > $RESULTS/choice.txt <<'PROGRAM'
+python - $OUT/choice > $RESULTS/choice.new <<'PROGRAM'
 import json
 import sys
 from pathlib import Path
@@ -31,3 +31,4 @@ for path in sorted(Path(sys.argv[1]).glob("*/log.jsonl")):
             print(f"learning rate {path.parent.name}, update {record['iter']}: validation loss "
                   f"{record['val_loss']:.4f}")
 PROGRAM
+mv $RESULTS/choice.new $RESULTS/choice.txt
