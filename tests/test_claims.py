@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, call, refused, tiny_model
+from conftest import ROOT, call, refused, save_model, tiny_model
 from test_plot import plant_needle, plant_posloss
 
 from experiments import verdicts
@@ -119,6 +119,38 @@ def test_predictions_of_mostly_count_the_misses_of_the_seeds_they_are_about(not_
             assert sorted(values, key=int) == of
             found = verdicts.verdict(verdicts.p_value(values))
             assert found == ("holds" if not_predicted == 10 else "does not")
+
+
+@torch.no_grad()
+def test_factor_and_stretch_are_put_into_the_place_that_is_named(tmp_path):
+    save_model(tmp_path / "ckpt.pt", tiny_model("softmax", block_size=128), None)
+    idx = torch.randint(0, 61, (1, 300), generator=torch.Generator().manual_seed(1))
+
+    def logits(model):  # of the last query, (layers, heads, keys)
+        return torch.stack([z[0, :, 0] for z, _ in model.last_queries(idx)])
+
+    plain, swapped = (logits(layer1.load(tmp_path, "YaRN", swap)) for swap in (False, True))
+    factor = (swapped[0] / plain[0]).mean()
+    assert factor > 1.2 and not torch.allclose(plain[1], swapped[1])
+    z = {where: logits(layer1.with_factor(tmp_path, "YaRN", where, 1)) for where in layer1.WHERE}
+    for where, expected in {
+            "nowhere": plain[0], "both layers": swapped[0], "layer 1": swapped[0],
+            "layer 2": plain[0], "the positional head": [plain[0, 0], swapped[0, 1]],
+            "the other head of layer 1": [swapped[0, 0], plain[0, 1]]}.items():
+        torch.testing.assert_close(z[where][0], torch.stack(tuple(expected)))
+    torch.testing.assert_close(z["layer 2"][1], plain[1] * factor)
+    torch.testing.assert_close(z["layer 1"][1] * factor, swapped[1])
+    torch.testing.assert_close(z["both layers"], swapped)
+
+    other = logits(layer1.load(tmp_path, "theta x 50", True))
+    for both, first in ((("YaRN", "theta x 50"), swapped), (("theta x 50", "YaRN"), other)):
+        there = logits(layer1.mixed(tmp_path, both))
+        torch.testing.assert_close(there[0], first[0])
+        assert not torch.allclose(there[1], swapped[1]) and not torch.allclose(there[1], other[1])
+    torch.testing.assert_close(logits(layer1.mixed(tmp_path, ("YaRN", "YaRN"))), swapped)
+
+    save_model(tmp_path / "3/ckpt.pt", tiny_model("ssmax", block_size=128), None)
+    refused("3 must be of softmax", call, layer1, tmp_path / "3")
 
 
 @pytest.mark.parametrize("values, says", [
