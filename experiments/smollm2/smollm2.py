@@ -187,7 +187,7 @@ def main():
     markdown("Needles found, all digits right: share (95 %), prompts; both kinds of hay, those "
              "that were trained on only noise",
              ["", "theta", *(f"{size:,}" for size in SIZES)], shares)
-    markdown("Loss (nats a token): mean to 8,192, and in the tenth before a length",
+    markdown("Loss (nats per token): mean to 8,192, and in the tenth before a length",
              ["", "theta", "<= 8,192", *(f"{size:,}" for size in SIZES)], losses)
     scores = [[VARIANTS[variant][0], f"{np.median([trial['top'] for trial in trials]):.3f}",
                f"{sum(trial['exact'] for trial in trials)} of {len(trials)}"]

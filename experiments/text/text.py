@@ -322,9 +322,9 @@ def print_view(rows, arrangement, stretch, name, corpus):
                   for kind in ("far", "near") for size in FAR_SIZES]
         far.append([TYPES[type_], *(spread(value, 3) for value in values)])
     heads = [f"{size:,} ({size // BLOCK}x)" for size in SIZES]
-    markdown(f"{name}: loss (nats a token) in the tenth of positions before",
+    markdown(f"{name}: loss (nats per token) in the tenth of positions before",
              ["", "seeds", *heads], losses)
-    markdown(f"{name}: the same in bits a byte", ["", *heads], bits)
+    markdown(f"{name}: the same in bits per byte", ["", *heads], bits)
     kinds = [f"{kind}, {size // BLOCK}x" for kind in ("far", "others") for size in FAR_SIZES]
     markdown(f"{name}: loss of the tokens that need far context, and of the others",
              ["", *kinds], far)
@@ -468,7 +468,7 @@ def draw_positions(rows, path):
         ticks = (64, 256, 1024, 5120)
         column[1].set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         column[1].minorticks_off()
-    axes[0, 0].set_ylabel("loss, nats a token")
+    axes[0, 0].set_ylabel("loss, nats per token")
     axes[1, 0].set_ylabel("loss minus (a), nats")
     handles, labels = longest_legend(axes[0])
     if handles:
