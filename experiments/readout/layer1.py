@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import eval_niah
+from eval_niah import NiahConfig
+from experiments.mini_cpu.mechanism import needles_found
 from experiments.verdicts import Prediction, markdown, minus, print_verdicts, spread
 from lib import checkpoint, runtime
 from lib.config import configure
@@ -44,7 +45,7 @@ MIXED = {f"{first} in layer 1, {second} in layer 2": (first, second)
 
 
 @dataclass(frozen=True)
-class Layer1Config(eval_niah.NiahConfig):
+class Layer1Config(NiahConfig):
     # output
     out: str = ""  # folder of layer1.json, to which the results are added
 
@@ -85,11 +86,9 @@ def mixed(path, stretches):
 
 
 class Prompts:
-    """The prompts of one size, and what a model does with them."""
+    """The prompts of one size, and what the heads of a model do with them."""
 
-    def __init__(self, cfg, vocab, size, first=0):
-        hay, _ = open_haystack(cfg, vocab)
-        self.cfg, self.vocab = cfg, vocab
+    def __init__(self, cfg, vocab, hay, size, first=0):
         self.samples = [make_sample(cfg, vocab, hay, size, None, first + i)
                         for i in range(cfg.n_samples)]
 
@@ -103,10 +102,9 @@ class Prompts:
     def in_layer_1(self, model):
         """Return {"share": on the last tokens, "effective": keys}, each a number for each head."""
         shares, effective = [], []
-        for _, layers in self.layers(model):
-            w = layers[0][0].double().softmax(-1)
-            shares.append(w[:, -LAST:].sum(-1))
-            effective.append(torch.special.entr(w).sum(-1).exp())
+        for sample, layers in self.layers(model):
+            shares.append(layers[0][0].double().softmax(-1)[:, -LAST:].sum(-1))
+            effective.append(readout(*layers[0], sample["spans"])["effective"])
         return {"share": torch.stack(shares).mean(0), "effective": torch.stack(effective).mean(0)}
 
     @torch.no_grad()
@@ -125,13 +123,6 @@ class Prompts:
             first.append(any(ranks[layer][head] == 1 for layer, head in heads))
         return float(np.mean(first))
 
-    def found(self, model):
-        """Return the share of the needles that are found."""
-        cpu = torch.device("cpu")
-        return float(np.mean([
-            eval_niah.answer(self.cfg, model, self.vocab, [sample], cpu)[0]["exact"]
-            for sample in self.samples]))
-
 
 def measure(cfg, path):
     """
@@ -146,7 +137,8 @@ def measure(cfg, path):
         raise UserError(f"{path} must be of softmax, with two layers of two heads and a training "
                         f"length of {SIZES[0]}; experiments/mini_cpu/run.sh trains such models")
     vocab = state["vocab"]
-    prompts = {size: Prompts(cfg, vocab, size) for size in SIZES}
+    hay, _ = open_haystack(cfg, vocab)
+    prompts = {size: Prompts(cfg, vocab, hay, size) for size in SIZES}
     head = int(prompts[SIZES[0]].in_layer_1(model)["share"].argmax())
     in_layer_1 = {}
     for stretch in STRETCHES:
@@ -158,12 +150,12 @@ def measure(cfg, path):
                 of_sizes[str(size)] = {key: round(float(of_heads[head]), 4)
                                        for key, of_heads in numbers.items()}
     # heads are chosen on prompts that are not measured
-    choosing = Prompts(cfg, vocab, SIZES[0], first=cfg.n_samples)
+    choosing = Prompts(cfg, vocab, hay, SIZES[0], first=cfg.n_samples)
     heads = choosing.retrieval(load(path, "YaRN"))
 
     def needles(model):
         return {"ranked first": prompts[END].ranked_first(model, heads),
-                "found": prompts[END].found(model)}
+                "found": float(needles_found(cfg, model, vocab, hay, END))}
 
     return {
         "in layer 1": in_layer_1,
@@ -180,7 +172,7 @@ def share(seeds, stretch, factor, size, key="share"):
     return {seed: run["in layer 1"][stretch][factor][str(size)][key] for seed, run in seeds.items()}
 
 
-def needles(seeds, what, place, key):
+def of_place(seeds, what, place, key):
     """Return {seed: number}."""
     return {seed: run[what][place][key] for seed, run in seeds.items()}
 
@@ -192,11 +184,11 @@ def predictions(seeds):
     at_begin = {factor: share(seeds, "YaRN", factor, SIZES[0]) for factor in FACTORS}
 
     def factor_in(place, key):
-        return needles(seeds, "factor in", place, key)
+        return of_place(seeds, "factor in", place, key)
 
     def stretched(first, second):
-        return needles(seeds, "stretch in", f"{first} in layer 1, {second} in layer 2",
-                       "ranked first")
+        return of_place(seeds, "stretch in", f"{first} in layer 1, {second} in layer 2",
+                        "ranked first")
 
     return [
         Prediction(15, "YaRN, 16x: the share is larger with (e) than with softmax", "share",
@@ -232,7 +224,7 @@ def print_tables(seeds):
     for what, places, title in (
             ("factor in", WHERE, "YaRN, with the factor of SSMax in one place"),
             ("stretch in", MIXED, "SSMax in both layers, with a stretch of RoPE for each")):
-        rows = [[place, *(spread(needles(seeds, what, place, key))
+        rows = [[place, *(spread(of_place(seeds, what, place, key))
                           for key in ("ranked first", "found"))] for place in places]
         markdown(f"{title}, {END:,} tokens, {len(seeds)} seeds: mean (least–largest)",
                  ["", "ranked first", "found"], rows)

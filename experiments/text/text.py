@@ -356,7 +356,7 @@ def print_differences(rows):
     compared, lines = 0, []
     for (arrangement, type_), row in rows.items():
         for what, values in row.items():
-            cells = named(arrangement, what)
+            cells = cells_of(arrangement, what)
             difference = minus(values, get(rows, arrangement, "softmax", what))
             if type_ == "softmax" or not cells or len(difference) < FEWEST:
                 continue
@@ -369,7 +369,7 @@ def print_differences(rows):
              ["", "measured", "", "seeds", "minus (a)"], sorted(lines))
 
 
-def named(arrangement, what):
+def cells_of(arrangement, what):
     """Return the two cells that name what was measured; None for what is in no table of losses."""
     if what in ("train", "val"):
         return {"rope": "RoPE", "windows": "windows"}[arrangement], MEASURED[what][0]
