@@ -5,7 +5,9 @@ The texts and the tokenizer of this experiment, for prepare.py.
 
 DATA is a folder in SlimPajama's file format: train*.jsonl and test*.jsonl, also .gz or .zst. --out
 gets tokenizer.json, a byte-level BPE trained on every eighth training document, and held_out.jsonl,
-the documents that losses are measured on. --report gets what the experiment's page says of them.
+the documents that losses are measured on, and report.json, what the experiment's page says of them.
+--report names the report that the results of this experiment were made with. If it is there and
+says something else, nothing is written.
 
 A held-out document is one of the test files that has `min_tokens` or more, so that a window of
 5,120 tokens seldom crosses into another one. It is left out if it nearly repeats another text: if
@@ -33,7 +35,7 @@ RUN = 13  # words that must be the same, one after the other
 class CorpusConfig:
     files: tuple = ()  # one folder with train*.jsonl[.zst] and test*.jsonl[.zst]
     out: str = ""  # folder of tokenizer.json and held_out.jsonl
-    report: str = ""  # .json of what was counted, which other texts do not replace; empty: none
+    report: str = ""  # .json of earlier results: other texts than theirs are refused; empty: any
     vocab: int = 4096  # tokens of the tokenizer
     min_tokens: int = 20_000  # tokens of the shortest held-out document
     shared: float = 0.05  # largest share of a held-out document's runs of words that others have
@@ -147,8 +149,7 @@ def main():
     with runtime.atomic_write(folder / "tokenizer.json", "w") as f:
         f.write(vocab)
     runtime.write_lines(folder / "held_out.jsonl", [{"text": document} for document in kept])
-    if cfg.report:
-        runtime.write_json(cfg.report, report)
+    runtime.write_json(folder / "report.json", report)
     for key, value in report.items():
         print(f"{key}: {value}")
 

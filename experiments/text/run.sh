@@ -52,6 +52,9 @@ corpus() {
         --tokenizer="$tokenizer"
     quietly python prepare.py "$tokenizer/held_out.jsonl" --name="$CORPUS" --split=test \
         --tokenizer="$tokenizer"
+    # Last, so that the report never stands beside a corpus that prepare.py has refused to replace.
+    [ "$DRY_RUN" ] || mkdir -p "$RESULTS/results"
+    quietly cp "$tokenizer/report.json" "$RESULTS/results/corpus.json"
 }
 
 settings_of() {  # settings_of ARRANGEMENT TYPE: of train.py

@@ -33,8 +33,8 @@ from plot import Figure  # with the style of all figures
 
 BLOCK = 256  # training length in tokens
 SIZES = (256, 1024, 2048, 5120)
-FAR_SIZES = (1024, 2048, 5120)
-RECALL_SIZES = (64, 256, 1024, 2048, 5120)
+FAR_SIZES = (1024, 2048, 5120)  # --keep in run.sh
+RECALL_SIZES = (64, 256, 1024, 2048, 5120)  # --context_sizes in run.sh
 CURVE = 40  # points of a stored training curve
 FIRST_DRAWN = 64  # earlier positions are means of few tokens, so that their lines jump
 MEASURED = {  # {what: (its name, at which sizes)}
@@ -49,7 +49,8 @@ TYPES = {"softmax": "(a) softmax", "ssmax": "(b) `ssmax`", "head_scale": "contro
 VIEWS = {
     ("rope", "trained"): "RoPE as trained", ("rope", "theta50"): "RoPE, theta x 50",
     ("rope", "yarn"): "RoPE, YaRN x 20", ("windows", "trained"): "windows, as trained"}
-BASE = {"rope": "theta50", "windows": "trained"}  # where swaps and recall are measured
+BASE = {"rope": "theta50", "windows": "trained"}  # where swaps, recall and readout are measured
+SWAPS = ("e", "clip")
 COLORS = {"softmax": "#D55E00", "ssmax": "#0072B2", "head_scale": "#8C8C8C",
           "ssmax_bias": "#56B4E9", "ssmax_s1": "#009E73", "f": "#CC79A7",
           "pn": "#000000",
@@ -96,14 +97,30 @@ def store(folder, path):
         "scales": {key: validated[-1][key] for key in ("s", "b") if key in validated[-1]},
         "measured": {},
     }
-    for file in sorted(folder.glob("*-*.json")):
+    files = {file.stem: file for file in sorted(folder.glob("*-*.json"))}
+    if missing := sorted(expected(arrangement, type_) - files.keys()):
+        raise UserError(f"{folder}: {', '.join(missing)} is not measured; the same command of "
+                        "run.sh continues")
+    for stem, file in files.items():
         result = json.loads(file.read_text())
-        kind, tag = file.stem.split("-", 1)
+        kind, tag = stem.split("-", 1)
         numbers = numbers_of(kind, result, judge)
         content["measured"].setdefault(tag, {}).update(
             {key: rounded(value) for key, value in numbers.items()})
     runtime.write_json(path, content)
     print(f"kept: {path}")
+
+
+def expected(arrangement, type_):
+    """The names of the result files, without .json, that run.sh makes of a run."""
+    if type_ == "pn":
+        return set()  # p_n is not defined beyond the training length
+    base = BASE[arrangement]
+    names = {f"posloss-{stretch}" for of, stretch in VIEWS if of == arrangement}
+    names |= {f"niah-{base}", f"needle-{base}"}
+    if type_ == "softmax":
+        names |= {f"{kind}-{swap}" for kind in ("posloss", "niah") for swap in SWAPS}
+    return names
 
 
 def setting(head):
@@ -187,7 +204,7 @@ def rows_of(runs):
         put(arrangement, type_, "train", seed, run["train"])
         put(arrangement, type_, "val", seed, run["val"])
         for tag, numbers in run["measured"].items():
-            is_swap = tag in ("e", "clip")
+            is_swap = tag in SWAPS
             stretch = BASE[arrangement] if is_swap else tag
             for what, value in numbers.items():
                 kind, _, size = what.partition(" ")
@@ -292,9 +309,9 @@ def print_tables(rows, runs, corpus):
         for type_ in ordered(rows, arrangement):
             train, val = (get(rows, arrangement, type_, what) for what in ("train", "val"))
             if train:
-                below = minus(train, get(rows, arrangement, "softmax", "train"))
+                minus_a = minus(train, get(rows, arrangement, "softmax", "train"))
                 lines.append([name, TYPES[type_], len(train), spread(train, 3), spread(val, 3),
-                              "" if type_ == "softmax" else number(below)])
+                              "" if type_ == "softmax" else number(minus_a)])
     markdown("Training loss of the last tenth and validation loss, nats: mean over the seeds "
              "(least–largest); difference to (a), paired by seed, ± half of its 95 % interval",
              ["", "", "seeds", "training", "validation", "training minus (a)"], lines)
@@ -352,7 +369,10 @@ def print_recall(rows, arrangement):
 
 
 def print_differences(rows):
-    """Print which differences to (a) have an interval without 0, and of how many."""
+    """
+    Print which differences to (a) have an interval without 0, and of how many. A difference that is
+    0 with every seed does not count.
+    """
     compared, lines = 0, []
     for (arrangement, type_), row in rows.items():
         for what, values in row.items():
@@ -360,6 +380,8 @@ def print_differences(rows):
             difference = minus(values, get(rows, arrangement, "softmax", what))
             if type_ == "softmax" or not cells or len(difference) < FEWEST:
                 continue
+            if not any(difference.values()):
+                continue  # up to the training length the clip is softmax
             compared += 1
             mean, half = interval(difference)
             if abs(mean) > half:
@@ -432,7 +454,7 @@ def draw_differences(axis, differences, type_, updates):
     x = updates * (np.arange(differences.shape[1]) + 0.5) / differences.shape[1]
     axis.plot(x, differences.mean(0), color=COLORS[type_], lw=1.5,
               label=TYPES[type_].replace("`", ""))
-    if len(differences) >= 3 and type_ == "ssmax":  # more bands would hide each other
+    if len(differences) >= FEWEST and type_ == "ssmax":  # more bands would hide each other
         halves = [interval(dict(enumerate(column)))[1] for column in differences.T]
         mean = differences.mean(0)
         axis.fill_between(x, mean - halves, mean + halves, color=COLORS[type_], alpha=0.2, lw=0)
@@ -457,9 +479,9 @@ def draw_positions(rows, path):
         losses = {type_: losses_by_position(rows, arrangement, type_, stretch)
                   for type_ in ("softmax", "ssmax", "head_scale", "softmax|clip")}
         for type_, of_type in losses.items():
-            below_a = {end: minus(of_type[end], losses["softmax"][end])
+            minus_a = {end: minus(of_type[end], losses["softmax"][end])
                        for end in of_type if end in losses["softmax"]}
-            for axis, lines in zip(column, (of_type, below_a), strict=True):
+            for axis, lines in zip(column, (of_type, minus_a), strict=True):
                 draw_seeds(axis, lines, type_)
         for axis in column:
             axis.axvline(BLOCK, color="0.5", linestyle=":")
