@@ -187,7 +187,8 @@ def answer(cfg, model, vocab, batch, device):
     for b, sample in enumerate(batch):
         written = rows[b, idx.size(1):][:new[b]].tolist()
         text = decode(written, vocab)
-        # "cell" is the depth that was asked for (None in a trial), "depth" where the fact then was
+        # "cell" is the depth that was asked for, None in a trial. "depth" is the depth at which the
+        # fact was placed.
         record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
         if "answer_ids" in sample:
             right = score_tokens(sample["answer_ids"], written)

@@ -21,6 +21,7 @@ from lib.data import Tokens, random_starts
 from lib.evaluate import MULTIPLES, EvalConfig, loss_before, measured_ends, tenth_before
 from lib.loss import token_losses
 from lib.runtime import UserError, print0
+from lib.text import check_same_vocab
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,8 @@ def independent_windows(starts, length):
 def measure(cfg, path, tokens, device):
     """Return the result for one checkpoint; partial results are kept in its file."""
     model, state = evaluate.open_for_context(cfg, path, device, cfg.seq_len)
-    if state["vocab"] != tokens.vocab:  # an id would stand for another word
-        raise UserError(f"{path} was trained on another vocabulary than {cfg.data_dir} has; choose "
-                        "the --data_dir of a corpus with its vocabulary")
+    check_same_vocab(path, state["vocab"], cfg.data_dir, tokens.vocab,
+                     "choose the --data_dir of a corpus with the checkpoint's vocabulary")
     out, (record,) = evaluate.begin(
         cfg, path, model, state, tokens.data, "posloss.json", [measure])
     if "mean" in record:

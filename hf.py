@@ -1,10 +1,10 @@
 """
 Import models of Hugging Face's transformers, and export checkpoints for transformers and llama.cpp.
 
-    python hf.py import HuggingFaceTB/SmolLM2-135M --out_dir=out/smollm2    a hub name or a folder
-    python hf.py import model.gguf --out_dir=out/smollm2
+    python hf.py import HuggingFaceTB/SmolLM2-135M --out_dir=out/smol       a hub name or a folder
+    python hf.py import model.gguf --out_dir=out/smol
     python hf.py export out/b_ssmax --out_dir=hf/b_ssmax
-    python hf.py export out/smollm2 --attention_type=ssmax --out_dir=hf/e      swapped, as in (e)
+    python hf.py export out/smol --attention_type=ssmax --out_dir=hf/e         swapped, as in (e)
     python hf.py export out/b_ssmax --out_dir=b.gguf                    a file for llama.cpp, Ollama
 
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with its
@@ -49,7 +49,7 @@ class HFConfig:
     # arguments
     files: tuple = ()  # import, then a hub name, folder or .gguf; or export, then a checkpoint
     # model
-    attention_type: str = ""  # export: give a softmax checkpoint this attention type first, as (e)
+    attention_type: Literal[("", *ATTENTION)] = ""  # export: swapped into a softmax model, as (e)
     rope_factor: float = 1.0  # export: multiply theta by this (evaluations: 50); 1: as trained
     # output
     out_dir: str = ""  # folder to write; export: a name that ends in .gguf is a file for llama.cpp
@@ -562,7 +562,7 @@ def export_model(cfg, out):
         (unfinished / "tokenizer.json").write_text(tokenizer_text(vocab), encoding="utf-8")
         write_json(unfinished / "tokenizer_config.json", settings)
         readme = README.format(
-            variant=variant(cfg, state), folder=out.name, kind=kind,
+            variant=checkpoint.variant_of(state, model), folder=out.name, kind=kind,
             trust=", trust_remote_code=True" * kind.startswith("Nano"),
             attention_type=model.config.attention_type, block_size=model.config.block_size)
         readme += README_MINISTRAL3 * kind.startswith("Ministral3")
@@ -570,11 +570,6 @@ def export_model(cfg, out):
     largest, _ = difference(model, vocab, unfinished, folder_logits(unfinished), kind)
     os.replace(unfinished, out)
     print(f"{out}: {kind}; its logits differ from the checkpoint's by {largest:.1e} at most")
-
-
-def variant(cfg, state):
-    """Return the exported model's name, as in figures: softmax>ssmax after a swap."""
-    return state["variant"] + f">{cfg.attention_type}" * bool(cfg.attention_type)
 
 
 def export_gguf(cfg, out):
@@ -587,7 +582,7 @@ def export_gguf(cfg, out):
     if cfg.rope_factor > 1:
         theta_text = f"{cfg.rope_factor:g} times that of training"
     keys = {
-        "general.name": variant(cfg, state),
+        "general.name": checkpoint.variant_of(state, model),
         "general.description": f"{kind}, attention type {c.attention_type} of nanoSSMax (arXiv "
                                f"2501.19399), trained at {c.block_size:,} tokens. RoPE's theta is "
                                f"{theta(c):,.0f}, {theta_text}.",

@@ -64,8 +64,9 @@ def llama4(n, model):  # rises at each multiple of the training length, and is c
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
-def log_floor(n, model):  # Inkling's name: n / N is at least 1, but it is not rounded down
-    # 1 + 0.1 log max(1, n / N), which is 1 up to the training length N
+def log_floor(n, model):
+    # 1 + 0.1 log max(1, n / N), which is 1 up to the training length N. The name is Inkling's: its
+    # "floor" is the lower bound 1 of n / N; nothing is rounded down.
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
 
@@ -500,9 +501,9 @@ class GPT(nn.Module):
         """
         Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
         and the values (B, H, T, D). S is T, or T + 1 with a sink (lib/rivals.py), an extra key that
-        comes first. The logits have no causal mask: query i of the n, counted from 0, also has
-        logits for the n - 1 - i keys after it. (In a layer with a window, keys before the window
-        have -inf.) Memory is linear in T.
+        comes first. The logits have no causal mask: all but the last of the n queries also have
+        logits for later keys, which the caller must drop. (In a layer with a window, keys before
+        the window have -inf.) Memory is linear in T.
         """
         # fused kernels do not return the logits, so we compute those of the last queries ourselves
         positions, x = self.positions(idx), self.wte(idx)

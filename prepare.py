@@ -101,7 +101,7 @@ class PrepareConfig:
     data_dir: str = "data"  # folder of all corpora
     split: str = "train"  # name of the split; with --hf also the split that is read
     val_fraction: float = 0.0  # share of documents that becomes val (--squad: the last articles)
-    shard_tokens: int = 100_000_000  # tokens in a bin from which on new bins are begun
+    shard_tokens: int = 100_000_000  # a bin with this many tokens is full, and a new one begins
     compact_vocab: bool = False  # only the words of --embedded, numbered from 0: for small models
     tokenizer: str = ""  # a tokenizer.json or its folder (from hf.py import); empty: GPT-2's
 

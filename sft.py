@@ -34,7 +34,7 @@ class SFTConfig(TrainConfig):
     data_dir: str = "data/squad"  # questions made by prepare.py --squad
     # optimization
     batch_size: int = 128  # examples per update, over all ranks
-    epochs: float = 10.0  # passes; updates are counted with the examples that fit no block, too
+    epochs: float = 10.0  # passes over the examples; those too long for a block count, too
     warmup_epochs: float = 1.0  # epochs of linear warm-up
     max_iters: int = 0  # number of updates; 0: computed from epochs
     warmup_iters: int = 0  # updates of linear warm-up; 0: computed from warmup_epochs

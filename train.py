@@ -30,7 +30,7 @@ from lib.data import ORDERS, Tokens, check_splits
 from lib.loss import summed_loss
 from lib.rivals import RivalConfig
 from lib.runtime import UserError, print0
-from lib.text import decode, end_of_text
+from lib.text import check_same_vocab, decode, end_of_text
 from model import ATTENTION, GPTConfig, Learned
 
 # -----------------------------------------------------------------------------
@@ -164,10 +164,9 @@ def main():
         model, metadata = resume(cfg, resumed, device)
     elif cfg.init_from:
         model, metadata = from_checkpoint(cfg, corpus.data, device)
-        if metadata["vocab"] != corpus.vocab:  # the same id would mean another word
-            raise UserError(f"{cfg.init_from} was trained on another vocabulary than "
-                            f"{cfg.data_dir} has; prepare the text with the checkpoint's "
-                            "vocabulary (--tokenizer or --compact_vocab of prepare.py)")
+        check_same_vocab(cfg.init_from, metadata["vocab"], cfg.data_dir, corpus.vocab,
+                         "prepare the text with the checkpoint's vocabulary (--tokenizer or "
+                         "--compact_vocab of prepare.py)")
     else:
         model, metadata = from_scratch(cfg, corpus, device)
 
@@ -278,8 +277,9 @@ def only_repeats(x, y):
 
 
 # -----------------------------------------------------------------------------
-# Where the model comes from. `metadata` is stored in checkpoint and log beside the settings: the
-# variant, the settings of the run that it began from (base), the vocabulary and the data.
+# Where the model comes from. `metadata` holds the variant, `base` (the settings of the run that
+# this one began from), the vocabulary and the data. All of it goes into the checkpoint, and all but
+# the vocabulary into the log.
 
 
 def from_scratch(cfg, corpus, device):
@@ -320,11 +320,8 @@ def from_checkpoint(cfg, data, device):
     if model.config.doc_mask and cfg.loss_on == "repeats":
         raise UserError(f"{cfg.init_from} was trained with doc_mask, which may hide the first of "
                         "the pairs that loss_on=repeats trains on: leave loss_on out")
-    variant = state["variant"]
-    if model.config.attention_type != trained["attention_type"]:
-        variant += f">{model.config.attention_type}"  # softmax>ssmax is the paper's (e)
     return model.train(), {
-        "variant": cfg.variant or variant + switch_name(cfg),
+        "variant": cfg.variant or checkpoint.variant_of(state, model) + switch_name(cfg),
         "base": state["config"] | {key: state[key] for key in ("iter", "data", "base")},
         "vocab": state["vocab"], "data": data}
 
@@ -380,7 +377,8 @@ def fit(cfg, model, metadata, resumed, batches):
     path = Path(cfg.out_dir) / "ckpt.pt"
     start = resumed["iter"] if resumed else 0
     optimizer = make_optimizer(cfg, model)
-    # before the moments are loaded: it measures the free memory, and subtracts what they will take
+    # Compute.for_run measures the free memory, and subtracts what Adam's moments will take. So it
+    # must run before they are loaded.
     compute = Compute.for_run(cfg, model)
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees Adam's two moments

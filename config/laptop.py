@@ -1,7 +1,7 @@
 # Real text on a laptop. A model takes five to ten minutes on two cores of a new server, and up to
 # half an hour on old ones. It has 13.7 M parameters, most of them in the embedding and in lm_head.
 data_dir = "data/books"
-out_dir = "out/laptop"
+out_dir = "out/laptop/run"
 block_size = 256
 n_layer = 4
 n_head = 4

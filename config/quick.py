@@ -3,7 +3,7 @@
 # python prepare.py --embedded=almanac --compact_vocab --name=almanac
 data_dir = "data/almanac"
 data_order = "sequence"  # its order is a curriculum: copying becomes rarer
-out_dir = "out/quick"
+out_dir = "out/quick/run"
 block_size = 128
 n_layer = 2
 n_head = 2

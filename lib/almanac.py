@@ -114,7 +114,7 @@ def vocabulary():
 
 
 def documents(cfg):
-    """Yield (split, text). test, haystack (without facts) and long have long documents."""
+    """Yield (split, text). Splits test, haystack (without facts) and long have long documents."""
     sizes = {"train": (cfg.n_train, cfg.block_size), "val": (512, cfg.block_size),
              "test": (64, 32 * cfg.block_size), "haystack": (64, 32 * cfg.block_size),
              "long": (16, 256 * cfg.block_size)}

@@ -39,23 +39,20 @@ KEYS = {"model", "model_config", "config", "variant", "base", "optimizer", "iter
 
 @dataclass(frozen=True)
 class LoadConfig:
-    """Settings of sample.py and the evaluations: which checkpoints, changed how, on which device.
-    """
+    """Settings of sample.py and the evaluations: the checkpoints, what is changed in them, and the
+    device."""
     # arguments
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
     rope_scaling: Literal[rivals.SCALINGS[1:]] = "theta"  # how RoPE is stretched to longer contexts
     rope_factor: float = 50.0  # how much rope_scaling stretches RoPE; 1: RoPE as trained
-    attention_type: str = ""  # swap this into a softmax checkpoint; the paper's (e)
+    attention_type: Literal[("", *ATTENTION)] = ""  # swapped into a softmax model: the paper's (e)
     swap_scale: float = 1.0  # mean of the factor swapped in, up to the training length
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
 
     def __post_init__(self):
-        if self.attention_type and self.attention_type not in ATTENTION:
-            raise ValueError(f"unknown attention_type {self.attention_type}; choose one of "
-                             f"{', '.join(ATTENTION)}")
         if self.swap_scale == 0:
             raise ValueError("swap_scale must not be 0: ssmax would then give all keys the same "
                              "weight")
@@ -100,6 +97,13 @@ def bases(content):
         runs.append(base)
         base = base.get("base")  # older files have only the first
     return runs
+
+
+def variant_of(state, model):
+    """Return the variant of `model`, which was made from the checkpoint `state`. After a swap it
+    is, for example, softmax>ssmax: the paper's (e)."""
+    swapped = model.config.attention_type != state["model_config"]["attention_type"]
+    return state["variant"] + f">{model.config.attention_type}" * swapped
 
 
 def save(path, state):

@@ -28,7 +28,7 @@ import numpy as np
 
 from lib import runtime
 from lib.runtime import MALFORMED, UserError, explain
-from lib.text import vocab_size
+from lib.text import check_same_vocab, vocab_size
 
 # windows: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("windows", "sequence")
@@ -89,10 +89,9 @@ class Tokens:
     def refuse_ids(self, i, largest):
         """Raise the UserError for shard i, which holds the id `largest`."""
         path = self.paths[i]
-        name, data_dir = path.parent.name, path.parent.parent
         raise UserError(f"{path} holds the id {largest:,} and its vocabulary has only "
                         f"{self.vocab_size:,}: the file is damaged; to check the corpus, "
-                        f"run: python prepare.py --check --name={name} --data_dir={data_dir}")
+                        f"run: python prepare.py --check {name_of(path.parent)}")
 
     def batch(self, seed, step, batch_size, block_size, order="windows"):
         """
@@ -149,9 +148,8 @@ def permutation(seed, name, epoch, n):
 def check_splits(train, val):
     """Raise UserError if the Tokens `val` cannot validate a model that is trained on `train`."""
     folder = train.paths[0].parent
-    if val.vocab != train.vocab:  # the same id would mean another word
-        raise UserError(f"{folder}: the splits {train.split} and {val.split} have different "
-                        "vocabularies; prepare both in the same way")
+    check_same_vocab(f"{folder}: the split {train.split}", train.vocab, f"the split {val.split}",
+                     val.vocab, "prepare both in the same way")
     if val.data["digest"] == train.data["digest"]:
         raise UserError(f"{folder}: the splits {train.split} and {val.split} are the same text, so "
                         "validation would measure what was trained on; prepare the text with "

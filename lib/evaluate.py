@@ -235,9 +235,7 @@ def describe(cfg, path, model, state, data, functions):
     # stand for
     settings["dtype"] = str(runtime.get_dtype(model.wte.weight.device, cfg.dtype))
     settings["data"], settings["checkpoint"] = data, checkpoint.fingerprint(path)
-    variant, trained = state["variant"], state["model_config"]
-    if model.config.attention_type != trained["attention_type"]:
-        variant += f">{model.config.attention_type}"
+    variant, trained = checkpoint.variant_of(state, model), state["model_config"]
     changes = [f"{k} {trained[k] or 'none'} -> {v}" for k, v in vars(model.config).items()
                if trained[k] != v]
     tag = f" [{cfg.tag}]" if cfg.tag else ""

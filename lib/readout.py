@@ -212,9 +212,9 @@ def summarize(trials, choice):
         chance        is how often one of the heads would rank the needle first by chance, which
                       grows with the number of heads: 1 - (1 - r / n)^heads, where r of n tokens are
                       the needle's;
-        wrong_tokens  counts the misses by the number of right tokens before the first wrong one,
-                      but for those with several answers, and those in which the answer is right
-                      and goes on.
+        wrong_tokens  counts the misses by the number of right tokens before the first wrong one.
+                      Left out are misses with several answers, and those in which the answer is
+                      right and more text follows.
 
     All numbers are of the prompt's last query, which asks for the first token of the answer. The
     kind of a miss is judged at the query that went wrong. If that is a later one, heads and

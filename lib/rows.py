@@ -261,14 +261,15 @@ def read_niah(row, lines):
     if row.task not in OF_NEEDLES:
         counted = "answers found"
         parts = {"first": "first character right", "exact": "all of it right"}
+    drawn = {}
     for key, part in parts.items():
         shares = np.array([cell[key] for cell in cells], float)
         grid = shares.reshape(len(depths), len(sizes))  # fails if a cell is missing
         y = dict(zip(sizes, grid.mean(0), strict=True))
         error = {size: share_error(share * row.samples, row.samples) for size, share in y.items()}
         row.tables[f"{counted}, {part}, by context size"] = y, error
-    # those of the last key, "exact": figures show the answers with all digits right
-    row.grid, row.y, row.error = grid, y, error
+        drawn[key] = grid, y, error
+    row.grid, row.y, row.error = drawn["exact"]  # figures show the answers with all digits right
     row.depths = depths
     if row.task not in WITH_DEPTH:
         row.depths, row.grid, row.n = [], row.grid.mean(0, keepdims=True), row.samples

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.data import name_of
 from lib.runtime import MALFORMED, UserError, explain
 from lib.text import encode, end_of_text
 
@@ -39,7 +40,7 @@ def read_examples(folder, split):
     path = Path(folder) / f"{split}.squad.jsonl"
     if not path.exists():
         raise UserError(f"{path} does not exist; make it with: python prepare.py --squad FILE.json "
-                        f"--name={path.parent.name} --split={split} (or, for val, together with "
+                        f"{name_of(path.parent)} --split={split} (or, for val, together with "
                         "train: --val_fraction=0.02)")
     raw = path.read_bytes()  # read once, so that hash and examples come from the same bytes
     with explain(f"{path} is damaged; prepare it again", MALFORMED):

@@ -26,7 +26,15 @@ from lib.almanac import ADJECTIVES, CITIES, NOUNS, spaced
 from lib.data import Tokens
 from lib.mqar import recall
 from lib.runtime import UserError
-from lib.text import END_OF_TEXT, decode, decode_file, encode, end_of_text, matching_files
+from lib.text import (
+    END_OF_TEXT,
+    check_same_vocab,
+    decode,
+    decode_file,
+    encode,
+    end_of_text,
+    matching_files,
+)
 
 # RULER's hay: these sentences, repeated
 NOISE = ("The grass is green. The sky is blue. The sun is yellow. Here we go. There and back "
@@ -236,10 +244,9 @@ def open_haystack(cfg, vocab, longest=0):
     """
     if not cfg.haystack:
         tokens = Tokens(cfg.data_dir, cfg.split)
-        if tokens.vocab != vocab:  # the same id would mean another word
-            raise UserError(f"{cfg.data_dir} has another vocabulary than the checkpoint; choose "
-                            "the --data_dir of a corpus with the checkpoint's, or give text files "
-                            "with --haystack")
+        check_same_vocab("the checkpoint", vocab, cfg.data_dir, tokens.vocab,
+                         "choose the --data_dir of a corpus with the checkpoint's vocabulary, or "
+                         "give text files with --haystack")
         return tokens, tokens.data
     longest = max(longest, cfg.longest)
     text = NOISE * (longest // 10) if cfg.haystack == "noise" else read_files(cfg.haystack)

@@ -123,6 +123,12 @@ def vocab_size(vocab=None):
     return len(vocab) if vocab else GPT2_VOCAB
 
 
+def check_same_vocab(one, vocab_of_one, other, vocab_of_other, advice):
+    """Raise a UserError if two things, named for the message, differ in their vocabularies."""
+    if vocab_of_one != vocab_of_other:  # the same id would mean another word
+        raise UserError(f"{one} and {other} have different vocabularies; {advice}")
+
+
 def until_end(ids, vocab=None):
     """Return the ids (a list) before the first end of text, or all if there is none."""
     end = end_of_text(vocab)

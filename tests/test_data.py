@@ -163,7 +163,7 @@ def test_validation_on_the_training_text_is_refused(tmp_path, corpus):
     refused("the splits train and val are the same text, .*--val_fraction=0.1",
             check_splits, train, val)
     refused("the splits train and train are the same text", check_splits, train, train)
-    refused("train and val have different vocabularies",
+    refused("the split train and the split val have different vocabularies",
             check_splits, train, Tokens(corpus, "val"))
 
 

@@ -928,16 +928,16 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_niah, "a", "--question=Is {city} {number}?", "question: its only fields are {city};"),
     (eval_niah, "a", "--question=Is {city} {city.x}?", "question: its only fields are {city};"),
     (eval_niah, "a", "--needle={city} {number}, {number}", "has {number} twice"),
-    (eval_niah, "a", "--attention_type=ssmx", "unknown attention_type ssmx; choose one of"),
+    (eval_niah, "a", "--attention_type=ssmx", "attention_type=ssmx must be one of softmax, ssmax"),
     (eval_niah, "a", "--needle={number} is of {city}", "ends where {number} begins, so put {city}"),
     (eval_niah, "a", "--qa_format={context} {answer} {question}", "put {context} and {question}"),
     (eval_niah, "pn", "--context_sizes=30", "a prompt of 30 tokens needs 34 .*at most 28 tokens"),
     (eval_niah, "pn", "--seed=1", "p_n is learned for 32 positions"),
-    (eval_niah, "reversed", "--seed=1", "another vocabulary"),
+    (eval_niah, "reversed", "--seed=1", "different vocabularies"),
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),
     (eval_posloss, "a", "--tag=../x", "a slash"), (eval_posloss, "a", "--n_seqs=0", "positive"),
     (eval_posloss, "nowhere", "--seed=1", "no checkpoint .*nowhere"),
-    (eval_posloss, "reversed", "--seed=1", "another vocabulary")])
+    (eval_posloss, "reversed", "--seed=1", "different vocabularies")])
 def test_what_cannot_be_measured_is_one_line(
         evaluate, tmp_path, program, name, argument, message):
     refused(message, evaluate, program, name, argument)

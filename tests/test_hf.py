@@ -185,7 +185,7 @@ def test_a_swapped_model_is_exported(tmp_path):
     assert type(theirs).__name__ == "Ministral3ForCausalLM"
     assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < 5e-3
     for attention_type, says in [("softmax", "nothing is swapped"),
-                                 ("max", "unknown attention_type max"),
+                                 ("max", "attention_type=max must be one of softmax, ssmax"),
                                  ("pn", "equals softmax until it is trained"),
                                  ("logn_clip", "cannot be exported to transformers")]:
         refused(says, call, hf, "export", tmp_path / "ours", f"--attention_type={attention_type}",

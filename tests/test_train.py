@@ -227,7 +227,7 @@ def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
     call(prepare, text_file(tmp_path / "a.jsonl"), "--name=words", f"--data_dir={tmp_path}",
          "--val_fraction=0.1")
     for begin, data in (("gpt2", None), ("almanac", tmp_path / "words")):
-        refused("was trained on another vocabulary", run, tmp_path / "new",
+        refused("have different vocabularies; prepare the text with", run, tmp_path / "new",
                 f"--init_from={tmp_path / begin}", *([f"--data_dir={data}"] if data else []))
 
 

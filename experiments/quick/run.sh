@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # (a) softmax and (b) SSMax with windows and NoPE (config/window.py): trained at 128 tokens, and
-# asked for needles in up to 65,536. It takes four minutes on two idle cores and needs no GPU and no
+# asked for needles in up to 65,536. It takes some minutes on two idle cores and needs no GPU and no
 # download. Every program skips what is done, so the same command continues after any interruption.
 # The paper's arrangement, RoPE in every layer, is the same without config/window.py (README).
 set -euo pipefail
