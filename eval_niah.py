@@ -239,19 +239,19 @@ def read_later_tokens(model, written, sample, record, device):
     A prompt for choosing heads has a record for every k from 1 on. A trial has at most one, for its
     first wrong token if that is not token 0. Samples with several answers have none.
     """
-    answer = []
+    answer_ids = []
     if len(sample["spans"]) == 1:
         start, end = sample["spans"][0]
-        answer = sample["prompt"][start:end]
-    right = n_right(answer, written) if answer else None
+        answer_ids = sample["prompt"][start:end]
+    right = n_right(answer_ids, written) if answer_ids else None
     tokens = []
     if record["chooses"]:
-        tokens = list(range(1, len(answer)))
-    elif answer and not record["exact"] and 0 < right < len(answer):
+        tokens = list(range(1, len(answer_ids)))
+    elif answer_ids and not record["exact"] and 0 < right < len(answer_ids):
         tokens = [right]
     later = {}
     if tokens:  # all of them in one pass
-        longer = torch.tensor([sample["prompt"] + answer[:tokens[-1]]], device=device)
+        longer = torch.tensor([sample["prompt"] + answer_ids[:tokens[-1]]], device=device)
         records, = read_heads(model, longer, [sample], len(tokens))
         for k, record_at_k in zip(tokens, records, strict=True):
             later[str(k)] = record_at_k

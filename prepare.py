@@ -335,12 +335,12 @@ def has_text(document):
     return not isinstance(document, BadRow) and bool(document[1].strip())
 
 
-def limited(documents, left):
-    """Yield the documents until `left` of them had text."""
+def limited(stream, left):
+    """Yield the documents of a stream until `left` of them had text."""
     # The limit is applied here and not where documents are written. Threads encode ahead of that:
     # documents beyond the limit would be read, and a bad line among them would be an error.
-    documents = iter(documents)
-    while left and (document := next(documents, None)):
+    stream = iter(stream)
+    while left and (document := next(stream, None)):
         yield document
         left -= has_text(document)
 
@@ -370,12 +370,12 @@ def encode_batch(batch, vocab, dtype):
     return encoded
 
 
-def encode_documents(documents, threads, vocab, dtype):
-    """Yield what encode_batch returns for the documents, in their order."""
+def encode_documents(stream, threads, vocab, dtype):
+    """Yield what encode_batch returns for the documents of a stream, in their order."""
     # futures: batches that threads are encoding. They are few, so that memory stays bounded.
     futures, batch, size = [], [], 0
     with ThreadPoolExecutor(threads) as pool:
-        for document in documents:
+        for document in stream:
             batch.append(document)
             size += len(document[-1]) + 1  # + 1: empty documents fill a batch too
             if size >= BATCH:

@@ -336,8 +336,8 @@ def bury(cfg, vocab, rng, ids, facts, ordered):
     for head, tail, n_answer, depth in facts:
         share = (rng.uniform(0, 100) if depth is None else depth) / 100
         wanted = min(round(len(ids) * share), place if ordered else len(ids))
-        taken = [(fact.start, fact.end) for fact in placed]
-        place = place_for(vocab, ids, first, max(first, wanted), taken)
+        occupied = [(fact.start, fact.end) for fact in placed]
+        place = place_for(vocab, ids, first, max(first, wanted), occupied)
         ids[place:place] = head + tail
         n = len(head) + len(tail)
         for k, fact in enumerate(placed):
