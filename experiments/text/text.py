@@ -446,7 +446,7 @@ def draw_training(runs, path):
     handles, labels = longest_legend(axes)
     if handles:
         figure.legend(handles, labels, loc="lower center", ncols=3)
-    save(figure, path, below=0.2)
+    save(figure, path, below=0.05 + 0.05 * math.ceil(len(labels) / 3))
 
 
 def draw_differences(axis, differences, type_, updates):
