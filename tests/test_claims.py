@@ -16,6 +16,7 @@ from experiments.mini_cpu import claims
 from experiments.readout import layer1, readout
 from experiments.text import far, text
 from experiments.windows import windows
+from lib import runtime
 from lib.readout import KINDS_OF_MISS
 
 
@@ -254,6 +255,21 @@ def test_every_prediction_on_text_has_the_sign_that_the_page_gives_it():
     margins = {claim: [margin for _, margin in pairs if margin] for claim, pairs in
                measured.items()}
     assert {claim: of for claim, of in margins.items() if of} == {8: [0.03], 11: [0.03, 0.05]}
+
+
+def test_a_run_of_text_is_kept_only_with_all_its_measurements(tmp_path):
+    for run in text.read_runs(ROOT / "experiments/text"):
+        names = text.expected(run["arrangement"], run["type"])
+        assert run["measured"].keys() == {name.split("-", 1)[1] for name in names}, run
+
+    (tmp_path / "run").mkdir()
+    runtime.write_json(tmp_path / "judge.json", {})
+    runtime.write_lines(tmp_path / "run/log.jsonl", [{"config": {"max_iters": 1}}, {"loss": 1.0}])
+    for name in ("posloss-trained", "niah-trained", "needle-trained", "posloss-e", "niah-e"):
+        runtime.write_json(tmp_path / f"run/{name}.json", {})
+    kept = tmp_path / "windows-softmax-1.json"
+    refused("lacks niah-clip, posloss-clip; the same", text.store, tmp_path / "run", kept)
+    assert not kept.exists()
 
 
 def test_the_factor_that_needles_need():

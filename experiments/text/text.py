@@ -85,6 +85,10 @@ def store(folder, path):
     if len(losses) < head["config"]["max_iters"]:
         raise UserError(f"{folder}: {len(losses):,} of {head['config']['max_iters']:,} updates are "
                         "made; the same command of run.sh continues")
+    files = {file.stem: file for file in sorted(folder.glob("*-*.json"))}
+    if missing := sorted(expected(arrangement, type_) - files.keys()):
+        raise UserError(f"{folder} lacks {', '.join(missing)}; the same command of run.sh measures "
+                        "what is missing")
     validated = [record for record in records if "val_loss" in record]
     tokens = head["config"]["batch_size"] * head["model_config"]["block_size"]
     content = {
@@ -97,10 +101,6 @@ def store(folder, path):
         "scales": {key: validated[-1][key] for key in ("s", "b") if key in validated[-1]},
         "measured": {},
     }
-    files = {file.stem: file for file in sorted(folder.glob("*-*.json"))}
-    if missing := sorted(expected(arrangement, type_) - files.keys()):
-        raise UserError(f"{folder}: {', '.join(missing)} is not measured; the same command of "
-                        "run.sh continues")
     for stem, file in files.items():
         result = json.loads(file.read_text())
         kind, tag = stem.split("-", 1)
