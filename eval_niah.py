@@ -203,6 +203,7 @@ def answer(cfg, model, vocab, batch, device):
             with runtime.autocast(device, cfg.dtype):
                 record |= read_later_tokens(model, written, sample, record, device)
             # The needle score (section 3.4) is a head's attention on the number's tokens, summed.
+            # (The paper's also has the full stop after the number.)
             record["top"] = max(map(max, record["scores"]))
         records.append(record)
     return records
@@ -281,7 +282,7 @@ def choice_jobs(cfg, model, vocab, hay):
         # smaller. If that is too long as well, check_room raises a UserError.
         size = min(size, cfg.trial_size)
     while size < cfg.trial_size and not fit(jobs_of(size)):
-        size *= 2
+        size = min(2 * size, cfg.trial_size)
     return jobs_of(size)
 
 

@@ -13,13 +13,13 @@ names the feature. A beginning-of-text token, as Llama and Mistral have it, is n
 prompts.
 
 export to a folder: softmax and head_scale become LlamaForCausalLM or Qwen3ForCausalLM, and SSMax
-without qk_norm becomes Ministral3ForCausalLM. For SSMax with qk_norm, ssmax_bias, pn, residual and
-models with windows the folder contains the code of the model. Anything else is refused, and the
-message names it. The exported model is run, and its logits must be those of the checkpoint. An
-exported Llama, Qwen3 or Ministral3 can be imported again.
+without qk_norm becomes Ministral3ForCausalLM. For ssmax_bias, pn, residual, models with windows,
+and SSMax and head_scale with qk_norm the folder contains the code of the model. Anything else is
+refused, and the message names it. The exported model is run, and its logits must be those of the
+checkpoint. An exported Llama, Qwen3 or Ministral3 can be imported again.
 
-export to a .gguf: for llama.cpp, which can run softmax, head_scale and SSMax without qk_norm (b, c,
-e, f). If the package llama_cpp is installed, the logits are compared here too.
+export to a .gguf: for llama.cpp, which can run softmax, and without qk_norm also head_scale and
+SSMax (b, c, e, f). If the package llama_cpp is installed, the logits are compared here too.
 
 First `pip install '.[hf]'`.
 """
@@ -433,6 +433,11 @@ def convert(model, vocab, target):
         if key not in exportable or key == "rope_scaling" and value != "theta":
             raise UserError(f"{key}={value} of this checkpoint cannot be exported to {target}; "
                             "choose a checkpoint without it")
+    if has_windows(model.config) and model.config.rope_scaling:
+        raise UserError(f"a model with windows and rope_factor={model.config.rope_factor} cannot "
+                        "be exported: RoPE inside a window is never stretched, and the export has "
+                        "one theta for all layers; leave rope_factor out, or choose a checkpoint "
+                        "that was trained without it")
     tensors = to_tensors(model)
     kind, special = fold(model, tensors, target)
     if type(vocab) is list:  # a compact vocabulary has no tokenizer of its own: use GPT-2's ids
@@ -533,10 +538,6 @@ def load_for_export(cfg):
     stretch = {"rope_scaling": "theta", "rope_factor": cfg.rope_factor}
     model, state = checkpoint.load_model(cfg.files[1], attention_type=cfg.attention_type,
                                          **stretch if cfg.rope_factor > 1 else {})
-    if cfg.rope_factor > 1 and has_windows(model.config):
-        raise UserError(f"rope_factor={cfg.rope_factor} cannot be exported for a model with "
-                        "windows: RoPE inside a window is never stretched, and the export has one "
-                        "theta for all layers; leave rope_factor out")
     return model, state
 
 
@@ -653,10 +654,10 @@ GENERATION = "generation_config.json"  # says which tokens end an answer, and ho
 
 def imported_folder(path, state):
     """
-    Return the folder that `import_model` wrote for this checkpoint, or for the one that its run
-    began from. None if there is no such folder.
+    Return the folder that `import_model` wrote for this checkpoint, or for one that it was trained
+    from, directly or over several runs. None if there is no such folder.
     """
-    runs = [state["config"], state["base"] or {}]
+    runs = [state["config"], *checkpoint.bases(state)]
     begun_from = [run["init_from"] for run in runs if run.get("init_from")]
     for origin in (path, *begun_from):
         folder = checkpoint.find(origin).parent

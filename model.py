@@ -23,7 +23,7 @@ import torch.nn.functional as F
 
 # -----------------------------------------------------------------------------
 # The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE. The usual
-# division of the logits by sqrt(D) stays. With g = 1 these are Eqs. 2-4 and 10 of the paper; g is
+# division of the logits by sqrt(D) stays. With g = 1 these are Eqs. 2-4 and 11 of the paper; g is
 # ASEntmax's (arXiv 2506.16640).
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
 # line to ATTENTION: nothing else has to change.
@@ -475,7 +475,7 @@ class GPT(nn.Module):
 
         A learned s is set so that the mean factor on q over a block is `scale`; 1 is the factor
         of softmax. For SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section
-        3.5). Without a learned s, the weights that make q are multiplied by `scale` divided by the
+        3). Without a learned s, the weights that make q are multiplied by `scale` divided by the
         mean factor, or by `scale` alone if the factor is 1 at n = 1, as in logn_clip. With
         head_scale the factor is `scale` at every n.
         """
@@ -519,6 +519,7 @@ class GPT(nn.Module):
         """
         Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T), in
         fp32. A needle score (section 3.4) is the sum of these weights over the needle's number.
+        (The paper's also has the full stop after it.)
         """
         weights = []
         for z, _ in self.last_queries(idx):

@@ -171,7 +171,9 @@ def main():
         model, metadata = from_scratch(cfg, corpus, device)
 
     describe_run(cfg, model, metadata, corpus)
-    if not resumed:  # an old run goes on, whatever a newer version would refuse
+    # An old run goes on, whatever a newer version would refuse. With init_from doc_mask comes from
+    # the checkpoint and cannot be left out.
+    if not (resumed or cfg.init_from):
         check_doc_mask(cfg, model, corpus)
     batches = Batches(cfg, corpus, held_out, model.config.block_size, model.config.doc_mask)
     fit(cfg, model, metadata, resumed, batches)

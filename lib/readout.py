@@ -34,7 +34,8 @@ def readout(logits, values, needle, others=()):
         margin     max_R z - max of z outside of R
         margin_sum max_R z - log of the sum of e^z outside of R; if R is one key, its weight is
                    1 / (1 + e^-margin_sum)
-        effective  exp(- sum of w log w), the number of keys that attention is effectively spread on
+        effective  exp(- sum of w log w), the number of keys that attention is effectively spread
+                   on; a sink counts as one
         share      |sum over R of w v| / |sum over all of w v|, the needle's share of the output;
                    above 1 if the other keys cancel some of it
         score      sum over R of w: the needle score of section 3.4

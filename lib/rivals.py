@@ -58,6 +58,9 @@ class RivalConfig(GPTConfig):
                              "or neither (nope takes no factor)")
         if self.rope_factor < 1:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1")
+        if self.rope_scaling and (self.rope_theta <= 1 or self.n_embd // self.n_head < 4):
+            raise ValueError(f"rope_scaling={self.rope_scaling} needs a rope_theta above 1, and "
+                             "heads of four channels or more (n_embd/n_head)")
         if not 0 <= self.rope_fraction <= 1:
             raise ValueError(f"rope_fraction={self.rope_fraction} must be between 0 and 1")
         self.check_windows()

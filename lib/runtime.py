@@ -16,7 +16,9 @@ import torch
 import torch.distributed as dist
 
 # torchrun sets the number of this process and how many there are; without torchrun there is one
-RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+# (some clusters set WORLD_SIZE, but not RANK, for that one, too)
+RANK = int(os.environ.get("RANK", 0))
+WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
 # the errors of reading JSON that is damaged or holds something else than expected
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 DType = Literal["auto", "bfloat16", "float32"]

@@ -295,6 +295,15 @@ def test_a_miss_has_the_name_of_what_the_heads_do(
     assert f"{kind} 3" in capsys.readouterr().out
 
 
+def test_retrieval_heads_are_chosen_at_no_longer_prompts_than_the_trials(tmp_path):
+    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, block_size=32), None)
+    # a prompt needs about 300 tokens, so 256 are too few, and the double of 256 would be too many
+    call(eval_niah, tmp_path, "--haystack=noise", "--task=tracking", "--trials=2", "--prompt=sft",
+         "--trial_size=400", *CPU)
+    _, *records = runtime.read_lines(tmp_path / "needle.jsonl")
+    assert {record["size"] for record in records if record["chooses"]} == {400}
+
+
 def record(rank=1, share=1.0, exact=True, confused=False, score=1.0,
            other_score=0.05, wrong_token=0, later=()):
     """A prompt with a head that looks things up, in the second of two layers, and one without."""

@@ -209,7 +209,11 @@ def test_an_instruct_model_keeps_its_chat_template_and_its_end(tmp_path):
     state = checkpoint.load(tmp_path / "in")
     state["base"], state["config"] = state["config"], {"init_from": f"{tmp_path}/in"}
     checkpoint.save(tmp_path / "tuned/ckpt.pt", state)
-    for name in ("in", "tuned"):
+    # and one of the third generation
+    state["base"] = {"init_from": f"{tmp_path}/tuned", "base": state["config"]}
+    state["config"] = {"init_from": f"{tmp_path}/tuned_again"}
+    checkpoint.save(tmp_path / "third/ckpt.pt", state)
+    for name in ("in", "tuned", "third"):
         out = tmp_path / f"out_{name}"
         call(hf, "export", tmp_path / name, "--attention_type=ssmax", f"--out_dir={out}")
         exported = transformers.AutoTokenizer.from_pretrained(out)
@@ -445,6 +449,13 @@ def test_arguments_and_unknown_types_are_one_line(tmp_path):
         save_model(tmp_path / "ckpt.pt", tiny_model("softmax", **settings), None)
         refused(f"{says} of this checkpoint cannot be exported to transformers;",
                 call, hf, "export", tmp_path, f"--out_dir={tmp_path}/x")
+    # stretched in training, or now
+    windows = {"window": 8, "window_pattern": "SL", "global_rope": True}
+    for settings, options in [({"rope_scaling": "theta", "rope_factor": 50.0}, []),
+                              ({}, ["--rope_factor=50"])]:
+        save_model(tmp_path / "ckpt.pt", tiny_model("softmax", **windows, **settings), None)
+        refused("windows and rope_factor=50.0 cannot be exported", call, hf, "export", tmp_path,
+                f"--out_dir={tmp_path}/x", *options)
     assert not (tmp_path / "x").exists()
 
 

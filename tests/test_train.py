@@ -451,4 +451,8 @@ def test_doc_mask_trains_each_document_as_if_it_were_alone(run, corpus, tmp_path
     run(tmp_path / "cut", *settings, "--block_size=16", "--max_iters=0")  # many rows still hold two
     assert refused("33 tokens on average, .* block_size=2: at most one row in 11 would hold two",
                    run, tmp_path / "none", *settings, "--block_size=2") == 2
+    # a checkpoint keeps its doc_mask, so it may be trained further on long documents
+    save_model(tmp_path / "short/ckpt.pt", tiny_model(
+        "ssmax", doc_mask=True, block_size=2, vocab_size=model.config.vocab_size), state["vocab"])
+    run(tmp_path / "further", f"--init_from={tmp_path}/short", "--block_size=2", "--max_iters=1")
     assert log(tmp_path / "packed")[1]["loss"] == pytest.approx(total / (8 * 32), abs=1e-5)
