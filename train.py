@@ -121,7 +121,7 @@ class TrainConfig(RivalConfig):
                                      "without switch_iter")
         if self.decay == "none":
             reasons |= dict.fromkeys(("decay_iters", "min_lr"), "with decay=none")
-        # Only a Learned() without a start of its own begins at s_init. With --init_from,
+        # s_init has an effect only if s is Learned() without a start of its own. With --init_from,
         # `from_checkpoint` compares a typed s_init with that of the checkpoint instead.
         if ATTENTION[self.attention_type].s != Learned() and not self.init_from:
             reasons["s_init"] = f"with attention_type={self.attention_type}"
@@ -171,8 +171,8 @@ def main():
         model, metadata = from_scratch(cfg, corpus, device)
 
     describe_run(cfg, model, metadata, corpus)
-    # An old run goes on, whatever a newer version would refuse. With init_from doc_mask comes from
-    # the checkpoint and cannot be left out.
+    # A resumed run must go on, even if it began before this check existed. With init_from doc_mask
+    # comes from the checkpoint and cannot be changed.
     if not (resumed or cfg.init_from):
         check_doc_mask(cfg, model, corpus)
     batches = Batches(cfg, corpus, held_out, model.config.block_size, model.config.doc_mask)
@@ -480,8 +480,8 @@ def update(cfg, model, optimizer, compute, step, batch, received_signals=()):
         group["lr"] = lr
     loss, tokens = try_batch(cfg, model, compute, batch, training=True)  # adds up the gradients
 
-    # We all-reduce gradients ourselves instead of using DDP: it takes 0.6 % of an update, one code
-    # path serves one process and many, and the compiled graph gets no breaks from DDP.
+    # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
+    # many, and the compiled graph gets no breaks from DDP.
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     # torch.full, because torch.tensor would copy from the CPU and wait for the GPU
     stops, tokens = (torch.full((), float(count), device=loss.device)
@@ -556,9 +556,9 @@ def try_batch(cfg, model, compute, batch, training):
             micro_batches, denominator = batch(compute.micro)
         except Exception as e:
             # torch.compile raises many kinds of errors: no compiler, no Python headers, ... If it
-            # fails on one rank alone, the other ranks already wait in the all_gather of
-            # runtime.attempt, and this rank must call that one next. So it runs the same
-            # micro-batches again and does not call `batch`, which may have an all_gather too.
+            # fails on this rank alone, the other ranks wait in the all_gather at the end of
+            # runtime.attempt, and this rank must reach that one next. So it runs the same
+            # micro-batches again and does not call `batch`, which may call all_gather too.
             compiled = loss_fn is not summed_loss
             if not compiled or isinstance(e, UserError) or runtime.out_of_memory(e):
                 raise
@@ -607,8 +607,8 @@ def to_device(array, device):
 def prepare_run(cfg, model, resumed):
     """
     Check the length of the warm-up, whether the model can be switched (f), the folder of a new run,
-    and the free space on the disk. If all is well and the run is new, make the folder free: remove
-    the squad.json of an older run, and rename its checkpoint to ckpt_prev.pt.
+    and the free space on the disk. If all is well and the run is new, also remove the squad.json
+    of an older run from the folder, and rename its checkpoint to ckpt_prev.pt.
     """
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
@@ -636,7 +636,8 @@ def prepare_run(cfg, model, resumed):
     if free < needed and not any(folder.glob("ckpt*.pt")):
         raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but the checkpoints of this model "
                         f"take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
-    runtime.all_gather(None)  # no rank still reads a checkpoint that the next lines may rename
+    # wait for all ranks: one may still be reading the checkpoint that is renamed below
+    runtime.all_gather(None)
     if not resumed and runtime.RANK == 0:
         (folder / "squad.json").unlink(missing_ok=True)  # sft.py writes it at the end of a run
         if (folder / "ckpt.pt").exists():
