@@ -316,8 +316,8 @@ class Attention(nn.Module):
         else:
             by_n = self.factor(f)[0].to(wide)  # of the first head, as all are equal
             # Without a learned s, the weights that make q are scaled instead: divided by the mean
-            # factor, and multiplied by `scale`. A type whose factor is 1 at n = 1, such as logn_clip,
-            # is softmax on short contexts, so its weights are not divided.
+            # factor, and multiplied by `scale`. A type whose factor is 1 at n = 1, such as
+            # logn_clip, is softmax on short contexts, so its weights are not divided.
             divisor = torch.where(by_n[0] == 1, 1.0, by_n.mean())
             self.scale_queries(scale / divisor)
 
