@@ -138,6 +138,14 @@ def number(values):
     return f"{mean:+.3f} ± {half:.3f}" if len(values) > 1 else f"{mean:+.3f}"
 
 
+def merge(stored, measured):
+    """Add {row: {measure: {seed: number}}} of new runs to that of stored ones, which it replaces
+    where a seed is in both. So fewer SEEDS never remove stored results."""
+    for row, measures in measured.items():
+        for measure, values in measures.items():
+            stored.setdefault(row, {}).setdefault(measure, {}).update(values)
+
+
 def spread(values, digits=2):
     """Return the mean of {seed: number}, and in brackets the least and largest."""
     x = list(values.values())

@@ -88,12 +88,12 @@ def two_ranks(folder, code):
     return program("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", path)
 
 
-def sigterm_in(update):
-    """with this: SIGTERM comes to a run in its update number `update`."""
+def signal_in(update, number=signal.SIGTERM):
+    """with this: a signal comes to a run in its update number `update`."""
 
     def preempt(cfg, step):
         if step == update - 1:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
         return mock.DEFAULT
 
     return mock.patch("train.learning_rate", side_effect=preempt, wraps=train.learning_rate)

@@ -81,7 +81,8 @@ def test_the_papers_order_agrees_with_it_and_its_reverse_does_not(sign):
 
 
 @pytest.mark.parametrize("program, tables", [
-    (claims, "tables.md"), (matrix, "tables.md"), (readout, "tables.md"), (layer1, "layer1.md")])
+    (claims, "tables.md"), (matrix, "tables.md"), (readout, "tables.md"), (layer1, "layer1.md"),
+    (windows, "tables.md")])
 def test_tables_of_this_repositorys_results_are_those_beside_them(program, tables, capsys):
     folder = Path(program.__file__).parent
     call(program, folder)
@@ -93,6 +94,14 @@ def test_tables_of_real_text_are_those_beside_them(tmp_path, folder, capsys):
     shutil.copytree(ROOT / folder / "results", tmp_path / "results")  # figures are drawn beside it
     call(text, tmp_path)
     assert capsys.readouterr().out == (ROOT / folder / "tables.md").read_text()
+
+
+def test_real_text_is_drawn_without_a_seed_that_a_type_shares_with_softmax(tmp_path):
+    (tmp_path / "results").mkdir()
+    for name in ("corpus", "judge", "windows-softmax-1", "windows-ssmax-2", "rope-softmax-1"):
+        shutil.copy(ROOT / f"experiments/text/results/{name}.json", tmp_path / "results")
+    call(text, tmp_path)
+    assert (tmp_path / "positions.png").exists()
 
 
 @pytest.mark.parametrize("not_predicted", [10, 40])  # of 50 misses

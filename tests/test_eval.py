@@ -18,7 +18,7 @@ from conftest import (
     call,
     refused,
     save_model,
-    sigterm_in,
+    signal_in,
     tiny_model,
     two_ranks,
 )
@@ -669,7 +669,7 @@ def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path,
         found = result(tmp_path, "posloss")
         return found["iter"], found["max_iters"]
 
-    with sigterm_in(4):
+    with signal_in(4):
         refused("stopped after iter 4", run, tmp_path)
     assert measured() == (4, 6)
     assert "rope_factor 1.0 -> 50.0, update 4 of 6\n" in capsys.readouterr().out

@@ -212,6 +212,8 @@ def test_the_reference_table(script):
     dry = script("matrix", "--dry_run", **settings)
     printed = script("matrix", **settings)
     assert commands(printed) == commands(dry)
+    assert "--seed=2" in dry
+    assert "--seed=2" not in script("matrix", "--dry_run", **settings | {"AGAIN": ""})
     rows = json.loads((script.folder / "experiments/matrix/matrix.json").read_text())
     assert {"softmax-prope||theta50", "softmax-alibi||as_trained",
             "softmax-sink||theta50", "ssmax-rope||yarn_again"} < set(rows)
@@ -280,9 +282,12 @@ def test_windows_and_a_row_of_ones_own(script):
     asked = {measure.rpartition(" ")[0] for measure in rows["softmax.heads1"]}
     assert "best for the loss" in asked
     assert names(results, "*.png") == {"windows"} and "MQAR" in printed
-    printed = script("windows", "mine", "--set=--attention_type=ssmax --sink=learned")
-    assert checkpoint.load(out / "trained/mine-3")["model_config"]["sink"] == "learned"
-    assert "mine minus the stored rows" in printed
+    mine = ["mine0.5", "--set=--attention_type=ssmax --sink=learned"]
+    assert "mine0.5-9" in script("windows", "--dry_run", *mine, SEEDS="9")
+    printed = script("windows", *mine)
+    assert checkpoint.load(out / "trained/mine0.5-3")["model_config"]["sink"] == "learned"
+    assert "mine0.5 minus the stored rows" in printed
+    assert printed.count("\n| mine0.5 |") >= 2, "a row is left out of the tables"
     assert "Time of an update here" in printed
 
 

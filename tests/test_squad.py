@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, call, log, refused, save_model, sigterm_in, squad_file, tiny_model
+from conftest import CPU, call, log, refused, save_model, signal_in, squad_file, tiny_model
 
 import prepare
 import sft
@@ -99,9 +99,9 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     counted = ("30 examples (0 do not fit 96 tokens, even with a cut context), 8 updates of 8, "
                "4 of them warm-up")
     assert counted in capsys.readouterr().out
-    with sigterm_in(2):
+    with signal_in(2):
         refused("stopped after iter 2", tune, "parts", *more)
-    with sigterm_in(8):
+    with signal_in(8):
         refused("stopped after iter 8", tune, "last", *more)
     assert not (tmp_path / "last/squad.json").exists(), "it went on after a signal"
     (tmp_path / "base/ckpt.pt").unlink()  # it was needed to begin

@@ -4,6 +4,7 @@ import itertools
 import math
 import os
 import re
+import signal
 from unittest import mock
 
 import pytest
@@ -15,7 +16,7 @@ from conftest import (
     log,
     refused,
     save_model,
-    sigterm_in,
+    signal_in,
     state_of,
     text_file,
     tiny_model,
@@ -161,7 +162,7 @@ def test_a_switch_keeps_what_attention_has_learned_before(run, tmp_path, update)
     arguments = ["--switch_iter=3", "--switch_warmup_iters=2", "--save_interval=9",
                  "--sink=learned"]
     run(tmp_path / "whole", *arguments)
-    with sigterm_in(update):
+    with signal_in(update):
         assert refused("stopped after iter", run, tmp_path / "parts", *arguments) == 143
     run(tmp_path / "parts", *arguments)
     assert state_of(tmp_path / "parts") == state_of(tmp_path / "whole")
@@ -170,14 +171,15 @@ def test_a_switch_keeps_what_attention_has_learned_before(run, tmp_path, update)
     assert sorted(steps) == [3] * 2 + [6] * (len(steps) - 2), "s of two layers is new, no sink is"
 
 
-@pytest.mark.parametrize("update", [2, 3, 4])
-def test_resume_is_bitwise_across_the_switch(run, tmp_path, update):
+@pytest.mark.parametrize("update, number", [
+    (2, signal.SIGTERM), (3, signal.SIGINT), (4, signal.SIGTERM)])  # SIGINT is Ctrl-C
+def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number):
     # (f), with all that is learned
     arguments = ["--switch_iter=3", "--switch_attention_type=pn", "--switch_warmup_iters=2"]
     run(tmp_path / "whole", *arguments)
-    with sigterm_in(update):
+    with signal_in(update, number):
         parts = [tmp_path / "parts", *arguments, "--save_interval=9"]
-        assert refused("stopped after iter", run, *parts) == 143
+        assert refused("stopped after iter", run, *parts) == 128 + number
     assert checkpoint.load(tmp_path / "parts")["iter"] == update
     run(tmp_path / "parts", *arguments)
     assert state_of(tmp_path / "parts") == state_of(tmp_path / "whole")
@@ -233,7 +235,7 @@ def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
 
 def test_a_run_that_replaces_another_leaves_nothing_to_continue(run, tmp_path):
     run(tmp_path)
-    with sigterm_in(1), mock.patch("train.checkpoint.save", side_effect=OSError("full")):
+    with signal_in(1), mock.patch("train.checkpoint.save", side_effect=OSError("full")):
         with pytest.raises(OSError):
             run(tmp_path, "--seed=2", "--resume=overwrite")
     assert not (tmp_path / "ckpt.pt").exists()

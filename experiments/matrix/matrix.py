@@ -14,7 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.verdicts import LEARNED, Prediction, markdown, minus, print_verdicts, spread
+from experiments.verdicts import (
+    LEARNED,
+    Prediction,
+    markdown,
+    merge,
+    minus,
+    print_verdicts,
+    spread,
+)
 from lib import runtime
 from lib.config import configure
 from lib.runtime import UserError
@@ -186,15 +194,16 @@ def main():
     cfg = configure(MatrixConfig)
     if len(cfg.files) != 1:
         raise UserError("name one folder: out/matrix, or that of matrix.json")
-    path = Path(cfg.files[0]) / "matrix.json"
-    rows = collect(cfg.files[0]) if cfg.out or not path.exists() else json.loads(path.read_text())
+    path = Path(cfg.out or cfg.files[0]) / "matrix.json"
+    rows = json.loads(path.read_text()) if path.exists() else {}
+    merge(rows, collect(cfg.files[0]))
     if not rows:
         raise UserError(f"there are no results in {cfg.files[0]}; bash experiments/matrix/run.sh "
                         "makes them")
     print_tables(rows)
     if cfg.out:
-        runtime.write_json(Path(cfg.out) / "matrix.json", rows)
-        draw(rows, Path(cfg.out) / "matrix.png")
+        runtime.write_json(path, rows)
+        draw(rows, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

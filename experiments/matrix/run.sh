@@ -8,7 +8,7 @@
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/matrix}
 SEEDS=${SEEDS:-"1 2 3 4 5"}
-AGAIN=${AGAIN:-"6 7 8 9 10"}
+AGAIN=${AGAIN-"6 7 8 9 10"}
 TYPES=${TYPES:-"softmax ssmax ssmax_bias residual head_scale asentmax scale_invariant"}
 RESULTS=${RESULTS:-experiments/matrix}
 MINI=${MINI:-out/mini/main}

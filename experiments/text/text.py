@@ -514,6 +514,8 @@ def draw_seeds(axis, by_position, type_):
     if not by_position:
         return
     seeds = sorted(set.intersection(*map(set, by_position.values())))
+    if not seeds:  # none of this type's seeds was run with softmax
+        return
     ends = list(by_position)
     lines = np.array([[by_position[end][seed] for end in ends] for seed in seeds])
     if len(seeds) > 1:

@@ -4,17 +4,21 @@
 # continues after any interruption.
 #
 #   bash experiments/windows/run.sh                      everything: about six hours on two cores
-#   bash experiments/windows/run.sh mytype               three seeds of a type that you added to
+#   bash experiments/windows/run.sh mytype               three seeds (SEEDS) of a type you added to
 #                                                        ATTENTION, beside the stored results
 #   bash experiments/windows/run.sh sink --set="--attention_type=ssmax --sink=learned"
 #                                                        the same for settings (5 to 20 minutes)
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/windows}
 RESULTS=${RESULTS:-experiments/windows}
-SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first 5
 source experiments/common.sh
-FEWER=$(echo $SEEDS | cut -d" " -f1-5)
 NAME=${1:-} SETTINGS="--attention_type=${1:-}"
+if [ -n "$NAME" ]; then
+    SEEDS=${SEEDS:-"1 2 3"} FEWER=
+else
+    SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first 5
+    FEWER=$(echo $SEEDS | cut -d" " -f1-5)
+fi
 if [ $# -gt 1 ]; then
     if [[ $# != 2 || $2 != --set=* ]]; then
         echo "usage: bash experiments/windows/run.sh [--dry_run] [NAME [--set=SETTINGS]]" >&2
@@ -22,7 +26,6 @@ if [ $# -gt 1 ]; then
     fi
     SETTINGS=${2#--set=}
 fi
-[ -z "$NAME" ] || { SEEDS="1 2 3" FEWER=; }
 
 echo "== corpora: one for each seed to train on, and one to measure all on"
 for seed in 0 $SEEDS; do
