@@ -433,11 +433,6 @@ def convert(model, vocab, target):
         if key not in exportable or key == "rope_scaling" and value != "theta":
             raise UserError(f"{key}={value} of this checkpoint cannot be exported to {target}; "
                             "choose a checkpoint without it")
-    if has_windows(model.config) and model.config.rope_scaling:
-        raise UserError(f"a model with windows and rope_factor={model.config.rope_factor} cannot "
-                        "be exported: RoPE inside a window is never stretched, and the export has "
-                        "one theta for all layers; leave rope_factor out, or choose a checkpoint "
-                        "that was trained without it")
     tensors = to_tensors(model)
     kind, special = fold(model, tensors, target)
     if type(vocab) is list:  # a compact vocabulary has no tokenizer of its own: use GPT-2's ids
@@ -538,6 +533,12 @@ def load_for_export(cfg):
     stretch = {"rope_scaling": "theta", "rope_factor": cfg.rope_factor}
     model, state = checkpoint.load_model(cfg.files[1], attention_type=cfg.attention_type,
                                          **stretch if cfg.rope_factor > 1 else {})
+    factor = max(cfg.rope_factor, model.config.rope_factor)  # now, or in training
+    if has_windows(model.config) and factor > 1:
+        raise UserError(f"a model with windows and rope_factor={factor} cannot be exported: RoPE "
+                        "inside a window is never stretched, and the export has one theta for all "
+                        "layers; leave rope_factor out, or choose a checkpoint that was trained "
+                        "without it")
     return model, state
 
 

@@ -452,8 +452,9 @@ def test_arguments_and_unknown_types_are_one_line(tmp_path):
     # stretched in training, or now
     windows = {"window": 8, "window_pattern": "SL", "global_rope": True}
     for settings, options in [({"rope_scaling": "theta", "rope_factor": 50.0}, []),
-                              ({}, ["--rope_factor=50"])]:
-        save_model(tmp_path / "ckpt.pt", tiny_model("softmax", **windows, **settings), None)
+                              ({}, ["--rope_factor=50"]),
+                              ({"global_rope": False}, ["--rope_factor=50"])]:
+        save_model(tmp_path / "ckpt.pt", tiny_model("softmax", **windows | settings), None)
         refused("windows and rope_factor=50.0 cannot be exported", call, hf, "export", tmp_path,
                 f"--out_dir={tmp_path}/x", *options)
     assert not (tmp_path / "x").exists()
