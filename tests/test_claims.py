@@ -177,6 +177,13 @@ def test_a_row_beside_the_stored_ones_is_judged_with_holms_correction(capsys, va
     assert printed.count(f"| {says} |") == 4
 
 
+def test_fewer_seeds_do_not_remove_stored_results():
+    stored = {"softmax": {"needles 128": {"1": 0.1, "2": 0.2}}}
+    verdicts.merge(stored, {"softmax": {"needles 128": {"2": 0.5}}, "new": {"loss 128": {"1": 3}}})
+    assert stored == {"softmax": {"needles 128": {"1": 0.1, "2": 0.5}},
+                      "new": {"loss 128": {"1": 3}}}
+
+
 def test_needle_results_are_collected_once(tmp_path):
     plant_needle(tmp_path)  # plot.py reads two figures from it
     record, = claims.collect([tmp_path]).values()

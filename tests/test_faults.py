@@ -12,7 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import EVALS, ROOT, TINY_RUN, call, save_model, state_of, text_file, tiny_model
+from conftest import (
+    EVALS,
+    ROOT,
+    TINY_RUN,
+    call,
+    program,
+    save_model,
+    state_of,
+    text_file,
+    tiny_model,
+)
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 import eval_niah
@@ -172,6 +182,13 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
         runtime.launch(main)
     assert e.value.code == status
     assert re.fullmatch(message + ".*\n", capsys.readouterr().err)
+
+
+def test_a_cluster_that_sets_world_size_alone_gets_one_process(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    code = "from lib import runtime; print(runtime.RANK, runtime.WORLD_SIZE)"
+    assert program("-c", code).split() == ["0", "1"]
 
 
 def test_torchrun_ends_with_the_line_of_the_rank_that_failed(tmp_path, monkeypatch):
