@@ -203,7 +203,7 @@ def answer(cfg, model, vocab, batch, device):
             with runtime.autocast(device, cfg.dtype):
                 record |= read_later_tokens(model, written, sample, record, device)
             # The needle score (section 3.4) is a head's attention on the number's tokens, summed.
-            # (The paper's also has the full stop after the number.)
+            # (The paper's score also has the full stop after the number.)
             record["top"] = max(map(max, record["scores"]))
         records.append(record)
     return records

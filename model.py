@@ -518,8 +518,7 @@ class GPT(nn.Module):
     def last_query_attention(self, idx):
         """
         Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T), in
-        fp32. A needle score (section 3.4) is the sum of these weights over the needle's number.
-        (The paper's also has the full stop after it.)
+        fp32. A needle score (section 3.4) is a sum of these weights over tokens of the needle.
         """
         weights = []
         for z, _ in self.last_queries(idx):

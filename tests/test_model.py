@@ -381,10 +381,12 @@ def test_a_checkpoint_from_before_the_rivals_moved_loads():
     ("--global_rope", "global_rope needs a window_pattern with an L"),
     ("--window=32 --window_pattern=SS --attention_type=ssmax", "window_pattern SS has no L: no"),
     ("--window=32 --window_pattern=SL --rope_fraction=0.5", "rope_fraction=0.5 has no effect"),
+    ("--rope_scaling=ntk --rope_factor=4 --n_head=384", "heads of four channels or more"),
+    ("--rope_scaling=yarn --rope_factor=4 --rope_theta=1", "needs a rope_theta above 1"),
     ("--window=32 --window_pattern=SL --rope_scaling=yarn --rope_factor=4",
      "rope_scaling=yarn has no effect"),
     ("--window=32 --window_pattern=SL --alibi --rope_fraction=0", "alibi replaces RoPE, but")])
-def test_windows_that_cannot_be_are_refused(settings, message):
+def test_arrangements_that_cannot_be_are_refused(settings, message):
     assert refused(message, configure, TrainConfig, settings.split()) == 2
 
 

@@ -4,6 +4,8 @@ The reference table: attention types by positions, from the runs of experiments/
     python -m experiments.matrix.matrix out/matrix --out=experiments/matrix     tables and figure
     python -m experiments.matrix.matrix experiments/matrix      the tables again, from matrix.json
 
+--out adds the results in out/matrix to matrix.json, so it is enough to repeat a part of the runs.
+
 A row is named "trained model|swapped-in type, or nothing|position at evaluation". The verdicts are
 those of experiments/verdicts.py.
 """

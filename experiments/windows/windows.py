@@ -235,12 +235,11 @@ def predictions(rows):
 
 
 def ordered(rows):
-    """Return the rows without those of the questions for afterwards: known ones, then others."""
-    def is_afterwards(row):
-        change = row.rpartition(".")[2] if "." in row else ""
-        return bool(change) and (change in CHANGES or change.startswith("heads"))
-
-    others = sorted(row for row in rows.keys() - ROWS.keys() if not is_afterwards(row))
+    """Return the names of the rows that the tables show: known ones first, then a user's own."""
+    # the questions for afterwards have tables of their own
+    changes = [*filter(None, CHANGES), "heads1", "heads2", "heads4"]
+    afterwards = tuple(f".{change}" for change in changes)
+    others = sorted(row for row in rows.keys() - ROWS.keys() if not row.endswith(afterwards))
     return [row for row in ROWS if row in rows] + others
 
 
