@@ -37,9 +37,9 @@ from typing import Literal
 
 import torch
 
-from lib import checkpoint, gguf_files, rivals, text
+from lib import attention, checkpoint, gguf_files, text
+from lib.attention import ModelConfig
 from lib.config import configure
-from lib.rivals import RivalConfig
 from lib.runtime import UserError, atomic_write, explain, launch, write_json, writing
 from model import ATTENTION, log_n, p_n
 
@@ -101,7 +101,7 @@ IMPORTABLE = ("hf.py imports llama, mistral and qwen3 without biases, with SiLU,
 
 def to_config(hf_config, source, training_length=None):
     """
-    Return the RivalConfig for a config of transformers. UserError for a feature that model.py
+    Return the ModelConfig for a config of transformers. UserError for a feature that model.py
     lacks. training_length: that of a .gguf which we exported.
     """
     heads, width, kind = hf_config.num_attention_heads, hf_config.hidden_size, hf_config.model_type
@@ -127,7 +127,7 @@ def to_config(hf_config, source, training_length=None):
         # `fold` multiplies s into W_q, and records a learned s as ssmax_s. Without that record the
         # imported model has the factor log n, which is ssmax_s1.
         attention_type = "ssmax" if getattr(hf_config, "ssmax_s", None) else "ssmax_s1"
-    return RivalConfig(
+    return ModelConfig(
         attention_type=attention_type, block_size=block_size, vocab_size=hf_config.vocab_size,
         n_layer=hf_config.num_hidden_layers, n_head=heads, n_kv_head=hf_config.num_key_value_heads,
         n_embd=width, n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
@@ -168,7 +168,7 @@ def read(source):
     """
     Read a folder, a model on the hub or a .gguf.
 
-    Returns (RivalConfig, transformers' model, text of tokenizer.json, content of
+    Returns (ModelConfig, transformers' model, text of tokenizer.json, content of
     tokenizer_config.json). UserError if it cannot be read or represented.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
@@ -243,7 +243,7 @@ def import_model(source, out):
         raise UserError(f"{source}: its tokenizer.json has more tokens than the model has "
                         "embeddings; get the tokenizer.json of this model")
     text.end_of_text(tokenizer)  # a UserError if it has none, as every program needs it
-    model = rivals.build(config)
+    model = attention.build(config)
     model.load_state_dict(from_hf(hf_model, config))
     weights = model.blocks[0].attn.qkv.weight.detach().numpy()
     # An imported model has no training run of ours; plot.py needs only a seed and a source.
@@ -429,7 +429,7 @@ def convert(model, vocab, target):
     if target == "transformers":
         exportable |= {"window", "window_pattern", "global_rope"}
     # refused, because an export that left the setting out would compute something else
-    for key, value in rivals.beyond_the_paper(model.config).items():
+    for key, value in attention.beyond_the_paper(model.config).items():
         if key not in exportable or key == "rope_scaling" and value != "theta":
             raise UserError(f"{key}={value} of this checkpoint cannot be exported to {target}; "
                             "choose a checkpoint without it")

@@ -4,7 +4,7 @@ K. M. Nakanishi, "Scalable-Softmax Is Superior for Attention" (arXiv 2501.19399)
 
 This file is the paper's model, with other factors on the query for comparison. It needs torch
 alone: copy it anywhere and it works. Attention that goes further (other positions, sinks, windows,
-...) subclasses `Attention` in lib/rivals.py.
+...) subclasses `Attention` in lib/attention.py.
 
 The paper compares (a) softmax, (b) SSMax, (c) SSMax with s = 1, (d) SSMax with a bias, (e) SSMax
 swapped into a trained softmax model, and (f) SSMax swapped in near the end of its training.
@@ -500,8 +500,8 @@ class GPT(nn.Module):
     def last_queries(self, idx, n=1):
         """
         Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
-        and the values (B, H, T, D). S is T, or T + 1 with a sink (lib/rivals.py), an extra key that
-        comes first. The logits have no causal mask: all but the last of the n queries also have
+        and the values (B, H, T, D). S is T, or T + 1 with a sink (lib/attention.py), an extra
+        key that comes first. The logits have no causal mask: all but the last of the n queries also have
         logits for later keys, which the caller must drop. (In a layer with a window, keys before
         the window have -inf.) Memory is linear in T.
         """

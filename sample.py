@@ -16,8 +16,6 @@ from lib.text import decode, encode, end_of_text, until_end
 
 @dataclass(frozen=True)
 class SampleConfig(LoadConfig):
-    # model
-    rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE; 1: RoPE as trained
     # sampling
     prompt: str = ""  # text to continue; empty: a new document
     num_samples: int = 3  # number of continuations

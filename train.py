@@ -23,12 +23,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lib import checkpoint, rivals, runtime
+from lib import attention, checkpoint, runtime
+from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE
 from lib.config import complete, configure
 from lib.data import ORDERS, Tokens, check_splits
 from lib.loss import summed_loss
-from lib.rivals import RivalConfig
 from lib.runtime import UserError, print0
 from lib.text import check_same_vocab, decode, end_of_text
 from model import ATTENTION, GPTConfig, Learned
@@ -40,8 +40,8 @@ Decay = Literal["none", "linear", "cosine"]
 
 
 @dataclass(frozen=True)
-class TrainConfig(RivalConfig):
-    """Pretraining. The defaults are the paper's (Appendix B); RivalConfig has the model's."""
+class TrainConfig(ModelConfig):
+    """Pretraining. The defaults are the paper's (Appendix B); ModelConfig has the model's."""
     # data
     out_dir: str = "out/a_softmax"  # ckpt.pt and log.jsonl go here
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
@@ -289,9 +289,9 @@ def from_scratch(cfg, corpus, device):
     # Initialized on the CPU, so that the weights do not depend on the device. They do not depend on
     # the attention type either, because s, b and g are not random.
     torch.manual_seed(cfg.seed)
-    settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)}
+    settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(ModelConfig)}
     settings["vocab_size"] = corpus.vocab_size
-    model = rivals.build(RivalConfig(**settings)).to(device)
+    model = attention.build(ModelConfig(**settings)).to(device)
     return model.train(), {
         "variant": cfg.variant or cfg.attention_type + switch_name(cfg), "base": None,
         "vocab": corpus.vocab, "data": corpus.data}
@@ -307,7 +307,7 @@ def from_checkpoint(cfg, data, device):
     trained = state["model_config"]
     # What the user gave must agree with the checkpoint: another n_head, for instance, would load
     # and silently be another model. Only the attention type and theta may change.
-    given = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)
+    given = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(ModelConfig)
              if f.name in cfg.given}
     # None: keep the checkpoint's
     changes = {key: given.get(key) for key in ("attention_type", "rope_theta")}

@@ -22,8 +22,8 @@ from typing import Literal
 
 import torch
 
-from lib import rivals
-from lib.rivals import RivalConfig
+from lib import attention
+from lib.attention import ModelConfig
 from lib.runtime import DType, UserError, atomic_write, explain
 from model import ATTENTION
 
@@ -44,8 +44,8 @@ class LoadConfig:
     # arguments
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
-    rope_scaling: Literal[rivals.SCALINGS[1:]] = "theta"  # how RoPE is stretched to longer contexts
-    rope_factor: float = 50.0  # how much rope_scaling stretches RoPE; 1: RoPE as trained
+    rope_scaling: Literal[attention.SCALINGS[1:]] = "theta"  # how RoPE is stretched
+    rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
     attention_type: Literal[("", *ATTENTION)] = ""  # swapped into a softmax model: the paper's (e)
     swap_scale: float = 1.0  # mean of the factor swapped in, up to the training length
     # machine
@@ -155,7 +155,7 @@ def load(path):
         if missing := KEYS.difference(state):  # a torch.save of another program
             raise KeyError(f"it has no {', '.join(sorted(missing))}")
         # an older checkpoint lacks newer settings, which get their defaults
-        state["model_config"] = dataclasses.asdict(RivalConfig()) | state["model_config"]
+        state["model_config"] = dataclasses.asdict(ModelConfig()) | state["model_config"]
     return state
 
 
@@ -170,7 +170,7 @@ def load_model(path, device="cpu", attention_type="", swap_scale=1.0, **override
     """
     Return (model in eval mode on `device`, checkpoint dict without the optimizer).
 
-    overrides: settings of RivalConfig that replace those of training; 0, "" and None keep them.
+    overrides: settings of ModelConfig that replace those of training; 0, "" and None keep them.
     attention_type: swap softmax for this type, with this scale (see GPT.swap_attention); with ssmax
     that is the paper's (e), s = swap_scale / mean(log n).
     UserError for a swap that changes nothing.
@@ -219,11 +219,12 @@ def restore(state, device="cpu", swap_scale=1.0, name="checkpoint", **overrides)
                         "--rope_factor=1")
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError)):
-        if "rope_scaling" in overrides and not rivals.has_rope_to_stretch(RivalConfig(**trained)):
+        stretchable = attention.has_rope_to_stretch(ModelConfig(**trained))
+        if "rope_scaling" in overrides and not stretchable:
             # No layer that sees all keys has RoPE; in a window RoPE never sees a new distance.
             overrides.pop("rope_scaling")
             overrides.pop("rope_factor", None)
-        model = rivals.build(RivalConfig(**{**trained, **overrides}))
+        model = attention.build(ModelConfig(**{**trained, **overrides}))
         model.load_state_dict(state["model"])
         # swapped after loading, because the weights are those of the old type
         if attention_type and attention_type != trained["attention_type"]:

@@ -23,10 +23,10 @@ import numpy as np
 
 import model
 from lib import checkpoint
+from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE, bases
 from lib.evaluate import MULTIPLES, loss_before, measured_ends, progress, wilson
 from lib.readout import KINDS_OF_MISS
-from lib.rivals import RivalConfig
 from lib.runtime import MALFORMED, UserError, explain, read_lines
 from lib.squad import QA_FORMAT
 from lib.tasks import OF_NEEDLES, WITH_DEPTH
@@ -182,7 +182,7 @@ def facts(content):
     """Return ((part of the file, "name=value"), ...): all settings of a result but the seeds."""
     # Settings that are newer than a file had their defaults when it was written. qa_format is among
     # those of training too, because older versions of sft.py recorded it.
-    of_model = dataclasses.asdict(RivalConfig())
+    of_model = dataclasses.asdict(ModelConfig())
     qa_format = {"qa_format": QA_FORMAT}
     defaults = of_model | qa_format
     settings = content.get("settings", {})  # of the evaluation; a log has none

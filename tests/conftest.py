@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 import prepare  # noqa: E402
 import train  # noqa: E402
 from lib import checkpoint, runtime  # noqa: E402
-from lib.rivals import RivalConfig, build  # noqa: E402
+from lib.attention import ModelConfig, build  # noqa: E402
 from lib.runtime import UserError  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
@@ -117,7 +117,7 @@ def tiny_model(attention_type="ssmax", **changes):
     """A small model whose s, b, p_n and norms differ by head, so that a broadcast error shows."""
     torch.manual_seed(0)
     settings = {**TINY, "vocab_size": 61, "init_std": 0.15, **changes}
-    model = build(RivalConfig(attention_type, **settings))
+    model = build(ModelConfig(attention_type, **settings))
     for p in model.parameters():
         if p.dim() == 1:
             p.data += 0.4 * torch.rand_like(p)

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import hf
 from lib import checkpoint
+from lib.attention import ModelConfig, Packed
 from lib.config import configure
 from lib.loss import summed_loss, token_losses
 from lib.readout import readout
-from lib.rivals import Packed, RivalConfig
 from model import ATTENTION, GPT, Attention, Factor, GPTConfig, KVCache, Learned
 from train import TrainConfig, make_optimizer
 
@@ -82,7 +82,7 @@ def test_softmax_equals_transformers_llama(theirs, ours):
 def reference_logits(model, idx):
     """The whole model in float64: softmax((s f(n) + b) z). (T,) -> (T, V)"""
     P = {name: p.detach().double() for name, p in model.named_parameters()}
-    c = RivalConfig(**vars(model.config))
+    c = ModelConfig(**vars(model.config))
     D, T = c.n_embd // c.n_head, len(idx)
     f = {  # as the paper writes it; a type that is not here is compared with its own in ATTENTION
         "softmax": lambda n: 1.0, "ssmax": math.log, "ssmax_s1": math.log, "ssmax_bias": math.log,

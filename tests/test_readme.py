@@ -30,7 +30,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         assert code.count(old) == 1, f"README.md changes lines that {file} does not have:\n{old}"
         (tmp_path / file).write_text(code.replace(old, new))
         changed.add(file)
-    assert changed == {"model.py", "train.py", "prepare.py", "plot.py", "lib/rivals.py",
+    assert changed == {"model.py", "train.py", "prepare.py", "plot.py", "lib/attention.py",
                        "lib/tasks.py", "lib/rows.py"}
 
     def run(*arguments):

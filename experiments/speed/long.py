@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 from experiments.speed.bench import NEW_TOKENS, losses, peak_mib
-from lib import rivals, runtime
+from lib import attention, runtime
+from lib.attention import ModelConfig
 from lib.config import configure
-from lib.rivals import RivalConfig
 from lib.runtime import UserError, launch
 from train import TrainConfig
 
@@ -37,8 +37,8 @@ class LongConfig:
 def build(name):
     files, vocab_size, _ = MODELS[name]
     cfg = configure(TrainConfig, [*files, "--attention_type=ssmax"])
-    settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(RivalConfig)}
-    return rivals.build(RivalConfig(**settings | {"vocab_size": vocab_size})).eval()
+    settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(ModelConfig)}
+    return attention.build(ModelConfig(**settings | {"vocab_size": vocab_size})).eval()
 
 
 def needed(model, T, what):

@@ -15,7 +15,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from lib import rivals, runtime
+from lib import attention, runtime
 from lib.config import configure
 from lib.loss import summed_loss, token_losses
 from lib.runtime import launch
@@ -99,11 +99,11 @@ def main():
         print(f"{name}, GiB, simulated\n{'micro-batch':>12} | as it is | masks | compiled")
         with FakeTensorMode(), torch.device("cuda"):
             for rows in (4, 8, 16, 32, 64):
-                as_it_is, masked, compiled = update_gib(rivals.build(cfg), rows)
+                as_it_is, masked, compiled = update_gib(attention.build(cfg), rows)
                 print(f"{rows:>12} | {as_it_is:>8.1f} | {masked:>5.1f} | {compiled:>8.1f}",
                       flush=True)
             for rows in (1, 6):
-                gib = evaluation_gib(rivals.build(cfg), rows)
+                gib = evaluation_gib(attention.build(cfg), rows)
                 print(f"loss of {rows} x 20,000 tokens: {gib:.1f}", flush=True)
 
 

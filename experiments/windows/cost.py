@@ -18,9 +18,9 @@ import torch
 
 from experiments.speed.bench import peak_mib
 from experiments.verdicts import markdown
-from lib import rivals, runtime
+from lib import attention, runtime
+from lib.attention import ModelConfig
 from lib.config import configure
-from lib.rivals import RivalConfig
 from train import Compute, TrainConfig, make_optimizer, update
 
 QUICK = dict(n_layer=2, n_head=2, n_embd=64, n_inner=168, block_size=128, vocab_size=372)
@@ -46,7 +46,7 @@ class CostConfig:
 def updates(settings, rows, doc_mask=False):
     """Yield the seconds that each update takes."""
     cfg = TrainConfig(**settings, batch_size=rows, dtype="float32", compile=False)
-    model = rivals.build(RivalConfig(**settings, doc_mask=doc_mask))
+    model = attention.build(ModelConfig(**settings, doc_mask=doc_mask))
     optimizer, compute = make_optimizer(cfg, model), Compute.for_run(cfg, model)
     x, y = np.random.default_rng(0).integers(cfg.vocab_size, size=(2, rows, cfg.block_size))
     # four documents in each row
@@ -91,8 +91,8 @@ def one_prompt(attention_type, prompt):
     torch.set_num_threads(1)
     settings, windows, _ = MODELS["config/quick.py: 2 layers of 64, 128 tokens"]
     runtime.setup("cpu")
-    config = RivalConfig(**settings, **windows, attention_type=attention_type)
-    model = rivals.build(config).eval()
+    config = ModelConfig(**settings, **windows, attention_type=attention_type)
+    model = attention.build(config).eval()
     idx = torch.randint(config.vocab_size, (1, prompt))
     with torch.no_grad():
         model.generate(idx[:, :256], NEW_TOKENS, temperature=0)

@@ -4,7 +4,7 @@ the class that a config needs.
 
 They are p-RoPE and NoPE, RoPE stretched at evaluation, ALiBi, an attention sink, scale-invariant
 attention, windows in some layers, packed documents, and a gate on the output. To add one: write a
-subclass that overrides what it changes, add a setting to RivalConfig, and choose the class in
+subclass that overrides what it changes, add a setting to ModelConfig, and choose the class in
 `attention_class`.
 """
 import functools
@@ -23,9 +23,9 @@ SINKS = ("", "off_by_one", "learned")
 
 
 @dataclass(frozen=True)
-class RivalConfig(GPTConfig):
+class ModelConfig(GPTConfig):
     """GPTConfig with options beyond the paper, which are all off by default."""
-    # beyond the paper (lib/rivals.py)
+    # beyond the paper (lib/attention.py)
     rope_fraction: float = 1.0  # p-RoPE: share of channel pairs that rotate, fastest first; 0: NoPE
     rope_scaling: str = ""  # stretch RoPE with theta, pi, ntk, yarn or yarn_mscale; nope: no RoPE
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
@@ -96,7 +96,7 @@ class RivalConfig(GPTConfig):
 
 
 def build(config):
-    """Return the GPT of a GPTConfig or RivalConfig, with the attention classes that it needs."""
+    """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def attention(config, layer):
         return attention_class(config, layer)(config, layer)
 
@@ -107,7 +107,7 @@ def beyond_the_paper(config):
     """Return {setting: value} of the settings with which a config leaves the paper's model."""
     paper_fields = {field.name for field in fields(GPTConfig)}
     different = {}
-    for field in fields(RivalConfig):
+    for field in fields(ModelConfig):
         value = getattr(config, field.name, field.default)
         if field.name not in paper_fields and value != field.default:
             different[field.name] = value
