@@ -501,9 +501,9 @@ class GPT(nn.Module):
         """
         Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
         and the values (B, H, T, D). S is T, or T + 1 with a sink (lib/attention.py), an extra
-        key that comes first. The logits have no causal mask: all but the last of the n queries also have
-        logits for later keys, which the caller must drop. (In a layer with a window, keys before
-        the window have -inf.) Memory is linear in T.
+        key that comes first. The logits have no causal mask: all but the last of the n queries
+        also have logits for later keys, which the caller must drop. (In a layer with a window, keys
+        before the window have -inf.) Memory is linear in T.
         """
         # fused kernels do not return the logits, so we compute those of the last queries ourselves
         positions, x = self.positions(idx), self.wte(idx)

@@ -79,6 +79,12 @@ def complete(cfg, **values):
     return completed
 
 
+def changed(cfg):
+    """Return {name: value} of the settings that differ from their defaults."""
+    values = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
+    return {f.name: values[f.name] for f in dataclasses.fields(cfg) if values[f.name] != f.default}
+
+
 def checked(fields, key, value, origin, is_text=False):
     """
     Return `value` in the type that setting `key` has by default.

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -87,6 +88,17 @@ def out_of_memory(error):
     wordings = ("out of memory", "ALLOC_FAILED", "can't allocate memory",
                 "could not create a primitive")
     return isinstance(error, RuntimeError) and any(words in str(error) for words in wordings)
+
+
+def code_version():
+    """Return the commit of this code as git describes it, with "-dirty" if files were edited since;
+    "unknown" outside of a git clone."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
 
 
 def describe(error):
