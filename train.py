@@ -341,7 +341,7 @@ def switch_name(cfg):
 
 def find_resumable(cfg, data):
     """Return the checkpoint in out_dir, or None. UserError if its settings or data differ."""
-    path = checkpoint.find(Path(cfg.out_dir) / "ckpt.pt")
+    path = Path(cfg.out_dir) / "ckpt.pt"
     if cfg.resume == "overwrite" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
         raise UserError("--resume=overwrite would start from scratch at each restart by torchrun: "
                         "leave out --max-restarts")
@@ -608,7 +608,7 @@ def prepare_run(cfg, model, resumed):
     """
     Check the length of the warm-up, whether the model can be switched (f), the folder of a new run,
     and the free space on the disk. If all is well and the run is new, also remove the squad.json
-    of an older run from the folder, and rename its checkpoint to ckpt_old.pt.
+    of an older run from the folder, and rename its checkpoint to ckpt_prev.pt.
     """
     if 0 < cfg.max_iters < cfg.warmup_iters:
         print0(f"warmup_iters={cfg.warmup_iters:,} is longer than the run: the learning rate only "
@@ -640,12 +640,10 @@ def prepare_run(cfg, model, resumed):
     runtime.all_gather(None)
     if not resumed and runtime.RANK == 0:
         (folder / "squad.json").unlink(missing_ok=True)  # sft.py writes it at the end of a run
-        old = checkpoint.find(folder / "ckpt.pt")
-        if old.exists():
+        if (folder / "ckpt.pt").exists():
             # An older run is being overwritten. If this one dies before its first save, the next
             # command, with --resume=auto, would otherwise continue the old one.
-            old.replace(folder / "ckpt_old.pt")
-            (folder / "ckpt_prev.pt").unlink(missing_ok=True)
+            (folder / "ckpt.pt").replace(folder / "ckpt_prev.pt")
 
 
 def first_micro_batch(cfg, model, device):

@@ -12,6 +12,7 @@ A checkpoint is a dict:
     iter               number of updates done
     vocab              the vocabulary (lib/text.py)
     data               digest and source of the training text
+    code               commit of the program that trained it; an imported model has none
 """
 import dataclasses
 import zipfile
@@ -32,7 +33,7 @@ from model import ATTENTION
 FREE_TO_CHANGE = {
     "out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "save_interval",
     "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device", "compile",
-    "loss_chunk", "n_generate",  # the last one is sft.py's
+    "loss_chunk", "data", "n_generate",  # the last two are sft.py's
 }
 
 KEYS = {  # of a checkpoint, with their types
