@@ -110,7 +110,7 @@ def outcome(folder):
 
 def test_a_run_that_is_killed_ten_times_ends_bitwise_the_same(corpus, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    often = ["--max_iters=20", "--save_interval=1", "--switch_iter=5"]
+    often = ["--max_iters=20", "--save_interval=1", "--switch_iter=5", "--eval_interval=0"]
     call(train, *command(train, corpus, whole), *often)
     arguments, saved = [*command(train, corpus, parts), *often], set()
     for nth in range(10, 20):

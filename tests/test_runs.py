@@ -29,8 +29,9 @@ def tiny(program, line):
         "train.py": f"{cpu} --block_size=96 --n_layer=1 --n_head=2 --n_embd=8 --n_inner=16 "
             "--batch_size=2 --warmup_iters=1 --eval_seqs=1 --decay_iters=0 --compile=False "
             "--log_interval=1 --max_iters=" + ("0" if "config/e_swap" in line else "4"),
-        "sft.py": f"{cpu} --max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2",
-        "prepare.py": "--hf= " + ("squad.json" if "--squad" in line else "text.jsonl"),
+        "sft.py": f"{cpu} --max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2 "
+            "--val_fraction=0.25 --data=squad.json",
+        "prepare.py": "--hf= text.jsonl",
         "eval_posloss.py": f"{cpu} --n_seqs=2 --seq_len=300",
         "eval_niah.py": f"{cpu} --context_sizes=[96,120] --depths=[50] --n_samples=2",
     }.get(program, "")
@@ -95,7 +96,7 @@ def script(tmp_path_factory):
     folder = tmp_path_factory.mktemp("repo")
     (folder / "bin").mkdir()
     for path in (*ROOT.glob("*.py"), ROOT / "lib", ROOT / "config",
-                 ROOT / "experiments/common.sh", *ROOT.glob("experiments/*/run.sh")):
+                 ROOT / "experiments/common.sh", *ROOT.glob("experiments/*/*.sh")):
         (folder / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         (folder / path.relative_to(ROOT)).symlink_to(path)
     text_file(folder / "text.jsonl")  # instead of what the scripts take from the hub
@@ -152,7 +153,7 @@ def test_the_papers_recipe(script):
     assert re.search(r"ESTIMATES.*b_ssmax +419\.4 bn +224\n.*corpus[^\n]* 839\n", dry, re.DOTALL)
     printed = script("paper")
     assert commands(printed) == commands(dry)
-    assert len(commands(dry)) == 35 and "ESTIMATES" not in printed
+    assert len(commands(dry)) > 30 and "ESTIMATES" not in printed
     assert {"posloss", "niah", "needle_scores", "p_n", "learned_s"} <= names(results, "*.png")
     measured = {read_lines(path)[0]["variant"] for path in out.glob("sft/*/niah.jsonl")}
     assert measured == {"softmax", "ssmax", "ssmax_s1", "ssmax_bias", "softmax>ssmax",
@@ -193,20 +194,6 @@ def test_an_unknown_option_of_a_script_is_refused():
         done = subprocess.run(["bash", path, "--dry-run"], text=True, stderr=subprocess.PIPE,
                               stdout=subprocess.DEVNULL, timeout=60)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, f"{path}: {done.stderr}"
-
-
-def test_the_bench_compares_turn_by_turn(monkeypatch, capsys):
-    bench = importlib.import_module("experiments.bench")
-    monkeypatch.setattr(bench, "SHAPE", dict(n_layer=1, n_head=2, n_embd=16, n_inner=24,
-                                             block_size=32))
-    monkeypatch.setattr(bench, "BATCH", 2)
-    assert bench.plain_update(compile=False) > 0 and bench.products() > 0
-    rates = iter([10.0, 5.0, 4.0, 8.0, 30.0, 10.0])  # the order changes each turn
-    monkeypatch.setattr(bench, "take_turn", lambda *arguments: next(rates))
-    monkeypatch.setattr(bench, "SIDES", {"update": dict.fromkeys([bench.OURS, "other"])})
-    bench.compare(bench.BenchConfig(rounds=3), "update", [])
-    assert re.search(r"^other +8 tokens/s \| this checkout is 2x as fast", capsys.readouterr().out,
-                     re.M)
 
 
 if __name__ == "__main__":
