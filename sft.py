@@ -93,16 +93,16 @@ def main():
     fit(cfg, model, metadata, resumed, batches)
     if cfg.n_generate:
         scores = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
-        exact, f1 = (sum(column) / len(scores) for column in zip(*scores, strict=True))
+        exact = sum(exact for exact, _ in scores) / len(scores)
+        f1 = sum(f1 for _, f1 in scores) / len(scores)
         path = Path(cfg.out_dir) / "squad.json"
         runtime.write_json(path, {"questions": len(scores), "exact_match": exact, "f1": f1})
-        print0(f"{len(scores)} held-out questions: exact match {100 * exact:.1f}, F1 "
-               f"{100 * f1:.1f}")
+        print0(f"{len(scores)} held-out questions: exact match {exact:.1%}, F1 {f1:.1%}")
 
 
 def encode_examples(examples, block_size, vocab):
     """Return (ids, targets) of every example that fits a block, if need be with a cut context."""
-    rows = (encode_example(example, block_size, vocab) for example in examples)
+    rows = [encode_example(example, block_size, vocab) for example in examples]
     return [row for row in rows if row is not None]
 
 
@@ -123,8 +123,8 @@ class Batches:
         epochs = {place // n for place in places}  # a batch may begin in one and end in the next
         # drawn again for each batch: a stored order would be state that a resume must restore
         orders = {epoch: permutation(self.cfg.seed, "sft", epoch, n) for epoch in epochs}
-        return self.micro_batches(
-            [self.rows[orders[place // n][place % n]] for place in places], m)
+        rows = [self.rows[orders[place // n][place % n]] for place in places]
+        return self.micro_batches(rows, m)
 
     def val(self, m):
         return self.micro_batches(self.val_rows[:self.cfg.eval_seqs], m)
@@ -136,8 +136,11 @@ class Batches:
         mine = sorted(rows, key=lambda row: len(row[0]))[runtime.RANK::runtime.WORLD_SIZE]
         # counted over all ranks: a mean of the ranks' means would weigh their answers unequally
         answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
-        padded = [pad(mine[i:i + m], self.end, self.block_size) for i in range(0, len(mine), m)]
-        return [(x, y, None) for x, y in padded], answer_tokens
+        micros = []
+        for i in range(0, len(mine), m):
+            x, y = pad(mine[i:i + m], self.end, self.block_size)
+            micros.append((x, y, None))
+        return micros, answer_tokens
 
 
 @torch.no_grad()

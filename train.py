@@ -104,6 +104,7 @@ PEAK_FLOPS = {
     "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
 }
 
+
 # -----------------------------------------------------------------------------
 # corpus, then model, then the loop
 
@@ -143,16 +144,16 @@ def describe_run(cfg, model, metadata, corpus):
     if device.type == "cpu" and model.flops_per_token(block_size) * tokens_per_update > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
-    rows = corpus.blocks_in_sequence(block_size)
-    if cfg.data_order == "sequence" and cfg.max_iters * cfg.batch_size > rows:
-        print0(f"note: the corpus has {rows:,} rows in sequence, so the data repeats after iter "
-               f"{rows // cfg.batch_size:,}")
+    updates = corpus.blocks_in_sequence(block_size) // cfg.batch_size
+    if cfg.data_order == "sequence" and cfg.max_iters > updates:
+        print0(f"note: the corpus has rows for {updates:,} updates, then the data repeats")
     # A row of block_size + 1 tokens at a random place holds the end of one document or more with
     # at most this probability:
     share_with_end = corpus.documents * (block_size + 1) / len(corpus)
     if model.config.doc_mask and share_with_end < 0.1:
         print0(f"note: at most {share_with_end:.1%} of the rows hold two documents, and in the "
                "others doc_mask masks nothing")
+
 
 # -----------------------------------------------------------------------------
 # Where the model comes from. `metadata` holds the variant, `base` (the settings of the run that
@@ -167,9 +168,7 @@ def find_resumable(cfg, data):
             raise UserError("--resume=overwrite would start from scratch at each restart by "
                             "torchrun: leave out --max-restarts")
         return None
-    path = Path(cfg.out_dir) / "ckpt.pt"
-    if not path.exists():
-        path = path.with_name("ckpt_prev.pt")  # a kill while saving may leave only this one
+    path = checkpoint.find(Path(cfg.out_dir) / "ckpt.pt")
     if not path.exists():
         return None
     state = checkpoint.load(path)
@@ -177,8 +176,10 @@ def find_resumable(cfg, data):
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
     # a setting that the program has got since had its default
     old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
-    differences = [f"{k}={old[k]!r} (now {v!r})" for k, v in dataclasses.asdict(cfg).items()
-                   if k not in free and old[k] != v]
+    differences = []
+    for key, value in dataclasses.asdict(cfg).items():
+        if key not in free and old[key] != value:
+            differences.append(f"{key}={old[key]!r} (now {value!r})")
     if state["data"]["digest"] != data["digest"]:
         differences.append("other training data")
     if differences:
@@ -220,7 +221,10 @@ def from_checkpoint(cfg, data, device):
     return model.train(), {
         "variant": cfg.variant or checkpoint.variant_of(state, model) + switch_name(cfg),
         "base": state["config"] | {key: state[key] for key in ("iter", "data", "base")},
-        "vocab": state["vocab"], "data": data, "code": runtime.code_version()}
+        "vocab": state["vocab"],
+        "data": data,
+        "code": runtime.code_version(),
+    }
 
 
 def switch_name(cfg):
@@ -240,8 +244,13 @@ def from_scratch(cfg, corpus, device):
     torch.manual_seed(cfg.seed)
     model = attention.build(ModelConfig(**settings)).to(device)
     return model.train(), {
-        "variant": cfg.variant or cfg.attention_type + switch_name(cfg), "base": None,
-        "vocab": corpus.vocab, "data": corpus.data, "code": runtime.code_version()}
+        "variant": cfg.variant or cfg.attention_type + switch_name(cfg),
+        "base": None,
+        "vocab": corpus.vocab,
+        "data": corpus.data,
+        "code": runtime.code_version(),
+    }
+
 
 # -----------------------------------------------------------------------------
 # batches
@@ -250,11 +259,11 @@ def from_scratch(cfg, corpus, device):
 @dataclass
 class Batches:
     """
-    Gives `fit` the batches of a run.
+    The batches of a run. Each is a pair: this rank's micro-batches [(x, y, documents), ...], and
+    the number of trained targets in the *global* batch, by which the summed loss is divided.
 
-    A batch is a pair: this rank's micro-batches [(x, y, documents), ...], and the number of trained
-    targets in the *global* batch, by which the summed loss is divided. x, y: int64 arrays (at most
-    m, T); targets of -1 are ignored. documents: None, or as in Attention.make_position in model.py.
+    x, y: int64 arrays (at most m, T); targets of -1 are ignored. documents: None, or as in
+    Attention.make_position in model.py.
     """
     cfg: TrainConfig
     config: ModelConfig  # of the model: with --init_from cfg may have another block_size
@@ -267,14 +276,13 @@ class Batches:
                             "hide the first of them: leave one of the two out")
 
     def train(self, step, m):
-        """Return the batch of update `step`, in micro-batches of m sequences."""
         return self.micro_batches(self.corpus, step, self.cfg.batch_size, m)
 
-    def val(self, m):
-        """Return the batch of the validation loss, which is the same every time."""
+    def val(self, m):  # the same batch every time
         return self.micro_batches(self.held_out, 0, self.cfg.eval_seqs, m)
 
     def micro_batches(self, tokens, step, n, m):
+        """Return global batch `step` of n sequences, in micro-batches of m."""
         cfg, block_size = self.cfg, self.config.block_size
         x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
         # counted in the global batch, so that ranks and micro-batches add up to the mean loss
@@ -282,10 +290,6 @@ class Batches:
         if cfg.loss_on == "repeats":
             y = only_repeats(x, y)
             trained = sum(runtime.all_gather(int((y >= 0).sum())))
-            if not trained:
-                raise UserError(f"{cfg.data_dir}: in {n} rows of split {tokens.split} no pair of "
-                                "tokens occurs twice, so loss_on=repeats has nothing to train: "
-                                "leave loss_on out")
         documents = None
         if self.config.doc_mask:  # an end-of-text token belongs to the document that follows it
             documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
@@ -303,6 +307,7 @@ def only_repeats(x, y):
         _, first = np.unique(pairs, return_index=True)  # index of the first occurrence
         row[first] = -1
     return masked
+
 
 # -----------------------------------------------------------------------------
 # what is made ready before the loop
@@ -346,9 +351,10 @@ def prepare_folder(folder, model, resumed):
     if not resumed and runtime.RANK == 0:
         # If this run dies before its first save, the next command, with --resume=auto, must not
         # continue the old one.
-        (folder / "ckpt_prev.pt").unlink(missing_ok=True)
-        if (folder / "ckpt.pt").exists():
-            (folder / "ckpt.pt").replace(folder / "ckpt_overwritten.pt")
+        old = checkpoint.find(folder / "ckpt.pt")
+        if old.exists():
+            old.replace(folder / "ckpt_old.pt")
+            (folder / "ckpt_prev.pt").unlink(missing_ok=True)
 
 
 def make_optimizer(cfg, model):
@@ -426,15 +432,23 @@ class Log:
         if runtime.RANK != 0:
             return
         path, config = Path(cfg.out_dir) / "log.jsonl", dataclasses.asdict(cfg)
-        records = [{"config": config, "params": model.num_params(),
-                    "model_config": dataclasses.asdict(model.config), "torch": torch.__version__,
-                    **{key: metadata[key] for key in ("variant", "base", "data", "code")}}]
+        header = {
+            "config": config,
+            "params": model.num_params(),
+            "model_config": dataclasses.asdict(model.config),
+            "torch": torch.__version__,
+            "code": metadata["code"],
+            "variant": metadata["variant"],
+            "base": metadata["base"],
+            "data": metadata["data"],
+        }
+        records = []
         if start is not None and path.exists():
-            header, *old = runtime.read_lines(path)
-            # the new settings: max_iters may differ
-            records = [header | {"config": config, "code": metadata["code"]}]
-            records += [record for record in old if record["iter"] <= start]
-        runtime.write_lines(path, records)
+            old_header, *old = runtime.read_lines(path)
+            # a run that became longer has another max_iters
+            header = old_header | {"config": config, "code": metadata["code"]}
+            records = [record for record in old if record["iter"] <= start]
+        runtime.write_lines(path, [header, *records])
         self.file = open(path, "a", buffering=1)  # written line by line
         if cfg.wandb_log:
             try:
@@ -443,11 +457,6 @@ class Log:
                                         name=cfg.wandb_run_name or path.parent.name)
             except Exception as e:  # training goes on without a key, network or package
                 print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
-
-    def sync(self):
-        """Wait until what was logged is on the disk."""
-        with runtime.writing(self.file.name):
-            os.fsync(self.file.fileno())
 
     def __call__(self, record):
         if self.file:
@@ -469,6 +478,7 @@ def learned_scales(model):
             by_layer[int(layer)] = p.detach().cpu().double().round(decimals=5).tolist()
     return scales
 
+
 # -----------------------------------------------------------------------------
 # the loop
 
@@ -479,8 +489,8 @@ def fit(cfg, model, metadata, resumed, batches):
 
     resumed: the checkpoint that this run continues, or None. batches: see Batches.
     """
-    settings = ", ".join(f"{key}={value}" for key, value in changed(cfg).items())
-    print0(f"settings that differ from the defaults: {settings}")
+    settings = [f"{key}={value}" for key, value in changed(cfg).items()]
+    print0("settings that differ from the defaults:", *settings)
     device = model.wte.weight.device
     start = resumed["iter"] if resumed else 0
     check_schedule(cfg, model, start)
@@ -507,11 +517,15 @@ def fit(cfg, model, metadata, resumed, batches):
 
     def save(done):
         if runtime.RANK == 0:
-            log.sync()  # first, so that the log is never older than the checkpoint
+            os.fsync(log.file.fileno())  # first: the log is never older than the checkpoint
             checkpoint.save(path, {
-                "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
-                "config": dataclasses.asdict(cfg), "optimizer": optimizer.state_dict(),
-                "iter": done, **metadata})
+                "model": model.state_dict(),
+                "model_config": dataclasses.asdict(model.config),
+                "config": dataclasses.asdict(cfg),
+                "optimizer": optimizer.state_dict(),
+                "iter": done,
+                **metadata,
+            })
 
     if cfg.eval_interval and not resumed:  # with random weights it is near log(vocab_size)
         validate(0)
@@ -539,8 +553,8 @@ def fit(cfg, model, metadata, resumed, batches):
             seconds_left = (time.time() - began) / (done - start) * (cfg.max_iters - done)
             mfu = f" | MFU {record['mfu']:.1%}" if peak else ""
             print0(f"iter {done:,}/{cfg.max_iters:,} | loss {record['loss']:.4f} | "
-                   f"lr {record['lr']:.2e} | norm {record['grad_norm']:.2f} | micro-batch {micro} | "
-                   f"{record['tokens_per_s']:,} tokens/s{mfu} | "
+                   f"lr {record['lr']:.2e} | norm {record['grad_norm']:.2f} | "
+                   f"micro-batch {micro} | {record['tokens_per_s']:,} tokens/s{mfu} | "
                    f"ETA {datetime.timedelta(seconds=round(seconds_left))}")
         if (cfg.eval_interval and last) or is_due(cfg.eval_interval, done):
             validate(done)
@@ -579,8 +593,8 @@ def update(cfg, model, optimizer, loss_fn, step, batch, micro, received_signals=
     # many, and the compiled graph gets no breaks from DDP.
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     # torch.full, because torch.tensor would copy from the CPU and wait for the GPU
-    stops, tokens = (torch.full((), float(count), device=loss.device)
-                     for count in (len(received_signals), tokens))
+    stops = torch.full((), float(len(received_signals)), device=loss.device)
+    tokens = torch.full((), float(tokens), device=loss.device)
     runtime.all_reduce([*grads, loss, stops, tokens])
     total_norm = torch.nn.utils.get_total_norm(grads)
     # With one rank this is the only GPU synchronization in an update. With several, the ranks also
@@ -638,8 +652,8 @@ def accumulate(cfg, model, loss_fn, micro_batches, trained):
         # We look for the targets that count while the batch is on the CPU: asking the GPU would
         # stall every micro-batch.
         counted = None if (y >= 0).all() else np.flatnonzero(y >= 0)
-        x, y, counted, documents = (
-            to_device(array, device) for array in (x, y, counted, documents))
+        x, y = to_device(x, device), to_device(y, device)
+        counted, documents = to_device(counted, device), to_device(documents, device)
         with runtime.autocast(device, cfg.dtype):
             loss = loss_fn(model, x, y, chunk, counted, documents) / trained
         if torch.is_grad_enabled():

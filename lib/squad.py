@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.runtime import UserError, explain
-from lib.text import encode, end_of_text, tokenizer
+from lib.text import encode, end_of_text
 
 HUB = "rajpurkar/squad_v2"
 # for fine-tuning and for the needle's prompt; the paper does not give its format
@@ -71,13 +71,6 @@ def read_rows(path):
                    answers["answer_start"])
 
 
-def encode_text(text, vocab):
-    """Return the ids of `text`, in which a special token such as </s> is text like any other."""
-    if type(vocab) is str:  # GPT-2's encoding does it in any case
-        tokenizer(vocab).encode_special_tokens = True
-    return encode(text, vocab)
-
-
 def encode_example(example, block_size, vocab=None):
     """Return (ids, targets) of one question, int64, at most block_size long.
 
@@ -88,11 +81,11 @@ def encode_example(example, block_size, vocab=None):
     before, _, after = QA_FORMAT.partition("{answer}")
     head, _, tail = before.partition("{context}")
     question = example["question"].strip()
-    head = encode_text(head.format(question=question), vocab)
+    head = encode(head.format(question=question), vocab)
     # the space belongs to the answer: " Paris" is one token, as in any other text
-    tail = encode_text(tail.format(question=question).rstrip(" "), vocab)
-    answer = encode_text(" " + example["answer"].strip() + after, vocab) + [end_of_text(vocab)]
-    ids = encode_text(example["context"].strip(), vocab)
+    tail = encode(tail.format(question=question).rstrip(" "), vocab)
+    answer = encode(" " + example["answer"].strip() + after, vocab) + [end_of_text(vocab)]
+    ids = encode(example["context"].strip(), vocab)
     room = block_size + 1 - len(head) - len(tail) - len(answer)  # + 1: the last is only a target
     if len(ids) > room:
         if len(answer) > room:
@@ -100,7 +93,7 @@ def encode_example(example, block_size, vocab=None):
         # cut the context so that the answer is in its middle, or as near to it as possible
         # `ids` begin with the stripped context, and a space before the answer is the answer's
         text_before = example["context"][:example["start"]].lstrip().rstrip(" ")
-        middle = len(encode_text(text_before, vocab)) + len(answer) // 2
+        middle = len(encode(text_before, vocab)) + len(answer) // 2
         begin = min(max(0, middle - room // 2), len(ids) - room)
         ids = ids[begin:begin + room]
     whole = np.array(head + ids + tail + answer, dtype=np.int64)
