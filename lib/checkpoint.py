@@ -29,7 +29,7 @@ from model import ATTENTION
 
 # The settings that may change when a run continues: they affect neither the data nor the result.
 FREE_TO_CHANGE = {
-    "out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "data",
+    "out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "sample_interval",
     "save_interval", "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device",
     "compile", "loss_chunk", "n_generate",  # the last one is sft.py's
 }
