@@ -207,7 +207,8 @@ def test_a_longer_run_with_other_code_says_so(run, tmp_path, monkeypatch, capsys
 
 
 def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
-    run(tmp_path, "--dtype=auto")
+    begun = ["--dtype=auto", "--decay=linear"]
+    run(tmp_path, *begun)
     before = state_of(tmp_path)
     dtype = checkpoint.load(tmp_path)["config"]["dtype"]
     other, = {"float32", "bfloat16"} - {dtype}  # what auto meant was recorded
@@ -215,9 +216,9 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
             "--learning_rate=0.001": r"learning_rate=0.003 \(now 0.001\)",
             "--eval_seqs=8": r"eval_seqs=16 \(now 8\)", "--max_iters=9": r"max_iters=6 \(now 9\)",
             f"--dtype={other}": rf"dtype='{dtype}' \(now '{other}'\)"}.items():
-        refused(f"run: it has {message}; choose", run, tmp_path, "--dtype=auto", change)
+        refused(f"run: it has {message}; choose", run, tmp_path, *begun, change)
     (tmp_path / "niah-e.jsonl").write_text("{}")
-    run(tmp_path, "--dtype=auto")  # finished before
+    run(tmp_path, *begun)  # finished before
     refused(r"holds results of an earlier run \(niah-e.jsonl\), .*: move them away",
             run, tmp_path, "--seed=2", "--resume=overwrite")
     assert state_of(tmp_path) == before
