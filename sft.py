@@ -149,7 +149,8 @@ def answer_questions(cfg, model, rows, vocab, device):
     jobs, all_scores = [], []
     for ids, targets in rows:
         length = int((targets >= 0).argmax()) + 1  # of the prompt, up to the first answer token
-        truth = decode(until_end(targets[length - 1:].tolist(), vocab), vocab)
+        answer = targets[length - 1:].tolist()
+        truth = decode(until_end(answer, vocab), vocab)
         jobs.append((length, ids[:length].tolist(), truth))
 
     def measure(jobs):  # their prompts have one length, so they need no padding

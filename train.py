@@ -174,7 +174,7 @@ def find_resumable(cfg, data):
     state = checkpoint.load(path)
     # without decay, max_iters does not affect the schedule, so a run may become longer
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    # a setting that the program has got since had its default
+    # a setting that the program did not have yet had the value of its default
     old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
     differences = []
     for key, value in dataclasses.asdict(cfg).items():

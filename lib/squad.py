@@ -43,15 +43,21 @@ def read_examples(path, val_fraction):
             if not context[start:].startswith(answer):
                 raise UserError(f"{path or HUB}: the answer {answer!r} to {question!r} is not at "
                                 f"answer_start={start}; repair the file, or download it again")
-            articles.setdefault(title, []).append(
-                {"context": context, "question": question, "answer": answer, "start": start})
+            example = {
+                "context": context,
+                "question": question,
+                "answer": answer,
+                "start": start,
+            }
+            articles.setdefault(title, []).append(example)
     digest = hashlib.sha256(json.dumps(articles).encode()).hexdigest()[:16]
     data = {"digest": digest, "source": {"squad": Path(path).name or HUB}}
     # Whole articles are held out. If both parts had questions about one context, a model could
     # remember the answers.
     parts = list(articles.values())
     n_train = len(parts) - math.ceil(len(parts) * val_fraction)
-    return sum(parts[:n_train], []), sum(parts[n_train:], []), data
+    train, held_out = sum(parts[:n_train], []), sum(parts[n_train:], [])
+    return train, held_out, data
 
 
 def read_rows(path):

@@ -2,7 +2,6 @@
 import dataclasses
 import itertools
 import math
-import os
 import re
 import signal
 from unittest import mock
@@ -32,7 +31,6 @@ from lib import checkpoint, runtime
 from lib.config import configure
 from lib.data import Tokens
 from lib.loss import summed_loss
-from lib.runtime import UserError
 from lib.text import end_of_text
 from model import ATTENTION
 from prepare import PrepareConfig
@@ -275,34 +273,6 @@ def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
                 f"--init_from={tmp_path / begin}", *([f"--data_dir={data}"] if data else []))
 
 
-def test_a_damaged_checkpoint_is_refused(run, tmp_path):
-    run(tmp_path, "--n_layer=1", "--n_embd=8", "--n_inner=8")
-    path, caught = tmp_path / "ckpt.pt", 0
-    raw, good = path.read_bytes(), state_of(path)
-    for at in range(0, len(raw), len(raw) // 300):
-        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1:])
-        try:  # it may be a byte of the zip's padding or dates
-            assert state_of(path) == good, f"byte {at} changes what is loaded"
-        except UserError as e:
-            caught += 1
-            assert re.search("to take the one before it: cp .*ckpt_prev.pt", str(e)), f"byte {at}"
-    assert caught > 180
-    for cut in (0, 10, len(raw) // 2, len(raw) - 1):
-        path.write_bytes(raw[:cut])
-        refused("damaged, cut off", checkpoint.load, path)
-    assert checkpoint.load(tmp_path / "ckpt_prev.pt")["iter"] == 4
-
-
-def test_a_checkpoint_cannot_run_code(tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "owned"),)
-
-    checkpoint.save(tmp_path / "ckpt.pt", dict.fromkeys(checkpoint.KEYS, Evil()))
-    refused("not a checkpoint of this program", checkpoint.load, tmp_path)
-    assert not (tmp_path / "owned").exists()
-
-
 def test_sample_continues_a_prompt(run, tmp_path, capsys):
     run(tmp_path)
     prompt = " The special magic number of Tokyo :"
@@ -322,18 +292,15 @@ def test_every_shipped_config_is_valid():
 
 
 @pytest.mark.parametrize("argument, message", [
-    ("--learning_rat=1", "did you mean learning_rate"), ("nonsense", "config files"),
-    ("--max_iters=1.5", "must be of type int"), ("config/none.py", "there is no config file"),
-    ("--seed=__import__('os')", "seed must be"), ("--grad_clip", "--grad_clip=value"),
+    ("--learning_rat=1", "did you mean learning_rate"), ("config/none.py", "no config file"),
     ("--attention_type=sofmax", "must be one of softmax, ssmax,"),
-    ("--decay=slow", "decay=slow must be one of"), ("--n_head=5", "even whole number"),
+    ("--n_head=5", "even whole number"), ("--vocab_size=99", "vocabulary"),
     ("--device=tpu", "device tpu"), ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
-    ("--vocab_size=99", "vocabulary"), ("--switch_iter=99", "below max_iters=6"),
+    ("--switch_iter=99", "below max_iters=6"),
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern S has no L"),
     ("--switch_iter=3 --attention_type=ssmax", "needs a softmax model to switch from"),
     ("--doc_mask --loss_on=repeats", "leave one of the two out"),
-    ("--batch_size=0", "counts the sequences of all ranks"), ("--eval_seqs=0", "must be positive"),
-    ("--grad_clip=-1", "must be a number that is not negative")])
+    ("--batch_size=0", "counts the sequences of all ranks"), ("--eval_seqs=0", "must be positive")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     assert refused(message, run, tmp_path, *argument.split()) == 2
     assert not list(tmp_path.iterdir()), "something was written before the settings were checked"
