@@ -222,7 +222,7 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
     assert state_of(tmp_path) == before
 
 
-def test_a_run_that_replaces_another_leaves_nothing_to_continue(run, tmp_path):
+def test_a_run_that_replaces_another_leaves_nothing_to_continue(run, tmp_path, capsys):
     run(tmp_path)
     before = state_of(tmp_path)
     with signal_in(1), mock.patch("train.checkpoint.save", side_effect=OSError("full")):
@@ -234,7 +234,7 @@ def test_a_run_that_replaces_another_leaves_nothing_to_continue(run, tmp_path):
     whole = state_of(tmp_path)
     (tmp_path / "ckpt.pt").unlink()  # as after a kill between the two renames of a save
     run(tmp_path, "--seed=2")
-    assert state_of(tmp_path) == whole
+    assert "after iter 4" in capsys.readouterr().out and state_of(tmp_path) == whole
     assert [r["iter"] for r in log(tmp_path)[1:] if "loss" in r] == list(range(1, 7))
 
 
