@@ -1,7 +1,7 @@
-# The mini-reproduction on one GPU (experiments/mini_gpu): 49 M parameters, trained on 98 M tokens
-# of real text with a training length of 512.
+# The paper's experiment on one small GPU (SIZE=mini of experiments/paper/run.sh): 49 M parameters,
+# trained on 98 M tokens of real text with a training length of 512.
 data_dir = "data/mini_text"
-out_dir = "out/mini_gpu"
+out_dir = "out/mini"
 block_size = 512
 n_layer = 6
 n_head = 6
