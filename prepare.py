@@ -124,7 +124,7 @@ def input_files(cfg):
             raise UserError(f"{path}: the name must end in .txt, .md, .jsonl, .json (each also "
                             ".gz or .zst) or .parquet; rename it to .txt if it is UTF-8 text")
     # a file that two patterns match is read once
-    return list(dict.fromkeys(map(os.path.realpath, paths)))
+    return list({os.path.realpath(path): path for path in paths}.values())
 
 
 def file_rows(path, field):

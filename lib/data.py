@@ -184,19 +184,18 @@ def find_manifest(folder, split):
                 raise UserError(f"{path}: its preparation was interrupted; give the same command "
                                 "again to continue it")
             return manifest
-    splits = {name for manifest in manifests.values() for name in manifest["splits"]}
-    # What there is instead: other splits; or corpora in this folder or beside it.
-    corpora = {str(path.parent) for parent in (folder, folder.parent)
-               for path in parent.glob("*/*.bin")}
-    wanted, others = (split, splits) if splits else (str(folder), corpora)
-    near = difflib.get_close_matches(wanted, others, n=1)
-    if near:
-        advice = f"did you mean {near[0]}?"
-    else:
-        advice = f"there is {', '.join(sorted(others)[:10]) or 'nothing else'}"
-    source = SOURCES.get(folder.name, "FILES --val_fraction=0.1")
-    if splits:  # these files stay as they are, so the split needs a text of its own
-        source = f"OTHER_FILES --split={split}"
+    # what there is instead: other splits, or corpora in this folder or beside it
+    others = {name: name for manifest in manifests.values() for name in manifest["splits"]}
+    wanted = split
+    source = f"OTHER_FILES --split={split}"  # those of the other splits may not be in two splits
+    if not others:
+        others = {path.parent.name: str(path.parent) for parent in (folder.parent, folder)
+                  for path in parent.glob("*/*.bin")}
+        wanted = folder.name
+        source = SOURCES.get(folder.name, "FILES --val_fraction=0.1")
+    advice = f"there is {', '.join(sorted(others.values())[:10]) or 'nothing else'}"
+    if near := difflib.get_close_matches(wanted, others, n=1):
+        advice = f"did you mean {others[near[0]]}?"
     raise UserError(f"{folder} has no split {split!r}; {advice}; to make it, run: "
                     f"python prepare.py {source} {name_of(folder)}")
 
