@@ -268,29 +268,24 @@ def measure(cfg, kind, path, out, device):
     records = evaluate.measure(cfg, out, header, jobs, answer_jobs, device)
     if cfg.trials:
         print_examples(path, records)
-    else:
+    elif cfg.task in OF_NEEDLES:
         print_grid(cfg, path, records)
 
 
 def print_grid(cfg, path, records):
-    """Print the share of right answers, with a column for each size and a row for each depth."""
-    def row(name, key, records):
-        cells = ""
+    """Print the share of needles found, with a column for each size and a row for each depth."""
+    print0(f"{path}: needles found, by depth and context size")
+    print0(" " * 8 + "".join(f"{size:>9,}" for size in cfg.context_sizes))
+    for depth in cfg.depths:
+        line = f"{depth:>6} %"
         for size in cfg.context_sizes:
-            cells += f"{statistics.mean(r[key] for r in records if r['size'] == size):>9.3f}"
-        print0(f"{name:>8}{cells}")
-
-    print0(f"{path}: {cfg.task}, share of answers that are wholly right")
-    print0(f"{'tokens':>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
-    if cfg.task in OF_NEEDLES:
-        for depth in cfg.depths:
-            row(f"{depth} %", "exact", [r for r in records if r["cell"] == depth])
-    row("all", "exact", records)
-    row("char 1", "first", records)  # a model may find the needle and then copy it wrongly
+            cell = [r["exact"] for r in records if (r["size"], r["cell"]) == (size, depth)]
+            line += f"{statistics.mean(cell):>9.3f}"
+        print0(line)
 
 
 def print_examples(path, records):
-    """Print what the model answers to the paper's example, at each size."""
+    """Print what the model answered to the paper's example, at each size."""
     for record in records:
         if record["i"] == -1:
             print0(f"{path}: the paper's example at {record['size']:,} tokens: {record['text']!r}, "

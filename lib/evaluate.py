@@ -58,7 +58,7 @@ def start(cls):
     cfg = configure(cls)
     device = runtime.setup(cfg.device)
     settings = [f"{key}={value}" for key, value in changed(cfg).items() if key != "files"]
-    print0(f"settings: {', '.join(settings) or 'the defaults'}")
+    print0("settings that differ from the defaults:", *settings)
     return cfg, device
 
 
@@ -88,10 +88,9 @@ def result_files(cfg, kind):
         if cfg.out:
             folder = Path(cfg.out) / Path(os.path.abspath(folder)).name  # "." has no name
         out = folder / (f"{kind}-{cfg.tag}.jsonl" if cfg.tag else f"{kind}.jsonl")
-        for other, its_out in files.items():
-            if os.path.abspath(out) == os.path.abspath(its_out):
-                raise UserError(f"the results of {other} and {path} would both be written to "
-                                f"{out}; evaluate one at a time, each with another --out")
+        if out in files.values():
+            raise UserError(f"two results would both be written to {out}; evaluate one checkpoint "
+                            "at a time, each with another --out")
         files[path] = out
     return files
 
@@ -143,13 +142,10 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
     Records are appended as they are measured, so that a kill costs little. jobs, measure_jobs: see
     `work`; a record leads back to its job by `job_of`. UserError if the file is of other settings.
     """
-    records = {}
-    if out.exists():
-        header, records = resume(cfg, out, header)
+    header, records = resume(cfg, out, header) if out.exists() else (header, {})
     left = [job for job in jobs if job not in records]
     if left:
-        # The file is written again, because a kill may have left half a line at its end. An
-        # unusable folder fails here, before hours of work.
+        # written again, because a kill may have left half a line at the end of the file
         runtime.write_lines(out, [header, *records.values()])
         name = out.parent.name  # in the progress bar
         for new in work(device, name, left, measure_jobs, cfg.micro_batch_size):
@@ -157,8 +153,6 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
             if runtime.RANK == 0:
                 with runtime.writing(out), open(out, "a") as f:
                     f.writelines(json.dumps(record) + "\n" for record in new)
-        # written once more, because another process may have measured the same jobs meanwhile
-        runtime.write_lines(out, [header, *(records[job] for job in jobs)])
     return [records[job] for job in jobs]
 
 

@@ -288,8 +288,11 @@ def bury(cfg, vocab, rng, ids, facts, ordered):
     placed = []  # of each fact: where it starts, its answer starts, its answer ends, and it ends
     place = len(ids)
     for head, tail, n_answer, depth in facts:
-        share = (rng.uniform(0, 100) if depth is None else depth) / 100
-        wanted = min(round(len(ids) * share), place if ordered else len(ids))
+        if depth is None:
+            depth = rng.uniform(0, 100)
+        wanted = round(len(ids) * (depth / 100))
+        if ordered:
+            wanted = min(wanted, place)
         occupied = [(start, end) for start, *_, end in placed]
         place = place_for(vocab, ids, first, max(first, wanted), occupied)
         new = head + tail
@@ -333,7 +336,9 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
     lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
     facts = [encode_fact(vocab, *fact) for fact in asked.facts]
-    n_hay = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, *_ in facts)
+    n_hay = size - len(lead) - len(end)
+    for head, tail, *_ in facts:
+        n_hay -= len(head) + len(tail)
     if n_hay < 1:
         raise UserError(f"a context of {size} tokens is too small for needle and question; take at "
                         f"least {size - n_hay + 1} tokens")
@@ -353,7 +358,13 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     # an answer takes as many tokens as in the prompt; others follow after a comma and a space, and
     # one token shows whether the last one ends there
     written = sum(stop - start + 2 for start, stop in spans) - 1
-    return {"size": size, "depth": asked.facts[-1].depth if asked.facts else None, "i": i,
-            "cell": depth, "answers": asked.answers, "room": max(asked.room, written),
-            "prompt": ids[:n] + lead + ids[n:] + end,  # the end of text comes before the lead
-            "spans": [(len(lead) + start, len(lead) + stop) for start, stop in spans]}
+    return {
+        "size": size,
+        "cell": depth,
+        "depth": asked.facts[-1].depth if asked.facts else None,
+        "i": i,
+        "answers": asked.answers,
+        "room": max(asked.room, written),
+        "prompt": ids[:n] + lead + ids[n:] + end,  # the end of text comes before the lead
+        "spans": [(len(lead) + start, len(lead) + stop) for start, stop in spans],
+    }
