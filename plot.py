@@ -72,7 +72,7 @@ def draw(curves, measure, axis=None):
         seeds = curve.seeds(measure).dropna()  # what all seeds have measured
         if seeds.empty:  # no "minus (a)", because there is no run of (a) to compare with
             continue
-        step = max(1, len(seeds) // 100)  # each point is the mean of `step` updates, which are noisy
+        step = max(1, len(seeds) // 100)  # a point is the mean of so many updates, which are noisy
         seeds = seeds.iloc[:len(seeds) // step * step]
         x = seeds.index.to_numpy().reshape(-1, step).mean(1)
         y = seeds.to_numpy().reshape(len(x), step, -1).mean(1)
@@ -93,6 +93,17 @@ def draw_band(axis, x, y, error, color):
     elif error is not None and error.notna().any():
         axis.fill_between(x, y[:, 0] - 2 * error, y[:, 0] + 2 * error, color=color, alpha=0.15,
                           lw=0, label="_band of one seed: ± 2 standard errors")
+
+
+def draw_seeds(axis, seeds, place=0.0, **style):
+    """
+    Draw the mean of `seeds`, a DataFrame with a line for each number of tokens and a column for
+    each seed, and a dot for each seed. place: of the curve among the others, from 0 to 1: the dots
+    of curves are drawn side by side, so that none hides another.
+    """
+    axis.plot(seeds.index, seeds.mean(axis=1), linewidth=2, **style)
+    beside = seeds.index * 2 ** (0.2 * (place - 0.4))
+    axis.plot(beside, seeds, "o", color=style["color"], markersize=2.5, alpha=0.6)
 
 
 def finish(axis, curves=(), notes="", **labels):
@@ -168,17 +179,18 @@ def fading(curves):
 
 def p_n(curves):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
-    import matplotlib
+    from matplotlib import colormaps
 
     from lib import checkpoint
 
     # p_n is read from the checkpoint, because the log does not have it. A log without its
     # checkpoint is left out.
-    runs = [result for result in all_results(curves) if factor_name(result) == "p_n"
-            and result.path.with_name("ckpt.pt").exists()]
+    runs = [result for result in all_results(curves) if result.path.with_name("ckpt.pt").exists()
+            and "pn" in (result.config.get("switch_attention_type"),
+                         result.model["attention_type"])]
     axis = new_figure().subplots()
     # up to 0.8 only, because the yellow at the end of this map is hard to see on white
-    colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
+    colors = colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
     for result, color in zip(runs, colors, strict=True):
         weights = checkpoint.load(result.path.parent)["model"]
         # A run that switched to p_n and was killed: its log is past the switch, and its last
@@ -279,7 +291,7 @@ def niah(curves):
     across = min(len(curves), 4)  # more panels in a row are too small to read
     down = math.ceil(len(curves) / 4)
     figure = new_figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
-    has_depth = any(result.records["depth"].notna().any() for result in all_results(curves))
+    has_depth = any(result.records["cell"].notna().any() for result in all_results(curves))
     samples = set()
     for i, curve in enumerate(curves, 1):
         axis = figure.add_subplot(down, across, i)
@@ -305,12 +317,10 @@ def niah(curves):
 
 def grid_of(curve):
     """Return two DataFrames, (depths, sizes): the share of right answers, and how many there are
-    of each seed. A task without depth has one line."""
+    of each seed. A task without depths has one line."""
     import pandas as pd
 
     records = pd.concat([result.records for result in curve.results])
-    if records["depth"].isna().all():
-        records = records.assign(cell=0)
     groups = records.groupby(["cell", "size"], dropna=False)["exact"]
     return groups.mean().unstack(), groups.count().unstack() // len(curve.results)
 
@@ -319,11 +329,7 @@ def retrieval(curves):
     """Fig. 6 as lines: share of needles found by context size, mean over depths; dots: seeds."""
     axis = new_figure().subplots()
     for i, curve in enumerate(curves):
-        seeds = curve.seeds("exact")
-        axis.plot(seeds.index, seeds.mean(axis=1), linewidth=2, **style_of(curve))
-        # the dots of the curves are drawn side by side, so that none hides another
-        beside = seeds.index * 2 ** (0.2 * ((i + 0.5) / len(curves) - 0.5))
-        axis.plot(beside, seeds, "o", color=curve.color, markersize=3, alpha=0.7)
+        draw_seeds(axis, curve.seeds("exact"), i / len(curves), **style_of(curve))
     token_axis(axis, curves)
     samples = span([result.records.groupby("size").size().max() for result in all_results(curves)])
     return finish(axis, curves, f"line: mean of the seeds\ndot: one seed, {samples} samples",
@@ -416,20 +422,19 @@ def learned_s(curves):
 
 
 def factor_name(result):
-    """Return the function of n that s multiplies at the end of a run, such as log_n."""
+    """Return the function of n that s multiplies at the end of a run, as in "log_n, b = 1"."""
     import model
 
-    name = result.header["model_config"]["attention_type"]
+    name = result.model["attention_type"]
     if 0 < result.config.get("switch_iter", 0) < result.values["loss"].index.max():
         name = result.config["switch_attention_type"]
-    factor = model.ATTENTION.get(name)  # None: a type that no longer exists
-    if factor is None:
+    factor = model.ATTENTION.get(name)
+    if factor is None:  # a type that no longer exists
         return name
-    # Only a function at the top of model.py has a name that says what it computes.
-    if vars(model).get(factor.f.__name__) == factor.f:
+    if factor.f.__name__ in vars(model):  # not a lambda, or a function made by another one
         name = factor.f.__name__
-    return name if isinstance(factor.b, model.Learned) or not factor.b else (
-        f"{name}, b = {factor.b:g}")
+    return f"{name}, b = {factor.b:g}" if factor.b and not isinstance(
+        factor.b, model.Learned) else name
 
 
 FIGURES = {  # {figure: (kind of result files that it reads, measure that it draws as a line)}

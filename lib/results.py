@@ -26,7 +26,9 @@ import pandas as pd
 from lib import checkpoint
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE, LoadConfig, bases
+from lib.evaluate import MULTIPLES, wilson
 from lib.runtime import MALFORMED, UserError, atomic_write, explain, read_lines
+from lib.tasks import OF_NEEDLES
 
 # {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
 # colour-blind readers (Okabe and Ito). Other variants get one of PALETTE.
@@ -45,6 +47,7 @@ PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
 FILES = ("posloss*.jsonl", "niah*.jsonl", "needle*.jsonl", "log.jsonl")
 TITLES = {  # {(kind, measure): title of its table}
+    ("log", "loss"): "losses in nats at the end; train: mean over the last tenth of the updates",
     ("posloss", "loss"): "{split} loss (nats), mean of the tenth before a position",
     ("posloss", "minus (a)"): "{split} loss minus that of (a), same seed and windows",
     ("niah", "exact"): "{answers} found, all digits right, by context size",
@@ -55,8 +58,6 @@ TITLES = {  # {(kind, measure): title of its table}
     ("needle", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
     ("needle", "chance"): "the same by chance",
 }
-MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length, in tables of the loss
-OF_NEEDLES = ("needle", "multikey")  # tasks whose answer is the number of one needle
 # Settings that no result depends on, or that are compared in another way
 NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "data", "base"}
 # Two variants differ in these by their nature, and two figures in the sizes on their axis. So a
@@ -86,7 +87,8 @@ class Result:
         self.tag = self.header.get("tag", "")
         self.config = self.header["config"]
         self.settings = self.header.get("settings", {})  # of the evaluation; a log has none
-        self.block_size = self.header["model_config"]["block_size"]
+        self.model = OF_MODEL | self.header["model_config"]  # as measured
+        self.block_size = self.model["block_size"]
         # of the training, and of the training of the model that it began from
         self.seeds = tuple(run["seed"] for run in (self.config, *bases(self.header)))
 
@@ -103,26 +105,22 @@ def find(inputs):
     in them, links to folders included. UserError for an input that does not exist.
     """
     paths = {}  # by their real names, because a folder may be named twice
+    visited = set()  # a link may lead back to a folder above it
     for path in map(Path, inputs):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        for file in files_below(path) if path.is_dir() else [path]:
-            paths.setdefault(os.path.realpath(file), file)
+        if path.is_file():
+            paths[os.path.realpath(path)] = path
+        for folder, below, names in os.walk(path, followlinks=True):
+            if os.path.realpath(folder) in visited:
+                below.clear()
+                continue
+            visited.add(os.path.realpath(folder))
+            below.sort()  # the order of file systems is arbitrary
+            for name in sorted(names):
+                if any(fnmatch.fnmatch(name, pattern) for pattern in FILES):
+                    paths.setdefault(os.path.realpath(f"{folder}/{name}"), Path(folder, name))
     return list(paths.values())
-
-
-def files_below(top):
-    """Yield the result files in a folder and in all folders below it."""
-    visited = set()  # a link may lead back to a folder above it
-    for folder, below, names in os.walk(top, followlinks=True):
-        if os.path.realpath(folder) in visited:
-            below.clear()
-            continue
-        visited.add(os.path.realpath(folder))
-        below.sort()  # the order of file systems is arbitrary
-        for pattern in FILES:
-            for name in sorted(fnmatch.filter(names, pattern)):
-                yield Path(folder, name)
 
 
 def load(inputs):
@@ -141,8 +139,12 @@ def load(inputs):
     tuned = [r for r in results if r.kind == "log" and "squad" in r.header["data"]["source"]]
     if len(tuned) < sum(r.kind == "log" for r in results):
         results = [r for r in results if r not in tuned]
-    for result in results:
-        subtract_softmax(result, results)
+    paired = [result for result in results if result.paired is not None]
+    pairings = {result.path: pairing_of(result) for result in paired}
+    for result in paired:
+        same = [r for r in paired if r.variant == "softmax"
+                and pairings[r.path] == pairings[result.path]]
+        subtract_softmax(result, same)
     return results
 
 
@@ -221,13 +223,6 @@ def add_shares(result, measure, groups):
     result.errors[measure] = pd.Series(np.ptp(intervals, axis=1) / (2 * 1.96), share.index)
 
 
-def wilson(hits, n, z=1.96):
-    """Return the 95 % interval of the share hits / n, after Wilson."""
-    centre = (hits + z * z / 2) / (n + z * z)
-    half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
 def facts_of(header):
     """Return {name: value} of all settings that a result depends on, but the seeds of training."""
     evaluation = header.get("settings", {})
@@ -278,20 +273,16 @@ def marks_of(result):
     return tuple(marks)
 
 
-def subtract_softmax(result, results):
+def subtract_softmax(result, candidates):
     """
     Add the measure "minus (a)": the loss minus that of softmax in the same windows or batches, with
-    its standard error over the windows.
+    its standard error over the windows. candidates: results of softmax.
     """
-    if result.paired is None:
-        return
-    same = [r for r in results if r.variant == "softmax" and recipe(r) == recipe(result)]
-
-    def distance(other):  # of several, the most similar one; a finished before an unfinished one
+    def distance(other):  # we take the most similar one, and a finished before an unfinished one
         changed = sum(result.facts.get(name) != value for name, value in other.facts.items())
         return changed, -len(other.paired)
 
-    nearest = min(same, key=distance, default=result)
+    nearest = min(candidates, key=distance, default=result)
     if nearest is result:
         return
     difference = (result.paired - nearest.paired).dropna()
@@ -302,19 +293,19 @@ def subtract_softmax(result, results):
         result.errors["minus (a)"] = difference.sem()
 
 
-def recipe(result):
-    """Return what two results must share to be compared in pairs: the seed and settings of
-    training, the text and the evaluation. The models may differ."""
-    is_log = result.kind == "log"
+def pairing_of(result):
+    """Return what two results must share to be compared in pairs: the seed and the settings of
+    training, the text, and the evaluation. The models may differ."""
     # A swapped or fine-tuned model has the seed and the batches of the run that it began from.
-    run = result.config if is_log else (result.config, *bases(result.header))[-1]
-    settings = {f"trained {name}": value for name, value in run.items()}
-    settings |= result.settings
-    ignored = NO_FACTS - {"data"} | {f"trained {name}" for name in {*OF_MODEL, *NO_FACTS, "iter"}}
-    shared = {name: value for name, value in settings.items() if name not in ignored
-              and not name.removeprefix("trained ").startswith(OF_VARIANT)}
-    digest = result.header["data"]["digest"] if is_log else ""
-    return json.dumps([result.kind, digest, shared], sort_keys=True)
+    run = (result.config, *bases(result.header))[0 if result.kind == "log" else -1]
+    text = result.header.get("data") or result.settings["data"]
+    settings = {"kind": result.kind, "digest": text["digest"]}
+    for part, values in (("training", run), ("evaluation", result.settings)):
+        for name in values.keys() - NO_FACTS - OF_MODEL.keys() - {"iter"}:
+            if not name.startswith(OF_VARIANT):
+                settings[f"{part} {name}"] = values[name]
+    stretch = {name: result.settings.get(name) for name in ("rope_scaling", "rope_factor")}
+    return json.dumps(settings | stretch, sort_keys=True)
 
 
 # --- results -> curves --------------------------------------------------------------------------
@@ -382,7 +373,7 @@ def set_labels(curves):
             name += f" [{first.tag}]"
         parts = [name, *settings_of(curve, curves), *first.marks]
         if not common_rope(curves):
-            parts.append(rope_of(first.header["model_config"]))
+            parts.append(rope_of(first.model))
         if several_seeds:
             n = len(curve.results)
             parts.append(f"{n} seed{'s' if n > 1 else ''}")
@@ -401,28 +392,31 @@ def in_plain_words(variant):
 def settings_of(curve, curves):
     """Return "name=value" for each setting in which a curve differs from the others. Left out are
     defaults, and what the user's name of the curve (--tag or --variant) stands for."""
-    first, reference = curve.first, curves[0].first
-    texts = []
+    first, texts = curve.first, []
     for name, value in sorted(first.facts.items()):
         is_of_run = name not in first.settings and not name.startswith("text ")
         named = first.config.get("variant") if is_of_run else first.tag
-        is_rope = name.removeprefix("trained ").startswith("rope_")  # the label has it in words
-        if named or is_rope or value == DEFAULTS.get(name, reference.facts.get(name)):
+        if named or name.removeprefix("trained ").startswith("rope_"):  # set_labels says the RoPE
             continue
-        compared = [other.first for other in curves
-                    if not name.startswith(OF_VARIANT) or other.first.variant == first.variant]
-        # runs that began from no checkpoint have no settings of a base
+        of_variant = name.startswith(OF_VARIANT)
+        compared = [other.first.facts for other in curves
+                    if not of_variant or other.first.variant == first.variant]
+        # Runs that began from no checkpoint have no settings of a base.
         missing = value if name.startswith("base ") else None
-        if any(other.facts.get(name, missing) != value for other in compared):
+        values = [facts.get(name, missing) for facts in compared]
+        # A default that is unknown here is that of the first curve. A file without the setting is
+        # older than the setting, so any value is new.
+        default = DEFAULTS.get(name, None if None in values else values[0])
+        if value != default and any(value != other for other in values):
             texts.append(f"{name}={value}")
     return texts
 
 
 def rope_of(config):
     """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
-    scaling, pattern = config.get("rope_scaling", ""), config.get("window_pattern", "")
-    has_rope = config.get("rope_fraction", 1) > 0 and scaling != "nope"
-    if not has_rope or pattern and not config.get("global_rope"):
+    scaling, pattern = config["rope_scaling"], config["window_pattern"]
+    has_rope = config["rope_fraction"] > 0 and scaling != "nope"
+    if not has_rope or pattern and not config["global_rope"]:
         return "RoPE in windows" if "S" in pattern else "no RoPE"
     stretch = config["rope_factor"] if scaling == "theta" else 1
     name = f"RoPE theta {config['rope_theta'] * stretch:,.0f}"
@@ -431,7 +425,7 @@ def rope_of(config):
 
 def common_rope(curves):
     """Return the RoPE of all curves, or "" if it differs; then the label of each curve says it."""
-    names = {rope_of(curve.first.header["model_config"]) for curve in curves}
+    names = {rope_of(curve.first.model) for curve in curves}
     return names.pop() if len(names) == 1 else ""
 
 
@@ -444,14 +438,11 @@ def print_tables(inputs):
 def print_curves(by_kind):
     """Print a line for each curve with mean ± standard error, and the folders of its results."""
     print("mean ± standard error: over the seeds; for a single seed, over its windows or samples")
-    for kind, curves in by_kind.items():
-        if kind == "log":
-            print_frame("losses in nats at the end; train: mean over the last tenth of the updates",
-                        curves, {curve.label: losses_at_end(curve) for curve in curves})
-        for (of_kind, measure), title in TITLES.items():
-            cells = {curve.label: cells_of(curve, measure) for curve in curves}
-            if of_kind == kind and any(cells.values()):
-                print_frame(in_words(title, curves), curves, cells)
+    for (kind, measure), title in TITLES.items():
+        curves = by_kind.get(kind, ())
+        cells = {curve.label: cells_of(curve, measure) for curve in curves}
+        if any(cells.values()):
+            print_frame(in_words(title, curves), curves, cells)
 
 
 def in_words(text, curves):
@@ -467,50 +458,43 @@ def in_words(text, curves):
 
 
 def cells_of(curve, measure):
-    """Return {tokens: "mean ± error"} of a curve."""
+    """Return {column: "mean ± error"} of a curve; the columns are numbers of tokens."""
     seeds, errors = curve.seeds(measure), curve.error(measure)
+    if curve.first.kind == "log":
+        seeds = pd.DataFrame([at_end(result) for result in curve.results]).T
+        errors = seeds.sem(axis=1)
     if curve.first.kind == "posloss":
         shown = {round(multiple * curve.first.block_size) for multiple in MULTIPLES}
-        seeds = seeds[seeds.index.isin(shown)] if len(seeds) else seeds
+        seeds = seeds[seeds.index.isin(shown)]
     cells = {}
-    for tokens, values in seeds.iterrows():
-        missing = len(curve.results) - values.count()
-        of = f" (of {values.count()})" if missing else ""
-        cells[tokens] = plus_minus(values.mean(), errors.get(tokens, np.nan)) + of
+    for column, values in seeds.iterrows():
+        of = f" (of {values.count()})" if values.count() < len(curve.results) else ""
+        cells[column] = plus_minus(values.mean(), errors.get(column, np.nan)) + of
     return cells
 
 
-def losses_at_end(curve):
-    """Return {column: "mean ± error"} of the logs of a curve."""
-    numbers = []
-    for result in curve.results:
-        values = result.values
-        row = {"updates": values["loss"].index.max()}
-        for name, measure in (("train", "loss"), ("minus (a)", "minus (a)")):
-            if measure in values:
-                tenth = max(1, len(values[measure]) // 10)
-                row[name] = values[measure].iloc[-tenth:].mean()  # single batches are noisy
-        if "val_loss" in values:  # a run that was stopped has not validated its last update
-            row |= {"validated at": values["val_loss"].index[-1],
-                    "validation": values["val_loss"].iloc[-1]}
-        numbers.append(row)
-    table = pd.DataFrame(numbers)
-    cells = {}
-    for name in table:
-        missing = f" (of {table[name].count()})" if table[name].hasnans else ""
-        cells[name] = plus_minus(table[name].mean(), table[name].sem()) + missing
-    return cells
+def at_end(result):
+    """Return {column: number} of a log: its losses at the end of the run."""
+    last = {"updates": result.values["loss"].index[-1]}
+    for name, measure in (("train", "loss"), ("minus (a)", "minus (a)")):
+        if measure in result.values:
+            losses = result.values[measure]
+            last[name] = losses.iloc[-max(1, len(losses) // 10):].mean()  # single ones are noisy
+    if "val_loss" in result.values:  # a run that was stopped has not validated its last update
+        validations = result.values["val_loss"]
+        last |= {"validated at": validations.index[-1], "validation": validations.iloc[-1]}
+    return last
 
 
 def print_frame(title, curves, cells):
-    """Print a table: a line for each curve, and a column for each key of `cells`."""
-    table = pd.DataFrame.from_dict(cells, orient="index").fillna("-")
+    """Print a table: a line for each curve, {label: {column: text}}, and its folders at the end."""
+    shown = [curve for curve in curves if cells[curve.label]]
+    table = pd.DataFrame([cells[curve.label] for curve in shown], [curve.label for curve in shown])
     if all(isinstance(column, (int, np.integer)) for column in table):
         table = table[sorted(table)].rename(columns="{:,}".format)
-    paths = [[r.path for r in curve.results] for curve in curves if cells[curve.label]]
-    table["results in"] = [" ".join(dict.fromkeys(str(path.parent) for path in of_curve))
-                           for of_curve in paths]
-    print(f"\n{title}\n{table.to_string()}")
+    table["results in"] = [" ".join(dict.fromkeys(str(r.path.parent) for r in curve.results))
+                           for curve in shown]
+    print(f"\n{title}\n{table.fillna('-').to_string()}")
 
 
 def plus_minus(mean, error):
@@ -523,9 +507,10 @@ def plus_minus(mean, error):
 
 
 # --- statistics of experiments ------------------------------------------------------------------
-# The results of an experiment are a DataFrame with the columns COLUMNS, stored in results.csv. A
-# Series of numbers has a number for each seed.
-COLUMNS = ["row", "seed", "measure", "tokens", "value"]
+# The results of an experiment are a table: a Series with the index INDEX, stored in results.csv. In
+# `values`, a Series too, there is a number for each seed.
+COLUMNS = ["row", "seed", "measure", "tokens", "value"]  # of results.csv
+INDEX = ["row", "measure", "tokens", "seed"]
 LEARNED = 0.95  # share of needles found at the training length by a run that learned to look up
 FEWEST = 3  # seeds needed for a verdict: two that agree have no spread and would look certain
 
@@ -542,45 +527,50 @@ class Prediction(NamedTuple):
     margin: float | None = None
 
 
+def table_of(lines):
+    """Return a table from lines of (row, seed, measure, tokens, value). UserError if two are of the
+    same row, measure, tokens and seed."""
+    table = pd.DataFrame(lines, columns=COLUMNS).set_index(INDEX)["value"].sort_index()
+    if table.index.has_duplicates:
+        row, measure, tokens, seed = table.index[table.index.duplicated()][0]
+        raise UserError(f"{row}, seed {seed}, has {measure} at {tokens:,} twice; name the folder "
+                        "of one experiment")
+    return table
+
+
 def lines_of(result, row, names, tokens):
     """
-    Return the lines of results.csv of a Result, as a table. names: {measure of the result: its name
-    in the table}. tokens: the lengths to take.
+    Return the lines of results.csv of a Result. names: {measure of the result: its name in the
+    table}. tokens: the lengths to take.
     """
-    lines = []
-    for measure, name in names.items():
-        for size, value in result.values.get(measure, pd.Series()).items():
-            if size in tokens:
-                lines.append([row, result.seeds[-1], name, size, round(value, 4)])
-    return pd.DataFrame(lines, columns=COLUMNS)
+    return [[row, result.seeds[-1], name, size, round(result.values[measure][size], 4)]
+            for measure, name in names.items() if measure in result.values
+            for size in tokens if size in result.values[measure]]
 
 
 def read_stored(path):
     """Return the table in a results.csv."""
     with explain(f"{path} is missing or damaged; take that of the repository"):
-        return pd.read_csv(path)
+        return table_of(pd.read_csv(path))
 
 
 def write_stored(table, path):
     """Write a table to results.csv, all or nothing."""
     with atomic_write(path, "w") as file:
-        table.to_csv(file, index=False)
+        table.reset_index()[COLUMNS].to_csv(file, index=False)
 
 
 def merge(stored, measured):
-    """Return both tables in one. New values replace those of the same row, seed, measure, tokens.
-    """
-    merged = pd.concat([stored, measured]) if len(measured) else stored
-    return merged.drop_duplicates(COLUMNS[:-1], keep="last").sort_values(COLUMNS[:-1])
+    """Return both tables in one. Where both have a value, it is the new one."""
+    return measured.combine_first(stored).sort_index()
 
 
 def by_seed(table, row, measure, tokens):
-    """Return the Series of a measure by seed; it may be empty. KeyError for an unknown row."""
-    of_row = table[table["row"] == row]
-    if of_row.empty:
+    """Return the values of a measure; they may be empty. KeyError for an unknown row."""
+    if row not in table.index:
         raise KeyError(f"there are no results of {row}")
-    chosen = of_row[(of_row["measure"] == measure) & (of_row["tokens"] == tokens)]
-    return chosen.set_index("seed")["value"].sort_index()
+    key = (row, measure, tokens)
+    return table.loc[key] if key in table.index else pd.Series(dtype=float)
 
 
 def minus(x, y):
@@ -668,6 +658,19 @@ def print_verdicts(predictions, which=""):
              "\"equal, within\" it is the difference: mean over the seeds ± half of its 95 % "
              "interval",
              ["no.", "prediction", "measured", "seeds", "", "by Holm"], lines)
+
+
+def print_by_size(table, names, title, measure, sizes, digits=2):
+    """Print a line for each row of `names`, {row: name}, that has this measure, with a column for
+    each size."""
+    lines = []
+    for row, name in names.items():
+        of_sizes = [by_seed(table, row, measure, size) for size in sizes]
+        if any(map(len, of_sizes)):
+            lines.append([name, max(map(len, of_sizes)),
+                          *(spread(values, digits) for values in of_sizes)])
+    heads = [f"{size:,} ({size // sizes[0]}x)" for size in sizes]
+    markdown(f"{title}: mean over the seeds (least–largest)", ["", "seeds", *heads], lines)
 
 
 def print_differences(title, differences):

@@ -18,12 +18,22 @@ import pandas as pd
 
 from lib import checkpoint, results, runtime
 from lib.config import configure
-from lib.results import LEARNED, Prediction, by_seed, markdown, minus, number, spread
-from plot import new_figure, save
+from lib.results import (
+    LEARNED,
+    Prediction,
+    by_seed,
+    markdown,
+    minus,
+    number,
+    print_by_size,
+    spread,
+)
+from plot import draw_seeds, new_figure, save
 
 HERE = Path(__file__).parent
 BLOCK = 128  # training length in tokens
 SIZES = tuple(BLOCK * multiple for multiple in (1, 2, 4, 8, 10, 16))
+HEADS = ("1.1", "1.2", "2.1", "2.2")  # layer.head
 FAR = (4, 8, 10, 16)  # multiples of the training length at which the paper's claims are judged
 SCORED = 8 * BLOCK  # length at which scores are compared with success
 LETTERS = {"a": "softmax", "b": "ssmax", "c": "ssmax_s1", "d": "ssmax_bias", "e": "softmax>ssmax",
@@ -31,7 +41,7 @@ LETTERS = {"a": "softmax", "b": "ssmax", "c": "ssmax_s1", "d": "ssmax_bias", "e"
 TYPES = ("softmax", "ssmax", "ssmax_bias", "residual", "head_scale", "asentmax", "scale_invariant")
 COLUMNS = {  # columns of the figure: {title: end of the names of its rows}
     "RoPE": " trained", "RoPE, theta x 50": " theta50",
-    "RoPE, YaRN without temperature": " yarn_no_temperature", "p-RoPE": "-prope trained",
+    "YaRN without temperature": " yarn_no_temperature", "p-RoPE": "-prope trained",
     "p-RoPE, theta x 50": "-prope theta50", "NoPE": "-nope trained"}
 FIRST, AGAIN = range(1, 6), range(6, 11)  # seeds of the two lists of predictions about positions
 
@@ -49,53 +59,51 @@ class MiniConfig:
 
 
 def collect(folder):
-    """Return the results in out/mini as a table with the columns of results.csv."""
-    lines, trials = [pd.DataFrame(columns=results.COLUMNS)], []
+    """Return the table of the results in out/mini."""
+    lines, trials = [], []
     for result in results.load([folder]):
-        name, seed = result.path.parent.name.rsplit("-", 1)
-        if result.kind == "log":
-            lines.append(of_training(result, f"{name} trained"))
-            continue
-        if result.tag and result.tag != "yarn":
-            name += f">{result.tag}"
+        model, seed = result.path.parent.name.replace("_to_", ">>").rsplit("-", 1)
         position = result.path.parent.parent.name
-        row, measures = f"{name} {position}", {"loss": "loss", "exact": "needles", "score": "score"}
-        lines.append(results.lines_of(result, row, measures, SIZES))
-        if (result.kind, position) == ("niah", "trained"):
-            lines.append(results.lines_of(result, row, {"exact": "learned"}, [BLOCK]))
+        if result.kind == "log":
+            lines += of_training(result, f"{model} trained")
+            continue
+        if result.tag:
+            model += f">{result.tag}"
+        row, names = f"{model} {position}", {"loss": "loss", "exact": "needles", "score": "score"}
+        lines += results.lines_of(result, row, names, SIZES)
+        if position == "trained":
+            lines += results.lines_of(result, row, {"exact": "learned"}, [BLOCK])
         if (result.kind, position) == ("needle", "theta50"):
-            of_size = result.records[(result.records["size"] == SCORED) & (result.records["i"] >= 0)
-                                     & ~result.records["chooses"]]
-            trials.append(of_size[["top", "exact"]].assign(model=name, seed=int(seed)))
-    table = pd.concat(lines)
-    if trials:
-        trials = pd.concat(trials)
-        pools = {"all": trials, "all that learned": trials[learned(table, trials)]}
-        pools |= dict(iter(trials.groupby("model")))
-        for model, pool in pools.items():
-            correlations = pool.groupby("seed")[["top", "exact"]].apply(
-                lambda t: t["top"].corr(t["exact"], method="spearman")).dropna()
-            table = pd.concat([table, pd.DataFrame({
-                "row": f"{model} theta50", "seed": correlations.index,
-                "measure": "rank correlation", "tokens": SCORED, "value": correlations.values})])
-    return table
+            of_size = result.trials[result.trials["size"] == SCORED]
+            trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
+    table = results.table_of(lines)
+    if not trials:
+        return table
+    trials, lines = pd.concat(trials), []
+    runs = zip(trials["model"] + " ", trials["seed"], strict=True)
+    pools = {"all": trials, "all that learned": trials[have_learned(table, runs)]}
+    for model, pool in [*pools.items(), *trials.groupby("model")]:
+        for seed, of_seed in pool.groupby("seed"):
+            if of_seed["exact"].nunique() > 1:
+                correlation = of_seed["top"].corr(of_seed["exact"], method="spearman")
+                lines.append([f"{model} theta50", seed, "rank correlation", SCORED, correlation])
+    return results.merge(table, results.table_of(lines))
 
 
 def of_training(result, row):
-    """Return the lines of results.csv of a finished run: its losses, its s, fits to its p_n."""
+    """Return the lines of results.csv of a run: its losses, its s, fits to its p_n."""
     losses = result.values["loss"]
-    measures = {"training loss": losses.iloc[-len(losses) // 10:].mean(),
-                "validation loss": result.values["val_loss"].iloc[-1]}
+    numbers = {"training loss": losses.iloc[-max(1, len(losses) // 10):].mean(),
+               "validation loss": result.values["val_loss"].iloc[-1]}
     if "s" in result.records:
         for layer, heads in enumerate(result.records["s"].dropna().iloc[-1], 1):
-            measures |= {f"s {layer}.{head}": s for head, s in enumerate(heads, 1)}
+            numbers |= {f"s {layer}.{head}": s for head, s in enumerate(heads, 1)}
     if result.variant == "pn":
         p = checkpoint.load(result.path.parent)["model"]["p_n"].numpy()
         for first in (1, 4):
             for law, r2 in fit_p_n(p, first).items():
-                measures[f"R2 of {law}, n >= {first}"] = r2
-    return pd.DataFrame({"row": row, "seed": result.seeds[0], "measure": measures.keys(),
-                         "tokens": BLOCK, "value": measures.values()})
+                numbers[f"R2 of {law}, n >= {first}"] = r2
+    return [[row, result.seeds[0], name, BLOCK, value] for name, value in numbers.items()]
 
 
 def fit_p_n(p, first=1):
@@ -108,14 +116,17 @@ def fit_p_n(p, first=1):
     return r2
 
 
-def learned(table, runs):
-    """Return which of the `runs`, a table with the columns model and seed, have learned to look up.
-    """
-    of_rows = table[table["measure"] == "learned"]
-    found = {(row.row.removesuffix(" trained"), row.seed): row.value for row in of_rows.itertuples()}
-    # p_n cannot be asked, because it is not defined for the answer
-    return [model in ("pn", "all that learned") or found.get((model, seed), 0) >= LEARNED
-            for model, seed in zip(runs["model"], runs["seed"], strict=True)]
+def have_learned(table, runs):
+    """Return for each of the runs, (row, seed), whether it has learned to look up."""
+    shares = table.to_dict()
+
+    def has_learned(row, seed):
+        model = row.rpartition(" ")[0]
+        # p_n cannot be asked, because it is not defined for the answer
+        return model in ("pn", "all that learned") or shares.get(
+            (f"{model} trained", "learned", BLOCK, seed), 0) >= LEARNED
+
+    return [has_learned(row, seed) for row, seed in runs]
 
 
 # -----------------------------------------------------------------------------
@@ -224,7 +235,8 @@ def of_positions(table):
     say(3, "4x, ssmax: theta x 50 finds no less than p-RoPE, within .1", "needles", ahead + 0.1)
     more(4, "p-RoPE: scale_invariant finds more than ssmax", "needles", 16,
          "scale_invariant-prope trained", "ssmax-prope trained")
-    others = {row for row in table["row"] if row.startswith("softmax")} - {"softmax-alibi trained"}
+    others = [row for row in table.index.unique("row")
+              if row.startswith("softmax") and row != "softmax-alibi trained"]
     least = pd.DataFrame({row: get(loss, row, 16) for row in others}).min(axis=1)
     say(5, "16x, ALiBi has lower loss than every other softmax", loss,
         minus(least, get(loss, "softmax-alibi trained", 16)))
@@ -274,7 +286,7 @@ def loss_of(table, stored):
     eighth of the positions before a length, which are not compared with new ones: these are over
     the last tenth.
     """
-    return "loss" if "loss" in set(table["measure"]) else stored
+    return "loss" if "loss" in table.index.unique("measure") else stored
 
 
 # -----------------------------------------------------------------------------
@@ -283,8 +295,9 @@ def loss_of(table, stored):
 
 def print_tables(table):
     results.print_verdicts(of_the_paper(table), ", all seeds")
-    models = table.assign(model=table["row"].str.rsplit(" ", n=1).str[0])
-    results.print_verdicts(of_the_paper(table[learned(table, models)], "all that learned"),
+    runs = ((row, seed) for row, _, _, seed in table.index)
+    those_that_learned = table[have_learned(table, runs)]
+    results.print_verdicts(of_the_paper(those_that_learned, "all that learned"),
                            ", runs that learned")
     before, again = of_positions(table)
     results.print_verdicts(before, " about positions")
@@ -293,65 +306,58 @@ def print_tables(table):
                 loss_of(table, "loss, last eighth"): "Test loss (nats) before a position",
                 loss_of(table, "loss, last eighth, of 2,048"): "The same in pieces of 2,048 tokens",
                 "score": "Top needle score, median of the trials"}
+    rows = sorted(table.index.unique("row"), key=lambda row: row.split()[::-1])  # by position
     for measure, title in measures.items():
-        lines = []
-        for row in sorted(set(table["row"]), key=lambda row: row.split()[::-1]):  # by position
-            of_sizes = [by_seed(table, row, measure, size) for size in SIZES]
-            if any(map(len, of_sizes)):
-                lines.append([row, max(map(len, of_sizes)), *map(spread, of_sizes)])
-        markdown(f"{title}: mean over the seeds (least–largest)",
-                 ["", "seeds", *(f"{size // BLOCK}x" for size in SIZES)], lines)
+        print_by_size(table, {row: row for row in rows}, title, measure, SIZES)
     print_training(table)
 
 
 def print_training(table):
-    lines = []
+    lines, of_s = [], []
     softmax = by_seed(table, "softmax trained", "training loss", BLOCK)
-    for row in sorted(set(table["row"])):
-        training = by_seed(table, row, "training loss", BLOCK)
-        if not training.empty:
-            found = by_seed(table, row, "learned", BLOCK)
-            lines.append([row.split()[0], spread(training, 3), number(minus(training, softmax)),
-                          spread(by_seed(table, row, "validation loss", BLOCK), 3),
-                          f"{(found >= LEARNED).sum()} of {len(found)}"])
+    for row in table.index.unique("row"):
+        model, training = row.split()[0], by_seed(table, row, "training loss", BLOCK)
+        if training.empty:
+            continue
+        asked = by_seed(table, row, "learned", BLOCK)
+        lines.append([model, spread(training, 3), number(minus(training, softmax)),
+                      spread(by_seed(table, row, "validation loss", BLOCK), 3),
+                      f"{(asked >= LEARNED).sum()} of {len(asked)}"])
+        heads = [by_seed(table, row, f"s {head}", BLOCK) for head in HEADS]
+        if not heads[0].empty:
+            of_s.append([model, *map(spread, heads)])
     markdown("Training loss (last tenth of the updates), validation loss, and how many runs learned"
              " to look up (.95 of the needles at 1x, theta as trained)",
              ["", "training", "minus (a)", "validation", "learned"], lines)
-    of_s = table[table["measure"].str.startswith("s ")]
-    means = of_s.groupby(["row", "measure"], dropna=False)["value"].mean().unstack()
-    markdown("Learned s by layer and head, mean over the seeds", ["", *means],
-             [[row.split()[0], *(f"{s:.3f}" for s in of_row)] for row, of_row in means.iterrows()])
+    markdown("Learned s by layer and head: mean over the seeds (least–largest)", ["", *HEADS], of_s)
 
 
-def draw_needles(axis, table, row, color, label=None):
-    """Draw needles found against context size. A line is the mean of the seeds, a dot one seed."""
+def needles(table, row):
+    """Return the share of needles found, a DataFrame (sizes, seeds)."""
     shares = pd.DataFrame({size: by_seed(table, row, "needles", size) for size in SIZES})
-    shares = shares.dropna(axis=1, how="all")
-    axis.plot(shares.columns, shares.mean(), color=color, label=label)
-    axis.plot(shares.columns, shares.T, ".", color=color, alpha=0.4)
+    return shares.dropna(axis=1, how="all").T
 
 
 def draw(table, folder):
     """Draw the paper's variants, and a grid of types (rows) and positions (columns)."""
     figure = new_figure()
     axis = figure.subplots()
-    for name in ("softmax", "ssmax", "head_scale"):
+    for place, name in enumerate(("softmax", "ssmax", "head_scale")):
         label, color = results.VARIANTS[name]
-        draw_needles(axis, table, f"{name} theta50", color, label)
-    axis.set(xlabel="context size (tokens)", ylabel="needles found, theta x 50")
-    axis.axvline(BLOCK, color="0.5", linestyle=":")
+        draw_seeds(axis, needles(table, f"{name} theta50"), place / 3, color=color, label=label)
+    axis.set(xlabel="context size / training length", ylabel="needles found, theta x 50")
     axis.legend()
     set_multiples(axis)
     save(figure, folder / "needles.png")
 
     figure = new_figure(figsize=(10.5, 9), layout="constrained")
     axes = figure.subplots(len(TYPES), len(COLUMNS), sharex=True, sharey=True)
-    set_multiples(axes[0, 0])  # holds for all panels, which share their axes
+    set_multiples(axes[0, 0])  # this holds for all panels, which share their axes
     for (i, kind), (j, title) in itertools.product(enumerate(TYPES), enumerate(COLUMNS)):
-        draw_needles(axes[i, j], table, kind + COLUMNS[title], "#0072B2")
-        axes[0, j].set_title(title.replace(", ", ",\n").replace(" without", "\nwithout"))
+        draw_seeds(axes[i, j], needles(table, kind + COLUMNS[title]), color="#0072B2")
+        axes[0, j].set_title(title)
         axes[i, 0].set_ylabel(kind)
-    figure.supxlabel("context size, as a multiple of the training length")
+    figure.supxlabel("context size / training length")
     figure.supylabel("needles found (line: mean, dots: seeds)")
     save(figure, folder / "positions.png")
 
@@ -359,7 +365,8 @@ def draw(table, folder):
 def set_multiples(axis):
     """Make x a logarithmic axis of multiples of the training length."""
     axis.set_xscale("log", base=2)
-    axis.set_xticks(SIZES, [f"{size // BLOCK}x" for size in SIZES])
+    multiples = (1, 2, 4, 8, 16)
+    axis.set_xticks([BLOCK * k for k in multiples], [f"{k}x" for k in multiples])
     axis.minorticks_off()
     axis.set_ylim(-0.05, 1.05)
 

@@ -2,11 +2,11 @@
 Tables, verdicts and figure of this arrangement: layers with a window have RoPE, and layers that see
 all keys have no position. README.md in this folder discusses them.
 
-    python -m experiments.windows.windows                            the stored results
-    python -m experiments.windows.windows out/windows --out=FOLDER   with new ones; writes results.csv
-                                                                     and windows.png into FOLDER
-    python -m experiments.windows.windows out/windows --row=mytype   a row of your own beside the
-                                                                     stored ones, also as a picture
+    python -m experiments.windows.windows                            of the stored results
+    python -m experiments.windows.windows out/windows --out=FOLDER   of these and new ones; writes
+                                                                     results.csv and windows.png
+    python -m experiments.windows.windows out/windows --row=mytype   a row of your own beside
+                                                                     stored ones, and its picture
 """
 import math
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ import pandas as pd
 
 from lib import results, runtime
 from lib.config import configure
-from lib.results import Prediction, by_seed, markdown, minus, spread
+from lib.results import Prediction, by_seed, markdown, minus, print_by_size, spread
 from lib.runtime import UserError
-from plot import new_figure, save
+from plot import draw_seeds, new_figure, save
 
 HERE = Path(__file__).parent
 BLOCK = 128  # training length in tokens
@@ -65,8 +65,8 @@ class WindowsConfig:
 
 
 def collect(folder):
-    """Return the results in out/windows/measured as a table with the columns of results.csv."""
-    tables = [pd.DataFrame(columns=results.COLUMNS)]
+    """Return the table of the results in out/windows/measured."""
+    lines = []
     for result in results.load([Path(folder) / "measured"]):
         row = "|".join(filter(None, (result.path.parent.name.rsplit("-", 1)[0], result.tag)))
         task = result.settings.get("task")
@@ -74,12 +74,12 @@ def collect(folder):
                  "ranked first": "ranked first"}
         if task == "mqar":  # an answer counts wherever it stands in what the model writes
             names = {"substring": "mqar"}
+        elif task == "multikey":
+            names = {"exact": f"look_{result.settings['n_needles']}"}
         elif result.kind == "niah":
             names = {"exact": "needles"}
-            if task == "multikey":
-                names = {"exact": f"look_{result.settings['n_needles']}"}
-        tables.append(results.lines_of(result, row, names, SIZES))
-    return pd.concat(tables)
+        lines += results.lines_of(result, row, names, SIZES)
+    return results.table_of(lines)
 
 
 def first_missed(table, row):
@@ -179,22 +179,10 @@ def predictions(table):
 # tables and figure
 
 
-def print_table(table, names, title, measure, sizes, digits):
-    """Print a line for each row of `names` and a column for each size."""
-    lines = []
-    for row, name in names.items():
-        of_sizes = [by_seed(table, row, measure, size) for size in sizes]
-        if any(map(len, of_sizes)):
-            lines.append([name, max(map(len, of_sizes)),
-                          *(spread(values, digits) for values in of_sizes)])
-    heads = [f"{size:,} ({size // BLOCK}x)" for size in sizes]
-    markdown(f"{title}: mean over the seeds (least–largest)", ["", "seeds", *heads], lines)
-
-
 def print_tables(table):
     results.print_verdicts(predictions(table))
     for of_table in TABLES:
-        print_table(table, ROWS, *of_table)
+        print_by_size(table, ROWS, *of_table)
     lines = []
     for row, name in ROWS.items():
         learned = by_seed(table, row, "needles", 128) >= results.LEARNED
@@ -233,10 +221,11 @@ def in_words(size):
 def print_row(table, row):
     """Print a row of one's own beside stored rows of the same seeds, and its differences to them.
     """
-    table = table[table["seed"].isin(by_seed(table, row, "needles", 128).index)]
+    seeds = by_seed(table, row, "needles", 128).index
+    table = table[table.index.isin(seeds, level="seed")]
     names = {name: ROWS.get(name, name) for name in ("softmax", "ssmax", "head_scale", row)}
     for of_table in TABLES:
-        print_table(table, names, *of_table)
+        print_by_size(table, names, *of_table)
     missed = ", ".join(map(in_words, first_missed(table, row).values()))
     print(f"First context size at which more than half of the needles are missed, by seed: {missed}"
           "\n")
@@ -250,14 +239,11 @@ def print_row(table, row):
 
 
 def draw_needles(axis, table, shown, sizes):
-    """Draw needles found against context size. A line is the mean of the seeds, a dot one seed."""
-    for i, (row, (label, color)) in enumerate(shown.items()):
-        shares = pd.DataFrame({size: by_seed(table, row, "needles", size) for size in sizes})
-        axis.plot(sizes, shares.mean(), color=color, lw=2, label=label,
-                  linestyle="--" if row.startswith("ssmax") else "-")
-        # the dots of the rows are drawn side by side, so that none hides another
-        beside = [size * 2 ** (0.16 * (i - (len(shown) - 1) / 2)) for size in sizes]
-        axis.plot(beside, shares.T, "o", ms=2.5, alpha=0.6, color=color)
+    """Draw needles found against context size for the rows `shown`, {row: (label, colour)}."""
+    for place, (row, (label, color)) in enumerate(shown.items()):
+        seeds = pd.DataFrame({size: by_seed(table, row, "needles", size) for size in sizes}).T
+        linestyle = "--" if row.startswith("ssmax") else "-"
+        draw_seeds(axis, seeds, place / len(shown), color=color, label=label, linestyle=linestyle)
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, [f"{size // 1024}k" if size >= 1024 else size for size in sizes])
     axis.minorticks_off()
@@ -287,7 +273,7 @@ def main():
     for folder in cfg.files:
         table = results.merge(table, collect(folder))
     if cfg.row:
-        if cfg.row not in set(table["row"]):
+        if cfg.row not in table.index:
             raise UserError(f"there are no results of {cfg.row} in {' '.join(cfg.files)}; bash "
                             f"experiments/windows/run.sh {cfg.row} makes them")
         print_row(table, cfg.row)
