@@ -22,16 +22,6 @@ in_parallel() {  # run `python` with the arguments in each line of the input, JO
         xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # errors go to the screen
     fi
 }
-tables() {  # tables MODULE ARGUMENTS: print the tables of an experiment and save them in $TABLES
-    local file=$RESULTS/${TABLES:-tables.md}
-    echo "+ python -m $*"
-    [ -z "$DRY_RUN" ] || return 0
-    # The old tables stay if the program ends with an error.
-    python -m "$@" > "$file.new" || { rm "$file.new"; return 1; }
-    mv "$file.new" "$file"
-    cat "$file"
-}
-
 if [ -z "$DRY_RUN" ]; then
     mkdir -p "$OUT" "$RESULTS"
     # Wait for programs that a killed script may have left running: they write the same files.

@@ -1,5 +1,685 @@
-"""Result files -> records -> curves, tables, verdicts. (Being written.)"""
+"""
+Result files -> results -> curves, tables, verdicts.
+
+Result: one file that train.py or an evaluation wrote. Its measures are Series by tokens.
+Curve: the results that are equal in everything but the seed of training. Only seeds are averaged.
+A curve is a line in a figure (plot.py) and a line in a table.
+
+The label of a curve is its variant, its tag, and the settings in which it differs from the other
+curves. It also says if the run was unfinished when it was measured, or if the ckpt.pt beside the
+result has changed since.
+
+The second half has the statistics of the experiments: predictions and their verdicts.
+"""
+import dataclasses
+import fnmatch
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lib import checkpoint
+from lib.attention import ModelConfig
+from lib.checkpoint import FREE_TO_CHANGE, LoadConfig, bases
+from lib.evaluate import MULTIPLES, wilson
+from lib.runtime import MALFORMED, UserError, atomic_write, explain, read_lines
+from lib.tasks import OF_NEEDLES
+
+# {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
+# colour-blind readers (Okabe and Ito). Other variants get one of PALETTE.
+VARIANTS = {
+    "softmax": ("(a) Softmax", "#D55E00"),
+    "ssmax": ("(b) SSMax", "#0072B2"),
+    "ssmax_s1": ("(c) SSMax, s = 1", "#56B4E9"),
+    "ssmax_bias": ("(d) SSMax with bias", "#009E73"),
+    "softmax>ssmax": ("(e) swapped after", "#E69F00"),
+    "softmax>>ssmax": ("(f) swapped during", "#CC79A7"),
+    "pn": ("learned p_n", "#000000"),
+    "head_scale": ("head_scale (control)", "#8C8C8C"),
+    "softmax>head_scale": ("(a), head_scale swapped in", "#7F5539"),
+}
+PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
+LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
+FILES = ("posloss*.jsonl", "niah*.jsonl", "needle*.jsonl", "log.jsonl")
+TITLES = {  # {(kind, measure): title of its table}
+    ("log", "loss"): "losses in nats at the end; train: mean over the last tenth of the updates",
+    ("posloss", "loss"): "{split} loss (nats), mean of the tenth before a position",
+    ("posloss", "minus (a)"): "{split} loss minus that of (a), same seed and windows",
+    ("niah", "exact"): "{answers} found, all digits right, by context size",
+    ("niah", "first"): "{answers} found, first digit right, by context size",
+    ("niah", "substring"): "{answers} found anywhere in the text, by context size",
+    ("needle", "score"): "top needle score by context size, median of the trials",
+    ("needle", "weight"): "weight on the needle, mean of the retrieval heads",
+    ("needle", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
+    ("needle", "chance"): "the same by chance",
+}
+# Settings that no result depends on, or that are compared in another way
+NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "data", "base"}
+# Two variants differ in these by their nature, and two figures in the sizes on their axis. So a
+# label says them only if they differ within a variant.
+OF_VARIANT = ("attention_type", "s_init", "switch_", "swap_scale", "trained attention_type",
+              "context_sizes", "trial_sizes")
+OF_MODEL = dataclasses.asdict(ModelConfig())
+DEFAULTS = OF_MODEL | {f.name: f.default for f in dataclasses.fields(LoadConfig)}
 
 
+# --- files -> results ---------------------------------------------------------------------------
+@dataclass
+class Result:
+    """One result file. The reader of its kind fills `values` and `errors`."""
+    kind: str  # posloss, niah, needle or log
+    path: Path
+    header: dict  # first line of the file
+    records: pd.DataFrame  # its other lines
+    values: dict = field(default_factory=dict)  # {measure: Series by tokens; in a log, by update}
+    errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
+    paired: object = None  # losses by window or update, compared with those of (a)
+    facts: dict = field(default_factory=dict)  # {name: value}: all settings but the seeds
+    marks: tuple = ()  # warnings that belong into the label
+
+    def __post_init__(self):
+        self.variant = self.header["variant"]
+        self.tag = self.header.get("tag", "")
+        self.config = self.header["config"]
+        self.settings = self.header.get("settings", {})  # of the evaluation; a log has none
+        self.model = OF_MODEL | self.header["model_config"]  # as measured
+        self.block_size = self.model["block_size"]
+        # of the training, and of the training of the model that it began from
+        self.seeds = tuple(run["seed"] for run in (self.config, *bases(self.header)))
+
+    @property
+    def curve(self):
+        """The key that the results of one curve have in common: everything but the seeds."""
+        facts = json.dumps(self.facts, sort_keys=True)
+        return self.kind, self.variant, self.tag, facts, self.marks
+
+
+def find(inputs):
+    """
+    Return the paths of result files. inputs: files, or folders that are searched with all folders
+    in them, links to folders included. UserError for an input that does not exist.
+    """
+    paths = {}  # by their real names, because a folder may be named twice
+    visited = set()  # a link may lead back to a folder above it
+    for path in map(Path, inputs):
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+        if path.is_file():
+            paths[os.path.realpath(path)] = path
+        for folder, below, names in os.walk(path, followlinks=True):
+            if os.path.realpath(folder) in visited:
+                below.clear()
+                continue
+            visited.add(os.path.realpath(folder))
+            below.sort()  # the order of file systems is arbitrary
+            for name in sorted(names):
+                if any(fnmatch.fnmatch(name, pattern) for pattern in FILES):
+                    paths.setdefault(os.path.realpath(f"{folder}/{name}"), Path(folder, name))
+    return list(paths.values())
+
+
+def load(inputs):
+    """
+    Return the list of Results in files and folders: logs, and finished evaluations. UserError for
+    a damaged file.
+    """
+    results = []
+    for path in find(inputs):
+        with explain(f"{path} is damaged, or not a result of this program; move it away",
+                     MALFORMED):
+            result = read(path)
+        if result:
+            results.append(result)
+    # Losses of fine-tuning are of other data, so they are left out beside those of pretraining.
+    tuned = [r for r in results if r.kind == "log" and "squad" in r.header["data"]["source"]]
+    if len(tuned) < sum(r.kind == "log" for r in results):
+        results = [r for r in results if r not in tuned]
+    paired = [result for result in results if result.paired is not None]
+    pairings = {result.path: pairing_of(result) for result in paired}
+    for result in paired:
+        same = [r for r in paired if r.variant == "softmax"
+                and pairings[r.path] == pairings[result.path]]
+        subtract_softmax(result, same)
+    return results
+
+
+def read(path):
+    """Return the Result of a file, or None if it has no numbers or the evaluation is unfinished."""
+    header, *lines = read_lines(path)
+    kind = header.get("kind", "log")
+    records = pd.DataFrame(lines)
+    if kind != "log":
+        # Two processes that measured at the same time may have written a record twice.
+        records = records.drop_duplicates([c for c in ("size", "cell", "i") if c in records])
+        if len(records) < header["records"]:
+            print(f"left out, because it has {len(records):,} of {header['records']:,} records: "
+                  f"{path}")
+            return None
+    elif "loss" not in records:
+        return None  # the run has not made an update
+    result = Result(kind, path, header, records)
+    READERS[kind](result, records)
+    result.facts = facts_of(header)
+    result.marks = marks_of(result)
+    return result
+
+
+def read_posloss(result, records):
+    ends = result.header["ends"]
+    result.paired = pd.DataFrame(records["losses"].tolist(), records["i"], ends)
+    result.values["loss"] = result.paired.mean()
+    result.errors["loss"] = result.paired.sem()  # windows do not overlap: they are independent
+
+
+def read_niah(result, records):
+    for measure in ("exact", "first", "substring"):
+        add_shares(result, measure, records.groupby("size", dropna=False)[measure])
+
+
+def read_needle(result, records):
+    scores, ranks = np.array(records["scores"].tolist()), np.array(records["ranks"].tolist())
+    means = scores[records["chooses"]].mean(0)
+    heads = means >= means.max() / 2  # the retrieval heads, (layers, heads)
+    records["weight"] = scores[:, heads].mean(1)
+    records["ranked first"] = (ranks[:, heads] == 1).any(1)
+    needle_share = records["needle_tokens"] / records["size"]
+    records["chance"] = 1 - (1 - needle_share) ** heads.sum()
+    result.trials = records[~records["chooses"] & (records["i"] >= 0)]
+    result.longest = result.trials["size"].max()
+    by_size = result.trials.groupby("size", dropna=False)
+    result.values["score"] = by_size["top"].median()
+    result.values["weight"] = by_size["weight"].mean()
+    result.errors["weight"] = by_size["weight"].sem()
+    add_shares(result, "ranked first", by_size["ranked first"])
+    result.values["chance"] = by_size["chance"].mean()
+    # Heads are sorted by score, because it is chance which heads of a run learn to retrieve.
+    example = scores[(records["i"] == -1) & (records["size"] == result.longest)]
+    highest = np.sort(example.ravel())[::-1][:25]
+    result.values["example"] = pd.Series(highest, np.arange(1, len(highest) + 1))
+
+
+def read_log(result, records):
+    for measure in records.columns.drop("iter"):
+        series = records.set_index("iter")[measure].dropna()
+        if pd.api.types.is_numeric_dtype(series):  # s and b are lists
+            result.values[measure] = series[~series.index.duplicated(keep="last")]
+    result.paired = result.values["loss"]
+
+
+READERS = {"posloss": read_posloss, "niah": read_niah, "needle": read_needle, "log": read_log}
+
+
+def add_shares(result, measure, groups):
+    """Add the share of records that are true, by context size, with its standard error."""
+    share, n = groups.mean(), groups.count()
+    result.values[measure] = share
+    # Half a 95 % interval is 1.96 errors wide. Wilson's has a width even for shares of 0 and 1.
+    intervals = [wilson(hits, count) for hits, count in zip(share * n, n, strict=True)]
+    result.errors[measure] = pd.Series(np.ptp(intervals, axis=1) / (2 * 1.96), share.index)
+
+
+def facts_of(header):
+    """Return {name: value} of all settings that a result depends on, but the seeds of training."""
+    evaluation = header.get("settings", {})
+    facts = {name: value for name, value in evaluation.items() if name not in NO_FACTS}
+    facts |= OF_MODEL | header["model_config"]  # as measured
+    texts = {"text": evaluation.get("data"), "trained on": header.get("data")}  # "data" of a log
+    if evaluation:
+        texts["trained on"] = header["train_data"]
+    runs = {"trained": header["config"]}
+    for i, base in enumerate(bases(header), 1):
+        run = " of the ".join(["base"] * i)
+        runs[run], texts[f"{run} trained on"] = base, base.get("data")
+    for run, settings in runs.items():
+        for name in settings.keys() - NO_FACTS - {"seed"}:
+            if run == "trained" and facts.setdefault(name, settings[name]) == settings[name]:
+                continue  # the evaluation did not change it
+            facts[f"{run} {name}"] = settings[name]
+    facts["init_from"] = "a checkpoint" if header["base"] else ""
+    for text, data in texts.items():
+        for name, value in identity_of(data).items() if data else ():
+            facts[f"{text} {name}"] = value
+    return facts
+
+
+def identity_of(text):
+    """Return what tells a text from others: its digest, or the settings of a generated text."""
+    source = text["source"]
+    # Corpora generated with different seeds count as the same text, and so does noise of different
+    # lengths.
+    if "seed" in source or source.get("haystack") == "noise":
+        return {name: value for name, value in source.items() if name != "seed"}
+    return {"digest": text["digest"]}
+
+
+def marks_of(result):
+    """Return the warnings for a label: an unfinished run, or another checkpoint."""
+    done, total = result.header.get("iter"), result.header.get("max_iters")
+    if result.kind == "log":
+        done, total = max(result.values["loss"].index), result.config.get("max_iters")
+    marks = []
+    if total and done < total:  # an imported model has no total
+        marks.append(f"update {done:,} of {total:,}")
+    beside = result.path.with_name("ckpt.pt")  # is not there if the result was moved
+    if "checkpoint" in result.settings and beside.exists():
+        with explain(f"{beside} is damaged; move it away"):
+            if checkpoint.fingerprint(beside) != result.settings["checkpoint"]:
+                marks.append("not of the ckpt.pt beside it")
+    return tuple(marks)
+
+
+def subtract_softmax(result, candidates):
+    """
+    Add the measure "minus (a)": the loss minus that of softmax in the same windows or batches, with
+    its standard error over the windows. candidates: results of softmax.
+    """
+    def distance(other):  # we take the most similar one, and a finished before an unfinished one
+        changed = sum(result.facts.get(name) != value for name, value in other.facts.items())
+        return changed, -len(other.paired)
+
+    nearest = min(candidates, key=distance, default=result)
+    if nearest is result:
+        return
+    difference = (result.paired - nearest.paired).dropna()
+    if result.kind == "log":
+        result.values["minus (a)"] = difference
+    else:
+        result.values["minus (a)"] = difference.mean()
+        result.errors["minus (a)"] = difference.sem()
+
+
+def pairing_of(result):
+    """Return what two results must share to be compared in pairs: the seed and the settings of
+    training, the text, and the evaluation. The models may differ."""
+    # A swapped or fine-tuned model has the seed and the batches of the run that it began from.
+    run = (result.config, *bases(result.header))[0 if result.kind == "log" else -1]
+    text = result.header.get("data") or result.settings["data"]
+    settings = {"kind": result.kind, "digest": text["digest"]}
+    for part, values in (("training", run), ("evaluation", result.settings)):
+        for name in values.keys() - NO_FACTS - OF_MODEL.keys() - {"iter"}:
+            if not name.startswith(OF_VARIANT):
+                settings[f"{part} {name}"] = values[name]
+    stretch = {name: result.settings.get(name) for name in ("rope_scaling", "rope_factor")}
+    return json.dumps(settings | stretch, sort_keys=True)
+
+
+# --- results -> curves --------------------------------------------------------------------------
+@dataclass
+class Curve:
+    """Results that differ in their seed alone, and the style of their line."""
+    results: list
+    color: str
+    linestyle: str
+    label: str = ""  # see set_labels
+
+    @property
+    def first(self):
+        """One of the results, for what they have in common."""
+        return self.results[0]
+
+    def seeds(self, measure):
+        """Return a DataFrame of a measure: a line for each number of tokens, a column a seed."""
+        series = [r.values[measure] for r in self.results if measure in r.values]
+        return pd.concat(series, axis=1, keys=range(len(series))) if series else pd.DataFrame()
+
+    def error(self, measure):
+        """Return the standard error by tokens: over the seeds, or within the file of one seed."""
+        seeds = self.seeds(measure)
+        errors = [r.errors[measure] for r in self.results if measure in r.errors]
+        return errors[0] if errors and seeds.shape[1] == 1 else seeds.sem(axis=1)
+
+
+def curves_of(results):
+    """
+    Group results into Curves, in the order of VARIANTS. Return {kind: [Curve]}. UserError if a
+    seed occurs twice.
+    """
+    # Colours are chosen for all kinds together, so that the figures of one call agree.
+    names = [*VARIANTS, *sorted({r.variant for r in results} - VARIANTS.keys())]
+    colors = [color for _, color in VARIANTS.values()] + [*PALETTE]
+    groups = {}
+    for result in sorted(results, key=lambda r: (names.index(r.variant), r.tag, r.curve, r.seeds)):
+        group = groups.setdefault(result.curve, [])
+        if group and group[-1].seeds == result.seeds:
+            raise UserError(f"{group[-1].path} and {result.path} have the same settings and the "
+                            f"same seed, {result.seeds[0]}; leave one of them out, or give one "
+                            "evaluation another --tag")
+        group.append(result)
+    curves = {}
+    for group in groups.values():
+        of_kind = curves.setdefault(group[0].kind, [])
+        color = colors[names.index(group[0].variant) % len(colors)]
+        alike = sum(curve.color == color for curve in of_kind)
+        of_kind.append(Curve(group, color, LINES[alike % len(LINES)]))
+    for of_kind in curves.values():
+        set_labels(of_kind)
+    return curves
+
+
+def set_labels(curves):
+    """Give each of the curves of one kind a label that no other one has."""
+    several_seeds = any(len(curve.results) > 1 for curve in curves)
+    variants = [curve.first.variant for curve in curves]
+    labels = {}
+    for curve in curves:
+        first = curve.first
+        name = VARIANTS.get(first.variant, (in_plain_words(first.variant),))[0]
+        if first.tag and variants.count(first.variant) > 1:
+            name += f" [{first.tag}]"
+        parts = [name, *settings_of(curve, curves), *first.marks]
+        if not common_rope(curves):
+            parts.append(rope_of(first.model))
+        if several_seeds:
+            n = len(curve.results)
+            parts.append(f"{n} seed{'s' if n > 1 else ''}")
+        curve.label = ", ".join(parts)
+        labels.setdefault(curve.label, []).append(curve)
+    for label, same in labels.items():
+        for curve in same if len(same) > 1 else ():
+            curve.label = f"{label} ({curve.first.path.parent})"
+
+
+def in_plain_words(variant):
+    """Return the name of a variant that VARIANTS does not have."""
+    return variant.replace(">>", " switched to ").replace(">", " swapped to ")
+
+
+def settings_of(curve, curves):
+    """Return "name=value" for each setting in which a curve differs from the others. Left out are
+    defaults, and what the user's name of the curve (--tag or --variant) stands for."""
+    first, texts = curve.first, []
+    for name, value in sorted(first.facts.items()):
+        is_of_run = name not in first.settings and not name.startswith("text ")
+        named = first.config.get("variant") if is_of_run else first.tag
+        if named or name.removeprefix("trained ").startswith("rope_"):  # set_labels says the RoPE
+            continue
+        of_variant = name.startswith(OF_VARIANT)
+        compared = [other.first.facts for other in curves
+                    if not of_variant or other.first.variant == first.variant]
+        # Runs that began from no checkpoint have no settings of a base.
+        missing = value if name.startswith("base ") else None
+        values = [facts.get(name, missing) for facts in compared]
+        # A default that is unknown here is that of the first curve. A file without the setting is
+        # older than the setting, so any value is new.
+        default = DEFAULTS.get(name, None if None in values else values[0])
+        if value != default and any(value != other for other in values):
+            texts.append(f"{name}={value}")
+    return texts
+
+
+def rope_of(config):
+    """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
+    scaling, pattern = config["rope_scaling"], config["window_pattern"]
+    has_rope = config["rope_fraction"] > 0 and scaling != "nope"
+    if not has_rope or pattern and not config["global_rope"]:
+        return "RoPE in windows" if "S" in pattern else "no RoPE"
+    stretch = config["rope_factor"] if scaling == "theta" else 1
+    name = f"RoPE theta {config['rope_theta'] * stretch:,.0f}"
+    return name if scaling in ("", "theta") else f"{name}, {scaling} x {config['rope_factor']:g}"
+
+
+def common_rope(curves):
+    """Return the RoPE of all curves, or "" if it differs; then the label of each curve says it."""
+    names = {rope_of(curve.first.model) for curve in curves}
+    return names.pop() if len(names) == 1 else ""
+
+
+# --- tables -------------------------------------------------------------------------------------
 def print_tables(inputs):
-    """Print the tables of what was measured. inputs: result files, or folders of them."""
+    """Print what was measured. inputs: result files, or folders of them."""
+    print_curves(curves_of(load(inputs)))
+
+
+def print_curves(by_kind):
+    """Print a line for each curve with mean ± standard error, and the folders of its results."""
+    print("mean ± standard error: over the seeds; for a single seed, over its windows or samples")
+    for (kind, measure), title in TITLES.items():
+        curves = by_kind.get(kind, ())
+        cells = {curve.label: cells_of(curve, measure) for curve in curves}
+        if any(cells.values()):
+            print_frame(in_words(title, curves), curves, cells)
+
+
+def in_words(text, curves):
+    """Return a title or axis label with its {answers} and {split} filled in."""
+    tasks = sorted({curve.first.settings.get("task", "needle") for curve in curves})
+    splits = sorted({curve.first.settings.get("split", "test") for curve in curves})
+    of_needles = set(tasks) <= set(OF_NEEDLES)
+    if not of_needles:
+        text = text.replace("digits", "of it").replace("digit", "character")
+    split = " and ".join({"val": "validation"}.get(split, split) for split in splits)
+    text = text.format(answers="needles" if of_needles else "answers", split=split)
+    return text if tasks == ["needle"] else f"{text}, task: {', '.join(tasks)}"
+
+
+def cells_of(curve, measure):
+    """Return {column: "mean ± error"} of a curve; the columns are numbers of tokens."""
+    seeds, errors = curve.seeds(measure), curve.error(measure)
+    if curve.first.kind == "log":
+        seeds = pd.DataFrame([at_end(result) for result in curve.results]).T
+        errors = seeds.sem(axis=1)
+    if curve.first.kind == "posloss":
+        shown = {round(multiple * curve.first.block_size) for multiple in MULTIPLES}
+        seeds = seeds[seeds.index.isin(shown)]
+    cells = {}
+    for column, values in seeds.iterrows():
+        of = f" (of {values.count()})" if values.count() < len(curve.results) else ""
+        cells[column] = plus_minus(values.mean(), errors.get(column, np.nan)) + of
+    return cells
+
+
+def at_end(result):
+    """Return {column: number} of a log: its losses at the end of the run."""
+    last = {"updates": result.values["loss"].index[-1]}
+    for name, measure in (("train", "loss"), ("minus (a)", "minus (a)")):
+        if measure in result.values:
+            losses = result.values[measure]
+            last[name] = losses.iloc[-max(1, len(losses) // 10):].mean()  # single ones are noisy
+    if "val_loss" in result.values:  # a run that was stopped has not validated its last update
+        validations = result.values["val_loss"]
+        last |= {"validated at": validations.index[-1], "validation": validations.iloc[-1]}
+    return last
+
+
+def print_frame(title, curves, cells):
+    """Print a table: a line for each curve, {label: {column: text}}, and its folders at the end."""
+    shown = [curve for curve in curves if cells[curve.label]]
+    table = pd.DataFrame([cells[curve.label] for curve in shown], [curve.label for curve in shown])
+    if all(isinstance(column, (int, np.integer)) for column in table):
+        table = table[sorted(table)].rename(columns="{:,}".format)
+    table["results in"] = [" ".join(dict.fromkeys(str(r.path.parent) for r in curve.results))
+                           for curve in shown]
+    print(f"\n{title}\n{table.fillna('-').to_string()}")
+
+
+def plus_minus(mean, error):
+    """Return "mean ± error" with two digits of the error. No error: NaN."""
+    if not error or math.isnan(error):  # 0: all seeds agree
+        text = f"{mean:,.4f}".rstrip("0").rstrip(".")
+        return text if math.isnan(error) else f"{text} ± 0"
+    digits = min(4, max(0, 1 - math.floor(math.log10(error))))
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+# --- statistics of experiments ------------------------------------------------------------------
+# The results of an experiment are a table: a Series with the index INDEX, stored in results.csv. In
+# `values`, a Series too, there is a number for each seed.
+COLUMNS = ["row", "seed", "measure", "tokens", "value"]  # of results.csv
+INDEX = ["row", "measure", "tokens", "seed"]
+LEARNED = 0.95  # share of needles found at the training length by a run that learned to look up
+FEWEST = 3  # seeds needed for a verdict: two that agree have no spread and would look certain
+
+
+class Prediction(NamedTuple):
+    """
+    A prediction, with a number for each seed that is positive if the seed agrees. For "about equal"
+    the number is a difference, and it should lie within a margin.
+    """
+    claim: int  # number of the prediction on the experiment's page
+    text: str
+    unit: str
+    values: pd.Series
+    margin: float | None = None
+
+
+def table_of(lines):
+    """Return a table from lines of (row, seed, measure, tokens, value). UserError if two are of the
+    same row, measure, tokens and seed."""
+    table = pd.DataFrame(lines, columns=COLUMNS).set_index(INDEX)["value"].sort_index()
+    if table.index.has_duplicates:
+        row, measure, tokens, seed = table.index[table.index.duplicated()][0]
+        raise UserError(f"{row}, seed {seed}, has {measure} at {tokens:,} twice; name the folder "
+                        "of one experiment")
+    return table
+
+
+def lines_of(result, row, names, tokens):
+    """
+    Return the lines of results.csv of a Result. names: {measure of the result: its name in the
+    table}. tokens: the lengths to take.
+    """
+    return [[row, result.seeds[-1], name, size, round(result.values[measure][size], 4)]
+            for measure, name in names.items() if measure in result.values
+            for size in tokens if size in result.values[measure]]
+
+
+def read_stored(path):
+    """Return the table in a results.csv."""
+    with explain(f"{path} is missing or damaged; take that of the repository"):
+        return table_of(pd.read_csv(path))
+
+
+def write_stored(table, path):
+    """Write a table to results.csv, all or nothing."""
+    with atomic_write(path, "w") as file:
+        table.reset_index()[COLUMNS].to_csv(file, index=False)
+
+
+def merge(stored, measured):
+    """Return both tables in one. Where both have a value, it is the new one."""
+    return measured.combine_first(stored).sort_index()
+
+
+def by_seed(table, row, measure, tokens):
+    """Return the values of a measure; they may be empty. KeyError for an unknown row."""
+    if row not in table.index:
+        raise KeyError(f"there are no results of {row}")
+    key = (row, measure, tokens)
+    return table.loc[key] if key in table.index else pd.Series(dtype=float)
+
+
+def minus(x, y):
+    """Return x - y for the seeds that both have."""
+    return (x - y).dropna()
+
+
+def interval(values):
+    """Return (mean, half of its 95 % interval) of a Series, after Student."""
+    from scipy import stats  # an extra of the experiments
+
+    n = len(values)
+    return values.mean(), stats.t.ppf(0.975, n - 1) * values.sem() if n > 1 else math.inf
+
+
+def p_value(values, margin=None):
+    """
+    Return the two-sided p of Student's t, with the sign of the tested number, or None for too few
+    seeds. The mean is tested; with a margin, margin - |mean|.
+    """
+    from scipy import stats
+
+    if len(values) < FEWEST:
+        return None
+    x = values.mean() if margin is None else margin - abs(values.mean())
+    error = values.sem()
+    t = x / error if error else math.inf * np.sign(x) if x else 0.0
+    return math.copysign(2 * stats.t.sf(abs(t), len(values) - 1), x)
+
+
+def holm(ps):
+    """Return signed p's corrected for their number by Holm's step-down method."""
+    order = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: abs(ps[i]))
+    corrected, least = list(ps), 0.0
+    for place, i in enumerate(order):
+        least = max(least, min(1.0, abs(ps[i]) * (len(order) - place)))
+        corrected[i] = math.copysign(least, ps[i])
+    return corrected
+
+
+def verdict(p):
+    """Return the verdict on a prediction with this signed p."""
+    if p is None:
+        return "too few seeds"
+    if abs(p) >= 0.05:
+        return "undecided"
+    return "holds" if math.copysign(1, p) > 0 else "does not"  # 0.0 has a sign, too
+
+
+def markdown(title, head, lines):
+    """Print a Markdown table with a title. A table without lines is left out."""
+    if lines:
+        print(f"{title}\n")
+        print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+        for line in lines:
+            print("| " + " | ".join(map(str, line)) + " |")
+        print()
+
+
+def number(values):
+    """Return "mean ± half of the 95 % interval" of a Series."""
+    if not len(values):
+        return "–"
+    mean, half = interval(values)
+    return f"{mean:+.3f} ± {half:.3f}" if len(values) > 1 else f"{mean:+.3f}"
+
+
+def spread(values, digits=2):
+    """Return the mean of a Series, and in brackets the least and largest."""
+    if not len(values):
+        return "–"
+    ends = f" ({values.min():.{digits}f}–{values.max():.{digits}f})" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{ends}"
+
+
+def print_verdicts(predictions, which=""):
+    """Print the table of predictions with their verdicts. which: added to its title."""
+    ps = [p_value(prediction.values, prediction.margin) for prediction in predictions]
+    lines = []
+    for prediction, p, corrected in zip(predictions, ps, holm(ps), strict=True):
+        measured = f"{number(prediction.values)} {prediction.unit}"
+        lines.append([prediction.claim, prediction.text, measured, len(prediction.values),
+                      f"**{verdict(p)}**", verdict(corrected)])
+    markdown(f"The predictions{which}. A number is positive where the prediction is right, but for "
+             "\"equal, within\" it is the difference: mean over the seeds ± half of its 95 % "
+             "interval",
+             ["no.", "prediction", "measured", "seeds", "", "by Holm"], lines)
+
+
+def print_by_size(table, names, title, measure, sizes, digits=2):
+    """Print a line for each row of `names`, {row: name}, that has this measure, with a column for
+    each size."""
+    lines = []
+    for row, name in names.items():
+        of_sizes = [by_seed(table, row, measure, size) for size in sizes]
+        if any(map(len, of_sizes)):
+            lines.append([name, max(map(len, of_sizes)),
+                          *(spread(values, digits) for values in of_sizes)])
+    heads = [f"{size:,} ({size // sizes[0]}x)" for size in sizes]
+    markdown(f"{title}: mean over the seeds (least–largest)", ["", "seeds", *heads], lines)
+
+
+def print_differences(title, differences):
+    """Print differences, {text: Series}, and whether each may be chance."""
+    def worth(p):
+        return verdict(p) if p is None else "a difference" if abs(p) < 0.05 else "may be chance"
+
+    ps = [p_value(values) for values in differences.values()]
+    lines = [[text, len(values), number(values), worth(p), worth(corrected)] for
+             (text, values), p, corrected in zip(differences.items(), ps, holm(ps), strict=True)]
+    markdown(f"{title}, paired by seed, ± half of the 95 % interval; by Holm: corrected for these "
+             f"{len(lines)} comparisons", ["", "seeds", "difference", "", "by Holm"], lines)

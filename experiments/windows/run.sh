@@ -13,12 +13,9 @@ OUT=${OUT:-out/windows}
 RESULTS=${RESULTS:-experiments/windows}
 source experiments/common.sh
 NAME=${1:-} SETTINGS="--attention_type=${1:-}"
-if [ -n "$NAME" ]; then
-    SEEDS=${SEEDS:-"1 2 3"} FEWER=
-else
-    SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first 5
-    FEWER=$(echo $SEEDS | cut -d" " -f1-5)
-fi
+[ -z "$NAME" ] || SEEDS=${SEEDS:-"1 2 3"}
+SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first five
+FEWER=$(echo $SEEDS | cut -d" " -f1-5)
 if [ $# -gt 1 ]; then
     if [[ $# != 2 || $2 != --set=* ]]; then
         echo "usage: bash experiments/windows/run.sh [--dry_run] [NAME [--set=SETTINGS]]" >&2
@@ -54,21 +51,19 @@ train() {  # train NAME SEED SETTINGS
 } | in_parallel
 
 echo "== measuring"
+ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0"
+sizes="--context_sizes"
+loss="eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192"
 measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start takes long
-    local ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0 --rope_factor=1"
-    local sizes="--context_sizes"
     echo "$ask $sizes=(128,512,2048) --n_samples=20 --out=$OUT/measured/near $*"
     echo "$ask $sizes=(8192,16384,32768,65536) --n_samples=10 --out=$OUT/measured/far $*"
     echo "$ask $sizes=131072 --n_samples=4 --out=$OUT/measured/farthest $*"
-    for size in 128 2048 16384 65536; do
-        echo "$ask --trials=50 --trial_size=$size --out=$OUT/measured/score_$size $*"
-    done
+    echo "$ask --trials=50 --trial_sizes=(128,2048,16384,65536) --out=$OUT/measured/score $*"
     for others in 3 15 63; do
         echo "$ask --task=multikey --n_needles=$others $sizes=(2048,8192) --n_samples=10" \
             "--out=$OUT/measured/look_$others $*"
     done
-    echo "eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192 --n_seqs=48" \
-        "--rope_factor=1 --out=$OUT/measured/loss $*"
+    echo "$loss --n_seqs=48 --out=$OUT/measured/loss $*"
 }
 {
     for seed in $SEEDS; do
@@ -91,7 +86,7 @@ measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start 
     done
 } | in_parallel
 if [ -n "$NAME" ]; then
-    run python -m experiments.windows.windows "$OUT" --out="$RESULTS" --row="$NAME"
+    run python -m experiments.windows.windows "$OUT" --row="$NAME"
     exit
 fi
 
@@ -105,57 +100,38 @@ for seed in $FEWER; do
             "--seed=$seed --data_dir=data/mqar-$seed --out_dir=$OUT/mqar/$type-$seed"
     done
 done | in_parallel
-ask="eval_niah.py config/quick_mqar.py --data_dir=data/mqar-0 --rope_factor=1 --n_samples=100"
-{  # there are at most 256 pairs, one for each 16 tokens, so 4,096 tokens are the most
+for type in softmax ssmax head_scale; do  # there are at most 256 pairs, one for each 16 tokens
     runs=
-    for seed in $FEWER; do
-        for type in softmax ssmax head_scale; do runs+=" $OUT/mqar/$type-$seed"; done
-    done
-    echo $ask --task=mqar "--context_sizes=(128,512,2048,4096)" --out="$OUT/measured/mqar" $runs
-    echo $ask --task=mqar_fixed "--context_sizes=(128,512,2048,8192)" \
-        --out="$OUT/measured/mqar_fixed" $runs
-} | in_parallel
+    for seed in $FEWER; do runs+=" $OUT/mqar/$type-$seed"; done
+    echo "eval_niah.py config/quick_mqar.py --data_dir=data/mqar-0 --n_samples=100" \
+        "$sizes=(128,512,2048,4096) --out=$OUT/measured/mqar$runs"
+done | in_parallel
 
-echo "== afterwards: other patterns, windows, packed documents; how many heads"
-CHANGES=${CHANGES-"SLSL SSSL window16 window64 masked heads1 heads2 heads4"}
+echo "== afterwards: other patterns, windows, packed documents"
+CHANGES=${CHANGES-"SLSL SSSL window16 window64 masked"}
 THREE=$(echo $SEEDS | cut -d" " -f1-3)
 change_settings() {  # change_settings CHANGE: of train.py
     case "$1" in
         SLSL | SSSL) echo "--n_layer=4 --window_pattern=$1" ;;
         window*) echo "--window=${1#window}" ;;
-        heads*) echo "--n_head=${1#heads}" ;;
         masked) echo "--doc_mask=True" ;;
     esac
 }
 for seed in $THREE; do
     for change in $CHANGES; do
         for type in softmax ssmax; do
-            # how sharp attention must be is asked of softmax
-            [[ $change == heads* && $type == ssmax ]] && continue
             train $type.$change $seed "--attention_type=$type $(change_settings $change)"
         done
     done
 done | in_parallel
-few="config/quick_niah.py --data_dir=data/almanac-0 --rope_factor=1"
-sizes="--context_sizes"
 for seed in $THREE; do
     for change in $CHANGES; do
-        if [[ $change == heads* ]]; then
-            ask="-m experiments.temperature.temperature $OUT/trained/softmax.$change-$seed"
-            echo "$ask $few --what=needles $sizes=(128,2048,8192) --n_samples=50" \
-                "--factors=(.125,.177,.25,.354,.5,.707,1,1.414,2,2.828,4)" \
-                "--out=$OUT/heads_needles"
-            echo "$ask --data_dir=data/almanac-0 --split=long --rope_factor=1" \
-                "$sizes=(128,2048,8192) --out=$OUT/heads_loss"
-            continue
-        fi
         runs="$OUT/trained/softmax.$change-$seed $OUT/trained/ssmax.$change-$seed"
-        echo "eval_niah.py $few $sizes=(128,512,2048) --n_samples=10 --out=$OUT/measured/near $runs"
-        echo "eval_niah.py $few $sizes=(8192,65536) --n_samples=4 --out=$OUT/measured/far $runs"
-        echo "eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192 --n_seqs=24" \
-            "--rope_factor=1 --out=$OUT/measured/loss $runs"
+        echo "$ask $sizes=(128,512,2048) --n_samples=10 --out=$OUT/measured/near $runs"
+        echo "$ask $sizes=(8192,65536) --n_samples=4 --out=$OUT/measured/far $runs"
+        echo "$loss --n_seqs=24 --out=$OUT/measured/loss $runs"
     done
 done | in_parallel
 
 echo "== tables and figure"
-tables experiments.windows.windows "$OUT" --out="$RESULTS"
+run python -m experiments.windows.windows "$OUT" --out="$RESULTS"
