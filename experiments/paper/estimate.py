@@ -48,7 +48,8 @@ def main():
         with torch.device("meta"):  # a model without weights, to count parameters and FLOPs
             model = GPT(train)
         tokens = train.max_iters * train.batch_size * train.block_size
-        hours = tokens * model.flops_per_token(train.block_size) / flops_per_hour
+        flops = tokens * model.flops_per_token(train.block_size)
+        hours = flops / flops_per_hour
         print(f"{name:<20}{runs:>6}{tokens / 1e9:>16,.4g} bn{hours:>16,.4g}")
         total += runs * hours
         corpus = max(corpus, BYTES_PER_TOKEN * tokens)
@@ -57,7 +58,8 @@ def main():
 
     tokens = cfg.n_seqs * cfg.seq_len
     # a forward pass alone has a third of an update's FLOPs
-    hours = tokens * model.flops_per_token(cfg.seq_len) / 3 / flops_per_hour
+    flops = tokens * model.flops_per_token(cfg.seq_len) / 3
+    hours = flops / flops_per_hour
     print(f"loss by position, at most {cfg.n_seqs:,} windows of {cfg.seq_len:,} tokens: "
           f"{hours:,.2g} hours for each of {cfg.n_measured} checkpoints")
     print("not estimated: download, tokenizing, fine-tuning, needles")
@@ -68,9 +70,11 @@ def main():
     # Each folder keeps two checkpoints, and there is a third one while it is written.
     checkpoints = checkpoint * (2 * folders + 1)
     print(f"\n{'disk':<36}{'GB':>10}")
-    print(f"{'corpus, which all variants share':<36}{corpus / 1e9:>10,.4g}")
-    print(f"{f'checkpoints, two in {folders} folders':<36}{checkpoints / 1e9:>10,.4g}")
-    print(f"{'both':<36}{(corpus + checkpoints) / 1e9:>10,.4g}")
+    sizes = {"corpus, which all variants share": corpus,
+             f"checkpoints, two in {folders} folders": checkpoints,
+             "both": corpus + checkpoints}
+    for content, size in sizes.items():
+        print(f"{content:<36}{size / 1e9:>10,.4g}")
 
 
 if __name__ == "__main__":

@@ -101,5 +101,5 @@ if [ "$DRY_RUN" ]; then
     variants="c_ssmax_s1 d_ssmax_bias pn a_softmax a_softmax b_ssmax b_ssmax b_ssmax"
     for seed in $SEEDS; do variants+=" a_softmax b_ssmax head_scale"; done
     python -m experiments.paper.estimate --base=config/mini.py $variants --n_seqs=200 \
-        --seq_len=10240 --n_measured="$(wc -w <<< "$RUNS")"
+        --seq_len=10240 --n_measured="$(wc -w <<< "$RUNS $SEEDS")"
 fi
