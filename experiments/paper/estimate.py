@@ -33,12 +33,17 @@ class EstimateConfig:
     seq_len: int = 20_000  # tokens in a window
 
 
+def short(number):
+    """Return a number as text with no more digits than an estimate deserves."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
 def main():
     cfg = configure(EstimateConfig)
     flops_per_hour = 3600 * MFU * PEAK_FLOPS[GPU] * cfg.gpus
     print(f"\nESTIMATES, computed and not measured: {cfg.gpus} x {GPU}, {MFU:.0%} MFU is assumed")
 
-    print(f"\n{'pretraining':<20}{'runs':>6}{'tokens of a run':>19}{'hours of a run':>16}")
+    print(f"\n{'pretraining':<20}{'tokens':>16}{'hours':>10}")
     total = corpus = checkpoint = 0
     for name, runs in Counter(cfg.files).items():
         settings = [f"config/{name}.py"]
@@ -50,18 +55,19 @@ def main():
         tokens = train.max_iters * train.batch_size * train.block_size
         flops = tokens * model.flops_per_token(train.block_size)
         hours = flops / flops_per_hour
-        print(f"{name:<20}{runs:>6}{tokens / 1e9:>16,.4g} bn{hours:>16,.4g}")
+        times = f" x {runs} runs" if runs > 1 else ""
+        print(f"{name:<20}{tokens / 1e9:>13,.4g} bn{short(hours):>10}{times}")
         total += runs * hours
         corpus = max(corpus, BYTES_PER_TOKEN * tokens)
         checkpoint = max(checkpoint, BYTES_PER_PARAMETER * model.num_params())
-    print(f"{'all of them':<45}{total:>16,.4g}")
+    print(f"{'all of them':<36}{short(total):>10}")
 
     tokens = cfg.n_seqs * cfg.seq_len
     # a forward pass alone has a third of an update's FLOPs
     flops = tokens * model.flops_per_token(cfg.seq_len) / 3
     hours = flops / flops_per_hour
     print(f"loss by position, at most {cfg.n_seqs:,} windows of {cfg.seq_len:,} tokens: "
-          f"{hours:,.2g} hours for each of {cfg.n_measured} checkpoints")
+          f"{short(hours)} hours for each of {cfg.n_measured} checkpoints")
     print("not estimated: download, tokenizing, fine-tuning, needles")
 
     # Each measured checkpoint is fine-tuned into a folder of its own. (e) is not pretrained, but it
@@ -74,7 +80,7 @@ def main():
              f"checkpoints, two in {folders} folders": checkpoints,
              "both": corpus + checkpoints}
     for content, size in sizes.items():
-        print(f"{content:<36}{size / 1e9:>10,.4g}")
+        print(f"{content:<36}{short(size / 1e9):>10}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # (a) softmax and (b) SSMax with windows and NoPE (config/window.py): trained at 128 tokens, and
-# asked for needles in up to 65,536. It takes at most four minutes on two idle cores and needs no GPU
-# and no download. What the programs print is in out/quick/*.txt. Every program skips what is done,
-# so the same command continues after any interruption.
+# asked for needles in up to 65,536. It needs no GPU and no download, and at most four minutes on two
+# idle cores. What the programs print is in out/quick/*.txt. Every program skips what is done, so the
+# same command continues after any interruption.
 # The paper's arrangement, RoPE in every layer, is the same without config/window.py (README).
 set -euo pipefail
 [ $# = 0 ] || { echo "usage: bash experiments/quick/run.sh" >&2; exit 2; }
@@ -18,7 +18,7 @@ echo "== training (a) softmax and (b) SSMax at the same time"
 printf '%s\n' a_softmax b_ssmax | xargs -P 2 -I{} bash -o pipefail -c \
     'python train.py config/quick.py config/window.py config/{}.py --out_dir=out/quick/{} |
      tee -a out/quick/{}.txt |
-     awk "/^iter.*ETA/ { printf \"\r%-79s\", substr(\"{}: \" \$0, 1, 79); fflush() }"'
+     awk -F" [|] " "/ETA/ { printf \"\r%-78s\", \"{}: \" \$1 \", \" \$2 \", \" \$NF; fflush() }"'
 echo
 
 echo "== measuring: needles, and the attention on them"
@@ -28,7 +28,7 @@ for run in out/quick/a_softmax out/quick/b_ssmax; do
     echo "eval_niah.py config/quick_niah.py $run --trials=20 --trial_sizes=(128,2048,16384,65536)"
 done | xargs -P 2 -L 1 python > out/quick/measured.txt
 
-echo "== figures: out/quick/retrieval.png shows the table below, and out/quick/needle_weight.png why"
+echo "== open out/quick/retrieval.png (the table below) and out/quick/needle_weight.png (why)"
 python plot.py retrieval out/quick
 python plot.py needle_weight out/quick
 python plot.py table out/quick > out/quick/tables.txt
