@@ -7,11 +7,8 @@ src/models/mistral3.cpp, src/llama-graph.cpp). hf.py decides which architecture 
 """
 import json
 
-import numpy as np
-import torch
-
 from lib import text
-from lib.runtime import UserError, explain
+from lib.runtime import UserError
 
 
 def read(path):
@@ -83,7 +80,7 @@ def pre_tokenizer_name(tokenizer):
 
 
 def tokenizer_config(keys):
-    """Return the text of a tokenizer_config.json for the tokenizer in a GGUF."""
+    """Return what a tokenizer_config.json would contain, from the keys of a GGUF."""
     tokens = keys["tokenizer.ggml.tokens"]
     settings = {}
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")):
@@ -91,7 +88,7 @@ def tokenizer_config(keys):
             settings[f"{name}_token"] = tokens[i]
     if template := keys.get("tokenizer.chat_template"):
         settings["chat_template"] = template
-    return json.dumps(settings)
+    return settings
 
 
 def tokenizer_json(keys):
@@ -100,7 +97,7 @@ def tokenizer_json(keys):
     """
     # We do not use transformers' own conversion, because it does not split SmolLM's digits: it
     # makes two tokens of "  7" instead of three.
-    model, pre = (keys.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    model, pre = keys.get("tokenizer.ggml.model"), keys.get("tokenizer.ggml.pre")
     if model != "gpt2" or pre not in pre_tokenizers():
         raise UserError(f"hf.py does not know the tokenizer of this GGUF ({model}, {pre}); import "
                         "the model from its folder instead")
@@ -119,13 +116,13 @@ def tokenizer_json(keys):
     return tokenizer.to_str()
 
 
-def tokenizer_keys(vocab, vocab_size, generation, template, first):
+def tokenizer_keys(vocab, vocab_size, settings, generation, first):
     """
     Return the keys of a GGUF that describe a tokenizer.
 
-    vocab: the text of its tokenizer.json. vocab_size: number of the model's embeddings. generation:
-    content of generation_config.json. template: the chat template, or several by name, or None.
-    first: the id with which a text begins.
+    vocab: the text of its tokenizer.json. vocab_size: number of the model's embeddings. settings,
+    generation: contents of tokenizer_config.json and generation_config.json. first: the id with
+    which a text begins.
     """
     from gguf import TokenType
     # to_str() writes today's format, also for a file of an older version of tokenizers
@@ -136,116 +133,70 @@ def tokenizer_keys(vocab, vocab_size, generation, template, first):
         if i < vocab_size:  # a compact vocabulary has no embeddings for the others
             tokens[i], kinds[i] = token, int(TokenType.NORMAL)
     for token in tokenizer["added_tokens"]:
-        i, kind = token["id"], TokenType.CONTROL if token["special"] else TokenType.USER_DEFINED
-        tokens[i], kinds[i] = token["content"], int(kind)
+        kind = TokenType.CONTROL if token["special"] else TokenType.USER_DEFINED
+        tokens[token["id"]], kinds[token["id"]] = token["content"], int(kind)
     keys = {"model": "gpt2", "pre": pre_tokenizer_name(tokenizer), "tokens": tokens,
             "token_type": kinds, "merges": [" ".join(m) for m in tokenizer["model"]["merges"]]}
     for name in ("bos_token_id", "eos_token_id"):
-        ids = generation.get(name)
-        if ids is not None:  # if there are several ends, llama.cpp knows the others by their names
-            keys[name] = ids[0] if type(ids) is list else ids
+        i = generation.get(name)
+        if type(i) is list:  # several ends: llama.cpp knows the others by their names
+            i = i[0]
+        if i is not None:
+            keys[name] = i
     keys["add_bos_token"] = first == keys.get("bos_token_id")
     keys = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+    template = settings.get("chat_template")
     if type(template) is list:  # several, each with a name
         template = {one["name"]: one["template"] for one in template}.get("default")
-    return keys | ({"tokenizer.chat_template": template} if template else {})
+    if template:
+        keys["tokenizer.chat_template"] = template
+    return keys
 
 
 # -----------------------------------------------------------------------------
 # models
 
 
-def model_keys(architecture, config, theta, context_length, temperature):
-    """
-    Return the keys of a GGUF that describe a model of this GPTConfig with RoPE's `theta`.
-
-    temperature: `a` in the factor 1 + a log n on q, for `mistral3`.
-    """
-    width = config.n_embd // config.n_head
+def model_keys(architecture, config):
+    """Return the keys of a GGUF that describe a model with this config of transformers."""
     keys = {
-        "context_length": context_length, "embedding_length": config.n_embd,
-        "block_count": config.n_layer, "feed_forward_length": config.n_inner,
-        "attention.head_count": config.n_head,
-        "attention.head_count_kv": config.n_kv_head or config.n_head,
-        "attention.key_length": width, "attention.value_length": width,
-        "attention.layer_norm_rms_epsilon": config.norm_eps,
-        "rope.dimension_count": width, "rope.freq_base": theta}
-    if architecture == "mistral3":
+        "context_length": config.max_position_embeddings, "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": config.head_dim, "attention.value_length": config.head_dim,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "rope.dimension_count": config.head_dim,
+        "rope.freq_base": config.rope_parameters["rope_theta"]}
+    if architecture == "mistral3":  # a and L of the factor 1 + a log(1 + floor(position / L))
+        rope = config.rope_parameters
         keys |= {
-            "attention.temperature_scale": temperature,
-            # this is L; YaRN is not used, because there is no rope.scaling.type
-            "rope.scaling.original_context_length": 1,
-            # Ollama's own engine reads `a` from this key, with 0.1 as default
-            "rope.scaling_beta": temperature}
+            "attention.temperature_scale": rope["llama_4_scaling_beta"],
+            # YaRN is not used, because there is no rope.scaling.type
+            "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
+            # Ollama's own engine reads a from this key, with 0.1 as default
+            "rope.scaling_beta": rope["llama_4_scaling_beta"]}
     return {f"{architecture}.{key}": value for key, value in keys.items()}
 
 
-def to_arrays(architecture, tensors, config):
-    """Return {name in a GGUF: numpy array} for tensors under transformers' names."""
-    import gguf
-    arch = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
-    names = gguf.get_tensor_name_map(arch, config.n_layer)
-    width, arrays = config.n_embd // config.n_head, {}
-    for name, tensor in tensors.items():
-        if architecture != "qwen3" and name.endswith(("q_proj.weight", "k_proj.weight")):
-            # RoPE rotates the pairs (i, i + D/2) here, and (2i, 2i + 1) in llama.cpp's llama and
-            # mistral3; its qwen3 rotates as we do.
-            tensor = tensor.view(-1, 2, width // 2, tensor.size(1)).transpose(1, 2)
-            tensor = tensor.reshape(-1, tensor.size(-1))
-        arrays[names.get_name(name, [".weight"])] = tensor.contiguous().numpy()
-    return arrays
-
-
-def write(path, architecture, keys, arrays):
-    """Write a GGUF and read it back. UserError if any key or tensor differs. `path` may be a
-    temporary name, so the messages leave it out."""
+def write(path, architecture, keys, hf_model):
+    """Write a GGUF with these keys and the weights of a model of transformers, in fp32."""
     import gguf
     writer = gguf.GGUFWriter(path, architecture)
     add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32,
            str: writer.add_string, list: writer.add_array}
     for key, value in keys.items():
         add[type(value)](key, value)
-    for name, array in arrays.items():
-        writer.add_tensor(name, array)
+    arch = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
+    names = gguf.get_tensor_name_map(arch, hf_model.config.num_hidden_layers)
+    for name, tensor in hf_model.state_dict().items():
+        if architecture != "qwen3" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            # RoPE rotates the pairs (i, i + D/2) here, and (2i, 2i + 1) in llama.cpp's llama and
+            # mistral3; its qwen3 rotates as we do.
+            heads = tensor.unflatten(0, (-1, 2, hf_model.config.head_dim // 2))
+            tensor = heads.transpose(1, 2).reshape(tensor.shape)
+        writer.add_tensor(names.get_name(name, [".weight"]), tensor.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with explain("the .gguf cannot be read back after it was written; try again, or export to a "
-                 "folder"):
-        read_keys, tensors = read(path)
-    expected = {key: float(np.float32(value)) if type(value) is float else value
-                for key, value in keys.items()}
-    wrong = [key for key, value in expected.items() if read_keys.get(key) != value]
-    wrong += [name for name, array in arrays.items()
-              if name not in tensors or not np.array_equal(tensors[name].data, array)]
-    if wrong:
-        raise UserError("the .gguf differs from what was written to it "
-                        f"({', '.join(wrong)[:200]}); try again, or export to a folder")
-
-
-def llama_cpp(path, n_ctx):
-    """
-    Return a function that computes the logits (1, T, V) of a GGUF for ids (1, T) in llama.cpp, with
-    T up to n_ctx. None if the package llama_cpp is not installed.
-    """
-    try:
-        import llama_cpp
-    except (ImportError, OSError, RuntimeError):  # the last two if its C library is missing
-        return None
-    with explain("the installed llama-cpp-python cannot load this file, so none was written; "
-                 "update it, or uninstall it to export without this check", ValueError):
-        f32 = llama_cpp.GGML_TYPE_F32
-        llm = llama_cpp.Llama(str(path), n_ctx=n_ctx, logits_all=True, type_k=f32, type_v=f32,
-                              n_gpu_layers=0, verbose=False)
-
-    def logits(ids):
-        ids = ids[0].tolist()
-        prompt = 9 * len(ids) // 10
-        llm.reset()
-        llm.eval(ids[:prompt])
-        for i in ids[prompt:]:  # one by one, as in generation
-            llm.eval([i])
-        return torch.tensor(np.array(llm.scores[:len(ids)]))[None]
-
-    return logits
