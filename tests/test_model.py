@@ -67,7 +67,7 @@ def test_parameter_count_is_the_papers(attention_type, learned):
 def test_softmax_equals_transformers_llama(theirs, ours):
     transformers = pytest.importorskip("transformers")
     sizes = {"n_embd": 64, "block_size": 512, "init_std": 0.1}
-    plain = hf.to_hf(tiny_model("softmax", **sizes), None)  # the weights under Llama's names
+    plain = hf.to_hf(tiny_model("softmax", **sizes))  # the weights under Llama's names
     config = transformers.LlamaConfig(**plain.config.to_dict() | {
         "max_position_embeddings": 512, "rope_parameters": {
             "rope_type": "default", "rope_theta": 10_000.0, "factor": 4.0, **theirs}})
