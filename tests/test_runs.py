@@ -41,13 +41,14 @@ def tiny(program, line):
         more = "--block_size=32 --n_copy=64 --n_train=256"
     if "--val_fraction" in line:
         more += " --val_fraction=0.25"
-    if "config/f_swap" in line:
+    if "config/f_swap" in line or "--switch_iter" in line:
         more += " --switch_iter=2 --switch_warmup_iters=1"
-    if program == "eval_niah.py" and "measured/" in line:
-        more = more.replace("96,120", "128,2048") + " --trial_size=100"
-        more += " --n_needles=3" * ("multikey" in line)  # 63 do not fit
+    if "measured/" in line:  # the tables have certain sizes
+        more = more.replace("96,120", "128,2048")
+    if "multikey" in line:
+        more += " --n_needles=3"  # 63 do not fit
     if "--trials" in line:
-        more += " --trials=2" + " --trial_size=100" * ("--trial_size" not in line)
+        more += " --trials=2 --trial_sizes=(128,)"
     return more.split()
 
 
@@ -162,7 +163,8 @@ def test_the_papers_recipe(script):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, settings", [
-    ("mini", {"SEEDS": "1"}), ("windows", {"SEEDS": "1"}),
+    ("mini", {"SEEDS": "1", "AGAIN": "", "TYPES": "softmax scale_invariant"}),
+    ("windows", {"SEEDS": "1", "CHANGES": "masked SLSL"}),
     ("paper", {"SIZE": "mini", "SEEDS": "1", "CORPUS": "--hf=x --val_fraction=0.1"})])
 def test_an_experiment_runs_what_its_dry_run_says(script, name, settings):
     out, results = (script.folder / kind / "made" for kind in ("out", "experiments"))
