@@ -165,8 +165,7 @@ def answer_questions(cfg, model, rows, vocab, device):
             scores.append(exact_and_f1(text, truth))
         return scores
 
-    for _, scores in evaluate.work(device, "questions", sorted(jobs), measure,
-                                   cfg.micro_batch_size):
+    for scores in evaluate.work(device, "questions", sorted(jobs), measure, cfg.micro_batch_size):
         all_scores += scores
     return all_scores
 
