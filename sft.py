@@ -159,14 +159,14 @@ def answer_questions(cfg, model, rows, vocab, device):
         prompts = torch.tensor([ids for _, ids, _ in jobs], device=device)
         with runtime.autocast(device, cfg.dtype):
             new = model.generate(prompts, max_new, temperature=0)
-        for ids, (_, _, truth) in zip(new[:, length:].tolist(), jobs, strict=True):
+        answers = new[:, length:].tolist()
+        for ids, (_, _, truth) in zip(answers, jobs, strict=True):
             # only the first line counts: some models write on and do not end their text
             text = decode(until_end(ids, vocab), vocab).strip().split("\n")[0]
             scores.append(exact_and_f1(text, truth))
         return scores
 
-    for _, scores in evaluate.work(device, "questions", sorted(jobs), measure,
-                                   cfg.micro_batch_size):
+    for scores in evaluate.work(device, "questions", sorted(jobs), measure, cfg.micro_batch_size):
         all_scores += scores
     return all_scores
 
