@@ -1,5 +1,5 @@
 # A small model on the embedded corpus, trained in four minutes on one CPU core. How these settings
-# were chosen: experiments/mini_cpu/recipe.md. First make the corpus:
+# were chosen: experiments/mini/README.md. First make the corpus:
 # python prepare.py --embedded=almanac --compact_vocab --name=almanac
 data_dir = "data/almanac"
 data_order = "sequence"  # its order is a curriculum: copying becomes rarer

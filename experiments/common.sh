@@ -22,6 +22,13 @@ in_parallel() {  # run `python` with the arguments in each line of the input, JO
         xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # errors go to the screen
     fi
 }
+needs_scipy() {  # stop now, and not after hours of training, if the tables could not be made
+    [ "$DRY_RUN" ] || python -c "import scipy" 2> /dev/null || {
+        echo "error: the tables need scipy; install it with: pip install '.[experiments]'" >&2
+        exit 2
+    }
+}
+
 if [ -z "$DRY_RUN" ]; then
     mkdir -p "$OUT" "$RESULTS"
     # Wait for programs that a killed script may have left running: they write the same files.

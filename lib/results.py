@@ -1,5 +1,5 @@
 """
-Result files -> results -> curves, tables, verdicts.
+Result files -> results -> curves and tables.
 
 Result: one file that train.py or an evaluation wrote. Its measures are Series by tokens.
 Curve: the results that are equal in everything but the seed of training. Only seeds are averaged.
@@ -8,8 +8,6 @@ A curve is a line in a figure (plot.py) and a line in a table.
 The label of a curve is its variant, its tag, and the settings in which it differs from the other
 curves. It also says if the run was unfinished when it was measured, or if the ckpt.pt beside the
 result has changed since.
-
-The second half has the statistics of the experiments: predictions and their verdicts.
 """
 import dataclasses
 import fnmatch
@@ -18,7 +16,6 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,7 +24,7 @@ from lib import checkpoint
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE, LoadConfig, bases
 from lib.evaluate import MULTIPLES, wilson
-from lib.runtime import MALFORMED, UserError, atomic_write, explain, read_lines
+from lib.runtime import MALFORMED, UserError, explain, read_lines
 from lib.tasks import OF_NEEDLES
 
 # {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
@@ -90,7 +87,7 @@ class Result:
         self.model = OF_MODEL | self.header["model_config"]  # as measured
         self.block_size = self.model["block_size"]
         # of the training, and of the training of the model that it began from
-        self.seeds = tuple(run["seed"] for run in (self.config, *bases(self.header)))
+        self.seeds = tuple(run.get("seed", 0) for run in (self.config, *bases(self.header)))
 
     @property
     def curve(self):
@@ -177,26 +174,30 @@ def read_posloss(result, records):
 
 
 def read_niah(result, records):
+    by_size = records.groupby("size", dropna=False)
     for measure in ("exact", "first", "substring"):
-        add_shares(result, measure, records.groupby("size", dropna=False)[measure])
+        add_shares(result, measure, by_size[measure])
 
 
 def read_needle(result, records):
-    scores, ranks = np.array(records["scores"].tolist()), np.array(records["ranks"].tolist())
+    scores = np.array(records["scores"].tolist())  # (records, layers, heads)
+    ranks = np.array(records["ranks"].tolist())
     means = scores[records["chooses"]].mean(0)
     heads = means >= means.max() / 2  # the retrieval heads, (layers, heads)
     records["weight"] = scores[:, heads].mean(1)
     records["ranked first"] = (ranks[:, heads] == 1).any(1)
     needle_share = records["needle_tokens"] / records["size"]
     records["chance"] = 1 - (1 - needle_share) ** heads.sum()
+
     result.trials = records[~records["chooses"] & (records["i"] >= 0)]
     result.longest = result.trials["size"].max()
     by_size = result.trials.groupby("size", dropna=False)
     result.values["score"] = by_size["top"].median()
     result.values["weight"] = by_size["weight"].mean()
     result.errors["weight"] = by_size["weight"].sem()
-    add_shares(result, "ranked first", by_size["ranked first"])
     result.values["chance"] = by_size["chance"].mean()
+    add_shares(result, "ranked first", by_size["ranked first"])
+
     # Heads are sorted by score, because it is chance which heads of a run learn to retrieve.
     example = scores[(records["i"] == -1) & (records["size"] == result.longest)]
     highest = np.sort(example.ravel())[::-1][:25]
@@ -228,13 +229,13 @@ def facts_of(header):
     evaluation = header.get("settings", {})
     facts = {name: value for name, value in evaluation.items() if name not in NO_FACTS}
     facts |= OF_MODEL | header["model_config"]  # as measured
-    texts = {"text": evaluation.get("data"), "trained on": header.get("data")}  # "data" of a log
-    if evaluation:
-        texts["trained on"] = header["train_data"]
     runs = {"trained": header["config"]}
+    texts = {"text": evaluation.get("data"),
+             "trained on": header["train_data"] if evaluation else header["data"]}
     for i, base in enumerate(bases(header), 1):
         run = " of the ".join(["base"] * i)
-        runs[run], texts[f"{run} trained on"] = base, base.get("data")
+        runs[run] = base
+        texts[f"{run} trained on"] = base.get("data")
     for run, settings in runs.items():
         for name in settings.keys() - NO_FACTS - {"seed"}:
             if run == "trained" and facts.setdefault(name, settings[name]) == settings[name]:
@@ -368,7 +369,9 @@ def set_labels(curves):
     labels = {}
     for curve in curves:
         first = curve.first
-        name = VARIANTS.get(first.variant, (in_plain_words(first.variant),))[0]
+        name = first.variant.replace(">>", " switched to ").replace(">", " swapped to ")
+        if first.variant in VARIANTS:
+            name, _ = VARIANTS[first.variant]
         if first.tag and variants.count(first.variant) > 1:
             name += f" [{first.tag}]"
         parts = [name, *settings_of(curve, curves), *first.marks]
@@ -382,11 +385,6 @@ def set_labels(curves):
     for label, same in labels.items():
         for curve in same if len(same) > 1 else ():
             curve.label = f"{label} ({curve.first.path.parent})"
-
-
-def in_plain_words(variant):
-    """Return the name of a variant that VARIANTS does not have."""
-    return variant.replace(">>", " switched to ").replace(">", " swapped to ")
 
 
 def settings_of(curve, curves):
@@ -504,182 +502,3 @@ def plus_minus(mean, error):
         return text if math.isnan(error) else f"{text} ± 0"
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
-
-
-# --- statistics of experiments ------------------------------------------------------------------
-# The results of an experiment are a table: a Series with the index INDEX, stored in results.csv. In
-# `values`, a Series too, there is a number for each seed.
-COLUMNS = ["row", "seed", "measure", "tokens", "value"]  # of results.csv
-INDEX = ["row", "measure", "tokens", "seed"]
-LEARNED = 0.95  # share of needles found at the training length by a run that learned to look up
-FEWEST = 3  # seeds needed for a verdict: two that agree have no spread and would look certain
-
-
-class Prediction(NamedTuple):
-    """
-    A prediction, with a number for each seed that is positive if the seed agrees. For "about equal"
-    the number is a difference, and it should lie within a margin.
-    """
-    claim: int  # number of the prediction on the experiment's page
-    text: str
-    unit: str
-    values: pd.Series
-    margin: float | None = None
-
-
-def table_of(lines):
-    """Return a table from lines of (row, seed, measure, tokens, value). UserError if two are of the
-    same row, measure, tokens and seed."""
-    table = pd.DataFrame(lines, columns=COLUMNS).set_index(INDEX)["value"].sort_index()
-    if table.index.has_duplicates:
-        row, measure, tokens, seed = table.index[table.index.duplicated()][0]
-        raise UserError(f"{row}, seed {seed}, has {measure} at {tokens:,} twice; name the folder "
-                        "of one experiment")
-    return table
-
-
-def lines_of(result, row, names, tokens):
-    """
-    Return the lines of results.csv of a Result. names: {measure of the result: its name in the
-    table}. tokens: the lengths to take.
-    """
-    return [[row, result.seeds[-1], name, size, round(result.values[measure][size], 4)]
-            for measure, name in names.items() if measure in result.values
-            for size in tokens if size in result.values[measure]]
-
-
-def read_stored(path):
-    """Return the table in a results.csv."""
-    with explain(f"{path} is missing or damaged; take that of the repository"):
-        return table_of(pd.read_csv(path))
-
-
-def write_stored(table, path):
-    """Write a table to results.csv, all or nothing."""
-    with atomic_write(path, "w") as file:
-        table.reset_index()[COLUMNS].to_csv(file, index=False)
-
-
-def merge(stored, measured):
-    """Return both tables in one. Where both have a value, it is the new one."""
-    return measured.combine_first(stored).sort_index()
-
-
-def by_seed(table, row, measure, tokens):
-    """Return the values of a measure; they may be empty. KeyError for an unknown row."""
-    if row not in table.index:
-        raise KeyError(f"there are no results of {row}")
-    key = (row, measure, tokens)
-    return table.loc[key] if key in table.index else pd.Series(dtype=float)
-
-
-def minus(x, y):
-    """Return x - y for the seeds that both have."""
-    return (x - y).dropna()
-
-
-def interval(values):
-    """Return (mean, half of its 95 % interval) of a Series, after Student."""
-    from scipy import stats  # an extra of the experiments
-
-    n = len(values)
-    return values.mean(), stats.t.ppf(0.975, n - 1) * values.sem() if n > 1 else math.inf
-
-
-def p_value(values, margin=None):
-    """
-    Return the two-sided p of Student's t, with the sign of the tested number, or None for too few
-    seeds. The mean is tested; with a margin, margin - |mean|.
-    """
-    from scipy import stats
-
-    if len(values) < FEWEST:
-        return None
-    x = values.mean() if margin is None else margin - abs(values.mean())
-    error = values.sem()
-    t = x / error if error else math.inf * np.sign(x) if x else 0.0
-    return math.copysign(2 * stats.t.sf(abs(t), len(values) - 1), x)
-
-
-def holm(ps):
-    """Return signed p's corrected for their number by Holm's step-down method."""
-    order = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: abs(ps[i]))
-    corrected, least = list(ps), 0.0
-    for place, i in enumerate(order):
-        least = max(least, min(1.0, abs(ps[i]) * (len(order) - place)))
-        corrected[i] = math.copysign(least, ps[i])
-    return corrected
-
-
-def verdict(p):
-    """Return the verdict on a prediction with this signed p."""
-    if p is None:
-        return "too few seeds"
-    if abs(p) >= 0.05:
-        return "undecided"
-    return "holds" if math.copysign(1, p) > 0 else "does not"  # 0.0 has a sign, too
-
-
-def markdown(title, head, lines):
-    """Print a Markdown table with a title. A table without lines is left out."""
-    if lines:
-        print(f"{title}\n")
-        print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
-        for line in lines:
-            print("| " + " | ".join(map(str, line)) + " |")
-        print()
-
-
-def number(values):
-    """Return "mean ± half of the 95 % interval" of a Series."""
-    if not len(values):
-        return "–"
-    mean, half = interval(values)
-    return f"{mean:+.3f} ± {half:.3f}" if len(values) > 1 else f"{mean:+.3f}"
-
-
-def spread(values, digits=2):
-    """Return the mean of a Series, and in brackets the least and largest."""
-    if not len(values):
-        return "–"
-    ends = f" ({values.min():.{digits}f}–{values.max():.{digits}f})" if len(values) > 1 else ""
-    return f"{values.mean():.{digits}f}{ends}"
-
-
-def print_verdicts(predictions, which=""):
-    """Print the table of predictions with their verdicts. which: added to its title."""
-    ps = [p_value(prediction.values, prediction.margin) for prediction in predictions]
-    lines = []
-    for prediction, p, corrected in zip(predictions, ps, holm(ps), strict=True):
-        measured = f"{number(prediction.values)} {prediction.unit}"
-        lines.append([prediction.claim, prediction.text, measured, len(prediction.values),
-                      f"**{verdict(p)}**", verdict(corrected)])
-    markdown(f"The predictions{which}. A number is positive where the prediction is right, but for "
-             "\"equal, within\" it is the difference: mean over the seeds ± half of its 95 % "
-             "interval",
-             ["no.", "prediction", "measured", "seeds", "", "by Holm"], lines)
-
-
-def print_by_size(table, names, title, measure, sizes, digits=2):
-    """Print a line for each row of `names`, {row: name}, that has this measure, with a column for
-    each size."""
-    lines = []
-    for row, name in names.items():
-        of_sizes = [by_seed(table, row, measure, size) for size in sizes]
-        if any(map(len, of_sizes)):
-            lines.append([name, max(map(len, of_sizes)),
-                          *(spread(values, digits) for values in of_sizes)])
-    heads = [f"{size:,} ({size // sizes[0]}x)" for size in sizes]
-    markdown(f"{title}: mean over the seeds (least–largest)", ["", "seeds", *heads], lines)
-
-
-def print_differences(title, differences):
-    """Print differences, {text: Series}, and whether each may be chance."""
-    def worth(p):
-        return verdict(p) if p is None else "a difference" if abs(p) < 0.05 else "may be chance"
-
-    ps = [p_value(values) for values in differences.values()]
-    lines = [[text, len(values), number(values), worth(p), worth(corrected)] for
-             (text, values), p, corrected in zip(differences.items(), ps, holm(ps), strict=True)]
-    markdown(f"{title}, paired by seed, ± half of the 95 % interval; by Holm: corrected for these "
-             f"{len(lines)} comparisons", ["", "seeds", "difference", "", "by Holm"], lines)

@@ -10,8 +10,8 @@ from test_results import plant_log, plant_needle, plant_niah, plant_posloss
 
 from experiments.mini import mini
 from experiments.windows import windows
-from lib import checkpoint, results
-from lib.results import by_seed
+from lib import checkpoint, verdicts
+from lib.verdicts import by_seed
 
 # lines of the tables of commit c444ed3
 GOLDEN = {
@@ -52,7 +52,7 @@ ELSEWHERE = {"(d) trains to lower loss than (b)", "(d) trains to lower loss than
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_papers_order_agrees_with_its_claims_and_the_reverse_does_not(sign):
     lines = []
-    stored = results.read_stored(ROOT / "experiments/mini/results.csv")
+    stored = verdicts.read_stored(ROOT / "experiments/mini/results.csv")
     for (place, model), position, seed, k in itertools.product(
             enumerate(PAPER.split()), ("trained", "theta50"), (1, 2, 3), (1, 4, 8, 10, 16)):
         # The later in the order the worse, and the worse the farther out and the more stretched.
@@ -61,14 +61,14 @@ def test_the_papers_order_agrees_with_its_claims_and_the_reverse_does_not(sign):
         for measure in ("training loss", "loss to 1x", "loss, last eighth", "needles", "score"):
             value = -worse if measure in ("needles", "score") else worse
             lines.append([f"{model} {position}", seed, measure, 128 * k, value])
-    table = results.table_of(lines)
+    table = verdicts.table_of(lines)
     others = stored[~stored.index.isin(table.index.unique("row"), level="row")]
     agree = 0
-    for prediction in mini.of_the_paper(results.merge(others, table)):
+    for prediction in mini.of_the_paper(verdicts.merge(others, table)):
         if prediction.margin or prediction.claim == 1 or prediction.unit == "Spearman":
             continue  # these are not about the order
         right = (sign > 0) != (prediction.text in ELSEWHERE)
-        verdict = results.verdict(results.p_value(prediction.values))
+        verdict = verdicts.verdict(verdicts.p_value(prediction.values))
         assert verdict == ("holds" if right else "does not"), prediction.text
         agree += right
     assert agree > 30 or sign < 0
@@ -97,20 +97,20 @@ def test_a_row_of_ones_own_is_compared_with_the_stored_ones_by_seed(tmp_path, ca
     call(windows, tmp_path, "--row=mine")
     printed = capsys.readouterr().out
     assert "| mine | 3 | 0.60 (0.55–0.65)" in printed, "needles at 128"
-    stored = results.read_stored(ROOT / "experiments/windows/results.csv")
+    stored = verdicts.read_stored(ROOT / "experiments/windows/results.csv")
     for measure in ("needles", "score", "weight", "ranked first", "loss", "look_63"):
         size = {"ranked first": 65536, "look_63": 8192}.get(measure, 2048)
-        difference = results.minus(by_seed(table, "mine", measure, size),
+        difference = verdicts.minus(by_seed(table, "mine", measure, size),
                                    by_seed(stored, "softmax", measure, size))
-        assert f"| {measure} at {size:,} | 3 | {results.number(difference)} |" in printed
+        assert f"| {measure} at {size:,} | 3 | {verdicts.number(difference)} |" in printed
     assert (tmp_path / "mine.png").exists()
 
 
 def test_new_results_of_windows_replace_stored_ones_of_their_seeds(tmp_path, capsys):
     plant_windows(tmp_path, "softmax", seeds=(2,))
     call(windows, tmp_path, f"--out={tmp_path}")
-    before = results.read_stored(ROOT / "experiments/windows/results.csv")
-    after = results.read_stored(tmp_path / "results.csv")
+    before = verdicts.read_stored(ROOT / "experiments/windows/results.csv")
+    after = verdicts.read_stored(tmp_path / "results.csv")
     shares = by_seed(after, "softmax", "needles", 2048)
     assert shares[2] == 0.4 and len(after) >= len(before)
     assert shares.drop(2).equals(by_seed(before, "softmax", "needles", 2048).drop(2))
@@ -137,15 +137,15 @@ def test_a_run_of_mini_is_collected(tmp_path, monkeypatch, capsys):
     assert by_seed(table, "softmax>ssmax theta50", "needles", 1024)[1] == 0.55
     assert by_seed(table, "softmax trained", "learned", 128)[1] == 0.65
     assert by_seed(table, "softmax theta50", "loss", 128)[1] > 2
-    # one number a trial: the score rises with i, and every third answer is right
+    # the score rises with the number of the trial, and every fourth answer is right
     i = pd.Series(range(10))
-    correlation = i.corr((i % 3 == 0).astype(float), method="spearman")
+    correlation = i.corr((i % 4 == 3).astype(float), method="spearman")
     for row in ("all theta50", "softmax theta50"):
         assert by_seed(table, row, "rank correlation", 1024)[1] == pytest.approx(correlation)
     with pytest.raises(KeyError):  # the run has not learned
         by_seed(table, "all that learned theta50", "rank correlation", 1024)
     # the stored losses are of other positions, so they are not compared with new ones
-    merged = results.merge(results.read_stored(mini.HERE / "results.csv"), table)
+    merged = verdicts.merge(verdicts.read_stored(mini.HERE / "results.csv"), table)
     loss, = (p for p in mini.of_the_paper(merged) if p.text == "(b) has lower loss than (a) at 4x")
     assert loss.values.empty
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib import checkpoint, results, runtime
+from lib import checkpoint, results, runtime, verdicts
 from lib.config import configure
-from lib.results import (
+from lib.verdicts import (
     LEARNED,
     Prediction,
     by_seed,
@@ -70,13 +70,13 @@ def collect(folder):
         if result.tag:
             model += f">{result.tag}"
         row, names = f"{model} {position}", {"loss": "loss", "exact": "needles", "score": "score"}
-        lines += results.lines_of(result, row, names, SIZES)
+        lines += verdicts.lines_of(result, row, names, SIZES)
         if position == "trained":
-            lines += results.lines_of(result, row, {"exact": "learned"}, [BLOCK])
+            lines += verdicts.lines_of(result, row, {"exact": "learned"}, [BLOCK])
         if (result.kind, position) == ("needle", "theta50"):
             of_size = result.trials[result.trials["size"] == SCORED]
             trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
-    table = results.table_of(lines)
+    table = verdicts.table_of(lines)
     if not trials:
         return table
     trials, lines = pd.concat(trials), []
@@ -84,10 +84,10 @@ def collect(folder):
     pools = {"all": trials, "all that learned": trials[have_learned(table, runs)]}
     for model, pool in [*pools.items(), *trials.groupby("model")]:
         for seed, of_seed in pool.groupby("seed"):
-            if of_seed["exact"].nunique() > 1:
+            if of_seed[["top", "exact"]].nunique().min() > 1:  # else there is none
                 correlation = of_seed["top"].corr(of_seed["exact"], method="spearman")
                 lines.append([f"{model} theta50", seed, "rank correlation", SCORED, correlation])
-    return results.merge(table, results.table_of(lines))
+    return verdicts.merge(table, verdicts.table_of(lines))
 
 
 def of_training(result, row):
@@ -294,14 +294,14 @@ def loss_of(table, stored):
 
 
 def print_tables(table):
-    results.print_verdicts(of_the_paper(table), ", all seeds")
+    verdicts.print_verdicts(of_the_paper(table), ", all seeds")
     runs = ((row, seed) for row, _, _, seed in table.index)
     those_that_learned = table[have_learned(table, runs)]
-    results.print_verdicts(of_the_paper(those_that_learned, "all that learned"),
+    verdicts.print_verdicts(of_the_paper(those_that_learned, "all that learned"),
                            ", runs that learned")
     before, again = of_positions(table)
-    results.print_verdicts(before, " about positions")
-    results.print_verdicts(again, " made after seed 1, of seeds 6 to 10")
+    verdicts.print_verdicts(before, " about positions")
+    verdicts.print_verdicts(again, " made after seed 1, of seeds 6 to 10")
     measures = {"needles": "Needles found, all digits right",
                 loss_of(table, "loss, last eighth"): "Test loss (nats) before a position",
                 loss_of(table, "loss, last eighth, of 2,048"): "The same in pieces of 2,048 tokens",
@@ -373,12 +373,12 @@ def set_multiples(axis):
 
 def main():
     cfg = configure(MiniConfig)
-    table = results.read_stored(HERE / "results.csv")
+    table = verdicts.read_stored(HERE / "results.csv")
     for folder in cfg.files:
-        table = results.merge(table, collect(folder))
+        table = verdicts.merge(table, collect(folder))
     print_tables(table)
     if cfg.out:
-        results.write_stored(table, Path(cfg.out) / "results.csv")
+        verdicts.write_stored(table, Path(cfg.out) / "results.csv")
         draw(table, Path(cfg.out))
 
 

@@ -17,6 +17,7 @@ TYPES=${TYPES-"softmax ssmax ssmax_bias residual head_scale asentmax scale_invar
 FEWER=$(echo $SEEDS | cut -d" " -f1-5)
 AGAIN=$(echo $SEEDS | cut -s -d" " -f6-)
 source experiments/common.sh
+needs_scipy
 
 train() {  # train NAME SEED [settings]
     echo "train.py config/quick.py --seed=$2 ${*:3} --data_dir=data/almanac-$2" \

@@ -12,6 +12,7 @@ cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/windows}
 RESULTS=${RESULTS:-experiments/windows}
 source experiments/common.sh
+needs_scipy
 NAME=${1:-} SETTINGS="--attention_type=${1:-}"
 [ -z "$NAME" ] || SEEDS=${SEEDS:-"1 2 3"}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first five

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib import results, runtime
+from lib import results, runtime, verdicts
 from lib.config import configure
-from lib.results import Prediction, by_seed, markdown, minus, print_by_size, spread
 from lib.runtime import UserError
+from lib.verdicts import Prediction, by_seed, markdown, minus, print_by_size, spread
 from plot import draw_seeds, new_figure, save
 
 HERE = Path(__file__).parent
@@ -78,8 +78,8 @@ def collect(folder):
             names = {"exact": f"look_{result.settings['n_needles']}"}
         elif result.kind == "niah":
             names = {"exact": "needles"}
-        lines += results.lines_of(result, row, names, SIZES)
-    return results.table_of(lines)
+        lines += verdicts.lines_of(result, row, names, SIZES)
+    return verdicts.table_of(lines)
 
 
 def first_missed(table, row):
@@ -180,12 +180,12 @@ def predictions(table):
 
 
 def print_tables(table):
-    results.print_verdicts(predictions(table))
+    verdicts.print_verdicts(predictions(table))
     for of_table in TABLES:
         print_by_size(table, ROWS, *of_table)
     lines = []
     for row, name in ROWS.items():
-        learned = by_seed(table, row, "needles", 128) >= results.LEARNED
+        learned = by_seed(table, row, "needles", 128) >= verdicts.LEARNED
         sizes = sorted(first_missed(table, row).values())
         shown = (sizes[0], sizes[(len(sizes) - 1) // 2], sizes[-1])
         lines.append([name, f"{learned.sum()} of {len(learned)}", *map(in_words, shown)])
@@ -235,7 +235,7 @@ def print_row(table, row):
             for size in sizes:
                 differences[f"{measure} at {size:,}"] = minus(
                     by_seed(table, row, measure, size), by_seed(table, other, measure, size))
-        results.print_differences(f"{row} minus {ROWS[other]}", differences)
+        verdicts.print_differences(f"{row} minus {ROWS[other]}", differences)
 
 
 def draw_needles(axis, table, shown, sizes):
@@ -259,7 +259,7 @@ def draw(table, path, row=""):
     draw_needles(left, table, DRAWN | ({row: (row, "#6A3D9A")} if row else {}), SIZES)
     left.set(title="Windows", ylabel="needles found", ylim=(-0.03, 1.03))
     left.legend(loc="lower left", bbox_to_anchor=(0.06, 0))
-    mini = results.read_stored(HERE.parent / "mini/results.csv")
+    mini = verdicts.read_stored(HERE.parent / "mini/results.csv")
     rope = {f"{name} theta50": DRAWN[name] for name in ("softmax", "head_scale", "ssmax")}
     draw_needles(right, mini, rope, (128, 256, 512, 1024, 2048))
     right.set_title("The paper's arrangement, theta x 50")
@@ -269,9 +269,9 @@ def draw(table, path, row=""):
 
 def main():
     cfg = configure(WindowsConfig)
-    table = results.read_stored(HERE / "results.csv")
+    table = verdicts.read_stored(HERE / "results.csv")
     for folder in cfg.files:
-        table = results.merge(table, collect(folder))
+        table = verdicts.merge(table, collect(folder))
     if cfg.row:
         if cfg.row not in table.index:
             raise UserError(f"there are no results of {cfg.row} in {' '.join(cfg.files)}; bash "
@@ -281,7 +281,7 @@ def main():
         return
     print_tables(table)
     if cfg.out:
-        results.write_stored(table, Path(cfg.out) / "results.csv")
+        verdicts.write_stored(table, Path(cfg.out) / "results.csv")
         draw(table, Path(cfg.out) / "windows.png")
 
 
