@@ -239,8 +239,8 @@ def needle_scores(weights, spans):
     inside = torch.zeros(weights.size(-1), dtype=torch.bool, device=weights.device)
     for start, end in spans:
         inside[start:end] = True
-    on_needle, on_others = weights[..., inside], weights[..., ~inside]
-    more = on_others > on_needle.amax(dim=-1, keepdim=True)
+    on_needle = weights * inside
+    more = weights > on_needle.amax(dim=-1, keepdim=True)
     return on_needle.sum(dim=-1), 1 + more.sum(dim=-1)
 
 

@@ -123,13 +123,13 @@ def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
     monkeypatch.setattr(FakeTensor, "tolist", lambda x: np.zeros(x.shape, dtype=int).tolist())
     model = on_gpu("pn", vocab_size=50257)
     sample = {"prompt": [0] * 20, "spans": [(3, 5)], "size": 20, "depth": 5, "i": 0, "cell": 5,
-              "answers": ["1234567"], "new": 0, "others": []}
+              "answers": ["1234567"], "room": 9}
     record, = eval_niah.answer(cfg, model, None, [sample], CUDA)
     assert record["exact"] is False
     window, cache = torch.zeros(2, 33, dtype=torch.int64, device=CUDA), KVCache(20)
     with torch.autocast("cuda", torch.bfloat16):
         losses = token_losses(model, window[:, :-1], window[:, 1:], 16)
-        found = {"loss": eval_posloss.loss_sums(losses, model.config.block_size),
+        found = {"loss": eval_posloss.losses_before(losses, [16, 32]),
                  "answers": model.generate(window[:, :20], 3, top_k=5),
                  "in pieces": torch.cat([model.hidden(piece, cache)
                                          for piece in window[:, :20].split(7, dim=1)], dim=1)}

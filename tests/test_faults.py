@@ -107,7 +107,7 @@ def outcome(folder):
     (train, {"event": "os.link", "ending": "ckpt.pt", "nth": 1}),  # before the one before is kept
     (train, {"event": "os.rename", "ending": ".ckpt.pt.tmp", "nth": 2}),
     (train, {"event": "open", "ending": "parts", "nth": 3}),  # after the rename; 1 is of the log
-    (eval_posloss, {"event": "os.rename", "ending": ".posloss.json.tmp", "nth": 1}),
+    (eval_posloss, {"event": "os.rename", "ending": ".posloss.jsonl.tmp", "nth": 1}),
     (eval_niah, {"event": "write", "max_bytes": 4000}),
     (prepare, {"max_bytes": 900}), (prepare, {"event": "write", "max_bytes": 900}),
     (prepare, {"event": "open", "ending": ".train-00001.bin.tmp", "nth": 1}),
