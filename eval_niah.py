@@ -49,7 +49,7 @@ class NiahConfig(EvalConfig):
     trial_sizes: tuple = (8000,)  # tokens in the prompt of a trial
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
     question: str = "What is the special magic {city} number?"  # the question of prompt=sft
-    prompt: Literal["", "sft", "completion"] = ""  # empty: sft for models of sft.py, or completion
+    prompt: Literal["", "sft", "completion"] = ""  # empty: sft after sft.py, else completion
     qa_format: str = QA_FORMAT  # format of the prompt=sft prompts; the default is sft.py's
     number_format: tuple = (7,)  # digits in each group of the number; (2, 2, 2, 1): 81 06 42 2
     task: Literal[tuple(TASKS)] = "needle"  # the task, see lib/tasks.py
@@ -239,8 +239,8 @@ def needle_scores(weights, spans):
     inside = torch.zeros(weights.size(-1), dtype=torch.bool, device=weights.device)
     for start, end in spans:
         inside[start:end] = True
-    on_needle, on_others = weights[..., inside], weights[..., ~inside]
-    more = on_others > on_needle.amax(dim=-1, keepdim=True)
+    on_needle = weights * inside
+    more = weights > on_needle.amax(dim=-1, keepdim=True)
     return on_needle.sum(dim=-1), 1 + more.sum(dim=-1)
 
 

@@ -138,18 +138,6 @@ def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
     assert decode(sample["prompt"][:place]).endswith(end)
 
 
-@pytest.mark.parametrize("task", ["needle", "multiquery", "tracking"])
-def test_an_end_of_text_begins_the_prompt_before_all_else(task):
-    sample = sample_of("--haystack=noise", f"--task={task}", "--begin", "--prompt=sft",
-                       "--qa_format=Read this: {context}\n{question} {answer}")
-    prompt = sample["prompt"]
-    assert len(prompt) == 1000 and prompt.count(GPT2_EOT) == 1
-    lead = {"needle": "Read this: ", "multiquery": "Some special", "tracking": "Memorize and"}[task]
-    assert decode(prompt).startswith("<|endoftext|>" + lead)
-    answers = [decode(prompt[start:end]).strip() for start, end in sample["spans"]]
-    assert sorted(answers) == sorted(sample["answers"])
-
-
 @pytest.mark.parametrize("needle, behind", [
     ("The number of {city} is {number}, it says.", ","), ("{number} is of {city}.", " is"),
     ("{city} has {number}th", "th"), ("{city}: {number}", None)])
@@ -212,14 +200,6 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, 
         assert sorted(what_is_asked(prompt)) == sorted(record["answers"])
     row = f"    50 %{expected[0]:>9.3f}{expected[0]:>9.3f}\n"
     assert (row in capsys.readouterr().out) == (task in ("needle", "multikey"))
-
-
-@pytest.mark.parametrize("number_format", ["(7,)", "(2,2,2,1)", "(7,7)", "(3,4)"])
-def test_every_format_of_a_number_leaves_room_for_it(number_format):
-    for i in range(20):
-        sample = sample_of("--haystack=noise", f"--number_format={number_format}", size=300, i=i)
-        (start, end), = sample["spans"]
-        assert sample["room"] > end - start, "the answer does not fit"
 
 
 @pytest.mark.parametrize("task", sorted(TASKS.keys() - {"mqar"}))  # it needs GPT-2's words
@@ -375,15 +355,15 @@ def test_windows_do_not_overlap_and_follow_from_the_seed(capsys, n_seqs, n_token
             "x", "--seq_len=100", f"--n_seqs={n_seqs}", f"--seed={seed}"])
         return eval_posloss.choose_windows(cfg, n_tokens)
 
-    starts = windows(1)
     fit = (n_tokens - 1) // 100
-    assert len(starts) == min(n_seqs, fit)
+    for seed in range(20):
+        starts = windows(seed)
+        assert len(starts) == min(n_seqs, fit)
+        assert (np.diff(starts) >= 100).all()
+        assert starts[0] >= 0 and starts[-1] + 100 < n_tokens, "the last position has no target"
+        assert starts.tolist() == windows(seed).tolist()
     assert (f"becomes {fit}" in capsys.readouterr().out) == (n_seqs > fit)
-    assert (np.diff(starts) >= 100).all()
-    assert starts[0] >= 0 and starts[-1] + 100 < n_tokens, "the last position has no target"
-    assert starts.tolist() == windows(1).tolist()
     if n_seqs == 12:
-        assert starts.tolist() != windows(2).tolist()
         firsts = [windows(seed)[0] for seed in range(50)]
         assert len(set(firsts)) > 40, "the first window begins at the same place"
 
