@@ -2,15 +2,15 @@
 # with 49 M parameters (config/mini.py) are trained on real text, and their loss by position is
 # measured up to 20 x the training length. Then they learn to look things up in a generated corpus
 # (as the paper teaches answers with SQuAD) and are asked for needles. The same command continues
-# after an interruption. It writes to out/paper_mini and experiments/paper/mini. It has never run on
-# a GPU, so we do not know how long it takes.
+# after an interruption. It writes to out/paper_mini. It has never run on a GPU, so we do not know how
+# long it takes.
 #
 #   SIZE=mini bash experiments/paper/run.sh --dry_run     only print the commands, and estimates
 #   SIZE=mini SEEDS=1 bash experiments/paper/run.sh       each variant once
 #   SIZE=mini CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" \
 #       bash experiments/paper/run.sh                     on your own texts
 OUT=${OUT:-out/paper_mini}
-RESULTS=${RESULTS:-experiments/paper/mini}
+RESULTS=${RESULTS:-$OUT}
 JOBS=${JOBS:-1}             # programs that run at the same time
 SEEDS=${SEEDS:-"1 2 3"}     # of (a), (b) and the control; others: the first one
 FIRST=${SEEDS%% *}
