@@ -114,9 +114,10 @@ def find(inputs):
                 continue
             visited.add(os.path.realpath(folder))
             below.sort()  # the order of file systems is arbitrary
-            for name in sorted(names):
-                if any(fnmatch.fnmatch(name, pattern) for pattern in FILES):
-                    paths.setdefault(os.path.realpath(f"{folder}/{name}"), Path(folder, name))
+            for pattern in FILES:
+                for name in sorted(fnmatch.filter(names, pattern)):
+                    file = Path(folder, name)
+                    paths.setdefault(os.path.realpath(file), file)
     return list(paths.values())
 
 
@@ -133,15 +134,19 @@ def load(inputs):
         if result:
             results.append(result)
     # Losses of fine-tuning are of other data, so they are left out beside those of pretraining.
-    tuned = [r for r in results if r.kind == "log" and "squad" in r.header["data"]["source"]]
-    if len(tuned) < sum(r.kind == "log" for r in results):
-        results = [r for r in results if r not in tuned]
-    paired = [result for result in results if result.paired is not None]
-    pairings = {result.path: pairing_of(result) for result in paired}
-    for result in paired:
-        same = [r for r in paired if r.variant == "softmax"
-                and pairings[r.path] == pairings[result.path]]
-        subtract_softmax(result, same)
+    logs = [result for result in results if result.kind == "log"]
+    tuned = [log for log in logs if "squad" in log.header["data"]["source"]]
+    if len(tuned) < len(logs):
+        results = [result for result in results if result not in tuned]
+
+    by_pairing = {}
+    for result in results:
+        if result.paired is not None:
+            by_pairing.setdefault(pairing_of(result), []).append(result)
+    for same in by_pairing.values():
+        softmax = [result for result in same if result.variant == "softmax"]
+        for result in same:
+            subtract_softmax(result, softmax)
     return results
 
 
@@ -152,7 +157,7 @@ def read(path):
     records = pd.DataFrame(lines)
     if kind != "log":
         # Two processes that measured at the same time may have written a record twice.
-        records = records.drop_duplicates([c for c in ("size", "cell", "i") if c in records])
+        records = records.drop_duplicates(records.columns.intersection(["size", "cell", "i"]))
         if len(records) < header["records"]:
             print(f"left out, because it has {len(records):,} of {header['records']:,} records: "
                   f"{path}")
@@ -180,8 +185,8 @@ def read_niah(result, records):
 
 
 def read_needle(result, records):
-    scores = np.array(records["scores"].tolist())  # (records, layers, heads)
-    ranks = np.array(records["ranks"].tolist())
+    scores = np.stack(records["scores"].map(np.array))  # (records, layers, heads)
+    ranks = np.stack(records["ranks"].map(np.array))
     means = scores[records["chooses"]].mean(0)
     heads = means >= means.max() / 2  # the retrieval heads, (layers, heads)
     records["weight"] = scores[:, heads].mean(1)
@@ -220,8 +225,9 @@ def add_shares(result, measure, groups):
     share, n = groups.mean(), groups.count()
     result.values[measure] = share
     # Half a 95 % interval is 1.96 errors wide. Wilson's has a width even for shares of 0 and 1.
-    intervals = [wilson(hits, count) for hits, count in zip(share * n, n, strict=True)]
-    result.errors[measure] = pd.Series(np.ptp(intervals, axis=1) / (2 * 1.96), share.index)
+    intervals = list(map(wilson, share * n, n))
+    widths = np.ptp(intervals, axis=1)
+    result.errors[measure] = pd.Series(widths / (2 * 1.96), share.index)
 
 
 def facts_of(header):
@@ -243,19 +249,19 @@ def facts_of(header):
             facts[f"{run} {name}"] = settings[name]
     facts["init_from"] = "a checkpoint" if header["base"] else ""
     for text, data in texts.items():
-        for name, value in identity_of(data).items() if data else ():
-            facts[f"{text} {name}"] = value
+        if data:
+            facts |= {f"{text} {name}": value for name, value in identity_of(data).items()}
     return facts
 
 
 def identity_of(text):
     """Return what tells a text from others: its digest, or the settings of a generated text."""
-    source = text["source"]
     # Corpora generated with different seeds count as the same text, and so does noise of different
     # lengths.
-    if "seed" in source or source.get("haystack") == "noise":
-        return {name: value for name, value in source.items() if name != "seed"}
-    return {"digest": text["digest"]}
+    source = dict(text["source"])
+    seed = source.pop("seed", None)
+    is_generated = seed is not None or source.get("haystack") == "noise"
+    return source if is_generated else {"digest": text["digest"]}
 
 
 def marks_of(result):
@@ -298,15 +304,17 @@ def pairing_of(result):
     """Return what two results must share to be compared in pairs: the seed and the settings of
     training, the text, and the evaluation. The models may differ."""
     # A swapped or fine-tuned model has the seed and the batches of the run that it began from.
-    run = (result.config, *bases(result.header))[0 if result.kind == "log" else -1]
+    runs = [result.config, *bases(result.header)]
+    run = runs[0] if result.kind == "log" else runs[-1]
     text = result.header.get("data") or result.settings["data"]
     settings = {"kind": result.kind, "digest": text["digest"]}
     for part, values in (("training", run), ("evaluation", result.settings)):
         for name in values.keys() - NO_FACTS - OF_MODEL.keys() - {"iter"}:
             if not name.startswith(OF_VARIANT):
                 settings[f"{part} {name}"] = values[name]
-    stretch = {name: result.settings.get(name) for name in ("rope_scaling", "rope_factor")}
-    return json.dumps(settings | stretch, sort_keys=True)
+    for name in ("rope_scaling", "rope_factor"):  # RoPE must be stretched alike
+        settings[name] = result.settings.get(name)
+    return json.dumps(settings, sort_keys=True)
 
 
 # --- results -> curves --------------------------------------------------------------------------
@@ -326,13 +334,17 @@ class Curve:
     def seeds(self, measure):
         """Return a DataFrame of a measure: a line for each number of tokens, a column a seed."""
         series = [r.values[measure] for r in self.results if measure in r.values]
-        return pd.concat(series, axis=1, keys=range(len(series))) if series else pd.DataFrame()
+        if not series:
+            return pd.DataFrame()
+        return pd.concat(series, axis=1, keys=range(len(series)))
 
     def error(self, measure):
         """Return the standard error by tokens: over the seeds, or within the file of one seed."""
         seeds = self.seeds(measure)
+        if seeds.shape[1] > 1:
+            return seeds.sem(axis=1)
         errors = [r.errors[measure] for r in self.results if measure in r.errors]
-        return errors[0] if errors and seeds.shape[1] == 1 else seeds.sem(axis=1)
+        return errors[0] if errors else pd.Series(np.nan, seeds.index)
 
 
 def curves_of(results):
@@ -343,8 +355,12 @@ def curves_of(results):
     # Colours are chosen for all kinds together, so that the figures of one call agree.
     names = [*VARIANTS, *sorted({r.variant for r in results} - VARIANTS.keys())]
     colors = [color for _, color in VARIANTS.values()] + [*PALETTE]
+
+    def order(result):
+        return names.index(result.variant), result.tag, result.curve, result.seeds
+
     groups = {}
-    for result in sorted(results, key=lambda r: (names.index(r.variant), r.tag, r.curve, r.seeds)):
+    for result in sorted(results, key=order):
         group = groups.setdefault(result.curve, [])
         if group and group[-1].seeds == result.seeds:
             raise UserError(f"{group[-1].path} and {result.path} have the same settings and the "
@@ -355,8 +371,9 @@ def curves_of(results):
     for group in groups.values():
         of_kind = curves.setdefault(group[0].kind, [])
         color = colors[names.index(group[0].variant) % len(colors)]
-        alike = sum(curve.color == color for curve in of_kind)
-        of_kind.append(Curve(group, color, LINES[alike % len(LINES)]))
+        n_before = sum(curve.color == color for curve in of_kind)
+        linestyle = LINES[n_before % len(LINES)]
+        of_kind.append(Curve(group, color, linestyle))
     for of_kind in curves.values():
         set_labels(of_kind)
     return curves
@@ -366,7 +383,6 @@ def set_labels(curves):
     """Give each of the curves of one kind a label that no other one has."""
     several_seeds = any(len(curve.results) > 1 for curve in curves)
     variants = [curve.first.variant for curve in curves]
-    labels = {}
     for curve in curves:
         first = curve.first
         name = first.variant.replace(">>", " switched to ").replace(">", " swapped to ")
@@ -379,12 +395,12 @@ def set_labels(curves):
             parts.append(rope_of(first.model))
         if several_seeds:
             n = len(curve.results)
-            parts.append(f"{n} seed{'s' if n > 1 else ''}")
+            parts.append("1 seed" if n == 1 else f"{n} seeds")
         curve.label = ", ".join(parts)
-        labels.setdefault(curve.label, []).append(curve)
-    for label, same in labels.items():
-        for curve in same if len(same) > 1 else ():
-            curve.label = f"{label} ({curve.first.path.parent})"
+    labels = [curve.label for curve in curves]
+    for curve in curves:
+        if labels.count(curve.label) > 1:
+            curve.label += f" ({curve.first.path.parent})"
 
 
 def settings_of(curve, curves):
@@ -490,8 +506,9 @@ def print_frame(title, curves, cells):
     table = pd.DataFrame([cells[curve.label] for curve in shown], [curve.label for curve in shown])
     if all(isinstance(column, (int, np.integer)) for column in table):
         table = table[sorted(table)].rename(columns="{:,}".format)
-    table["results in"] = [" ".join(dict.fromkeys(str(r.path.parent) for r in curve.results))
-                           for curve in shown]
+    for curve in shown:
+        folders = dict.fromkeys(str(result.path.parent) for result in curve.results)
+        table.loc[curve.label, "results in"] = " ".join(folders)
     print(f"\n{title}\n{table.fillna('-').to_string()}")
 
 

@@ -13,18 +13,20 @@ from lib.results import curves_of, load
 
 BLOCK = 128
 ENDS = [64, 128, 256, 1024, 2048]
-CONFIG = {"block_size": BLOCK, "learning_rate": 1e-3, "max_iters": 300, "variant": ""}
+CONFIG = {"block_size": BLOCK, "learning_rate": 1e-3, "max_iters": 300}
 LEVEL = {"softmax": 0.2, "head_scale": 0.1, "ssmax": 0.0}  # the lower, the better is all
 
 
 def write(path, variant, seed, records, settings=None, base=None, embedded="almanac", update=300,
-          tag="", unfinished=0, **changes):
+          tag="", unfinished=0, given="", **changes):
     """
     A result file. `changes`: settings of the training. settings: those of an evaluation; without
-    them it is a log. unfinished: records that the header announces and that are not there.
+    them it is a log. unfinished: records that the header announces and that are not there. given:
+    the --variant that the user gave.
     """
     corpus = {"digest": f"digest {seed}", "source": {"embedded": embedded, "seed": seed}}
-    config = {**CONFIG, "attention_type": variant.split(">")[0], "seed": seed, **changes}
+    config = {**CONFIG, "attention_type": variant.split(">")[0], "seed": seed, "variant": given}
+    config |= changes
     model = {name: value for name, value in config.items() if name in vars(ModelConfig())}
     header = {"variant": variant, "config": config, "model_config": model, "base": base}
     if settings is None:
@@ -32,11 +34,17 @@ def write(path, variant, seed, records, settings=None, base=None, embedded="alma
     else:
         model["attention_type"] = variant.split(">")[-1]
         model |= {name: value for name, value in settings.items() if name in vars(ModelConfig())}
-        settings = {"seed": 7, "split": "test", "data": {"digest": "test", "source": {"hf": "x"}},
-                    **settings}
-        header |= {"kind": path.name.split(".")[0].split("-")[0], "tag": tag, "settings": settings,
-                   "train_data": corpus, "iter": update, "max_iters": config["max_iters"],
-                   "ends": ENDS, "records": len(records) + unfinished}
+        text = {"digest": "test", "source": {"hf": "x"}}
+        header |= {
+            "kind": path.stem.split("-")[0],
+            "tag": tag,
+            "settings": {"seed": 7, "split": "test", "data": text, **settings},
+            "train_data": corpus,
+            "iter": update,
+            "max_iters": config["max_iters"],
+            "ends": ENDS,
+            "records": len(records) + unfinished,
+        }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in [header, *records]))
     return path
@@ -69,7 +77,8 @@ def plant_niah(folder, variant="softmax", seed=1, sizes=(128, 256, 1024), n=20, 
                depths=(10, 50, 90), tag="", **changes):
     records = []
     for size, depth, i in itertools.product(sizes, depths, range(n)):
-        right = i < n * (0.9 - LEVEL.get(variant, 0.05) - size / 10_000 - 0.05 * seed)
+        share = 0.9 - LEVEL.get(variant, 0.05) - size / 10_000 - 0.05 * seed
+        right = i < n * share
         records.append({"size": size, "cell": depth, "depth": depth, "i": i, "exact": right,
                         "first": right or i % 2 == 0, "substring": float(right)})
     name = f"niah-{tag}.jsonl" if tag else "niah.jsonl"
@@ -91,9 +100,16 @@ def plant_needle(folder, variant="softmax", seed=1, sizes=(128, 1024), n=10, **c
 
 
 def needle_record(size, i, scores, ranks, chooses=False):
-    return {"size": size, "cell": None, "i": i, "exact": i % 4 == 3, "first": i % 4 > 1,
-            "chooses": chooses, "scores": scores, "ranks": ranks, "top": max(map(max, scores)),
-            "needle_tokens": 4, "depth": 50}
+    return {
+        "size": size, "cell": None, "depth": 50, "i": i,
+        "exact": i % 4 == 3,
+        "first": i % 4 > 1,
+        "chooses": chooses,
+        "scores": scores,
+        "ranks": ranks,
+        "top": max(map(max, scores)),
+        "needle_tokens": 4,
+    }
 
 
 def labels(folder, kind="posloss"):
@@ -121,66 +137,73 @@ FILES = {"files": [["name", 1]] * 3000}
 
 @pytest.mark.parametrize("planted, expected", [
     # only seeds are averaged, whatever their folder; a setting that a file lacks has its default
-    ([{"seed": 1, "out_dir": "x"}, {"seed": 2, "n_kv_head": 0}, {"seed": 3, "alibi": False}],
-     ["(a) Softmax, 3 seeds"]),
+    ([{"seed": 1, "out_dir": "x"},
+      {"seed": 2, "n_kv_head": 0},
+      {"seed": 3, "alibi": False}],
+     "(a) Softmax, 3 seeds"),
     ([{"seed": 1}, {"seed": 2, "embedded": "mqar"}],
-     ["(a) Softmax", "(a) Softmax, trained on embedded=mqar"]),
-    ([A, {"base": {"seed": 2}}], ["(a) Softmax", "(a) Softmax, init_from=a checkpoint"]),
-    ([A, {"learning_rate": 0.01}], ["(a) Softmax", "(a) Softmax, learning_rate=0.01"]),
-    ([A, {"s_init": 0.43}], ["(a) Softmax, s_init=0.43", "(a) Softmax"]),
+     "(a) Softmax | (a) Softmax, trained on embedded=mqar"),
+    ([A, {"learning_rate": 0.01}],
+     "(a) Softmax | (a) Softmax, learning_rate=0.01"),
+    ([A, {"s_init": 0.43}],
+     "(a) Softmax, s_init=0.43 | (a) Softmax"),
     ([A, {"settings": {"rope_theta": 5e5}}],
-     ["(a) Softmax, RoPE theta 10,000", "(a) Softmax, RoPE theta 500,000"]),
-    ([A, {"settings": {"seed": 8}}], ["(a) Softmax", "(a) Softmax, seed=8"]),
-    ([A, {"settings": {"swap_scale": 4.0}}], ["(a) Softmax", "(a) Softmax, swap_scale=4.0"]),
-    ([A, {"settings": {"seq_len": 4096}}], ["(a) Softmax", "(a) Softmax, seq_len=4096"]),
-    ([base(1, iter=3), base(2, iter=5)], ["(a) Softmax", "(a) Softmax, base iter=5"]),
-    ([base(1, **base(1)), base(2, **base(2)), base(3, **base(3, 0.2))],
-     ["(a) Softmax, 2 seeds", "(a) Softmax, base of the base learning_rate=0.2, 1 seed"]),
-    ([base(1, data={"digest": "x", **SQUAD}), base(2, data={"digest": "x", **SQUAD}),
+     "(a) Softmax, RoPE theta 10,000 | (a) Softmax, RoPE theta 500,000"),
+    ([A, {"settings": {"seed": 8}}],
+     "(a) Softmax | (a) Softmax, seed=8"),
+    ([base(1, iter=3), base(2, iter=5)],
+     "(a) Softmax | (a) Softmax, base iter=5"),
+    ([base(1, **base(1)),
+      base(2, **base(2)),
+      base(3, **base(3, 0.2))],
+     "(a) Softmax, 2 seeds | (a) Softmax, base of the base learning_rate=0.2, 1 seed"),
+    ([base(1, data={"digest": "x", **SQUAD}),
+      base(2, data={"digest": "x", **SQUAD}),
       base(3, data={"digest": "y", **SQUAD})],
-     ["(a) Softmax, 2 seeds", "(a) Softmax, base trained on digest=y, 1 seed"]),
-    ([{"seed": 1, **hay("*.txt", "x")}, {"seed": 2, **hay("*.txt", "y")}],
-     ["(a) Softmax", "(a) Softmax, text digest=y"]),
+     "(a) Softmax, 2 seeds | (a) Softmax, base trained on digest=y, 1 seed"),
+    ([{"seed": 1, **hay("*.txt", "x")},
+      {"seed": 2, **hay("*.txt", "y")}],
+     "(a) Softmax | (a) Softmax, text digest=y"),
     # there is as much noise as the longest prompt takes
-    ([{"seed": 1, **hay("noise", "x")}, {"seed": 2, **hay("noise", "y")}],
-     ["(a) Softmax, 2 seeds"]),
-    ([{"seed": 1, "settings": {"qa_format": "Q"}}, {"seed": 2, "settings": {"qa_format": "Q"}}],
-     ["(a) Softmax, 2 seeds"]),
-    ([A, {"seed": 2, "settings": {"qa_format": "Q"}}], ["(a) Softmax", "(a) Softmax, qa_format=Q"]),
+    ([{"seed": 1, **hay("noise", "x")},
+      {"seed": 2, **hay("noise", "y")}],
+     "(a) Softmax, 2 seeds"),
+    ([A, {"seed": 2, "settings": {"qa_format": "Q"}}],
+     "(a) Softmax | (a) Softmax, qa_format=Q"),
     # a tag is the name of what differs, where there are several
-    ([{"tag": "short"}], ["(a) Softmax"]),
-    ([A, {"tag": "short"}, {"tag": "x", "settings": {"rope_theta": 5e5}}],
-     ["(a) Softmax, RoPE theta 10,000", "(a) Softmax [short], RoPE theta 10,000",
-      "(a) Softmax [x], RoPE theta 500,000"]),
+    ([{"tag": "short"}],
+     "(a) Softmax"),
+    ([A,
+      {"tag": "short"},
+      {"tag": "x", "settings": {"rope_theta": 5e5}}],
+     "(a) Softmax, RoPE theta 10,000 | (a) Softmax [short], RoPE theta 10,000 | "
+     "(a) Softmax [x], RoPE theta 500,000"),
     # variants
-    ([A, {**B, "s_init": 0.2}, E], ["(a) Softmax", "(b) SSMax", "(e) swapped after"]),
     ([A, {**B, "learning_rate": 0.1}, E],
-     ["(a) Softmax", "(b) SSMax, learning_rate=0.1", "(e) swapped after"]),
-    ([{"sink": ""}, {**B, "sink": "learned"}], ["(a) Softmax", "(b) SSMax, sink=learned"]),
-    ([{"sink": "learned"}, B], ["(a) Softmax, sink=learned", "(b) SSMax"]),
-    ([A, {**B, "embedded": "mqar"}], ["(a) Softmax", "(b) SSMax, trained on embedded=mqar"]),
-    ([A, {**B, "settings": {"dtype": "bfloat16"}}], ["(a) Softmax", "(b) SSMax, dtype=bfloat16"]),
-    ([A, {**B, "base": {"seed": 1}}], ["(a) Softmax", "(b) SSMax, init_from=a checkpoint"]),
-    ([A, X, B, {**B, **X}], ["(a) Softmax", "(a) Softmax [x]", "(b) SSMax", "(b) SSMax [x]"]),
-    ([A, {**B, **X}], ["(a) Softmax", "(b) SSMax"]),
+     "(a) Softmax | (b) SSMax, learning_rate=0.1 | (e) swapped after"),
+    ([{"sink": ""}, {**B, "sink": "learned"}],
+     "(a) Softmax | (b) SSMax, sink=learned"),
+    ([{"sink": "learned"}, B],
+     "(a) Softmax, sink=learned | (b) SSMax"),
+    ([A, {**B, "base": {"seed": 1}}],
+     "(a) Softmax | (b) SSMax, init_from=a checkpoint"),
+    ([A, X,
+      B, {**B, **X}],
+     "(a) Softmax | (a) Softmax [x] | (b) SSMax | (b) SSMax [x]"),
+    ([A, {**B, **X}],
+     "(a) Softmax | (b) SSMax"),
     # a name of the user's stands for the settings
-    ([A, {"variant": "mine", "learning_rate": 0.1, "n_layer": 4, "config_variant": "mine"}],
-     ["(a) Softmax", "mine"]),
+    ([A, {"variant": "mine", "learning_rate": 0.1, "n_layer": 4, "given": "mine"}],
+     "(a) Softmax | mine"),
     # a corpus of thousands of files
     ([A, {"settings": {"data": {"digest": "y", "source": FILES}}}],
-     ["(a) Softmax", "(a) Softmax, text digest=y"]),
+     "(a) Softmax | (a) Softmax, text digest=y"),
 ])
 def test_only_seeds_are_averaged_and_a_label_says_what_differs(tmp_path, planted, expected):
     for i, changes in enumerate(planted):
-        changes = dict(changes)
-        if "config_variant" in changes:
-            name = changes.pop("variant")
-            path = plant_posloss(tmp_path / str(i), name, **changes)
-            path.write_text(path.read_text().replace('"variant": "", "', '"variant": "mine", "'))
-        else:
-            plant_posloss(tmp_path / str(i), **changes)
+        plant_posloss(tmp_path / str(i), **changes)
     curves = curves_of(load([tmp_path]))["posloss"]
-    assert sorted(curve.label for curve in curves) == sorted(expected)
+    assert sorted(curve.label for curve in curves) == sorted(expected.split(" | "))
     assert len({(curve.color, curve.linestyle) for curve in curves}) == len(curves)
     assert sum(len(curve.results) for curve in curves) == len(planted), "a result is lost"
 
