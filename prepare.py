@@ -107,11 +107,12 @@ class PrepareConfig:
         if self.val_fraction and (self.embedded or self.split == "val"):
             raise ValueError("--val_fraction makes a split val, and so does --embedded or "
                              "--split=val: leave one of them out")
-        if self.shard_tokens < 1:
-            raise ValueError("shard_tokens=0 must be at least 1")
+        if min(self.shard_tokens, self.block_size) < 1:
+            raise ValueError(f"shard_tokens={self.shard_tokens} and block_size={self.block_size} "
+                             "must be at least 1")
 
 
-# ---- input -> rows. A row is a line of JSON (bytes) or a dict {name of the field: text}.
+# ---- input -> rows. A row is a line of JSON (bytes) or a dict with the text in cfg.field.
 
 
 def input_files(cfg):
@@ -124,7 +125,8 @@ def input_files(cfg):
             raise UserError(f"{path}: the name must end in .txt, .md, .jsonl, .json (each also "
                             ".gz or .zst) or .parquet; rename it to .txt if it is UTF-8 text")
     # a file that two patterns match is read once
-    return list({os.path.realpath(path): path for path in paths}.values())
+    by_real_path = {os.path.realpath(path): path for path in paths}
+    return list(by_real_path.values())
 
 
 def file_rows(path, field):
@@ -145,8 +147,8 @@ def file_rows(path, field):
         if kind in ("txt", "md"):
             text = decode_file(lines.read(), path)
             if "<|endoftext|>" in text:
-                print(f"{path}: <|endoftext|> is ordinary text and ends no document; make the file "
-                      "a .jsonl if it holds several documents", flush=True)
+                tqdm.write(f"{path}: <|endoftext|> is ordinary text and ends no document; make the "
+                           "file a .jsonl if it holds several documents")
             yield {field: text}
         else:
             yield from lines
@@ -253,15 +255,17 @@ def encode_batch(batch, vocab, dtype):
 
 def encode_in_threads(stream, threads, vocab, dtype):
     """Yield what encode_batch returns for the documents of a stream, in their order."""
-    # futures: batches that threads are encoding. They are few, so that memory stays bounded.
-    futures, batch, size = [], [], 0
+    futures = []  # batches that threads are encoding; few, so that memory stays bounded
+    batch = []
+    size = 0
     with ThreadPoolExecutor(threads) as pool:
         for split, text in stream:
             batch.append((split, text))
             size += len(text or "") + 1  # + 1: empty documents fill a batch too
             if size >= BATCH:
                 futures.append(pool.submit(encode_batch, batch, vocab, dtype))
-                batch, size = [], 0
+                batch = []
+                size = 0
             if len(futures) > 2 * threads:
                 yield from futures.pop(0).result()
         for future in futures:
@@ -333,9 +337,10 @@ def open_manifest(cfg):
         if other["vocab"] != manifest["vocab"]:  # a model must be able to read every split
             changes.append("another vocabulary")
         if other_path == path:
-            now, before = manifest["source"], other["source"]
-            changes += [f"{key}={before.get(key)} (now {now.get(key)})" for key in before | now
-                        if before.get(key) != now.get(key)]
+            before, now = other["source"], manifest["source"]
+            for key in before | now:
+                if before.get(key) != now.get(key):
+                    changes.append(f"{key}={before.get(key)} (now {now.get(key)})")
             manifest = other
         elif cfg.embedded or own_splits & other["splits"].keys():  # bins would have the same names
             raise UserError(f"{folder} already has the split(s) {', '.join(other['splits'])}; "
@@ -351,22 +356,27 @@ def write_bins(cfg, path, manifest, arrays):
     Write one bin for each split, and record them in the JSON at `path`: a run that is killed later
     continues after them. arrays: {split: [ids of a document]}, which is emptied.
     """
-    bins = {split: np.concatenate(documents) for split, documents in arrays.items()}
+    bins = {split: np.concatenate(list_of_ids) for split, list_of_ids in arrays.items()}
     arrays.clear()
     end = end_of_text(manifest["vocab"])
     if cfg.val_fraction and bins:
         ids = bins[cfg.split]
         cut = len(ids) - int(cfg.val_fraction * len(ids))
-        # the cut is mostly inside of a document, whose first part then lacks an end of text
-        missing = [] if ids[cut - 1] == end else [end]
-        bins = {cfg.split: np.append(ids[:cut], np.array(missing, ids.dtype)), "val": ids[cut:]}
+        bins["val"] = ids[cut:]
+        bins[cfg.split] = ids[:cut]
+        if ids[cut - 1] != end:  # the cut is inside of a document: its first part gets an end too
+            bins[cfg.split] = np.append(ids[:cut], np.array([end], ids.dtype))
     for split, ids in bins.items():
         if not len(ids):  # val_fraction is less than one token
             continue
         total = manifest["splits"].setdefault(split, {"tokens": 0, "documents": 0, "shards": []})
-        shard = {"file": f"{split}-{len(total['shards']):05d}.bin", "tokens": len(ids),
-                 "documents": int(np.count_nonzero(ids == end)),
-                 "sha256": hashlib.sha256(ids).hexdigest()}
+        number = len(total["shards"])
+        shard = {
+            "file": f"{split}-{number:05d}.bin",
+            "tokens": len(ids),
+            "documents": int(np.count_nonzero(ids == end)),
+            "sha256": hashlib.sha256(ids).hexdigest(),
+        }
         with atomic_write(path.with_name(shard["file"])) as f:
             f.write(ids)
         total["shards"].append(shard)
@@ -394,7 +404,8 @@ def prepare(cfg):
         texts = documents(cfg, manifest["rows"], manifest["documents"])
         encoded = encode_in_threads(texts, cfg.num_threads or os.cpu_count(), manifest["vocab"],
                                     manifest["dtype"])
-    arrays, n_tokens = collections.defaultdict(list), 0  # of the bins that are being made
+    arrays = collections.defaultdict(list)  # {split: ids of the documents of the next bin}
+    n_tokens = 0  # in them
     # `with`: the bar ends before an error is printed. A log file gets a line every 30 seconds.
     with tqdm(encoded, path.stem, initial=manifest["rows"], unit=" documents",
               disable=bool(cfg.embedded), mininterval=0.1 if sys.stderr.isatty() else 30) as bar:
@@ -435,10 +446,10 @@ def main():
     manifest = prepare(cfg)
     for split, total in manifest["splits"].items():
         print(f"{split}: {total['tokens']:,} tokens, {total['documents']:,} documents")
+    size = vocab_size(manifest["vocab"])
     bad = manifest["bad"]
     empty = manifest["rows"] - manifest["documents"] - bad
-    print(f"vocabulary: {vocab_size(manifest['vocab']):,} ids; left out: {empty:,} empty "
-          f"documents, {bad:,} bad lines")
+    print(f"vocabulary: {size:,} ids; left out: {empty:,} empty documents, {bad:,} bad lines")
     if cfg.val_fraction and "val" not in manifest["splits"]:
         print(f"*** --val_fraction={cfg.val_fraction} is less than one token, so there is no split "
               "val; choose a larger fraction and another --name ***")

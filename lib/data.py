@@ -162,10 +162,9 @@ def read_manifests(folder):
     Return {path: content} of the JSONs of a corpus, {} if there is none. UserError if one is not a
     JSON of prepare.py.
     """
-    # a Mac leaves hidden files, such as ._train.json, on the disks of others
-    paths = sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
     contents = {}
-    for path in paths:
+    # [!.]: a Mac leaves hidden files, such as ._train.json, on the disks of others
+    for path in sorted(folder.glob("[!.]*.json")):
         with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the "
                      "right folder, or prepare the corpus again under another --name", MALFORMED):
             contents[path] = json.loads(path.read_bytes())
@@ -193,11 +192,11 @@ def find_manifest(folder, split):
                   for path in parent.glob("*/*.bin")}
         wanted = folder.name
         source = SOURCES.get(folder.name, "FILES --val_fraction=0.1")
-    advice = f"there is {', '.join(sorted(others.values())[:10]) or 'nothing else'}"
-    if near := difflib.get_close_matches(wanted, others, n=1):
-        advice = f"did you mean {others[near[0]]}?"
-    raise UserError(f"{folder} has no split {split!r}; {advice}; to make it, run: "
-                    f"python prepare.py {source} {name_of(folder)}")
+    near = difflib.get_close_matches(wanted, others, n=1)
+    names = [others[name] for name in near] or sorted(others.values())[:10] or ["nothing else"]
+    advice = "did you mean" if near else "there is"
+    raise UserError(f"{folder} has no split {split!r}; {advice} {', '.join(names)}; to make it, "
+                    f"run: python prepare.py {source} {name_of(folder)}")
 
 
 def name_of(folder):

@@ -114,10 +114,12 @@ def encode(text, vocab=None, special=False):
         # no special tokens are added: callers mark where a document begins or ends
         return loaded.encode(text, add_special_tokens=False).ids
     gpt2 = gpt2_encoding()
+    ids = []
     if special:
         ids = gpt2.encode(text, allowed_special="all")
     else:
-        ids = [i for piece in pieces(text) for i in gpt2.encode_ordinary(piece)]
+        for piece in pieces(text):
+            ids += gpt2.encode_ordinary(piece)
     if vocab is None:
         return ids
     compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}

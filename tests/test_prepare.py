@@ -171,9 +171,10 @@ HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
     (b"", ["--embedded=mqar", "--val_fraction=0.1"], "leave one of them out"),
     (b"", ["--embedded=mqar", "--block_size=8"], "mqar cannot put 0 pairs into 8 words"),
     (b"", ["a", "--split=UP"], "lower-case"), (b"", ["a", "--val_fraction=1.5"], "val_fraction"),
+    (b"", ["--embedded=almanac", "--block_size=0"], "block_size=0 must be at least 1"),
     (b"", ["a", "--name=../up"], "of letters, digits"), (b"", ["a", "--shard_tokens=0"], "least 1"),
     (b"", ["--hf=no/such-dataset"], "no/such-dataset .*run the same command again")],
-    ids=range(27))
+    ids=range(28))
 def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
