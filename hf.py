@@ -87,6 +87,12 @@ CLASSES = {  # by model_type in config.json; a model is exported to the first cl
 BETA = 2.0**12
 
 
+# the files about text in a folder of transformers, and in one that `import_model` writes
+TEXTS = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
+DIFFERS = ("the export has other logits than the checkpoint, so it was not written; please report "
+           "this error of hf.py")
+
+
 def parameter_names(config):
     """
     Return {our parameter: [parameters of transformers]}. Ours consists of the rows of theirs, one
@@ -316,6 +322,11 @@ def query_factor(model):
     return word, s, b
 
 
+def has_window(model):
+    """Return for each layer whether its queries see only a window of recent keys."""
+    return [math.isfinite(block.attn.reach) for block in model.blocks]
+
+
 def choose_class(model, target):
     """
     Return (model_type of the class that computes the same as `model`, s, b), with s and b of
@@ -335,8 +346,9 @@ def choose_class(model, target):
                         "because RoPE is stretched in some layers only; leave rope_factor out, or "
                         "choose a checkpoint that was trained without it")
     factor, s, b = query_factor(model)
-    has_window = [math.isfinite(block.attn.reach) for block in model.blocks]
-    windows = ("all" if all(has_window) else "some") if c.window_pattern else "none"
+    windows = "none"
+    if c.window_pattern:
+        windows = "all" if all(has_window(model)) else "some"
     for model_type, cls in CLASSES.items():
         fits = (factor in cls.factors and cls.qk_norm in (c.qk_norm, None)
                 and windows in cls.windows)
@@ -370,8 +382,8 @@ def to_hf(model, target="transformers"):
     elif model_type == "nanossmax":
         special = {"qk_norm": c.qk_norm, "ssmax_length": c.block_size * hasattr(model, "p_n")}
         if c.window_pattern:
-            layers = ["sliding_attention" if math.isfinite(block.attn.reach) else "full_attention"
-                      for block in model.blocks]
+            layers = ["sliding_attention" if limited else "full_attention"
+                      for limited in has_window(model)]
             special |= {"layer_types": layers, "sliding_window": c.window,
                         "use_sliding_window": True, "global_rope": c.global_rope}
     name = CLASSES[model_type].name
@@ -427,7 +439,8 @@ README = """# {variant}, exported from nanoSSMax
 
 {name}, attention type {attention_type} (arXiv 2501.19399), trained at {block_size:,} tokens.
 
-- In training every document came after an end of text. Put one in front of a prompt as well.
+- If nanoSSMax trained it, put an end of text in front of a prompt: the documents of its training
+  data come after one.
 - For prompts of different lengths in one batch, pad on the left and pass the attention mask to
   `generate`. If you call the model itself, pad on the right, or pass position_ids too.
 """
@@ -525,10 +538,6 @@ def text_settings(path, state):
 # -----------------------------------------------------------------------------
 # both
 
-TEXTS = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
-DIFFERS = ("the export has other logits than the checkpoint, so it was not written; please report "
-           "this error of hf.py")
-
 
 def write_texts(folder, tokenizer, settings, generation):
     """Write the TEXTS into a folder. (save_pretrained refuses the settings of some models.)"""
@@ -553,10 +562,9 @@ def compare(model, hf_model, message):
         return (model.lm_head(model.hidden(ids)) - logits).abs().max().item()
 
     largest = error = difference()
-    factor, s, _ = query_factor(model)
-    if factor == "log n":  # the 1 that Ministral3 adds to its factor is no error: add it here too
-        for block, of_heads in zip(model.blocks, s, strict=True):
-            block.attn.b.copy_(of_heads / BETA)
+    if hf_model.config.model_type == "ministral3":  # it adds 1 to its factor, which is no error
+        for block in model.blocks:
+            block.attn.b.copy_(block.attn.s / BETA)
         error = difference()
         for block in model.blocks:
             block.attn.b.zero_()

@@ -144,6 +144,11 @@ def test_an_export_that_computes_something_else_is_not_made(tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
 
+def test_only_ministral3_may_add_1_to_its_factor(tmp_path, monkeypatch):
+    monkeypatch.setattr(hf, "BETA", 4.0)  # 1 is a large part of this factor
+    same_logits(export(tmp_path, model_of(qk_norm=True)), model_of(qk_norm=True))
+
+
 def test_a_model_is_exported_with_its_swap_and_its_theta(tmp_path):
     theirs = export(tmp_path, model_of("softmax", doc_mask=True),  # a mask of training only
                     "--attention_type=ssmax", "--rope_factor=50")
