@@ -125,7 +125,7 @@ def hay(source, digest):
 
 
 def base(seed, learning_rate=0.1, **changes):
-    return {"base": {"seed": seed, "learning_rate": learning_rate, **changes}}
+    return {"base": {"base": None, "seed": seed, "learning_rate": learning_rate, **changes}}
 
 
 A, B = {}, {"variant": "ssmax"}
@@ -185,7 +185,7 @@ FILES = {"files": [["name", 1]] * 3000}
      "(a) Softmax | (b) SSMax, sink=learned"),
     ([{"sink": "learned"}, B],
      "(a) Softmax, sink=learned | (b) SSMax"),
-    ([A, {**B, "base": {"seed": 1}}],
+    ([A, {**B, "base": {"seed": 1, "base": None}}],
      "(a) Softmax | (b) SSMax, init_from=a checkpoint"),
     ([A, X,
       B, {**B, **X}],
