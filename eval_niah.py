@@ -1,27 +1,26 @@
 """
 Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs. 7 and 8).
 
-    python eval_niah.py out/sft/b_ssmax                  retrieval grid: depth x context size
-    python eval_niah.py out/sft/b_ssmax --trials=100     the attention on needles: the paper's
-                                                         example and 100 random prompts
-    python eval_niah.py out/b_ssmax --prompt=completion  no fine-tuning needed
-    python eval_niah.py out/b_ssmax --task=tracking      another task (lib/tasks.py)
+    python eval_niah.py out/sft/b_ssmax --rope_factor=50
+        as in the paper: needles found, by depth and context size
+    python eval_niah.py out/sft/b_ssmax --rope_factor=50 --trials=100
+        the attention on needles, in the paper's example and 100 random prompts
+    python eval_niah.py out/b_ssmax --task=tracking
+        another task (lib/tasks.py)
 
-A needle is a sentence with a number, hidden in a long text (the hay). The model is asked for the
-number.
+A needle is a sentence with a number, hidden in a long text (the hay). A model that was fine-tuned
+on questions (sft.py) is asked for the number (prompt=sft). Another one gets the needle up to its
+number again, and is to complete it (prompt=completion).
 
-With --trials the program also measures why needles are missed (lib/readout.py). For this it also
-asks as many other prompts at the training length. The heads that attend most to the needle there
-are the retrieval heads.
+With --trials the program also asks as many other prompts at the training length. The heads that
+attend most to the needle there are the retrieval heads (lib/results.py). If they were chosen on the
+trials themselves, they would look better than they are.
 
-Results lie beside the checkpoint. niah[-tag].jsonl (with --trials needle[-tag].jsonl) has a first
-line about the evaluation and then one line per sample; the .json of the same name summarizes them.
-With --out=FOLDER both are written to FOLDER/NAME, where NAME is the checkpoint's folder. The same
-command continues a killed run; `torchrun` divides the samples among its processes.
+The result is niah[-tag].jsonl, or with --trials needle[-tag].jsonl, beside the checkpoint (or, with
+--out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `answer`. The same command
+continues a killed evaluation. `torchrun` divides the prompts among its processes.
 """
 import itertools
-import json
-import math
 import re
 import statistics
 from dataclasses import dataclass
@@ -29,13 +28,12 @@ from typing import Literal
 
 import torch
 
-from lib import checkpoint, evaluate, readout, runtime
+from lib import checkpoint, config, evaluate, results, runtime
 from lib.almanac import CITIES
-from lib.config import configure
-from lib.evaluate import EvalConfig, wilson
+from lib.evaluate import EvalConfig
 from lib.runtime import UserError, print0
 from lib.squad import QA_FORMAT
-from lib.tasks import OF_NEEDLES, TASKS, WITH_DEPTH, make_sample, open_haystack
+from lib.tasks import OF_NEEDLES, TASKS, make_sample, open_haystack
 from lib.text import decode, end_of_text
 
 
@@ -48,13 +46,12 @@ class NiahConfig(EvalConfig):
     depths: tuple = (10, 30, 50, 70, 90)  # where the needle is, in percent of the haystack
     n_samples: int = 1000  # samples for each context size and depth
     trials: int = 0  # number of random samples to measure needle scores on, instead of the grid
-    trial_size: int = 8000  # tokens in the prompt of a trial
+    trial_sizes: tuple = (8000,)  # tokens in the prompt of a trial
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
     question: str = "What is the special magic {city} number?"  # the question of prompt=sft
-    prompt: Literal["sft", "completion"] = "sft"  # completion: the needle up to its number
+    prompt: Literal["", "sft", "completion"] = ""  # empty: sft after sft.py, else completion
     qa_format: str = QA_FORMAT  # format of the prompt=sft prompts; the default is sft.py's
     number_format: tuple = (7,)  # digits in each group of the number; (2, 2, 2, 1): 81 06 42 2
-    dump: str = ""  # also write the prompts and right answers to this .jsonl
     task: Literal[tuple(TASKS)] = "needle"  # the task, see lib/tasks.py
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
@@ -66,24 +63,21 @@ class NiahConfig(EvalConfig):
         self.check_fields("qa_format", ["context", "question", "answer"], ends_at_last=True)
         if self.needle.count("{number}") > 1:
             raise ValueError("needle has {number} twice: write it once")
-        for key in ("context_sizes", "number_format", "trial_size", "n_samples"):
+        for key in ("context_sizes", "trial_sizes", "number_format", "n_samples"):
             value = getattr(self, key)
             for number in value if type(value) is tuple else (value,):
                 if type(number) is not int or number < 1:  # not isinstance: True is no size
                     raise ValueError(f"{key}: {number!r} is not a positive whole number; write "
                                      f"digits, and commas between numbers, as in --{key}=128")
-        for key in ("context_sizes", "depths"):
-            values = getattr(self, key)
-            if len(set(values)) < len(values):  # the same prompts would count twice
-                raise ValueError(f"{key} has a value twice: {values}")
         for depth in self.depths:
             if type(depth) not in (int, float) or not 0 <= depth <= 100:
                 raise ValueError(f"depths are percentages, 0 to 100, not {depth!r}")
-        for key in ("context_sizes", "depths", "number_format"):
-            if not getattr(self, key):
+        for key in ("context_sizes", "trial_sizes", "depths", "number_format"):
+            values = getattr(self, key)
+            if not values:
                 raise ValueError(f"{key} must hold at least one number")
-        if self.n_needles and self.task != "multikey":
-            raise ValueError("n_needles has an effect only with --task=multikey: leave it out")
+            if len(set(values)) < len(values) and key != "number_format":
+                raise ValueError(f"{key} has a value twice: {values}")
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
 
@@ -110,7 +104,61 @@ class NiahConfig(EvalConfig):
 
     @property
     def longest(self):
-        return max(self.trial_size, *self.context_sizes)
+        return max(*self.trial_sizes, *self.context_sizes)
+
+
+def choose_prompt(cfg, path, state):
+    """Return `cfg` with its `prompt` chosen for this checkpoint, if the user left that open."""
+    if cfg.prompt or cfg.task not in OF_NEEDLES:
+        return cfg
+    runs = [state, *checkpoint.bases(state)]  # the run itself, and those that it began from
+    fine_tuned = any("squad" in run.get("data", {}).get("source", {}) for run in runs)
+    prompt = "sft" if fine_tuned else "completion"
+    print0(f"{path} was {'' if fine_tuned else 'not '}fine-tuned on questions: prompt={prompt}")
+    return config.complete(cfg, prompt=prompt)
+
+
+# -----------------------------------------------------------------------------
+# which prompts: a job is (tokens, asked depth or None, number)
+
+
+def grid_jobs(cfg):
+    """Return the jobs of Fig. 6."""
+    return list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
+
+
+def trial_jobs(cfg, model, vocab, hay):
+    """
+    Return the jobs of Figs. 7 and 8. At each size they are the paper's example (number -1) and the
+    trials. As many prompts follow, with later numbers, on which the retrieval heads are chosen.
+    Their size is the training length. If the question is too long for that, the length is doubled
+    until it fits.
+    """
+    jobs = [(size, None, i) for size in cfg.trial_sizes for i in range(-1, cfg.trials)]
+    largest = max(cfg.trial_sizes)
+    size = model.config.block_size
+    if model.max_len == size:  # p_n: a prompt of that length leaves no room for the answer
+        size = min(size, largest)
+    while True:
+        choosing = [(size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
+        try:
+            for job in choosing:
+                sample_of(cfg, vocab, hay, job)
+            return jobs + choosing
+        except UserError:
+            if size >= largest:
+                raise
+        size = min(2 * size, largest)
+
+
+def sample_of(cfg, vocab, hay, job):
+    """Return the sample of a job, see `make_sample`."""
+    size, depth, i = job
+    return make_sample(cfg, vocab, hay, size, 50 if i < 0 else depth, i)  # the example: depth 50
+
+
+# -----------------------------------------------------------------------------
+# prompt -> record
 
 
 def score(answers, text, groups):
@@ -134,337 +182,124 @@ def score(answers, text, groups):
     return {"exact": exact, "first": text[:1] == answers[0][0], "substring": share}
 
 
-def n_right(wanted, written):
-    """Return the number of ids before the first difference between `wanted` and `written`."""
-    right = 0
-    while right < min(len(wanted), len(written)) and written[right] == wanted[right]:
-        right += 1
-    return right
-
-
-def score_tokens(wanted, written):
-    """
-    Like `score`, for an answer given as ids. exact: all are right. first: the first is right.
-    substring: the share of them before the first wrong one.
-    """
-    right = n_right(wanted, written)
-    return {"exact": right == len(wanted), "first": right > 0, "substring": right / len(wanted)}
-
-
-def new_tokens(cfg, sample):
-    """Return how many tokens the model may write as its answer to a sample."""
-    if sample["new"]:
-        return sample["new"]
-    groups = cfg.number_format
-    # A number in several groups usually takes a token for each group. A number in one group takes
-    # at most one token for the space and one for each digit. One more token shows whether the
-    # number ends there.
-    expected = 1 + (len(groups) if len(groups) > 1 else 1 + groups[0])
-    # Another tokenizer may need more: as many as the answer takes in the prompt, and one more.
-    in_prompt = max(end - start for start, end in sample["spans"])
-    return max(expected, 1 + in_prompt)
-
-
-def check_room(cfg, path, model, sample):
-    """Raise a UserError if p_n is defined for fewer positions than prompt and answer need."""
-    needed = sample["size"] + new_tokens(cfg, sample) - 1  # the last new token is never an input
-    if needed > model.max_len:
-        raise UserError(f"{path}: p_n is learned for {model.max_len} positions, and a prompt of "
-                        f"{sample['size']} tokens needs {needed} with its answer; take at most "
-                        f"{sample['size'] - needed + model.max_len} tokens")
-
-
 @torch.no_grad()
 def answer(cfg, model, vocab, batch, device):
-    """Return the records of `batch`, samples of one size, after asking the model all of them."""
+    """
+    Return the records of `batch`, samples of one size, after asking the model all of them:
+
+        size, i, answers, depth   see `make_sample`
+        cell                      the asked depth; None in trials
+        text                      what the model wrote
+        exact, first, substring   see `score`
+
+    and in trials, see `needle_scores`:
+
+        chooses                   whether retrieval heads are chosen on this prompt, which is then
+                                  not a trial
+        needle_tokens             number of tokens of the needle's number
+        scores, ranks             for each head, [layer][head]
+        top                       the largest score
+    """
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
-    new = [new_tokens(cfg, sample) for sample in batch]
+    room = max(sample["room"] for sample in batch)
     with runtime.autocast(device, cfg.dtype):
         # As in the paper, the model may not answer with the end-of-text token.
-        rows = model.generate(idx, max(new), temperature=0, banned=(end_of_text(vocab),))
-        in_heads = read_heads(model, idx, batch) if cfg.trials else []
+        rows = model.generate(idx, room, temperature=0, banned=(end_of_text(vocab),))
+        weights = model.last_query_attention(idx) if cfg.trials else None
     records = []
     for b, sample in enumerate(batch):
-        written = rows[b, idx.size(1):][:new[b]].tolist()
+        written = rows[b, idx.size(1):][:sample["room"]].tolist()
         text = decode(written, vocab)
-        # "cell" is the depth that was asked for, None in a trial. "depth" is the depth at which the
-        # fact was placed.
-        record = {k: sample[k] for k in ("size", "depth", "i", "answers", "cell")}
-        if "answer_ids" in sample:
-            right = score_tokens(sample["answer_ids"], written)
-        else:
-            right = score(sample["answers"], text, cfg.number_format)
-        record.update(text=text, **right)
+        record = {key: sample[key] for key in ("size", "cell", "depth", "i", "answers")}
+        record["text"] = text
+        record |= score(sample["answers"], text, cfg.number_format)
         if cfg.trials:
-            # True if heads are chosen on this prompt (choice_jobs); then it is not a trial
+            scores, ranks = needle_scores(weights[b], sample["spans"])
+            record["cell"] = None
             record["chooses"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
-            record |= in_heads[b][0]
-            with runtime.autocast(device, cfg.dtype):
-                record |= read_later_tokens(model, written, sample, record, device)
-            # The needle score (section 3.4) is a head's attention on the number's tokens, summed.
-            # (The paper's score also has the full stop after the number.)
+            record["scores"] = [[round(x, 5) for x in layer] for layer in scores.tolist()]
+            record["ranks"] = ranks.tolist()
             record["top"] = max(map(max, record["scores"]))
         records.append(record)
     return records
 
 
-def read_heads(model, idx, batch, n=1):
+def needle_scores(weights, spans):
     """
-    Return a list for each prompt of idx (B, T): the records (lib/readout.py) of its last n queries.
+    Return the needle score and the needle's rank in each head, two tensors (n_layer, n_head).
 
-    Tokens after a query are left out of its record, as if the prompt ended with this query.
+    The score (section 3.4) is the attention on the number's tokens, summed. (The paper's also has
+    the full stop after the number.) The rank is 1 + the number of other tokens with more attention
+    than any token of the number.
+
+    weights (n_layer, n_head, T): those of a prompt's last query. spans: [(from, to), ...] of the
+    number in the prompt.
     """
-    # {(prompt, query): what each layer did}
-    by_layer = {(b, i): [] for b in range(len(batch)) for i in range(n)}
-    for z, v in model.last_queries(idx, n):
-        for b, sample in enumerate(batch):
-            for i in range(n):
-                after = n - 1 - i  # tokens that the query does not see
-                logits = z[b, :, i, :z.size(-1) - after]
-                values = v[b, :, :v.size(2) - after]
-                layer = readout.readout(logits, values, sample["spans"], sample["others"])
-                by_layer[b, i].append(layer)
-    records = []
-    for b in range(len(batch)):
-        records.append([readout.record_of(by_layer[b, i]) for i in range(n)])
-    return records
+    inside = torch.zeros(weights.size(-1), dtype=torch.bool, device=weights.device)
+    for start, end in spans:
+        inside[start:end] = True
+    on_needle = weights * inside
+    more = weights > on_needle.amax(dim=-1, keepdim=True)
+    return on_needle.sum(dim=-1), 1 + more.sum(dim=-1)
 
 
-def read_later_tokens(model, written, sample, record, device):
-    """
-    Return {"wrong_token": index of the first wrong token of `written`, "later": {k: record}}. The
-    record of k says what the heads do when token k of the answer is due: the input is the prompt
-    and the k right tokens before it. wrong_token is None if there are several answers.
-
-    A prompt for choosing heads has a record for every k from 1 on. A trial has at most one, for its
-    first wrong token if that is not token 0. Samples with several answers have none.
-    """
-    answer_ids = []
-    if len(sample["spans"]) == 1:
-        start, end = sample["spans"][0]
-        answer_ids = sample["prompt"][start:end]
-    right = n_right(answer_ids, written) if answer_ids else None
-    tokens = []
-    if record["chooses"]:
-        tokens = list(range(1, len(answer_ids)))
-    elif answer_ids and not record["exact"] and 0 < right < len(answer_ids):
-        tokens = [right]
-    later = {}
-    if tokens:  # all of them in one pass
-        longer = torch.tensor([sample["prompt"] + answer_ids[:tokens[-1]]], device=device)
-        records, = read_heads(model, longer, [sample], len(tokens))
-        for k, record_at_k in zip(tokens, records, strict=True):
-            later[str(k)] = record_at_k
-    return {"wrong_token": right, "later": later}
+# -----------------------------------------------------------------------------
 
 
-def choice_jobs(cfg, model, vocab, hay):
-    """
-    Return the list of jobs, (size, depth, i) each, on which retrieval heads are chosen: as many as
-    there are trials, with other prompts, at the training length. If the question is too long for
-    that, the length is doubled until it fits or reaches trial_size.
-    """
-    def jobs_of(size):
-        return [(size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
-
-    def fit(jobs):
-        try:
-            for job in jobs:
-                make_sample(cfg, vocab, hay, *job)
-        except UserError:
-            return False
-        return True
-
-    size = model.config.block_size
-    if model.max_len < math.inf:  # p_n, which is defined up to the training length
-        # A prompt of that length leaves no room for its answer, so we take trial_size if it is
-        # smaller. If that is too long as well, check_room raises a UserError.
-        size = min(size, cfg.trial_size)
-    while size < cfg.trial_size and not fit(jobs_of(size)):
-        size = min(2 * size, cfg.trial_size)
-    return jobs_of(size)
-
-
-def ask(cfg, path, what, jobs, device):
-    """
-    Ask a checkpoint the `jobs`, (size, depth, i) each, that are not yet in its result file.
-
-    Returns (the result file <what>.jsonl, its first line, the records of all jobs). The first line
-    says which evaluation the records belong to.
-    """
-    longest = max(size for size, _, _ in jobs)
-    model, state = evaluate.open_for_context(cfg, path, device, longest)
-    check_prompt(cfg, path, state)
-    vocab = state["vocab"]
-    # heads are chosen on prompts of the training length (choice_jobs)
+def measure(cfg, kind, path, out, device):
+    """Ask a checkpoint all prompts, write the result file `out`, and print what it answered."""
+    model, state = checkpoint.open_checkpoint(cfg, path, device)
+    cfg, vocab = choose_prompt(cfg, path, state), state["vocab"]
     hay, data = open_haystack(cfg, vocab, model.config.block_size if cfg.trials else 0)
-    asked = jobs
-    if cfg.trials:
-        jobs = [*jobs, *choice_jobs(cfg, model, vocab, hay)]
+    jobs = trial_jobs(cfg, model, vocab, hay) if cfg.trials else grid_jobs(cfg)
     # One prompt of each size is made before anything is written: one that does not fit, or that
     # the hay is too short for, is an error here.
-    job_of_size = {job[0]: job for job in jobs}
-    for job in job_of_size.values():
-        check_room(cfg, path, model, make_sample(cfg, vocab, hay, *job))
-    if cfg.dump:
-        prompts = prompts_in_words(cfg, vocab, hay, asked)
-        if runtime.RANK == 0:
-            runtime.write_lines(cfg.dump, prompts)
-        else:  # take as long as rank 0, because ranks wait for each other only for five minutes
-            for _ in prompts:
-                pass
-    functions = [ask]
-    if cfg.trials:
-        functions += [readout.readout, readout.record_of]
-    # If all records are there already, nothing is asked and they are only summarized again.
-    out, (about, *records) = evaluate.begin(
-        cfg, path, model, state, data, f"{what}.jsonl", functions, len(jobs))
-    with runtime.explain(f"{out} is not a result of this program; move it away", KeyError):
-        # Two processes that measured at the same time may have written a record twice.
-        done = {(r["size"], r["cell"], r["i"]): r for r in records}
-    records = list(done.values())
-    left = [job for job in jobs if job not in done]
-    if left:  # Write the complete records again: a kill may have left half a line at the end.
-        runtime.write_lines(out, [about, *records])
+    for job in {job[0]: job for job in jobs}.values():
+        sample = sample_of(cfg, vocab, hay, job)
+        # the last token of the answer is never an input
+        evaluate.check_length(path, model, sample["size"] + sample["room"] - 1)
+    header = evaluate.make_header(cfg, path, kind, model, state, data, n_records=len(jobs))
 
-    def answers(jobs):
-        batch = [make_sample(cfg, vocab, hay, *job) for job in jobs]
+    def answer_jobs(jobs):
+        batch = [sample_of(cfg, vocab, hay, job) for job in jobs]
         return answer(cfg, model, vocab, batch, device)
 
-    for _, results in evaluate.work(device, str(path), left, answers, cfg.micro_batch_size):
-        records += results
-        if runtime.RANK == 0:  # appended: rewriting the whole file each time would cost n^2
-            with runtime.writing(out), open(out, "a") as f:
-                f.writelines(json.dumps(r) + "\n" for r in results)
-    return out, about, records
+    records = evaluate.measure(cfg, out, header, jobs, answer_jobs, device)
+    if cfg.trials:
+        print_examples(path, records)
+    elif cfg.task in OF_NEEDLES:
+        print_grid(cfg, path, records)
 
 
-def prompts_in_words(cfg, vocab, hay, jobs):
-    """Yield the prompt of each job as text, with its answers, size and depth."""
-    for job in jobs:
-        sample = make_sample(cfg, vocab, hay, *job)
-        record = {key: sample[key] for key in ("answers", "size", "depth")}
-        yield {"prompt": decode(sample["prompt"], vocab), **record}
-
-
-def check_prompt(cfg, path, state):
-    """
-    Raise a UserError if the model was not fine-tuned on questions, unless the user typed --prompt.
-    """
-    asks = cfg.prompt == "sft" and cfg.task in OF_NEEDLES
-    runs = [state, *checkpoint.bases(state)]  # the run itself, and those that it began from
-    fine_tuned = any("squad" in run.get("data", {}).get("source", {}) for run in runs)
-    if asks and not fine_tuned and "prompt" not in cfg.given:  # all results would be zero
-        raise UserError(f"{path} was not fine-tuned on questions (sft.py), which the default "
-                        "prompt=sft asks: give --prompt=completion, or --prompt=sft to ask them "
-                        "all the same")
-
-
-def grid(cfg, path, records):
-    """Print and return Fig. 6: the share of needles found by context size and depth."""
-    cells = cells_of(cfg, records)
-    print_grid(cfg, path, cells)
-    return {"cells": cells}
-
-
-def cells_of(cfg, records):
-    """Return a dict for each context size and depth: the shares of its samples answered right."""
-    cells = []
-    for size, depth in itertools.product(cfg.context_sizes, cfg.depths):
-        samples = [r for r in records if (r["size"], r["cell"]) == (size, depth)]
-        cell = {"size": size, "depth": depth, "n": len(samples)}
-        for key in ("exact", "first", "substring"):
-            hits = sum(r[key] for r in samples)  # with several answers a substring hit is a share
-            cell[key] = hits / len(samples)
-            cell[f"{key}_interval"] = wilson(hits, len(samples))
-        cells.append(cell)
-    return cells
-
-
-def print_grid(cfg, path, cells):
-    """Print a column for each context size: the share of right answers by depth, and means."""
-    has_depth = cfg.task in WITH_DEPTH
-    how_many = f"{cfg.n_samples} samples per cell"
-    if not has_depth:
-        how_many = f"{cfg.n_samples * len(cfg.depths)} samples per size"
-    print0(f"{path}: {cfg.task}, share of answers that are wholly right, {how_many}")
-    title = "depth" if has_depth else ""
-    print0(f"{title:>8}" + "".join(f"{size:>9,}" for size in cfg.context_sizes))
-    if has_depth:
-        for depth in cfg.depths:
-            row = [f"{cell['exact']:>9.3f}" for cell in cells if cell["depth"] == depth]
-            print0(f"{depth:>7}%" + "".join(row))
-    # The first digit is shown too: a model may find the needle and then copy it wrongly.
-    first = "digit 1" if cfg.task in OF_NEEDLES else "char 1"
-    anywhere = "anywhere"
-    if cfg.task == "verbatim":  # the answer is tokens: see score_tokens
-        first, anywhere = "token 1", "share"
-    for key, name in (("exact", "all"), ("first", first), ("substring", anywhere)):
-        row = ""
+def print_grid(cfg, path, records):
+    """Print the share of needles found, with a column for each size and a row for each depth."""
+    print0(f"{path}: needles found, by depth and context size")
+    print0(" " * 8 + "".join(f"{size:>9,}" for size in cfg.context_sizes))
+    for depth in cfg.depths:
+        line = f"{depth:>6} %"
         for size in cfg.context_sizes:
-            mean = statistics.mean(cell[key] for cell in cells if cell["size"] == size)
-            row += f"{mean:>9.3f}"
-        print0(f"{name:>8}{row}")
+            cell = [r["exact"] for r in records if (r["size"], r["cell"]) == (size, depth)]
+            line += f"{statistics.mean(cell):>9.3f}"
+        print0(line)
 
 
-def scores(cfg, path, records):
-    """
-    Print and return Figs. 7 and 8: the needle score of each head in the paper's example and in
-    random trials. What the retrieval heads did in the trials, and why needles were missed, is
-    added (lib/readout.py).
-    """
-    records = sorted(records, key=lambda r: r["i"])  # several ranks write them in any order
-    choosing = [r for r in records if r["chooses"]]
-    example, *trials = [r for r in records if not r["chooses"]]
-    summary, retrievals = readout.summarize(trials, choosing)
-    median = statistics.median(r["top"] for r in trials)
-    exact = sum(r["exact"] for r in trials)
-    only_first = sum(r["first"] for r in trials if not r["exact"])
-    print0(f"{path}: top needle score, median of {len(trials)} trials {median:.3f}; all of "
-           f"the answer right in {exact}, its first character but not all in {only_first}; "
-           f"the example: score {example['top']:.3f}, {example['text']!r}")
-    # The scores of all heads are only in the .jsonl: they would make the summary large.
-    short = []
-    for record, retrieval in zip(trials, retrievals, strict=True):
-        kept = {key: record[key] for key in ("top", "exact", "first")}
-        short.append({**kept, **retrieval})
-    print_readout(summary)
-    return {"example": example, "trials": short, "readout": summary}
-
-
-def print_readout(summary):
-    """Print what the retrieval heads did with the needles, and how often each kind of miss was."""
-    heads = ", ".join(f"{layer + 1}.{head + 1}" for layer, head in summary["heads"])
-    print0(f"  retrieval heads (layer.head), chosen at {summary['chosen_at']:,} tokens: {heads}")
-    print0(f"  at {summary['size']:,} tokens one of them ranks the needle first in "
-           f"{summary['ranked_first']:.3f} of the trials (by chance {summary['chance']:.2g})")
-    print0(f"  mean weight of these heads on the needle: {summary['weight']:.3f}; best head: "
-           f"the needle's share of its output {summary['share']:.3f}, effective keys "
-           f"{summary['effective']:,.1f} ({summary['effective_of_n']:.2%} of all)")
-    misses = ", ".join(f"{kind} {count}" for kind, count in summary["misses"].items())
-    wrong = ", ".join(f"{int(k) + 1} in {count}" for k, count in summary["wrong_tokens"].items())
-    if wrong:
-        misses += f"; first wrong token of the answer: {wrong}"
-    print0(f"  misses: {misses}")
-    if summary["enough"] is None:
-        print0(f"  at {summary['chosen_at']:,} tokens no prompt was answered right, so no miss can "
-               "be called faded")
+def print_examples(path, records):
+    """Print what the model answered to the paper's example, at each size."""
+    for record in records:
+        if record["i"] == -1:
+            print0(f"{path}: the paper's example at {record['size']:,} tokens: {record['text']!r}, "
+                   f"top needle score {record['top']:.3f}")
 
 
 def main():
-    cfg = configure(NiahConfig)
-    device = runtime.setup(cfg.device)
-    what, summary = "niah", grid
-    jobs = list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
-    if cfg.trials:
-        what, summary = "needle", scores
-        paper_example = (cfg.trial_size, 50, -1)  # in the middle of the hay; trials count from 0
-        jobs = [paper_example] + [(cfg.trial_size, None, i) for i in range(cfg.trials)]
-    for path in cfg.files:
-        out, about, records = ask(cfg, path, what, jobs, device)
-        result = {**about, **summary(cfg, path, records)}
-        runtime.write_json(out.with_suffix(".json"), result)
+    cfg, device = evaluate.start(NiahConfig)
+    kind = "needle" if cfg.trials else "niah"
+    files = evaluate.result_files(cfg, kind)
+    for path, out in files.items():
+        measure(cfg, kind, path, out, device)
+    if runtime.RANK == 0:
+        results.print_tables(list(files.values()))
 
 
 if __name__ == "__main__":

@@ -53,20 +53,20 @@ def p_n(n, model):
     return model.p_n[n - 1]
 
 
-def clipped(power):
-    """max(1, (log n / log N)^power). N is the training length: the factor is 1 up to N keys."""
-    def f(n, model):
-        return (n.float().log() / math.log(model.config.block_size)).pow(power).clamp(min=1)
-    return f
+# The next three are 1 on contexts shorter than the training length N.
 
 
-def llama4(n, model):  # rises at each multiple of the training length, and is constant between
+def logn_clip(n, model):
+    return (n.float().log() / math.log(model.config.block_size)).clamp(min=1)
+
+
+def llama4(n, model):  # rises at each multiple of N, and is constant between
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
 def log_floor(n, model):
-    # 1 + 0.1 log max(1, n / N), which is 1 up to the training length N. The name is Inkling's: its
-    # "floor" is the lower bound 1 of n / N; nothing is rounded down.
+    # 1 + 0.1 log max(1, n / N). The name is Inkling's: its "floor" is the lower bound 1 of n / N;
+    # nothing is rounded down.
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
 
@@ -82,6 +82,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
+    plain_when_short: bool = False  # 1 on contexts shorter than in training, as softmax is
 
 
 ATTENTION = {
@@ -95,11 +96,9 @@ ATTENTION = {
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # rivals that need no training: swapped into softmax weights at load (--attention_type)
-    "logn_clip": Factor(clipped(1)),                             # Qwen, Grok-2
-    "sqrt_log": Factor(clipped(0.5)),
-    "log_squared": Factor(clipped(2)),
-    "llama4": Factor(llama4),
-    "log_floor": Factor(log_floor),                              # Inkling
+    "logn_clip": Factor(logn_clip, plain_when_short=True),       # Qwen, Grok-2
+    "llama4": Factor(llama4, plain_when_short=True),
+    "log_floor": Factor(log_floor, plain_when_short=True),       # Inkling
 }
 
 
@@ -161,7 +160,12 @@ def widest_float(device):
 
 
 class Attention(nn.Module):
-    """Causal self-attention of one layer, with the factor of its type on the queries."""
+    """
+    Causal self-attention of one layer, with the factor of its type on the queries.
+
+    A subclass may override any method. Three promises must hold: `attend` returns the `weights`
+    times v, a query sees no later key, and the result with a KV cache is the same as without.
+    """
     kind = "global"  # this one sees all keys; layers of one kind share a Position
     reach = math.inf  # the largest number of keys that a query sees
 
@@ -176,20 +180,26 @@ class Attention(nn.Module):
         norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity ignores its arguments
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
+        self.numbers = set()  # names of all numbers that `set_number` has made
         self.set_type(config.attention_type)
 
     def set_type(self, attention_type):
         """Create s, b and g as ATTENTION defines them for this type."""
         self.type = attention_type
-        _, s, b, g = ATTENTION[attention_type]
-        self.set_number("s", s)
-        self.set_number("b", b)
+        factor = ATTENTION[attention_type]
+        self.set_number("s", factor.s)
+        self.set_number("b", factor.b)
         self.g = None
-        if g is not None:
-            self.set_number("g", g)
+        if factor.g is not None:
+            self.set_number("g", factor.g)
 
     def set_number(self, name, value):
-        """Create a tensor (H,) of this name: a parameter if `value` is Learned, else a buffer."""
+        """
+        Create a tensor (H,) of this name: a parameter if `value` is Learned, else a buffer.
+
+        Parameters made here are in GPT.scales: training logs them and gives them no weight decay.
+        """
+        self.numbers.add(name)
         learned = isinstance(value, Learned)
         if learned:
             value = self.config.s_init if value.start is None else value.start
@@ -205,11 +215,15 @@ class Attention(nn.Module):
         """Return the outputs of all heads side by side, (B, T, C), before the last projection."""
         q, k, v = self.project(x, position)
         if cache is not None:  # keys are stored after RoPE: a key's position never changes
-            k, v = cache.append(self.layer, k, v)
+            k, v = self.extend(cache, k, v)
         if last:  # the last query comes after all keys, so it needs no causal mask
             q, position = q[:, :, -1:], position._replace(mask=None)
         y = self.attend(q, k, v, position.mask)
         return y.transpose(1, 2).flatten(2)
+
+    def extend(self, cache, k, v):
+        """Add new keys and values to the KVCache; return those that the new queries need."""
+        return cache.append(self.layer, k, v)
 
     def project(self, x, position):
         """Return q (B, H, T, D) with RoPE and the factor, k with RoPE, and v. The shape of k and v
@@ -241,7 +255,7 @@ class Attention(nn.Module):
     def attend(self, q, k, v, mask):
         """Return softmax(q k / sqrt(D)) v, (B, H, T, D): ordinary attention, for every type."""
         # Causal attention needs no mask: at 20,000 tokens a mask of T x T would take 400 MB.
-        # `scale` is given because some subclasses add channels to q and k.
+        # `scale` is given because a subclass (Sink) adds a channel to q and k.
         return F.scaled_dot_product_attention(
             q, self.per_head(k), self.per_head(v), mask, scale=1 / math.sqrt(self.head_size),
             is_causal=mask is None and q.size(2) == k.size(2))
@@ -253,8 +267,21 @@ class Attention(nn.Module):
         # repeated here, because some fused kernels do not support grouped heads
         return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
+    def weights(self, q, k, mask=None):
+        """
+        Return the attention weights (B, H, T, S), in fp32, of queries at the last T of S positions.
+
+        mask: as in Position, but None always means a causal mask. Evaluations read the weights,
+        since fused kernels do not return them. Attention that is no softmax overrides this method.
+        """
+        z = self.logits(q, k)
+        if mask is None:
+            T, S = z.shape[-2:]
+            mask = torch.ones(T, S, dtype=torch.bool, device=z.device).tril(S - T)
+        return z.masked_fill(~mask, -math.inf).softmax(dim=-1)
+
     def logits(self, q, k):
-        """Return the logits (B, H, T, S) of queries at the last T positions, fp32, not causal."""
+        """Return the logits (B, H, T, S) of q and k in fp32, before any mask."""
         with torch.autocast(q.device.type, enabled=False):  # autocast would cast to bf16
             z = q.float() @ self.per_head(k).float().transpose(-2, -1)
         return z / math.sqrt(self.head_size)
@@ -283,8 +310,6 @@ class Attention(nn.Module):
             return mask
         return mask & (documents[:, None, :, None] == documents[:, None, None, :])
 
-    # not compiled, because compiled code would compute the cosines again in every layer
-    @torch.compiler.disable
     def rope(self, pos):
         """
         Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64 where the device
@@ -304,22 +329,20 @@ class Attention(nn.Module):
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
         self.set_type(attention_type)
+        learns_s = isinstance(self.s, nn.Parameter)
+        if learns_s:
+            self.s.fill_(1.0)
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
         f = ATTENTION[attention_type].f(n, model)
+        # all heads are equal here, so we take the first
         wide = widest_float(n.device)
-        if isinstance(self.s, nn.Parameter):
-            # s is chosen so that the mean of s f^g + b is `scale`. All heads are equal here.
-            b = self.b[0].to(wide)
-            self.s.fill_(1.0)
-            mean = (self.factor(f)[0].to(wide) - b).mean()  # of f^g
-            self.s.fill_((scale - b) / mean)
+        mean, b = self.factor(f)[0].to(wide).mean(), self.b[0].to(wide)
+        if learns_s:  # with s = 1 the mean is that of f^g + b
+            self.s.fill_((scale - b) / (mean - b))
+        elif ATTENTION[attention_type].plain_when_short:
+            self.scale_queries(scale)
         else:
-            by_n = self.factor(f)[0].to(wide)  # of the first head, as all are equal
-            # Without a learned s, the weights that make q are scaled instead: divided by the mean
-            # factor, and multiplied by `scale`. A type whose factor is 1 at n = 1, such as
-            # logn_clip, is softmax on short contexts, so its weights are not divided.
-            divisor = torch.where(by_n[0] == 1, 1.0, by_n.mean())
-            self.scale_queries(scale / divisor)
+            self.scale_queries(scale / mean)
 
     def scale_queries(self, ratio):
         """Multiply the weights that make q."""
@@ -397,15 +420,17 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        for name, p in self.named_parameters():
-            if p.dim() >= 2:
+        # Only the matrices of these modules are initialized here. A subclass of Attention
+        # initializes its own parameters, and they are left as they are.
+        for name, module in self.named_modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)
-                residual = name.endswith(("proj.weight", "down.weight"))
-                shrink = math.sqrt(2 * config.n_layer) if residual else 1
-                nn.init.normal_(p, std=config.init_std / shrink)
+                shrink = math.sqrt(2 * config.n_layer) if name.endswith(("proj", "down")) else 1
+                nn.init.normal_(module.weight, std=config.init_std / shrink)
 
     def add_p_n(self):
         """Make p_n (Eq. 3) if the attention type uses it: one number per n, for all layers."""
+        self.p_n = None
         if ATTENTION[self.config.attention_type].f is p_n:
             # it starts at 1, as in the paper: with s = 1 and b = 0 this is softmax
             ones = torch.ones(self.config.block_size, device=self.wte.weight.device)
@@ -414,8 +439,7 @@ class GPT(nn.Module):
     @property
     def max_len(self):
         """The longest context: block_size with p_n, which has one number per n; else no limit."""
-        has_p_n = ATTENTION[self.config.attention_type].f is p_n
-        return self.config.block_size if has_p_n else math.inf
+        return math.inf if self.p_n is None else self.config.block_size
 
     def positions(self, idx, cached=0, documents=None):
         """Return {kind of layer: Position} for idx (B, T) after `cached` tokens."""
@@ -442,6 +466,10 @@ class GPT(nn.Module):
         documents (B, T), see Attention.make_position, without a cache and without `last`.
         """
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
+        if torch.compiler.is_compiling():
+            # The positions get a compiled graph of their own. In one graph with the layers,
+            # compiled code would compute the cosines again in every layer.
+            torch._dynamo.graph_break()
         x = self.wte(idx)
         for block in self.blocks:
             # If only the last query is wanted, the final layer computes that one alone: its work is
@@ -475,9 +503,9 @@ class GPT(nn.Module):
 
         A learned s is set so that the mean factor on q over a block is `scale`; 1 is the factor
         of softmax. For SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section
-        3). Without a learned s, the weights that make q are multiplied by `scale` divided by the
-        mean factor, or by `scale` alone if the factor is 1 at n = 1, as in logn_clip. With
-        head_scale the factor is `scale` at every n.
+        3). Without a learned s, the weights that make q are multiplied by `scale` and divided by
+        the mean factor; the latter not for types like logn_clip, which are published without
+        (Factor.plain_when_short). With head_scale the factor is `scale` at every n.
         """
         old_type = self.config.attention_type
         if old_type != "softmax":
@@ -491,39 +519,31 @@ class GPT(nn.Module):
             block.attn.swap(attention_type, self, scale)
 
     def scales(self):
-        """Return {name: parameter} of the numbers that attention learns: s, b, g and sink of each
-        layer, and p_n."""
-        return {name: p for name, p in self.named_parameters()
-                if name == "p_n" or ".attn." in name and not name.endswith(".weight")}
+        """Return {name: parameter} of the learned numbers: p_n, and those that a layer's attention
+        made with set_number (s, b, g, ...)."""
+        scales = {} if self.p_n is None else {"p_n": self.p_n}
+        for layer, block in enumerate(self.blocks):
+            # Sorted, because an optimizer stores its state in this order: it must not depend on
+            # whether s was there from the start or came with a swap.
+            for name in sorted(block.attn.numbers):
+                number = getattr(block.attn, name)
+                if isinstance(number, nn.Parameter):
+                    scales[f"blocks.{layer}.attn.{name}"] = number
+        return scales
 
     @torch.no_grad()
-    def last_queries(self, idx, n=1):
-        """
-        Yield for each layer the logits (B, H, n, S) of the last n positions of idx (B, T), in fp32,
-        and the values (B, H, T, D). S is T, or T + 1 with a sink (lib/attention.py), an extra
-        key that comes first. The logits have no causal mask: all but the last of the n queries
-        also have logits for later keys, which the caller must drop. (In a layer with a window, keys
-        before the window have -inf.) Memory is linear in T.
-        """
-        # fused kernels do not return the logits, so we compute those of the last queries ourselves
-        positions, x = self.positions(idx), self.wte(idx)
-        for block in self.blocks:
-            attn, position = block.attn, positions[block.attn.kind]
-            q, k, v = attn.project(block.norm_1(x), position)
-            v = attn.per_head(v)[..., :attn.head_size]  # some subclasses add channels to v
-            yield attn.logits(q[:, :, -n:], k), v
-            if block is not self.blocks[-1]:
-                x = block(x, position)
-
     def last_query_attention(self, idx):
         """
         Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T), in
         fp32. A needle score (section 3.4) is a sum of these weights over tokens of the needle.
         """
-        weights = []
-        for z, _ in self.last_queries(idx):
-            of_keys = z[:, :, 0].softmax(dim=-1)
-            weights.append(of_keys[..., -idx.size(1):])  # leaves out a sink
+        positions, x, weights = self.positions(idx), self.wte(idx), []
+        for block in self.blocks:
+            attn, position = block.attn, positions[block.attn.kind]
+            q, k, _ = attn.project(block.norm_1(x), position)
+            weights.append(attn.weights(q[:, :, -1:], k)[:, :, 0])
+            if block is not self.blocks[-1]:
+                x = block(x, position)
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()
@@ -535,6 +555,8 @@ class GPT(nn.Module):
         never sampled (the end of text, in the paper's needle test). The prompt goes through the
         model once, then one token at a time. The context is never cropped.
         """
+        if idx.size(1) == 0:
+            raise ValueError("the prompt is empty; give at least one token, such as the end of text")
         cache = KVCache(idx.size(1) + max_new_tokens)
         new = idx
         for _ in range(max_new_tokens):

@@ -6,9 +6,6 @@ Turn text into a corpus: token bins, data/NAME/SPLIT-*.bin, and one JSON (see li
     python prepare.py --hf=slimpajama --name=slimpajama --val_fraction=0.0005 --limit=10000000
                                                                         from Hugging Face
     python prepare.py --embedded=almanac --compact_vocab --name=almanac     generates the text
-    python prepare.py --squad --hf=rajpurkar/squad_v2 --name=squad --val_fraction=0.02
-                                                                        questions for sft.py
-    python prepare.py --check --name=mine                               has any byte changed?
 
 Formats:
     .txt, .md        UTF-8 text; the file is one document; line ends CRLF and CR become LF
@@ -16,48 +13,37 @@ Formats:
     .gz, .zst        any of these, compressed
     .parquet         one document in each row, in the column `text` (--field)
 
---val_fraction=0.01 puts every hundredth document into the split val. If there are fewer than a
-hundred documents, val gets the end of the longest one instead: a hundredth of all the text.
+--val_fraction=0.1 moves the last tenth of each bin's tokens into the split val. A corpus below
+--shard_tokens has one bin, so this is the end of its text. If your text is sorted (by topic, say),
+--shard_tokens=1_000_000 takes val from every million tokens.
 
-If a run was stopped, the same command continues after the last finished shard, and the bins are
-those of an uninterrupted run. If it stopped at a bad line, add --skip_bad to continue without that
-line. (If you repair the file instead, the corpus must be prepared again from the beginning.)
+If a run was stopped, the same command continues after the last finished bin, and the bins are those
+of an uninterrupted run. If it stopped at a bad line, add --skip_bad to continue without that line.
+(If you repair the file instead, the corpus must be prepared again from the beginning.)
 
-One process reads its input in one thread and encodes it on all cores. To use four machines, or
-four processes if reading is the bottleneck, run it four times, with --slice=1/4 to --slice=4/4.
+To check later that no byte has changed: cd data/NAME && sha256sum -c SHA256SUMS
 """
+import collections
 import dataclasses
 import hashlib
 import io
 import itertools
 import json
-import math
 import os
 import re
 import reprlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from tqdm import tqdm
 
 from lib import almanac, mqar
 from lib.config import configure
-from lib.data import read_manifest
-from lib.runtime import (
-    MALFORMED,
-    UserError,
-    atomic_write,
-    describe,
-    explain,
-    launch,
-    write_json,
-    write_lines,
-)
-from lib.squad import read_official
+from lib.data import read_manifests
+from lib.runtime import UserError, atomic_write, describe, explain, launch, write_json
 from lib.text import (
     GPT2_EOT,
     decode_file,
@@ -65,7 +51,7 @@ from lib.text import (
     end_of_text,
     gpt2_encoding,
     matching_files,
-    tokenizer,
+    pieces,
     vocab_size,
 )
 
@@ -84,10 +70,8 @@ class PrepareConfig:
     field: str = "text"  # name of the JSON field or parquet column that holds the text
     hf: str = ""  # dataset on the hub: slimpajama, slimpajama-6b, or any NAME or NAME@REVISION
     hf_config: str = ""  # configuration of the dataset if it has several (en, for instance)
-    slice: str = "1/1"  # part of the documents that this process prepares, as in 3/16
-    limit: int = 0  # stop after this many documents, in each slice; 0: no limit
-    skip_bad: bool = False  # leave out bad lines, count them and list the first ten
-    squad: bool = False  # the input is SQuAD 2.0; writes its answerable questions for sft.py
+    limit: int = 0  # stop after this many documents; 0: no limit
+    skip_bad: bool = False  # leave out bad lines, count them and print the first ten
 
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
@@ -100,287 +84,188 @@ class PrepareConfig:
     name: str = ""  # name of the corpus, which is written into data/<name>
     data_dir: str = "data"  # folder of all corpora
     split: str = "train"  # name of the split; with --hf also the split that is read
-    val_fraction: float = 0.0  # share of documents that becomes val (--squad: the last articles)
-    shard_tokens: int = 100_000_000  # a bin with this many tokens is full, and a new one begins
+    val_fraction: float = 0.0  # share of the tokens that becomes the split val
+    shard_tokens: int = 100_000_000  # a bin ends after this many tokens; it is made in memory
     compact_vocab: bool = False  # only the words of --embedded, numbered from 0: for small models
     tokenizer: str = ""  # a tokenizer.json or its folder (from hf.py import); empty: GPT-2's
 
     # machine
     num_threads: int = 0  # threads that encode; 0: one per core
-    check: bool = False  # only check whether the corpus --name is complete and unchanged
 
     def __post_init__(self):
-        # Both are parts of file names. A split may not have a "-", which train-03of16.json uses.
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r}: give the corpus a --name of letters, digits, _, "
                              "- and ., as in --name=books")
         if not re.fullmatch(r"[a-z]\w*", self.split):
             raise ValueError(f"split={self.split!r} may have only letters, digits and _, and must "
                              "begin with a lower-case letter")
-        if not self.check and bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
+        if bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
             raise ValueError("name one source, and only one: files, --hf=NAME or "
                              "--embedded=almanac (see --help)")
-        # a slice of the embedded corpus would not have the order of its curriculum
-        slices = r"1/1" if self.embedded else r"\d+/\d+"
-        if not re.fullmatch(slices, self.slice) or not 1 <= self.part[0] <= self.part[1]:
-            raise ValueError(f"--slice must be like 3/16 (1/1 with --embedded), not {self.slice}")
         if self.val_fraction >= 1:
             raise ValueError(f"val_fraction={self.val_fraction} must be below 1")
-        least, most = (16, 4111) if self.embedded == "mqar" else (1, math.inf)
-        if self.embedded and not least <= self.block_size <= most:
-            raise ValueError(f"block_size={self.block_size} must be at least {least}"
-                             + (f" and at most {most}" if most < math.inf else ""))
-        if self.shard_tokens < 1:
-            raise ValueError("shard_tokens=0 must be at least 1")
-        if self.val_fraction and self.embedded:
-            raise ValueError("--embedded makes a split val of its own: leave --val_fraction out")
-        if self.val_fraction and self.split == "val":
-            raise ValueError("--val_fraction moves documents to the split val: leave "
-                             "--val_fraction or --split=val out")
-        if self.compact_vocab and not self.embedded:
-            raise ValueError("--compact_vocab is only for --embedded, whose words are known in "
-                             "advance: leave --compact_vocab out")
-        if self.squad and self.embedded:
-            raise ValueError("--squad needs questions, and --embedded generates text: leave one of "
-                             "them out")
-        if self.squad and self.tokenizer:
-            raise ValueError("--squad writes text, which sft.py encodes with the checkpoint's "
-                             "tokenizer: leave --tokenizer out")
-        if self.compact_vocab and self.tokenizer:
-            raise ValueError("--compact_vocab selects from GPT-2's ids: leave --compact_vocab or "
-                             "--tokenizer out")
-        if self.squad and (self.slice != "1/1" or self.limit):
-            raise ValueError("--squad writes one file with all questions: leave --slice and "
-                             "--limit out")
-        if self.skip_bad and (self.squad or self.embedded):
-            raise ValueError("--skip_bad is for lines of text, not for --squad or --embedded: "
-                             "leave --skip_bad out")
-
-    @property
-    def part(self):
-        """The slice 3/16 as (3, 16)."""
-        return tuple(map(int, self.slice.split("/")))
-
-    @property
-    def hub(self):
-        """(name of the dataset on the hub, its revision or "")."""
-        name, _, revision = PRESETS.get(self.hf, self.hf).partition("@")
-        return name, revision
+        if self.val_fraction and (self.embedded or self.split == "val"):
+            raise ValueError("--val_fraction makes a split val, and so does --embedded or "
+                             "--split=val: leave one of them out")
+        if min(self.shard_tokens, self.block_size) < 1:
+            raise ValueError(f"shard_tokens={self.shard_tokens} and block_size={self.block_size} "
+                             "must be at least 1")
 
 
-# ---- input -> rows. A row is a line of JSON (bytes), a dict, or a whole text.
+# ---- input -> rows. A row is a line of JSON (bytes) or a dict with the text in cfg.field.
+
 
 def input_files(cfg):
     """Return the paths that the patterns in cfg.files match. UserError for an unusable one."""
     paths = [path for pattern in cfg.files for path in matching_files(pattern)]
-    seen = {}  # {real path: the name it was given by}
     for path in paths:
-        real = os.path.realpath(path)
-        if real in seen:
-            raise UserError(f"{path} is given twice (also as {seen[real]}), so its text would be "
-                            "in the corpus twice: name it once")
-        seen[real] = path
-        if os.path.isdir(path):
-            raise UserError(f"{path} is a folder; name the files in it: {Path(path) / '*.txt'}")
-        if not os.path.exists(path):
-            raise UserError(f"{path}: there is no such file; check its name")
-        if not (cfg.squad or INPUT.search(path)):
+        if not os.path.isfile(path):
+            raise UserError(f"{path} is not a file; name files of text, as in 'my_texts/*.txt'")
+        if not INPUT.search(path):
             raise UserError(f"{path}: the name must end in .txt, .md, .jsonl, .json (each also "
                             ".gz or .zst) or .parquet; rename it to .txt if it is UTF-8 text")
-    return paths
+    # a file that two patterns match is read once
+    by_real_path = {os.path.realpath(path): path for path in paths}
+    return list(by_real_path.values())
 
 
-def file_rows(path):
-    """Yield the rows of a file: its text, its lines as bytes, or the dicts of a parquet file."""
+def file_rows(path, field):
+    """Yield the rows of a file."""
+    import pyarrow.parquet  # late: --embedded does not need it
     kind, packing = INPUT.search(path.lower()).groups()
     if not kind:
-        import datasets
-        yield from datasets.load_dataset("parquet", data_files=path, split="train", streaming=True)
+        with pyarrow.parquet.ParquetFile(path) as table:
+            # without that column all are read, and text_of names them in its message
+            columns = [field] if field in table.schema_arrow.names else None
+            for batch in table.iter_batches(batch_size=1000, columns=columns):
+                yield from batch.to_pylist()
         return
-    import pyarrow  # late: --embedded does not need it
     # pyarrow's stream raises an error if a .zst is cut off; that of `zstandard` just ends
     compression = {".gz": "gzip", ".zst": "zstd", None: None}[packing]
     with pyarrow.input_stream(path, compression=compression) as plain:
         lines = io.BufferedReader(plain, 1 << 20)
         if kind in ("txt", "md"):
-            try:
-                yield decode_file(lines.read(), path)
-            except MemoryError:
-                raise UserError(f"{path} does not fit into memory: split it into several files, or "
-                                "make it a .jsonl") from None
+            text = decode_file(lines.read(), path)
+            if "<|endoftext|>" in text:
+                tqdm.write(f"{path}: <|endoftext|> is ordinary text and ends no document; make the "
+                           "file a .jsonl if it holds several documents")
+            yield {field: text}
         else:
             yield from lines
 
 
-def hub_rows(cfg, skip):
-    """Yield this slice's rows of a dataset of the hub after the first `skip`."""
-    import datasets
-    from datasets.distributed import split_dataset_by_node
-    name, revision = cfg.hub
-    rows = datasets.load_dataset(name, cfg.hf_config or None, revision=revision or None,
-                                 split=cfg.split, streaming=True)
-    part, n = cfg.part
-    own = split_dataset_by_node(rows, part - 1, n)
-    if rows.num_shards % n == 0:  # a slice is whole files, and only these are downloaded
-        yield from own.skip(skip)
-    else:  # a slice is every n-th row, and its skip() would count the rows of all slices
-        yield from itertools.islice(own, skip, None)
-
-
 def input_rows(cfg, skip):
-    """
-    Yield (file or dataset, number of the row, row) for this slice after `skip` rows. The number
-    counts the rows of the file, or with --hf those of the slice.
-    """
+    """Yield (file or dataset, number of the row in it, row) for each row after the first `skip`."""
     if cfg.hf:
         # the hub, the network and the file readers each raise exceptions of their own
         with explain(f"{cfg.hf} cannot be read; check its name, --hf_config, --split={cfg.split} "
                      "and the network, then run the same command again"):
-            for number, row in enumerate(hub_rows(cfg, skip), start=skip + 1):
+            import datasets  # late: it takes seconds
+            name, _, revision = PRESETS.get(cfg.hf, cfg.hf).partition("@")
+            rows = datasets.load_dataset(name, cfg.hf_config or None, revision=revision or None,
+                                         split=cfg.split, streaming=True)
+            for number, row in enumerate(rows.skip(skip), start=skip + 1):
                 yield cfg.hf, number, row
-        return
-
-    problem = ("cannot be read to its end; it is cut off, or not compressed as its name says: get "
-               "a whole copy of it, or rename it")
-    read = file_rows
-    if cfg.squad:
-        problem = "is not the JSON of SQuAD 2.0; give train-v2.0.json, for instance"
-        read = read_official
-    i, n = cfg.part
-    k = 0  # rows so far, counted over all files: slices are equal even if the files are not
     for path in input_files(cfg):
-        with explain(f"{path} {problem}"):
-            for number, row in enumerate(read(path), start=1):
-                # slice i of n takes the rows i-1, i-1 + n, i-1 + 2n, ...
-                if k % n == i - 1 and k // n >= skip:
+        with explain(f"{path} is incomplete or damaged, or not compressed as its name says: get a "
+                     "whole copy of it, or unpack it first (gzip -d, zstd -d --long=31)"):
+            for number, row in enumerate(file_rows(path, cfg.field), start=1):
+                if skip:
+                    skip -= 1
+                else:
                     yield path, number, row
-                k += 1
 
 
 # ---- rows -> documents
 
+
 def text_of(row, field):
-    """Return the text of a row, which may be empty. The ValueError for a bad row says why."""
+    """Return the text of a row, "" if it is empty. The ValueError for a bad row says why."""
     if type(row) is bytes:
-        # parsed only here, because a slice or a continued run skips most lines
-        row = parse_line(row) if row.strip() else ""
-    if type(row) is dict:
-        if field not in row:
-            raise ValueError(f"there is no field {field!r}, only {', '.join(row) or 'none'}; "
-                             "choose one with --field")
-        row = "" if row[field] is None else row[field]
-        if type(row) is not str:
-            raise ValueError(f"the field {field!r} holds {reprlib.repr(row)}, which is not text; "
-                             "choose the field with the text with --field")
-    # JSON may hold half a surrogate pair, which tokenizers refuse: it becomes U+FFFD
-    return row.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def parse_line(line):
-    """Return the object in a line of JSON. The ValueError for another line says what to do."""
-    try:
-        row = json.loads(line)
-        if type(row) is dict:
-            return row
-        reason = f"it is a {type(row).__name__}"
-    except (ValueError, RecursionError) as e:
-        reason = describe(e)
-    advice = ""
-    if line.lstrip().startswith(b"["):
-        advice = "; if the file is an array: jq -c '.[]' FILE > NEW.jsonl"
-    elif line.strip() == b"{":
-        advice = "; if an object takes several lines: jq -c . FILE > NEW.jsonl"
-    raise ValueError('each line must be one JSON object, such as {"text": "..."} '
-                     f"({reason}){advice}")
-
-
-class BadRow(NamedTuple):
-    """Stands for a row that --skip_bad leaves out."""
-    problem: str  # file, line number and what is wrong
-
-
-def read_input(cfg, parse, skip=0):
-    """
-    Yield parse(row) for the rows of this slice after its first `skip`.
-
-    For a row that `parse` refuses: UserError with file, line number and reason, or with --skip_bad
-    a BadRow.
-    """
-    for name, number, row in input_rows(cfg, skip):
         try:
-            document = parse(row)
-        except MALFORMED as e:
-            reason = f"not a question of SQuAD 2.0 ({describe(e)})" if cfg.squad else e
-            problem = f"{name}:{number}: {reason}"
+            row = json.loads(row) if row.strip() else {field: ""}
+            problem = f"it is a {type(row).__name__}"
+        except (ValueError, RecursionError) as e:
+            problem = describe(e)
+        if type(row) is not dict:
+            raise ValueError(f"{problem}; each line must be one JSON object, such as "
+                             '{"text": "..."}; to make it so: jq -c . FILE > NEW.jsonl, or, if the '
+                             "file is an array: jq -c '.[]' FILE > NEW.jsonl")
+    if field not in row:
+        raise ValueError(f"there is no field {field!r}, only {', '.join(row) or 'none'}; choose "
+                         "one with --field")
+    text = "" if row[field] is None else row[field]
+    if type(text) is not str:
+        raise ValueError(f"the field {field!r} holds {reprlib.repr(text)}, which is not text; "
+                         "choose the field with the text with --field")
+    # JSON may hold half a surrogate pair, which tokenizers refuse: it becomes U+FFFD
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if text.strip() else ""
+
+
+def documents(cfg, n_rows=0, n_documents=0):
+    """
+    Yield (split, text) for each row of the input. A text is "" if the row is empty, and None if the
+    row is bad and cfg.skip_bad leaves it out. Any other bad row is a UserError.
+
+    n_rows: rows to skip, which an earlier run has read; n_documents: how many of them had text.
+    """
+    if cfg.embedded:
+        yield from itertools.islice(EMBEDDED[cfg.embedded].documents(cfg), n_rows, None)
+        return
+    n_bad = 0
+    for name, number, row in input_rows(cfg, n_rows):
+        if cfg.limit and n_documents == cfg.limit:
+            return
+        try:
+            text = text_of(row, cfg.field)
+            n_documents += bool(text)
+        except ValueError as e:
+            problem = f"{name}:{number}: {e}"
             if not cfg.skip_bad:
                 # A bad first row means a wrong format or a wrong --field. --skip_bad would then
                 # leave out every row, so we do not suggest it.
-                if number > 1 and not cfg.squad:
-                    problem += "; --skip_bad leaves bad lines out"
-                raise UserError(problem) from e
-            document = BadRow(problem)
-        yield document
-
-
-def documents(cfg, skip=0):
-    """
-    Yield (split, text), or a BadRow, for each row after the first `skip`. The text may be empty.
-    """
-    if cfg.embedded:
-        return itertools.islice(EMBEDDED[cfg.embedded].documents(cfg), skip, None)
-    return read_input(cfg, lambda row: (cfg.split, text_of(row, cfg.field)), skip)
-
-
-def has_text(document):
-    return not isinstance(document, BadRow) and bool(document[1].strip())
-
-
-def limited(stream, left):
-    """Yield the documents of a stream until `left` of them had text."""
-    # The limit is applied here and not where documents are written. Threads encode ahead of that:
-    # documents beyond the limit would be read, and a bad line among them would be an error.
-    stream = iter(stream)
-    while left and (document := next(stream, None)):
-        yield document
-        left -= has_text(document)
+                hint = "; --skip_bad leaves bad lines out" if number > 1 else ""
+                raise UserError(problem + hint) from e
+            text = None
+            n_bad += 1
+            if n_bad <= 10:
+                tqdm.write(f"left out: {problem}", file=sys.stderr)
+        yield cfg.split, text
 
 
 # ---- documents -> ids, in threads: tiktoken releases Python's lock (GIL) while it encodes
 
+
 def encode_batch(batch, vocab, dtype):
-    """
-    Turn [(split, text)] into [(split, ids with an end of text)]; an empty text has no ids. A BadRow
-    stays as it is.
-    """
+    """Return [(split, ids with an end of text)] for [(split, text)]; None and "" have no ids."""
     encoded = []
-    for document in batch:
-        if isinstance(document, BadRow):
-            encoded.append(document)
-            continue
-        split, text = document
-        ids = []
-        if text.strip() and vocab:
-            ids = [*encode(text, vocab), end_of_text(vocab)]
-        elif text.strip():
-            # We keep tiktoken's array. With lists this program took 11 % longer than tiktoken
-            # alone.
-            ids = gpt2_encoding().encode_to_numpy(text, disallowed_special=())
-            ids = np.append(ids, GPT2_EOT)
-        encoded.append((split, np.array(ids, dtype)))
+    for split, text in batch:
+        ids = text
+        if text and vocab is None:
+            # GPT-2's ids stay arrays: with lists this program took 11 % longer
+            arrays = [gpt2_encoding().encode_to_numpy(piece, disallowed_special=())
+                      for piece in pieces(text)]
+            ids = np.concatenate([*arrays, [GPT2_EOT]], dtype=dtype, casting="unsafe")
+        elif text:
+            ids = np.array([*encode(text, vocab), end_of_text(vocab)], dtype)
+        encoded.append((split, ids))
     return encoded
 
 
-def encode_documents(stream, threads, vocab, dtype):
+def encode_in_threads(stream, threads, vocab, dtype):
     """Yield what encode_batch returns for the documents of a stream, in their order."""
-    # futures: batches that threads are encoding. They are few, so that memory stays bounded.
-    futures, batch, size = [], [], 0
+    futures = []  # batches that threads are encoding; few, so that memory stays bounded
+    batch = []
+    size = 0
     with ThreadPoolExecutor(threads) as pool:
-        for document in stream:
-            batch.append(document)
-            size += len(document[-1]) + 1  # + 1: empty documents fill a batch too
+        for split, text in stream:
+            batch.append((split, text))
+            size += len(text or "") + 1  # + 1: empty documents fill a batch too
             if size >= BATCH:
                 futures.append(pool.submit(encode_batch, batch, vocab, dtype))
-                batch, size = [], 0
+                batch = []
+                size = 0
             if len(futures) > 2 * threads:
                 yield from futures.pop(0).result()
         for future in futures:
@@ -388,309 +273,160 @@ def encode_documents(stream, threads, vocab, dtype):
     yield from encode_batch(batch, vocab, dtype)
 
 
-# ---- the JSON
+# ---- ids -> bins, and the JSON that describes them
+
 
 def read_vocab(cfg):
     """Return the `vocab` of the corpus (see lib/text.py)."""
-    if cfg.tokenizer:
-        path = Path(cfg.tokenizer)
-        path = path / "tokenizer.json" if path.is_dir() else path
-        with explain(f"--tokenizer={cfg.tokenizer} cannot be read; name a tokenizer.json, or the "
-                     "folder that holds one", (OSError, UnicodeDecodeError)):
-            vocab = path.read_text(encoding="utf-8")
-        # a file that cannot be used is an error here
-        tokenizer(vocab)
-        end_of_text(vocab)
-        return vocab
-    return EMBEDDED[cfg.embedded].vocabulary() if cfg.compact_vocab else None
+    if not cfg.tokenizer:
+        return EMBEDDED[cfg.embedded].vocabulary() if cfg.embedded and cfg.compact_vocab else None
+    path = Path(cfg.tokenizer)
+    path = path / "tokenizer.json" if path.is_dir() else path
+    with explain(f"--tokenizer={cfg.tokenizer} cannot be read; name a tokenizer.json, or the "
+                 "folder that holds one", (OSError, UnicodeDecodeError)):
+        vocab = path.read_text(encoding="utf-8")
+    end_of_text(vocab)  # a file that cannot be used is an error here
+    return vocab
 
 
-def hash_file(path):
-    """Return the SHA-256 of a file in hex digits."""
-    # All of the file is read (at 1.7 GiB per second here): an edit need not change its size.
+def hash_files(paths):
+    """Return one digest of the names and contents of files, in their order."""
     digest = hashlib.sha256()
-    with open(path, "rb") as f:
-        while block := f.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
+    for path in tqdm(paths, "hashing the files", unit=" files", delay=5, leave=False):
+        # without the folder: the same files on another machine give the same corpus
+        digest.update(f"{os.path.basename(path)} {os.path.getsize(path)}".encode())
+        with open(path, "rb") as f:
+            while block := f.read(2**20):  # all of it: an edit need not change the size
+                digest.update(block)
+    return digest.hexdigest()[:16]
 
 
-def new_manifest(cfg, vocab):
+def new_manifest(cfg):
     """Return the JSON of a corpus before its first document. The bins follow from its `source`."""
+    vocab = read_vocab(cfg)
     names = ["field", "limit", "split", "val_fraction", "shard_tokens", "compact_vocab"]
     if cfg.embedded:
         source = {"embedded": cfg.embedded}
         names += ["block_size", "n_copy", "n_train", "seed"]
     elif cfg.hf:
-        source = {"hf": cfg.hub[0], "hf_config": cfg.hf_config, "hf_revision": cfg.hub[1]}
+        source = {"hf": PRESETS.get(cfg.hf, cfg.hf), "hf_config": cfg.hf_config}
     else:
-        # names without folders: the same files on another machine give the same bins
+        # a few names and one digest, because every log and every result holds this
         paths = input_files(cfg)
-        source = {"files": [[os.path.basename(path), os.path.getsize(path)] for path in paths],
-                  "file_sha256": [hash_file(path) for path in tqdm(
-                      paths, "hashing the files", unit=" files", delay=5, leave=False)]}
+        source = {"files": [os.path.basename(path) for path in paths[:3]], "n_files": len(paths),
+                  "files_sha256": hash_files(paths)}
     if cfg.tokenizer:
-        source["tokenizer"] = hashlib.sha256(vocab.encode()).hexdigest()[:16]
+        source["tokenizer_sha256"] = hashlib.sha256(vocab.encode()).hexdigest()[:16]
     source |= {name: getattr(cfg, name) for name in names}
     dtype = "uint16" if vocab_size(vocab) <= 2**16 else "uint32"
-    return {"dtype": dtype, "vocab": vocab, "slice": list(cfg.part), "source": source,
-            "complete": False, "documents": 0, "skipped": 0, "bad": 0, "bad_rows": [],
-            "cut": None, "splits": {}}
-
-
-def differences(new, old):
-    """Return what the user has changed since the JSON `old` was begun, as a list of texts."""
-    now, before = new["source"], old["source"]
-    changes = []
-    if not {"files", "hf", "embedded"} & now.keys() & before.keys():
-        return ["another kind of input"]
-    for key in now:
-        if key == "files" and now[key] != before[key]:
-            changes.append("other files")
-        elif key == "file_sha256":
-            # older versions did not record it
-            if now["files"] == before["files"] and now[key] != before.get(key, now[key]):
-                changes.append("files with the same names and other content")
-        elif now[key] != before.get(key):
-            changes.append(f"{key}={before.get(key)} (now {now[key]})")
-    if new["vocab"] != old["vocab"]:
-        changes.append("another vocabulary")
-    return changes
+    return {"dtype": dtype, "vocab": vocab, "source": source, "complete": False, "rows": 0,
+            "documents": 0, "bad": 0, "splits": {}}
 
 
 def open_manifest(cfg):
     """
-    Begin or continue a preparation. Return (path of its JSON, content of the JSON, the splits that
-    other JSONs of the same slice have, whose bins must not be overwritten). UserError if the folder
-    holds a corpus of other settings.
+    Begin or continue a preparation. Return (path of its JSON, content of the JSON). UserError if
+    the folder holds a corpus of other settings.
     """
-    part = "" if cfg.part[1] == 1 else "-{:02d}of{:02d}".format(*cfg.part)
-    path = Path(cfg.data_dir) / cfg.name / f"{cfg.split}{part}.json"
-    manifest = new_manifest(cfg, read_vocab(cfg))
+    folder = Path(cfg.data_dir) / cfg.name
+    path = folder / f"{cfg.split}.json"
+    manifest = new_manifest(cfg)
+    own_splits = {cfg.split, "val"} if cfg.val_fraction else {cfg.split}
     changes = []
-    if path.exists():
-        old = read_manifest(path)
-        changes = differences(manifest, old)
-        manifest |= old  # keys that an older version did not write keep their new value
-    others = [read_manifest(p) for p in sorted(path.parent.glob("*.json")) if p != path]
-    # a model must be able to read every split and slice
-    if not changes and any(other["vocab"] != manifest["vocab"] for other in others):
-        changes = ["another vocabulary"]
-    for other in others:
-        if cfg.split in other["splits"] and other["slice"][1] != cfg.part[1]:
-            changes = changes or [f"--slice=.../{other['slice'][1]}"]
+    for other_path, other in read_manifests(folder).items():
+        if other["vocab"] != manifest["vocab"]:  # a model must be able to read every split
+            changes.append("another vocabulary")
+        if other_path == path:
+            before, now = other["source"], manifest["source"]
+            for key in before | now:
+                if before.get(key) != now.get(key):
+                    changes.append(f"{key}={before.get(key)} (now {now.get(key)})")
+            manifest = other
+        elif cfg.embedded or own_splits & other["splits"].keys():  # bins would have the same names
+            raise UserError(f"{folder} already has the split(s) {', '.join(other['splits'])}; "
+                            "choose another --name")
     if changes:
-        raise UserError(f"{path.parent} was prepared with {', '.join(changes)}; choose another "
-                        "--name, or delete that folder to prepare it again")
-    taken = {split for other in others if other["slice"] == manifest["slice"]
-             for split in other["splits"]}
-    return path, manifest, taken
+        raise UserError(f"{folder} was prepared with {', '.join(changes)}; choose another --name, "
+                        "or delete that folder to prepare it again")
+    return path, manifest
 
 
-# ---- the split val
-
-def find_cut(cfg):
+def write_bins(cfg, path, manifest, arrays):
     """
-    Return None if there are enough documents to give whole ones to the split val. If there are too
-    few, return the document whose end becomes val: {"document": its number, "share": of it}.
+    Write one bin for each split, and record them in the JSON at `path`: a run that is killed later
+    continues after them. arrays: {split: [ids of a document]}, which is emptied.
     """
-    n_documents = n_characters = longest = number = 0
-    for document in limited(documents(cfg), cfg.limit or math.inf):
-        if not has_text(document):
+    bins = {split: np.concatenate(list_of_ids) for split, list_of_ids in arrays.items()}
+    arrays.clear()
+    end = end_of_text(manifest["vocab"])
+    if cfg.val_fraction and bins:
+        ids = bins[cfg.split]
+        cut = len(ids) - int(cfg.val_fraction * len(ids))
+        bins["val"] = ids[cut:]
+        bins[cfg.split] = ids[:cut]
+        if ids[cut - 1] != end:  # the cut is inside of a document: its first part gets an end too
+            bins[cfg.split] = np.append(ids[:cut], np.array([end], ids.dtype))
+    for split, ids in bins.items():
+        if not len(ids):  # val_fraction is less than one token
             continue
-        n_documents += 1
-        if n_documents * cfg.val_fraction >= 1:
-            return None
-        length = len(document[1])
-        n_characters += length
-        if length > longest:
-            longest, number = length, n_documents
-    if not n_documents:
-        return None
-    # The share is below 1, because val_fraction < 1 / n_documents, and the longest document is at
-    # least as long as the mean.
-    share = cfg.val_fraction * n_characters / longest
-    print(f"--val_fraction={cfg.val_fraction} of {n_documents} document(s) is less than one, so "
-          f"the end of the longest becomes the split val: the last {100 * share:.3g} % of "
-          f"document {number}", flush=True)
-    return {"document": number, "share": share}
+        total = manifest["splits"].setdefault(split, {"tokens": 0, "documents": 0, "shards": []})
+        number = len(total["shards"])
+        shard = {
+            "file": f"{split}-{number:05d}.bin",
+            "tokens": len(ids),
+            "documents": int(np.count_nonzero(ids == end)),
+            "sha256": hashlib.sha256(ids).hexdigest(),
+        }
+        with atomic_write(path.with_name(shard["file"])) as f:
+            f.write(ids)
+        total["shards"].append(shard)
+        total["tokens"] += shard["tokens"]
+        total["documents"] += shard["documents"]
+    write_json(path, manifest)
 
 
-def count_and_divide(cfg, manifest, document):
-    """
-    Count a document (split, ids) or a BadRow in `manifest`. Return what is written of it:
-    [(split, ids)], with two entries if the document is cut in two, and none if it has no ids.
-    """
-    if isinstance(document, BadRow):
-        manifest["bad"] += 1
-        manifest["skipped"] += 1
-        if manifest["bad"] <= 10:
-            manifest["bad_rows"].append(document.problem)
-            tqdm.write(f"left out: {document.problem}", file=sys.stderr)
-        return []
-    split, ids = document
-    if not len(ids):
-        manifest["skipped"] += 1
-        return []
-    manifest["documents"] += 1
-    number, cut = manifest["documents"], manifest["cut"]
-    if cut and cut["document"] == number:
-        n_val = int(cut["share"] * len(ids))
-        if n_val:
-            # ids[-1:]: both parts end with an end of text
-            return [(split, np.append(ids[:-n_val], ids[-1:])), ("val", ids[-n_val:])]
-    # counted and not drawn at random, so that a continued run decides the same
-    if int(number * cfg.val_fraction) > int((number - 1) * cfg.val_fraction):
-        split = "val"
-    return [(split, ids)]
-
-
-# ---- ids -> bins
-
-class Shard:
-    """A bin that is being written: its file, its hash, and its entry in the JSON."""
-
-    def __init__(self, path, files):
-        self.file = files.enter_context(atomic_write(path))
-        self.sha256 = hashlib.sha256()
-        self.entry = {"file": path.name, "tokens": 0, "documents": 0}
-
-    def add(self, ids):
-        self.file.write(ids)
-        self.sha256.update(ids)
-        self.entry["tokens"] += len(ids)
-        self.entry["documents"] += 1
-        self.entry["sha256"] = self.sha256.hexdigest()
-
-
-def write_shards(cfg, path, manifest, taken, encoded):
-    """Write one bin for each split, until one of them is full or the input ends, and record them in
-    `manifest`."""
-    shards = {}
-    part = path.stem.removeprefix(cfg.split)
-    with ExitStack() as files:  # renames all bins at the end; an error removes unfinished ones
-        for document in encoded:
-            for split, ids in count_and_divide(cfg, manifest, document):
-                if split in taken:  # the bins would have the same names as those of that split
-                    raise UserError(f"{path.parent} already has a split {split}; choose another "
-                                    "--name")
-                total = manifest["splits"].setdefault(
-                    split, {"tokens": 0, "documents": 0, "shards": []})
-                if split not in shards:
-                    name = f"{split}{part}-{len(total['shards']):05d}.bin"
-                    shards[split] = Shard(path.with_name(name), files)
-                    total["shards"].append(shards[split].entry)
-                shards[split].add(ids)
-                total["tokens"] += len(ids)
-                total["documents"] += 1
-            if any(shard.entry["tokens"] >= cfg.shard_tokens for shard in shards.values()):
-                return
-    manifest["complete"] = True
+def write_checksums(folder):
+    """Write SHA256SUMS, with which `sha256sum -c` checks all bins in `folder`."""
+    with atomic_write(folder / "SHA256SUMS", "w") as f:
+        for manifest in read_manifests(folder).values():
+            for total in manifest["splits"].values():
+                f.writelines(f"{shard['sha256']}  {shard['file']}\n" for shard in total["shards"])
 
 
 def prepare(cfg):
     """Run one preparation to its end. Return the content of its JSON."""
-    path, manifest, taken = open_manifest(cfg)
+    path, manifest = open_manifest(cfg)
     empty = [file for file in input_files(cfg) if not os.path.getsize(file)]
     if empty:
-        more = f" and {len(empty) - 10} more" if len(empty) > 10 else ""
-        print(f"these files are empty: {', '.join(empty[:10])}{more}", flush=True)
-    if cfg.val_fraction and not manifest["splits"]:  # else the JSON has it already
-        manifest["cut"] = find_cut(cfg)
-    done = manifest["documents"] + manifest["skipped"]
-    texts = limited(documents(cfg, done), (cfg.limit or math.inf) - manifest["documents"])
-    encoded = encode_documents(texts, cfg.num_threads or os.cpu_count(), manifest["vocab"],
-                               manifest["dtype"])
+        print(f"{len(empty)} empty file(s): {', '.join(empty[:10])}", flush=True)
+    encoded = ()
+    if not manifest["complete"]:
+        texts = documents(cfg, manifest["rows"], manifest["documents"])
+        encoded = encode_in_threads(texts, cfg.num_threads or os.cpu_count(), manifest["vocab"],
+                                    manifest["dtype"])
+    arrays = collections.defaultdict(list)  # {split: ids of the documents of the next bin}
+    n_tokens = 0  # in them
     # `with`: the bar ends before an error is printed. A log file gets a line every 30 seconds.
-    with tqdm(encoded, path.stem, initial=done, unit=" documents", disable=bool(cfg.embedded),
-              mininterval=0.1 if sys.stderr.isatty() else 30) as bar:
-        # one iterator for all calls of write_shards: each goes on where the last one stopped
-        encoded = iter(bar)
-        while not manifest["complete"]:
-            write_shards(cfg, path, manifest, taken, encoded)
-            if not manifest["documents"]:
-                source = cfg.hf or ", ".join(cfg.files)
-                if cfg.part[1] > 1:
-                    raise UserError(f"--slice={cfg.slice} of {source} has no text: prepare it in "
-                                    "fewer slices")
-                raise UserError(f"there is no text in {source}; nothing was written: give files "
-                                "with text")
-            write_json(path, manifest)  # a run that is killed later continues after these bins
+    with tqdm(encoded, path.stem, initial=manifest["rows"], unit=" documents",
+              disable=bool(cfg.embedded), mininterval=0.1 if sys.stderr.isatty() else 30) as bar:
+        for split, ids in bar:
+            manifest["rows"] += 1
+            if ids is None:
+                manifest["bad"] += 1
+            elif len(ids):
+                manifest["documents"] += 1
+                arrays[split].append(ids)
+                n_tokens += len(ids)
+            if n_tokens >= cfg.shard_tokens:
+                write_bins(cfg, path, manifest, arrays)
+                n_tokens = 0
+    if not manifest["documents"]:
+        raise UserError(f"there is no text in {cfg.hf or ', '.join(cfg.files)}; nothing was "
+                        "written: give files with text")
+    manifest["complete"] = True
+    write_bins(cfg, path, manifest, arrays)
+    write_checksums(path.parent)
     return manifest
-
-
-def check(cfg):
-    """Compare every byte of a corpus with the SHA-256 in its JSON, and look for missing slices and
-    unfinished ones. UserError if anything is wrong."""
-    folder = Path(cfg.data_dir) / cfg.name
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
-        if list(folder.glob("*.squad.jsonl")):
-            raise UserError(f"{folder} holds questions, which sft.py checks when it reads them; "
-                            "--check is for token bins")
-        raise UserError(f"there is no corpus in {folder}; make it first, or choose another --name")
-    parts = {}  # {(beginning of the file names, number of parts): the parts that are there}
-    for path in paths:
-        manifest = read_manifest(path)
-        part, n = manifest["slice"]
-        parts.setdefault((path.stem.partition("-")[0], n), set()).add(part)
-        if not manifest["complete"]:
-            raise UserError(f"{path}: its preparation was interrupted; give the same command again "
-                            "to continue it")
-        for split, total in manifest["splits"].items():
-            for shard in total["shards"]:
-                file = folder / shard["file"]
-                cure = f"delete {path} and prepare the corpus again"
-                with explain(f"{file} cannot be read; {cure}", (OSError, ValueError)):
-                    content = np.memmap(file, dtype=np.uint8, mode="r")  # never all of it in memory
-                if hashlib.sha256(content).hexdigest() != shard["sha256"]:
-                    raise UserError(f"{file} has changed since it was prepared; {cure}")
-                if content.view(manifest["dtype"]).max() >= vocab_size(manifest["vocab"]):
-                    raise UserError(f"{file} holds ids beyond the vocabulary of {path}; {cure}")
-            print(f"{path}: {split}: {total['tokens']:,} tokens, as prepared", flush=True)
-    for (name, n), there in parts.items():
-        missing = sorted(set(range(1, n + 1)) - there)
-        if missing:
-            lacking = ", ".join(map(str, missing))
-            raise UserError(f"{folder}: {name} lacks the parts {lacking} of {n}; prepare them with "
-                            f"--slice={missing[0]}/{n}")
-
-
-def prepare_squad(cfg):
-    """Write the questions that have an answer. The last val_fraction of the articles is val."""
-
-    def parse(row):
-        answers = row["answers"]  # by several people; an unanswerable question has none
-        example = {"context": row["context"], "question": row["question"],
-                   "answer": (answers["text"] or [""])[0],
-                   "start": (answers["answer_start"] or [0])[0]}
-        complete = all(example[part].strip() for part in ("context", "question", "answer"))
-        if complete and not example["context"][example["start"]:].startswith(example["answer"]):
-            raise ValueError(f"its answer is not at answer_start={example['start']}")
-        return row["title"], example if complete else None
-
-    articles = {}  # {title: examples}; the paper kept 86,820 questions of the split train
-    for title, example in read_input(cfg, parse):
-        if example:
-            articles.setdefault(title, []).append(example)
-    # Whole articles go to val. If both splits had questions about one context, a model could
-    # remember the answers.
-    articles = list(articles.values())
-    n_train = len(articles) - round(len(articles) * cfg.val_fraction)
-    if not n_train:
-        raise UserError(f"there is no answerable question for the split {cfg.split}, so nothing "
-                        "was written; give more articles, or a smaller --val_fraction")
-    splits = {cfg.split: articles[:n_train]}
-    if cfg.val_fraction:
-        splits["val"] = articles[n_train:]
-    for split, part in splits.items():
-        path = Path(cfg.data_dir) / cfg.name / f"{split}.squad.jsonl"
-        if part:
-            write_lines(path, itertools.chain.from_iterable(part))
-            print(f"{path}: {sum(map(len, part)):,} questions of {len(part)} articles")
-    if cfg.val_fraction and not splits["val"]:
-        print(f"*** --val_fraction={cfg.val_fraction} of {len(articles)} article(s) is less than "
-              "one, so there is no split val; choose a larger fraction ***")
 
 
 def refuse_scripts(argv):
@@ -707,20 +443,16 @@ def refuse_scripts(argv):
 def main():
     refuse_scripts(sys.argv[1:])
     cfg = configure(PrepareConfig)
-    if cfg.check:
-        return check(cfg)
-    if cfg.squad:
-        return prepare_squad(cfg)
     manifest = prepare(cfg)
     for split, total in manifest["splits"].items():
         print(f"{split}: {total['tokens']:,} tokens, {total['documents']:,} documents")
-    size, bad = vocab_size(manifest["vocab"]), manifest["bad"]
-    print(f"vocabulary: {size:,} ids; empty documents left out: {manifest['skipped'] - bad:,}")
-    if bad:
-        print(f"bad lines left out: {bad:,}; the JSON lists the first ten as bad_rows")
+    size = vocab_size(manifest["vocab"])
+    bad = manifest["bad"]
+    empty = manifest["rows"] - manifest["documents"] - bad
+    print(f"vocabulary: {size:,} ids; left out: {empty:,} empty documents, {bad:,} bad lines")
     if cfg.val_fraction and "val" not in manifest["splits"]:
-        print(f"*** --val_fraction={cfg.val_fraction} gave no split val; choose a larger fraction "
-              "and another --name ***")
+        print(f"*** --val_fraction={cfg.val_fraction} is less than one token, so there is no split "
+              "val; choose a larger fraction and another --name ***")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def main():
     model, state = checkpoint.open_checkpoint(cfg, cfg.files[0], device)
     vocab = state["vocab"]
     # in the training data, every document follows an end of text
-    prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab)]
+    prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab, special=True)]
     needed = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
     if needed > model.max_len:  # only p_n limits the length
         raise UserError(f"p_n is learned for {model.max_len} positions, and prompt and "

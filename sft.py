@@ -1,8 +1,8 @@
 """
 Fine-tune on SQuAD 2.0, to answer questions about a context (section 3.3, Appendix C of the paper).
 
-    python prepare.py --squad --hf=rajpurkar/squad_v2 --name=squad --val_fraction=0.02
     python sft.py --init_from=out/b_ssmax --out_dir=out/sft/b_ssmax
+    python sft.py --init_from=out/b_ssmax --out_dir=out/sft/b_ssmax --data=train-v2.0.json
     python sft.py --init_from=out/a_softmax --attention_type=ssmax --out_dir=out/sft/e    (e)
 
 The loop, log, checkpoints, ranks and resume are those of train.py. At the end the model answers
@@ -27,11 +27,13 @@ class SFTConfig(TrainConfig):
     """
     Fine-tuning. The defaults are the paper's (Appendix C). One thing differs: the loss is the mean
     over the answer tokens of a batch, and the paper's is a sum. AdamW does not notice such a
-    factor, but grad_clip clips less often.
+    factor, but grad_clip clips less often. Of train.py's settings, data_dir, the splits, data_order
+    and loss_on are not used.
     """
     # data
     out_dir: str = "out/sft"  # ckpt.pt, log.jsonl and squad.json go here
-    data_dir: str = "data/squad"  # questions made by prepare.py --squad
+    data: str = ""  # train-v2.0.json of SQuAD; empty: load rajpurkar/squad_v2 from Hugging Face
+    val_fraction: float = 0.02  # share of the articles, the last ones, that is not trained on
     # optimization
     batch_size: int = 128  # examples per update, over all ranks
     epochs: float = 10.0  # passes over the examples; those too long for a block count, too
@@ -46,45 +48,29 @@ class SFTConfig(TrainConfig):
     eval_interval: int = 500  # updates between validation losses, also at start and end; 0: never
     n_generate: int = 500  # held-out questions to answer at the end; 0: none
     # log and checkpoints
-    save_interval: int = 500  # updates between checkpoints
+    save_interval: int = 500  # updates between checkpoints; 0: only at the end
     # machine
     loss_chunk: int = 4096  # rows of logits computed at once, for answer tokens alone; 0: automatic
     compile: bool = False  # use torch.compile; slow here, since each length of a batch is compiled
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.init_from or not self.epochs:
-            raise ValueError("fine-tuning needs a checkpoint and more than 0 epochs: set "
-                             "--init_from=CHECKPOINT, and --epochs above 0")
-        for key in ("loss_on", "data_order", "doc_mask"):
-            if getattr(self, key) != getattr(TrainConfig, key):
-                raise ValueError(f"{key} is for train.py, since an example of fine-tuning is one "
-                                 f"question, and its loss is that of the answer: leave {key} out")
-
-    def without_effect(self):
-        reasons = super().without_effect()
-        reasons.pop("switch_iter", None)  # max_iters=0 means here that it is computed from epochs
-        if self.max_iters:
-            reasons["epochs"] = f"with max_iters={self.max_iters}"
-        if self.warmup_iters:
-            reasons["warmup_epochs"] = f"with warmup_iters={self.warmup_iters}"
-        return reasons
+        if not self.init_from:
+            raise ValueError("fine-tuning begins with a checkpoint: set --init_from=CHECKPOINT")
+        if self.val_fraction >= 1:
+            raise ValueError(f"val_fraction={self.val_fraction} must be below 1, as in "
+                             "--val_fraction=0.02")
 
 
 def main():
     cfg = configure(SFTConfig)
-    cfg.check_effects()
     device = runtime.setup(cfg.device)
-    examples, digest = read_examples(cfg.data_dir, cfg.train_split)
-    # if none of these needs it, the file may be missing
-    needs_val = cfg.eval_interval or cfg.sample_interval or cfg.n_generate
-    held_out = read_examples(cfg.data_dir, cfg.val_split)[0] if needs_val else []
+    examples, held_out, data = read_examples(cfg.data, cfg.val_fraction)
     updates = len(examples) / cfg.batch_size  # per epoch; fit counts in updates
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype),
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 
-    data = {"digest": digest, "source": {"squad": cfg.train_split}}
     resumed = find_resumable(cfg, data)
     if resumed:
         model, metadata = resume(cfg, resumed, device)
@@ -94,35 +80,35 @@ def main():
     vocab, block_size = metadata["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)
     val_rows = encode_examples(held_out, block_size, vocab)
+    needs_val = cfg.eval_interval or cfg.n_generate
     if not rows or needs_val and not val_rows:
-        questions = "held-out question" if rows else "question"
-        raise UserError(f"no {questions} of {cfg.data_dir} fits a block of {block_size} tokens; "
-                        "choose a checkpoint with a larger block_size")
-    misfits = len(examples) - len(rows)
-    print0(f"{metadata['variant']}: {len(rows):,} examples ({misfits} do not fit {block_size} "
-           f"tokens, even with a cut context), {cfg.max_iters:,} updates of {cfg.batch_size}, "
-           f"{cfg.warmup_iters:,} of them warm-up")
+        question = "held-out question" if rows else "question"
+        raise UserError(f"{cfg.data or 'SQuAD'}: no {question} fits a block of {block_size} tokens;"
+                        " choose a checkpoint with a larger block_size, or another --val_fraction")
+    print0(f"{metadata['variant']}: {len(rows):,} examples ({len(examples) - len(rows)} do not fit "
+           f"{block_size} tokens, even with a cut context), {cfg.max_iters:,} updates of "
+           f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
 
     batches = Batches(cfg, rows, val_rows, end_of_text(vocab), block_size)
     fit(cfg, model, metadata, resumed, batches)
     if cfg.n_generate:
         scores = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
-        exact, f1 = (sum(column) / len(scores) for column in zip(*scores, strict=True))
+        exact = sum(exact for exact, _ in scores) / len(scores)
+        f1 = sum(f1 for _, f1 in scores) / len(scores)
         path = Path(cfg.out_dir) / "squad.json"
         runtime.write_json(path, {"questions": len(scores), "exact_match": exact, "f1": f1})
-        print0(f"{len(scores)} held-out questions: exact match {100 * exact:.1f}, F1 "
-               f"{100 * f1:.1f}")
+        print0(f"{len(scores)} held-out questions: exact match {exact:.1%}, F1 {f1:.1%}")
 
 
 def encode_examples(examples, block_size, vocab):
     """Return (ids, targets) of every example that fits a block, if need be with a cut context."""
-    rows = (encode_example(example, block_size, vocab) for example in examples)
+    rows = [encode_example(example, block_size, vocab) for example in examples]
     return [row for row in rows if row is not None]
 
 
 @dataclass
 class Batches:
-    """Gives `fit` the micro-batches of every update and of the validation loss."""
+    """Gives `fit` the batches of a run, like the class of this name in train.py."""
     cfg: SFTConfig
     rows: list
     val_rows: list
@@ -130,15 +116,15 @@ class Batches:
     block_size: int  # of the model
 
     def train(self, step, m):
-        """The same as in train.py. Each example comes once per epoch, in an order that depends on
-        the seed and the epoch alone."""
+        """Return the batch of update `step`. Each example comes once per epoch, in an order that
+        depends on the seed and the epoch alone."""
         size, n = self.cfg.batch_size, len(self.rows)
         places = range(step * size, (step + 1) * size)
         epochs = {place // n for place in places}  # a batch may begin in one and end in the next
         # drawn again for each batch: a stored order would be state that a resume must restore
         orders = {epoch: permutation(self.cfg.seed, "sft", epoch, n) for epoch in epochs}
-        return self.micro_batches(
-            [self.rows[orders[place // n][place % n]] for place in places], m)
+        rows = [self.rows[orders[place // n][place % n]] for place in places]
+        return self.micro_batches(rows, m)
 
     def val(self, m):
         return self.micro_batches(self.val_rows[:self.cfg.eval_seqs], m)
@@ -150,8 +136,11 @@ class Batches:
         mine = sorted(rows, key=lambda row: len(row[0]))[runtime.RANK::runtime.WORLD_SIZE]
         # counted over all ranks: a mean of the ranks' means would weigh their answers unequally
         answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
-        padded = [pad(mine[i:i + m], self.end, self.block_size) for i in range(0, len(mine), m)]
-        return [(x, y, None) for x, y in padded], answer_tokens
+        micros = []
+        for i in range(0, len(mine), m):
+            x, y = pad(mine[i:i + m], self.end, self.block_size)
+            micros.append((x, y, None))
+        return micros, answer_tokens
 
 
 @torch.no_grad()
@@ -160,7 +149,8 @@ def answer_questions(cfg, model, rows, vocab, device):
     jobs, all_scores = [], []
     for ids, targets in rows:
         length = int((targets >= 0).argmax()) + 1  # of the prompt, up to the first answer token
-        truth = decode(until_end(targets[length - 1:].tolist(), vocab), vocab)
+        answer = targets[length - 1:].tolist()
+        truth = decode(until_end(answer, vocab), vocab)
         jobs.append((length, ids[:length].tolist(), truth))
 
     def measure(jobs):  # their prompts have one length, so they need no padding
@@ -169,14 +159,14 @@ def answer_questions(cfg, model, rows, vocab, device):
         prompts = torch.tensor([ids for _, ids, _ in jobs], device=device)
         with runtime.autocast(device, cfg.dtype):
             new = model.generate(prompts, max_new, temperature=0)
-        for ids, (_, _, truth) in zip(new[:, length:].tolist(), jobs, strict=True):
+        answers = new[:, length:].tolist()
+        for ids, (_, _, truth) in zip(answers, jobs, strict=True):
             # only the first line counts: some models write on and do not end their text
             text = decode(until_end(ids, vocab), vocab).strip().split("\n")[0]
             scores.append(exact_and_f1(text, truth))
         return scores
 
-    for _, scores in evaluate.work(device, "questions", sorted(jobs), measure,
-                                   cfg.micro_batch_size):
+    for scores in evaluate.work(device, "questions", sorted(jobs), measure, cfg.micro_batch_size):
         all_scores += scores
     return all_scores
 

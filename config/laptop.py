@@ -16,7 +16,6 @@ decay_iters = 400
 min_lr = 1e-4
 eval_interval = 200
 eval_seqs = 64
-sample_interval = 200
 save_interval = 200
 log_interval = 20
 compile = False  # gains nothing: at this width most of the time goes into the logits

@@ -1,7 +1,7 @@
 # Evaluate MQAR (config/mqar.py) at 1 to 16 times the training length.
 data_dir = "data/mqar"
 split = "val"
-task = "mqar"  # pairs in proportion to the size; mqar_fixed: 8 pairs
+task = "mqar"  # one pair for each 16 tokens
 begin = True
 context_sizes = (128, 256, 512, 1024, 2048)
 depths = (50,)  # not used by this task; one depth, so that each size is asked once

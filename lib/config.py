@@ -11,6 +11,8 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import os
+import re
 import runpy
 import sys
 import types
@@ -23,11 +25,9 @@ from lib.runtime import UserError, explain
 def configure(cls, argv=None):
     """
     Return a `cls` (a frozen dataclass) made from the arguments `argv`, by default the program's.
-    Its attribute `given` holds the names of the settings that the user gave, by an argument or in a
-    config file.
 
     Arguments that end in .py are config files. Other arguments without "--" go to the field
-    `files`, if `cls` has one. UserError for an unknown key, a wrong type or a bad file.
+    `files`, if `cls` has one. UserError for an unknown key, a bad value or a bad file.
     """
     argv = sys.argv[1:] if argv is None else argv
     if {"-h", "--help"} & set(argv):  # before the other arguments, which may be wrong
@@ -43,116 +43,134 @@ def configure(cls, argv=None):
             text = text if equals else "True"  # --wandb_log alone means --wandb_log=True
             values[key] = checked(fields, key, text, arg, is_text=True)
         elif arg.endswith(".py"):
-            if not Path(arg).is_file():
-                raise UserError(f"there is no config file {arg}; check its name and folder")
-            with explain(f"the config file {arg} fails"):  # the user's code may raise anything
-                names = runpy.run_path(arg)
-            for key, value in names.items():
-                # everything is a setting but helpers (_name), modules, functions and classes
-                is_code = callable(value) or isinstance(value, types.ModuleType)
-                if not (is_code or key.startswith("_")):
-                    values[key] = checked(fields, key, value, arg)
+            for key, value in read_config_file(arg).items():
+                values[key] = checked(fields, key, value, arg)
         elif "files" in fields:
-            values["files"] = (*values.get("files", ()), arg)
+            values["files"] = checked(fields, "files", (*values.get("files", ()), arg), arg)
         else:
-            key = arg.lstrip("-").partition("=")[0]
-            hint = f"did you mean --{arg.lstrip('-')}?" if key in fields else "see --help"
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
-                            f"or --key=value; {hint}")
+                            "or --key=value; see --help")
     try:
-        cfg = cls(**values)
+        return cls(**values)
     except ValueError as e:  # from the dataclass's own check of its values
         raise UserError(str(e)) from e
-    # tells a value that the user gave from a default that happens to be equal
-    object.__setattr__(cfg, "given", frozenset(values))
-    return cfg
 
 
 def complete(cfg, **values):
-    """Return a copy of `cfg` with these values, which the data or the machine decides. UserError if
-    they do not go together."""
+    """Return a copy of `cfg` with these values. UserError if they do not go together."""
     try:
-        completed = dataclasses.replace(cfg, **values)
+        return dataclasses.replace(cfg, **values)
     except ValueError as e:
         raise UserError(str(e)) from e
-    object.__setattr__(completed, "given", cfg.given)
-    return completed
 
 
 def changed(cfg):
     """Return {name: value} of the settings that differ from their defaults."""
-    values = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
-    return {f.name: values[f.name] for f in dataclasses.fields(cfg) if values[f.name] != f.default}
+    defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
+    return {name: value for name, value in vars(cfg).items() if value != defaults[name]}
+
+
+def read_config_file(path):
+    """Run a config file and return {name: value} of the settings in it."""
+    if not Path(path).is_file():
+        raise UserError(f"there is no config file {path}; check its name and folder")
+    with explain(f"the config file {path} fails"):  # the user's code may raise anything
+        names = runpy.run_path(path)
+    # everything is a setting but helpers (_name), modules, functions and classes
+    return {key: value for key, value in names.items()
+            if not (key.startswith("_") or callable(value) or isinstance(value, types.ModuleType))}
 
 
 def checked(fields, key, value, origin, is_text=False):
     """
     Return `value` in the type that setting `key` has by default.
 
-    origin: the argument or file that the value comes from, for messages. is_text: the value was
-    typed. UserError for an unknown key or a bad value.
+    fields: {name: field} of the dataclass. origin: the argument or file that the value comes from,
+    for messages. is_text: the value was typed. UserError for an unknown key or a bad value.
     """
     if key not in fields:
-        near = difflib.get_close_matches(key, fields, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see --help"
+        hint = did_you_mean(key, fields) or "; see --help"
         if origin.endswith(".py"):
             hint += " (the name of a helper must begin with _)"
-        raise UserError(f"{origin}: unknown setting {key!r}; {hint}")
+        raise UserError(f"{origin}: unknown setting {key!r}{hint}")
     want = type(fields[key].default)
-    choices = typing.get_args(fields[key].type)  # of a Literal
-    if is_text and want is not str:
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            pass  # the value stays text, and the check of its type below refuses it
-    if want is float and type(value) is int:  # 1.0 for an int is refused below: probably a mistake
-        value = float(value)
-    if want is tuple and type(value) is not tuple:
-        value = tuple(value) if type(value) is list else (value,)  # one value is a tuple of one
+    value = converted(value, want, is_text)
     if type(value) is not want:
         example = {bool: "True or False", int: "a whole number such as 1000"}.get(want)
         advice = f"; write {example}" if example else ""
         raise UserError(f"{origin}: {key} must be of type {want.__name__}, not {value!r}{advice}")
+    choices = typing.get_args(fields[key].type)  # of a Literal
     if choices and value not in choices:
-        raise UserError(f"{origin}: {key}={value} must be one of "
-                        f"{', '.join(filter(None, choices))}")
-    if want in (int, float) and not value >= 0:  # no setting may be negative or NaN
-        raise UserError(f"{origin}: {key}={value} must be a number that is not negative")
-    if want is int and value >= 2**63:
-        raise UserError(f"{origin}: {key}={value} must be below 2**63")
-    if any("\0" in str(part) for part in (value if want is tuple else (value,))):
-        raise UserError(f"{origin}: {key} holds a null character, which no file name may contain; "
-                        "remove it")
+        named = list(filter(None, choices))
+        raise UserError(f"{origin}: {key}={value} must be one of {', '.join(named)}"
+                        f"{did_you_mean(value, named)}")
+    if want in (int, float) and not 0 <= value < 2**63:  # 1e999 is infinity
+        raise UserError(f"{origin}: {key}={value} must be a number that is not negative, and "
+                        "below 2**63")
+    # Python has the bytes of an argument that are not UTF-8 as these characters
+    if any(re.search("[\0\ud800-\udfff]", str(part)) for part in as_tuple(value)):
+        raise UserError(f"{origin!r}: {key} holds a null character, or bytes that are not UTF-8; "
+                        "rename the file or folder")
     return value
+
+
+def converted(value, want, is_text):
+    """Return `value` in the type `want`, or as it is if that is not possible."""
+    if is_text and want is not str:
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            pass  # the value stays text
+    if want is float and type(value) is int and value < 2**63:
+        return float(value)  # 1.0 for an int is not converted: it is probably a mistake
+    if want is tuple:
+        return tuple(map(expand_home, as_tuple(value)))
+    return expand_home(value)
+
+
+def as_tuple(value):
+    """Return a list as a tuple, and a single value as a tuple of one."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def expand_home(value):
+    """Return `value`; if it is a path that begins with ~, then that path in the home folder."""
+    # A shell replaces ~ only where an argument begins, and not in --out_dir=~/runs.
+    if isinstance(value, str) and Path(value).parts[:1] == ("~",):
+        return os.path.expanduser(value)
+    return value
+
+
+def did_you_mean(name, names):
+    """Return "; did you mean ...?" with the one of `names` that is most like `name`, or ""."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def help_text(cls):
     """Return the text of --help: what the program does, then its settings in groups."""
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    groups = {}  # {heading: {name of a setting: its line}}
+    headings, comments = {}, {}  # of each setting
     # The comments are read from the source, so that each field is explained in one place. Parents
-    # come first, because a child may explain a field again.
+    # come first. A child may explain a field again, which stays in the group of the parent.
     for parent in reversed([c for c in cls.__mro__ if dataclasses.is_dataclass(c)]):
-        group = "settings"
+        heading = "settings"
         for line in inspect.getsource(parent).partition("\n    def ")[0].splitlines():
             code, mark, comment = line.strip().partition("# ")
-            name = code.partition(":")[0]
             if mark and not code:  # a comment on a line of its own is the heading of a group
-                group = comment
+                heading = comment
             elif mark:
-                home = group
-                for heading, entries in groups.items():
-                    if name in entries:  # explained again by a child: stays in its parent's group
-                        home = heading
-                head = f"  --{name}={fields[name].default}".replace("\n", "\\n")
-                text = f"{head:<34}  {comment}"
-                choices = ", ".join(filter(None, typing.get_args(fields[name].type)))
-                if choices:
-                    text += f" ({choices})"
-                groups.setdefault(home, {})[name] = text
+                name = code.partition(":")[0]
+                headings.setdefault(name, heading)
+                comments[name] = comment
+
+    fields = {f.name: f for f in dataclasses.fields(cls)}
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings with their defaults: give --key=value, or write key = value into a config "
              "file."]
-    for group, entries in groups.items():
-        lines += ["", f"{group}:", *entries.values()]
+    for group in dict.fromkeys(headings.values()):
+        lines += ["", f"{group}:"]
+        for name in (name for name in headings if headings[name] == group):
+            setting = f"  --{name}={fields[name].default}".replace("\n", "\\n")
+            choices = ", ".join(filter(None, typing.get_args(fields[name].type)))
+            lines.append(f"{setting:<34}  {comments[name]}" + f" ({choices})" * bool(choices))
     return "\n".join(lines)

@@ -5,17 +5,14 @@ loader state to save, a resume is exact, and any number of ranks reads the same 
 prepare.py writes a corpus as a folder:
 
     train-00000.bin, ...   the tokens, little-endian, with an end of text after each document
-    train.json             describes the bins; train-03of16.json: part 3 of a corpus made in 16
+    train.json             describes the bins of one preparation
         vocab, dtype       the vocabulary (lib/text.py); uint16, or uint32 above 65,536 ids
-        source, slice      the settings and files it was prepared from; [i, n]: part i of n
-        documents          rows of the input read so far that gave a document
-        skipped            rows of the input read so far that gave none
-        bad, bad_rows      how many of the skipped rows --skip_bad left out; the first ten of them
-        cut                the document whose end became val, and which share of it; or null
+        source             the settings and files it was prepared from
         complete           false until the preparation has finished
+        rows               rows of the input read so far; those that gave no text are counted too
+        documents, bad     how many of the rows gave a document; how many --skip_bad left out
         splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
-
-Corpora of older versions have no bad, bad_rows and cut, and no file_sha256 in their source.
+    SHA256SUMS             checksums of all bins: sha256sum -c SHA256SUMS
 """
 import difflib
 import hashlib
@@ -32,6 +29,10 @@ from lib.text import check_same_vocab, vocab_size
 
 # windows: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("windows", "sequence")
+# How prepare.py makes the corpora that are named in defaults and come from no file of the user
+SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
+           "almanac": "--embedded=almanac --compact_vocab",
+           "mqar": "--embedded=mqar --compact_vocab"}
 
 
 class Tokens:
@@ -39,32 +40,37 @@ class Tokens:
 
     def __init__(self, folder, split):
         folder = Path(folder)
-        parts = read_parts(folder, split)
-        self.split, self.vocab = split, parts[0]["vocab"]
-        self.vocab_size, self.dtype = vocab_size(self.vocab), parts[0]["dtype"]
-        shards = [shard for part in parts for shard in part["splits"][split]["shards"]]
+        manifest = find_manifest(folder, split)
+        self.split, self.vocab, self.dtype = split, manifest["vocab"], manifest["dtype"]
+        self.vocab_size = vocab_size(self.vocab)
+        shards = manifest["splits"][split]["shards"]
         # basename: a corpus from elsewhere must not open files outside of its folder
         self.paths = [folder / os.path.basename(shard["file"]) for shard in shards]
-        width = np.dtype(self.dtype).itemsize
-        for path, shard in zip(self.paths, shards, strict=True):
-            # Comparing sizes takes milliseconds for any corpus. `prepare.py --check` reads every
-            # byte.
-            size = path.stat().st_size if path.exists() else 0
-            if size != width * shard["tokens"]:
-                raise UserError(f"{path} has {size:,} bytes, not {width} for each of its "
-                                f"{shard['tokens']:,} tokens; delete the .json that lists it and "
-                                "run prepare.py again")
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         self.begins = [0, *self.ends]
-        self.documents = sum(part["splits"][split]["documents"] for part in parts)
+        self.documents = manifest["splits"][split]["documents"]
+        for i in range(len(shards)):
+            self.open_shard(i)  # a bin that was cut is an error now, and not after hours
         # The digest identifies the tokens wherever their files are. Results are compared by it.
         hashes = "".join(shard["sha256"] for shard in shards)
         digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
         # every run and every result records this about its text
-        self.data = {"digest": digest, "source": parts[0]["source"]}
+        self.data = {"digest": digest, "source": manifest["source"]}
 
     def __len__(self):
         return int(self.ends[-1])
+
+    def open_shard(self, i):
+        """Return the ids of bin i as a memory map. UserError if it has another length."""
+        try:
+            ids = np.memmap(self.paths[i], dtype=self.dtype, mode="r")
+        except (OSError, ValueError):  # it is missing, empty, or ends inside of an id
+            ids = ()
+        if len(ids) != self.ends[i] - self.begins[i]:
+            raise UserError(f"{self.paths[i]} does not hold the {self.ends[i] - self.begins[i]:,} "
+                            "tokens that its .json lists; delete that .json and run prepare.py "
+                            "again")
+        return ids
 
     def read(self, starts, length):
         """Return the `length` tokens that begin at each of `starts`, (len(starts), length) int64.
@@ -77,21 +83,16 @@ class Tokens:
             first, last = np.searchsorted(self.ends, (start, start + length - 1), side="right")
             for i in range(first, last + 1):  # a window may cross shards
                 if i not in maps:
-                    maps[i] = np.memmap(self.paths[i], dtype=self.dtype, mode="r")
+                    maps[i] = self.open_shard(i)
                 begin = start - self.begins[i]  # in this shard; negative if the window began before
                 missing = max(0, -begin)  # tokens of the window that are in shards before this one
                 piece = maps[i][max(0, begin):begin + length]
                 if piece.max() >= self.vocab_size:  # the embedding would raise an IndexError
-                    self.refuse_ids(i, piece.max())
+                    raise UserError(f"{self.paths[i]} holds the id {piece.max():,} and its "
+                                    f"vocabulary has only {self.vocab_size:,}: the file is damaged;"
+                                    " to find all damaged files, run sha256sum -c SHA256SUMS there")
                 row[missing:missing + len(piece)] = piece
         return out
-
-    def refuse_ids(self, i, largest):
-        """Raise the UserError for shard i, which holds the id `largest`."""
-        path = self.paths[i]
-        raise UserError(f"{path} holds the id {largest:,} and its vocabulary has only "
-                        f"{self.vocab_size:,}: the file is damaged; to check the corpus, "
-                        f"run: python prepare.py --check {name_of(path.parent)}")
 
     def batch(self, seed, step, batch_size, block_size, order="windows"):
         """
@@ -154,92 +155,51 @@ def check_splits(train, val):
         raise UserError(f"{folder}: the splits {train.split} and {val.split} are the same text, so "
                         "validation would measure what was trained on; prepare the text with "
                         "--val_fraction=0.1 and another --name, or train with --eval_interval=0")
-    # splits of one preparation come from the same files but share no document
-    if val.data["source"] != train.data["source"]:
-        hashes = file_hashes(train)
-        shared = [name for digest, name in file_hashes(val).items() if digest in hashes]
-        if shared:
-            raise UserError(f"{folder}: the splits {train.split} and {val.split} both hold "
-                            f"{shared[0]}, so validation would measure what was trained on; "
-                            "prepare other text for one of them, or train with --eval_interval=0")
 
 
-def file_hashes(tokens):
-    """Return {SHA-256: name} of the files that a split was prepared from; {} for older corpora."""
-    source = tokens.data["source"]
-    pairs = zip(source.get("file_sha256", ()), source.get("files", ()), strict=False)
-    return {digest: name for digest, (name, size) in pairs if size}
-
-
-def read_parts(folder, split):
+def read_manifests(folder):
     """
-    Return the JSONs of all slices of the split, in order. UserError if a slice is not finished or
-    was made from another source than the others.
+    Return {path: content} of the JSONs of a corpus, {} if there is none. UserError if one is not a
+    JSON of prepare.py.
     """
-    manifests = [read_manifest(path) for path in folder.glob("*.json")]
-    parts = sorted((m for m in manifests if split in m["splits"]), key=lambda m: m["slice"])
-    if not parts:
-        names = sorted({name for m in manifests for name in m["splits"]})
-        raise UserError(missing_split(folder, split, names) if names
-                        else missing_corpus(folder, split))
-    finished = [m["slice"] for m in parts if m["complete"]]
-    if finished != [[i, len(parts)] for i in range(1, len(parts) + 1)]:
-        raise UserError(f"{folder}, {split}: only the slices {finished} are finished; finish the "
-                        "others by running their prepare.py commands again")
-    # slices of different inputs would repeat some documents and lack others
-    if any((m["vocab"], m["source"]) != (parts[0]["vocab"], parts[0]["source"]) for m in parts):
-        raise UserError(f"{folder}, {split}: its slices were made from different sources or with "
-                        "different settings; delete those that are wrong")
-    return parts
+    contents = {}
+    # [!.]: a Mac leaves hidden files, such as ._train.json, on the disks of others
+    for path in sorted(folder.glob("[!.]*.json")):
+        with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the "
+                     "right folder, or prepare the corpus again under another --name", MALFORMED):
+            contents[path] = json.loads(path.read_bytes())
+            missing = {"vocab", "dtype", "source", "complete", "splits"} - contents[path].keys()
+            if missing:
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    return contents
+
+
+def find_manifest(folder, split):
+    """Return the JSON of the corpus in `folder` that has `split`. UserError if there is none."""
+    manifests = read_manifests(folder)
+    for path, manifest in manifests.items():
+        if split in manifest["splits"]:
+            if not manifest["complete"]:
+                raise UserError(f"{path}: its preparation was interrupted; give the same command "
+                                "again to continue it")
+            return manifest
+    # what there is instead: other splits, or corpora in this folder or beside it
+    others = {name: name for manifest in manifests.values() for name in manifest["splits"]}
+    wanted = split
+    source = f"OTHER_FILES --split={split}"  # those of the other splits may not be in two splits
+    if not others:
+        others = {path.parent.name: str(path.parent) for parent in (folder.parent, folder)
+                  for path in parent.glob("*/*.bin")}
+        wanted = folder.name
+        source = SOURCES.get(folder.name, "FILES --val_fraction=0.1")
+    near = difflib.get_close_matches(wanted, others, n=1)
+    names = [others[name] for name in near] or sorted(others.values())[:10] or ["nothing else"]
+    advice = "did you mean" if near else "there is"
+    raise UserError(f"{folder} has no split {split!r}; {advice} {', '.join(names)}; to make it, "
+                    f"run: python prepare.py {source} {name_of(folder)}")
 
 
 def name_of(folder):
     """Return the settings with which prepare.py writes into `folder`."""
     return f"--name={folder.name}" + (
         "" if folder.parent == Path("data") else f" --data_dir={folder.parent}")
-
-
-def missing_split(folder, split, names):
-    """Return the message for a corpus that has only the splits `names`, and not `split`."""
-    problem = f"{folder} has no split {split!r}, only {', '.join(names)}"
-    if near := difflib.get_close_matches(split, names, n=1):
-        return f"{problem}; did you mean {near[0]}?"
-    if split == "val":  # it cannot be made of the text that is there, which is trained on
-        return (f"{problem}; prepare the text again with --val_fraction=0.1 and another --name, or "
-                f"other text with {name_of(folder)} --split=val")
-    return f"{problem}; choose one, or python prepare.py FILES {name_of(folder)} --split={split}"
-
-
-# How prepare.py makes the corpora that are named in defaults and come from no file of the user
-SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
-           "almanac": "--embedded=almanac --compact_vocab",
-           "mqar": "--embedded=mqar --compact_vocab"}
-
-
-def missing_corpus(folder, split):
-    """Return the message for a folder that holds no corpus at all, where `split` is wanted."""
-    exists = folder.exists()
-    problem = f"there is no {'corpus directly in' if exists else 'folder'} {folder}"
-    # The folder may be the one that holds all corpora, or the corpora may be beside it.
-    corpora = sorted({str(path.parent) for parent in (folder, folder.parent)
-                      for path in parent.glob("*/*.bin")})
-    near = difflib.get_close_matches(str(folder), corpora, n=1)
-    if near and not exists:
-        return f"{problem}; did you mean --data_dir={near[0]}?"
-    if corpora and folder.name not in SOURCES:
-        return f"{problem}; choose another --data_dir, such as {', '.join(corpora[:10])}"
-    source = SOURCES.get(folder.name, "FILES")
-    if folder.name == "slimpajama" and split == "test":
-        source = "--hf=slimpajama --split=test"
-    return f"{problem}; to make one, run: python prepare.py {source} {name_of(folder)}"
-
-
-def read_manifest(path):
-    """Return the content of one JSON of a corpus. UserError if it is something else."""
-    with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the right "
-                 "folder, or prepare the corpus again under another --name", MALFORMED):
-        manifest = json.loads(Path(path).read_bytes())
-        missing = {"vocab", "dtype", "source", "slice", "complete", "splits"} - manifest.keys()
-        if missing:
-            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    return manifest

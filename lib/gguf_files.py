@@ -7,14 +7,8 @@ src/models/mistral3.cpp, src/llama-graph.cpp). hf.py decides which architecture 
 """
 import json
 
-import numpy as np
-import torch
-
 from lib import text
-from lib.runtime import UserError, explain
-
-# {beginning of the name of a class of transformers: llama.cpp's architecture}
-ARCHITECTURES = {"Llama": "llama", "Qwen3": "qwen3", "Ministral3": "mistral3"}
+from lib.runtime import UserError
 
 
 def read(path):
@@ -48,19 +42,19 @@ def pre_tokenizers():
     return by_name
 
 
-def byte_level(vocab, merges, end_of_text, pre="gpt-2"):
+def byte_level(vocab, merges, special, pre="gpt-2"):
     """
     Return a tokenizers.Tokenizer that merges bytes as GPT-2's does.
 
-    vocab: {token: id}. merges: [(token, token)]. end_of_text: list of special tokens. pre: name in
-    `pre_tokenizers`.
+    vocab: {token: id}. merges: [(token, token)]. special: list of special tokens, such as the end
+    of text. pre: name in `pre_tokenizers`.
     """
     from tokenizers import Tokenizer, decoders, models
     # ignore_merges: Llama 3's tokenizer first looks up the whole word, and so does llama.cpp
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
     tokenizer.pre_tokenizer = pre_tokenizers()[pre]
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(end_of_text)
+    tokenizer.add_special_tokens(special)
     return tokenizer
 
 
@@ -69,182 +63,140 @@ def pre_tokenizer_name(tokenizer):
     Return llama.cpp's name for the pre-tokenizer of a tokenizer.json (parsed). UserError if it has
     none.
     """
-    def parts(pre):
-        """Return the pre-tokenizers of a nested Sequence in one list."""
-        # trim_offsets does not change the split
-        pre = {key: value for key, value in (pre or {}).items() if key != "trim_offsets"}
-        inner = pre.get("pretokenizers")
-        if not inner:
-            return [pre]
-        return [part for p in inner for part in parts(p)]
+    def steps(pre):
+        """Return the pre-tokenizers that run one after the other, without trim_offsets, which does
+        not change the split."""
+        return [{key: value for key, value in step.items() if key != "trim_offsets"}
+                for step in pre.get("pretokenizers", [pre])]
 
     model, normalizer = tokenizer["model"], tokenizer["normalizer"] or {"type": "NFC"}
     # llama.cpp does not normalize (NFC), which few texts need
     if model["type"] == "BPE" and not model["byte_fallback"] and normalizer["type"] == "NFC":
         for name, pre in pre_tokenizers().items():
-            if parts(json.loads(pre.__getstate__())) == parts(tokenizer["pre_tokenizer"]):
+            if steps(json.loads(pre.__getstate__())) == steps(tokenizer["pre_tokenizer"] or {}):
                 return name
     raise UserError("the tokenizer of this checkpoint has no name in llama.cpp that hf.py knows; "
                     f"it knows {', '.join(pre_tokenizers())}: export to a folder instead")
 
 
-def tokenizer_config(fields):
+def tokenizer_config(keys):
     """Return what a tokenizer_config.json would contain, from the keys of a GGUF."""
-    ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in (
-        ("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding"),
-        ("unk_token", "unknown"))}
-    tokens = fields["tokenizer.ggml.tokens"]
-    settings = {key: tokens[i] for key, i in ids.items() if i is not None}
-    if template := fields.get("tokenizer.chat_template"):
+    tokens = keys["tokenizer.ggml.tokens"]
+    settings = {}
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")):
+        if (i := keys.get(f"tokenizer.ggml.{key}_token_id")) is not None:
+            settings[f"{name}_token"] = tokens[i]
+    if template := keys.get("tokenizer.chat_template"):
         settings["chat_template"] = template
     return settings
 
 
-def tokenizer_json(fields):
+def tokenizer_json(keys):
     """
     Return the text of a tokenizer.json for the tokenizer in a GGUF. UserError for an unknown one.
     """
     # We do not use transformers' own conversion, because it does not split SmolLM's digits: it
     # makes two tokens of "  7" instead of three.
-    model, pre = (fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    model, pre = keys.get("tokenizer.ggml.model"), keys.get("tokenizer.ggml.pre")
     if model != "gpt2" or pre not in pre_tokenizers():
         raise UserError(f"hf.py does not know the tokenizer of this GGUF ({model}, {pre}); import "
                         "the model from its folder instead")
     from gguf import TokenType
     from tokenizers import AddedToken
-    tokens, merges, kinds = (fields[f"tokenizer.ggml.{name}"]
-                             for name in ("tokens", "merges", "token_type"))
-    of_kind = {kind: [token for token, k in zip(tokens, kinds, strict=True) if k == kind]
-               for kind in (TokenType.CONTROL, TokenType.USER_DEFINED)}
-    tokenizer = byte_level(
-        {token: i for i, token in enumerate(tokens)},
-        [tuple(merge.split(" ")) for merge in merges], of_kind[TokenType.CONTROL], pre)
+    tokens = keys["tokenizer.ggml.tokens"]
+    of_kind = {TokenType.CONTROL: [], TokenType.USER_DEFINED: []}
+    for token, kind in zip(tokens, keys["tokenizer.ggml.token_type"], strict=True):
+        of_kind.get(kind, []).append(token)
+    merges = [tuple(merge.split(" ")) for merge in keys["tokenizer.ggml.merges"]]
+    tokenizer = byte_level({token: i for i, token in enumerate(tokens)}, merges,
+                           of_kind[TokenType.CONTROL], pre)
     # tokens such as <think>, which are never split
     tokenizer.add_tokens([AddedToken(token, normalized=False)
                           for token in of_kind[TokenType.USER_DEFINED]])
     return tokenizer.to_str()
 
 
-def tokenizer_keys(vocab, vocab_size):
+def tokenizer_keys(vocab, vocab_size, settings, generation, first):
     """
-    Return the keys of a GGUF that describe a tokenizer. vocab: the text of its tokenizer.json.
-    vocab_size: number of the model's embeddings.
+    Return the keys of a GGUF that describe a tokenizer.
+
+    vocab: the text of its tokenizer.json. vocab_size: number of the model's embeddings. settings,
+    generation: contents of tokenizer_config.json and generation_config.json. first: the id with
+    which a text begins.
     """
     from gguf import TokenType
     # to_str() writes today's format, also for a file of an older version of tokenizers
     tokenizer = json.loads(text.tokenizer(vocab).to_str())
     tokens = [f"[PAD{i}]" for i in range(vocab_size)]  # stays for embeddings without a token
-    kinds = [TokenType.UNUSED] * vocab_size
+    kinds = [int(TokenType.UNUSED)] * vocab_size
     for token, i in tokenizer["model"]["vocab"].items():
-        tokens[i], kinds[i] = token, TokenType.NORMAL
+        if i < vocab_size:  # a compact vocabulary has no embeddings for the others
+            tokens[i], kinds[i] = token, int(TokenType.NORMAL)
     for token in tokenizer["added_tokens"]:
-        tokens[token["id"]] = token["content"]
-        kinds[token["id"]] = TokenType.CONTROL if token["special"] else TokenType.USER_DEFINED
-    return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": pre_tokenizer_name(tokenizer),
-            "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [int(k) for k in kinds],
-            "tokenizer.ggml.merges": [" ".join(m) for m in tokenizer["model"]["merges"]]}
+        kind = TokenType.CONTROL if token["special"] else TokenType.USER_DEFINED
+        tokens[token["id"]], kinds[token["id"]] = token["content"], int(kind)
+    keys = {"model": "gpt2", "pre": pre_tokenizer_name(tokenizer), "tokens": tokens,
+            "token_type": kinds, "merges": [" ".join(m) for m in tokenizer["model"]["merges"]]}
+    for name in ("bos_token_id", "eos_token_id"):
+        i = generation.get(name)
+        if type(i) is list:  # several ends: llama.cpp knows the others by their names
+            i = i[0]
+        if i is not None:
+            keys[name] = i
+    keys["add_bos_token"] = first == keys.get("bos_token_id")
+    keys = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+    template = settings.get("chat_template")
+    if type(template) is list:  # several, each with a name
+        template = {one["name"]: one["template"] for one in template}.get("default")
+    if template:
+        keys["tokenizer.chat_template"] = template
+    return keys
 
 
 # -----------------------------------------------------------------------------
 # models
 
 
-def model_keys(architecture, config, theta, context_length, temperature):
-    """
-    Return the keys of a GGUF that describe a model of this GPTConfig with RoPE's `theta`.
-
-    temperature: `a` in the factor 1 + a log n on q; None for `llama` and `qwen3`.
-    """
-    width = config.n_embd // config.n_head
+def model_keys(architecture, config):
+    """Return the keys of a GGUF that describe a model with this config of transformers."""
     keys = {
-        "context_length": context_length, "embedding_length": config.n_embd,
-        "block_count": config.n_layer, "feed_forward_length": config.n_inner,
-        "attention.head_count": config.n_head,
-        "attention.head_count_kv": config.n_kv_head or config.n_head,
-        "attention.key_length": width, "attention.value_length": width,
-        "attention.layer_norm_rms_epsilon": config.norm_eps,
-        "rope.dimension_count": width, "rope.freq_base": theta}
-    if temperature is not None:
+        "context_length": config.max_position_embeddings, "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": config.head_dim, "attention.value_length": config.head_dim,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "rope.dimension_count": config.head_dim,
+        "rope.freq_base": config.rope_parameters["rope_theta"]}
+    if architecture == "mistral3":  # a and L of the factor 1 + a log(1 + floor(position / L))
+        rope = config.rope_parameters
         keys |= {
-            "attention.temperature_scale": temperature,
-            # this is L; YaRN is not used, because there is no rope.scaling.type
-            "rope.scaling.original_context_length": 1,
-            # Ollama's own engine reads `a` from this key, with 0.1 as default
-            "rope.scaling_beta": temperature}
+            "attention.temperature_scale": rope["llama_4_scaling_beta"],
+            # YaRN is not used, because there is no rope.scaling.type
+            "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
+            # Ollama's own engine reads a from this key, with 0.1 as default
+            "rope.scaling_beta": rope["llama_4_scaling_beta"]}
     return {f"{architecture}.{key}": value for key, value in keys.items()}
 
 
-def to_arrays(architecture, tensors, config, bf16):
-    """
-    Return {name in a GGUF: numpy array} for tensors under transformers' names. bf16: convert the
-    matrices.
-    """
+def write(path, architecture, keys, hf_model):
+    """Write a GGUF with these keys and the weights of a model of transformers, in fp32."""
     import gguf
-    arch = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
-    names = gguf.get_tensor_name_map(arch, config.n_layer)
-    width, arrays = config.n_embd // config.n_head, {}
-    for name, tensor in tensors.items():
-        if architecture != "qwen3" and name.endswith(("q_proj.weight", "k_proj.weight")):
-            # RoPE rotates the pairs (i, i + D/2) here, and (2i, 2i + 1) in llama.cpp's llama and
-            # mistral3; its qwen3 rotates as we do.
-            tensor = tensor.view(-1, 2, width // 2, tensor.size(1)).transpose(1, 2)
-            tensor = tensor.reshape(-1, tensor.size(-1))
-        array = tensor.contiguous().numpy()
-        if bf16 and array.ndim > 1:  # llama.cpp needs vectors (of norms) in F32
-            array = gguf.quantize(array, gguf.GGMLQuantizationType.BF16)
-        arrays[names.get_name(name, [".weight"])] = array
-    return arrays
-
-
-def write(path, architecture, keys, arrays):
-    """Write a GGUF and read it back. UserError if any key or tensor differs. `path` may be a
-    temporary name, so the messages leave it out."""
-    import gguf
-    bf16 = gguf.GGMLQuantizationType.BF16
     writer = gguf.GGUFWriter(path, architecture)
     add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32,
            str: writer.add_string, list: writer.add_array}
     for key, value in keys.items():
         add[type(value)](key, value)
-    for name, array in arrays.items():  # an array of bytes (uint8) holds bf16
-        writer.add_tensor(name, array, raw_dtype=bf16 if array.dtype == np.uint8 else None)
+    arch = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
+    names = gguf.get_tensor_name_map(arch, hf_model.config.num_hidden_layers)
+    for name, tensor in hf_model.state_dict().items():
+        if architecture != "qwen3" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            # RoPE rotates the pairs (i, i + D/2) here, and (2i, 2i + 1) in llama.cpp's llama and
+            # mistral3; its qwen3 rotates as we do.
+            heads = tensor.unflatten(0, (-1, 2, hf_model.config.head_dim // 2))
+            tensor = heads.transpose(1, 2).reshape(tensor.shape)
+        writer.add_tensor(names.get_name(name, [".weight"]), tensor.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with explain("the .gguf cannot be read back after it was written; try again, or export to a "
-                 "folder"):
-        fields, tensors = read(path)
-    expected = {key: float(np.float32(value)) if type(value) is float else value
-                for key, value in keys.items()}
-    wrong = [key for key, value in expected.items() if fields.get(key) != value]
-    wrong += [name for name, array in arrays.items()
-              if name not in tensors or not np.array_equal(tensors[name].data, array)]
-    if wrong or tensors.keys() != arrays.keys():
-        raise UserError("the .gguf differs from what was written to it "
-                        f"({', '.join(wrong)[:200]}); try again, or export to a folder")
-
-
-def open_in_llama_cpp(path, n_ctx, cache="f32", logits_all=True):
-    """
-    Return a llama_cpp.Llama of a GGUF, on the CPU, for contexts of up to `n_ctx` tokens.
-
-    cache: type of its KV cache, f32 or f16 (llama.cpp's default). logits_all: keep the logits of
-    every position, as `llama_cpp_logits` needs them.
-    """
-    import llama_cpp
-    kind = {"f32": llama_cpp.GGML_TYPE_F32, "f16": llama_cpp.GGML_TYPE_F16}[cache]
-    return llama_cpp.Llama(str(path), n_ctx=n_ctx, logits_all=logits_all, type_k=kind, type_v=kind,
-                           n_gpu_layers=0, verbose=False)
-
-
-def llama_cpp_logits(llm, ids, prompt):
-    """
-    Return the logits (T, V) of a llama_cpp.Llama for the list `ids`. The first `prompt` ids go in
-    together, and the others one by one, as in generation.
-    """
-    llm.reset()
-    llm.eval(ids[:prompt])
-    for i in ids[prompt:]:
-        llm.eval([i])
-    return torch.tensor(np.array(llm.scores[:len(ids)]))

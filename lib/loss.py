@@ -29,7 +29,12 @@ def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
     """
     x, flat = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
     if chunk:
-        return chunked_cross_entropy(x, model.lm_head.weight, flat, chunk, counted)[0]
+        chunked = chunked_cross_entropy
+        # Unrolling the chunks would take the compiler minutes and gain nothing. Without this `if`,
+        # as a decorator, `disable` would import the compiler, which takes two seconds.
+        if torch.compiler.is_compiling():
+            chunked = torch.compiler.disable(chunked)
+        return chunked(x, model.lm_head.weight, flat, chunk, counted)[0]
     logits = model.lm_head(x).float()
     return F.cross_entropy(logits, flat, ignore_index=-1, reduction="none").sum()
 
@@ -44,7 +49,6 @@ def token_losses(model, idx, targets, chunk):
     return losses.view_as(targets)
 
 
-@torch.compiler.disable  # unrolling the chunks takes minutes and gains nothing
 def chunked_cross_entropy(x, weight, targets, chunk, counted=None):
     """
     Return (sum, losses (N,)) in nats, for x (N, C), weight (V, C) and targets (N,).

@@ -1,12 +1,7 @@
 """
 nanoSSMax for transformers: each query is multiplied by s f(n) + b. n is the number of keys that it
-sees, and f(n) is log n or learned for each n. A model whose factor does not depend on n has s = 0.
-
-The classes extend Qwen3, because its layers can be limited to a window of recent keys
-(`layer_types` in config.json). Layers that see all keys may have no position (`global_rope` false).
-
-hf.py writes this file into an exported folder if transformers has no class of its own for the
-model. Load it with AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).
+sees, and f(n) is log n or learned for each n. hf.py exports this file with a model for which
+transformers has no class. (Qwen3's layers can be limited to a window: `layer_types`.)
 """
 import torch
 from torch import nn

@@ -1,9 +1,6 @@
 """
 SQuAD 2.0 (section 3.3 and Appendix C of the paper): read and encode the questions, mark the answer
 tokens as targets, and compute the official scores (of one right answer for each question).
-
-prepare.py --squad writes data/<name>/<split>.squad.jsonl. Each line is an object {context,
-question, answer, start}, where `start` is the index of the answer's first character in the context.
 """
 import collections
 import hashlib
@@ -15,42 +12,69 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.data import name_of
-from lib.runtime import MALFORMED, UserError, explain
+from lib.runtime import UserError, explain
 from lib.text import encode, end_of_text
 
+HUB = "rajpurkar/squad_v2"
 # for fine-tuning and for the needle's prompt; the paper does not give its format
 QA_FORMAT = "{context}\n\nQuestion: {question}\nAnswer: {answer}"
 
 
-def read_official(path):
-    """Yield the questions of SQuAD's own JSON as dicts, in the form of the dataset on the hub."""
-    for article in json.loads(Path(path).read_bytes())["data"]:
-        for paragraph in article["paragraphs"]:
-            for row in paragraph["qas"]:
-                texts = [answer["text"] for answer in row["answers"]]
-                starts = [answer["answer_start"] for answer in row["answers"]]
-                yield row | {"title": article["title"], "context": paragraph["context"],
-                             "answers": {"text": texts, "answer_start": starts}}
+def read_examples(path, val_fraction):
+    """
+    Return (training examples, held-out examples, data) of SQuAD's official JSON file, or of the
+    training split on Hugging Face if `path` is empty.
 
-
-def read_examples(folder, split):
-    """Return (list of {context, question, answer, start}, 16 hex digits of the file's SHA-256).
-    UserError if the file is missing or damaged."""
-    path = Path(folder) / f"{split}.squad.jsonl"
-    if not path.exists():
-        raise UserError(f"{path} does not exist; make it with: python prepare.py --squad FILE.json "
-                        f"{name_of(path.parent)} --split={split} (or, for val, together with "
-                        "train: --val_fraction=0.02)")
-    raw = path.read_bytes()  # read once, so that hash and examples come from the same bytes
-    with explain(f"{path} is damaged; prepare it again", MALFORMED):
-        examples = [json.loads(line) for line in raw.splitlines()]
-        for example in examples:
-            start, answer = example["start"], example["answer"]
+    An example is {context, question, answer, start}, where `start` is the index of the answer's
+    first character in the context. Questions without an answer are left out. The last val_fraction
+    of the articles is held out. data: digest and source of all examples. UserError for a wrong
+    file.
+    """
+    problem = f"cannot load {HUB}; download train-v2.0.json, and give its path as --data"
+    if path:
+        problem = f"{path} is not the JSON of SQuAD 2.0; give train-v2.0.json, for instance"
+    articles = {}  # {title: examples}; the paper kept 86,820 questions
+    with explain(problem):
+        for title, context, question, texts, starts in read_rows(path):
+            if not texts or not texts[0].strip() or not question.strip():
+                continue
+            answer, start = texts[0], starts[0]  # of the first of several people
             # the context is cut around `start`: a wrong one could cut the answer away
-            if not example["context"][start:].startswith(answer) or not example["question"]:
-                raise ValueError(f"the answer is not at start={start}, or the question is empty")
-    return examples, hashlib.sha256(raw).hexdigest()[:16]
+            if not context[start:].startswith(answer):
+                raise UserError(f"{path or HUB}: the answer {answer!r} to {question!r} is not at "
+                                f"answer_start={start}; repair the file, or download it again")
+            example = {
+                "context": context,
+                "question": question,
+                "answer": answer,
+                "start": start,
+            }
+            articles.setdefault(title, []).append(example)
+    digest = hashlib.sha256(json.dumps(articles).encode()).hexdigest()[:16]
+    data = {"digest": digest, "source": {"squad": Path(path).name or HUB}}
+    # Whole articles are held out. If both parts had questions about one context, a model could
+    # remember the answers.
+    parts = list(articles.values())
+    n_train = len(parts) - math.ceil(len(parts) * val_fraction)
+    train, held_out = sum(parts[:n_train], []), sum(parts[n_train:], [])
+    return train, held_out, data
+
+
+def read_rows(path):
+    """Yield (title, context, question, texts of the answers, their starts) of every question."""
+    if path:
+        for article in json.loads(Path(path).read_bytes())["data"]:
+            for paragraph in article["paragraphs"]:
+                for row in paragraph["qas"]:
+                    texts = [answer["text"] for answer in row["answers"]]
+                    starts = [answer["answer_start"] for answer in row["answers"]]
+                    yield article["title"], paragraph["context"], row["question"], texts, starts
+    else:
+        import datasets  # late: the import takes seconds
+        for row in datasets.load_dataset(HUB, split="train"):
+            answers = row["answers"]
+            yield (row["title"], row["context"], row["question"], answers["text"],
+                   answers["answer_start"])
 
 
 def encode_example(example, block_size, vocab=None):

@@ -4,15 +4,11 @@ every machine.
 
 A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Sources: the paper
 (needle; multikey is its sentence for several cities); RULER, arXiv 2404.06654 (multivalue,
-multiquery, tracking); ABCDigits by the paper's author, github.com/ken-nakanishi/abcdigits; Zoology,
-arXiv 2312.04927 (mqar, mqar_fixed). verbatim is our own. It adds no words to the hay, so it suits
-a model of any text.
+multiquery, tracking); Zoology, arXiv 2312.04927 (mqar).
 
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
-Look-alike: a wrong answer of the same form, such as the number of another city.
 """
 import hashlib
-import math
 import random
 import re
 import string
@@ -51,10 +47,6 @@ CHAIN = (
     "According to the chain(s) of variable assignment in the text above, {n} variables are "
     "assigned the value {value}, they are:")
 
-# the end of a sentence, with the quotation marks and brackets that close after it
-ENDS = "|".join(map(re.escape, END_OF_TEXT))
-SENTENCE_END = re.compile(rf"""([.!?。！？\n]|{ENDS})["'”’)」』]*\Z""")
-
 
 class Fact(NamedTuple):
     """A sentence with an answer in it, as text."""
@@ -71,14 +63,9 @@ class Asked:
     answers: list  # the right answers
     end: str  # text after the hay: the question, up to where the answer begins
     lead: str = ""  # text before the hay
-    new: int = 0  # largest number of tokens of the answer; 0: as many as a number needs
+    room: int = 0  # tokens that the model may write; more if the answers take more in the prompt
     ordered: bool = False  # each fact is inserted before the one that was inserted last
-    text: str = ""  # the whole context, instead of hay and facts
-    other_keys: tuple = ()  # words of `text` that are each followed by a look-alike of the answer
-    # If set, the hay consists of these lines: as many as fit, from the first on, then shuffled.
-    lines: list | None = None
-    # (8, 4): 8 tokens of the hay are repeated at the end, and the 4 tokens after them are asked for
-    repeat: tuple = ()
+    words: list | None = None  # the whole context, one token each, instead of hay and facts
 
 
 # -----------------------------------------------------------------------------
@@ -87,7 +74,8 @@ class Asked:
 
 def needle(cfg, rng, size, depth, i, n_others=0):
     """One sentence with a number, as in the paper, and `n_others` sentences about other cities."""
-    digits = sum(cfg.number_format)
+    groups = cfg.number_format
+    digits = sum(groups)
     cities = rng.sample(CITIES, 1 + n_others)
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
     numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
@@ -95,22 +83,25 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         # if Tokyo was drawn for another sentence, that one gets another city
         cities = [cities[0] if city == "Tokyo" else city for city in cities]
         cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]
-    depth = rng.uniform(0, 100) if depth is None else depth
     facts = []  # cities[0] is asked for; its fact is moved to the end below
     for city, number in zip(cities, numbers, strict=True):
         # The parts are encoded separately. GPT-2 never joins tokens across a space, so the ids are
         # those of the whole sentence.
         head, _, rest = cfg.needle.format(city=city, number="\0").partition("\0")
-        number = f" {spaced(number, cfg.number_format)}"
-        facts.append(Fact(f" {head}".rstrip(), number, rest))
+        facts.append(Fact(f" {head}".rstrip(), f" {spaced(number, groups)}", rest))
     asked, *others = facts
+    depth = rng.uniform(0, 100) if depth is None else depth
     lead, end = "", asked.head
     if cfg.prompt == "sft":
         # rstrip: the space before the answer is part of the answer's first token
         before_answer = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
         question = cfg.question.format(city=cities[0])
         lead, _, end = before_answer.format(context="\0", question=question).partition("\0")
-    return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead)
+    # A model may write a number in other tokens than the prompt: a number in one group takes at
+    # most one for the space and one for each digit, and one in several groups usually one a group.
+    # One more token shows whether the number ends there.
+    room = 1 + (len(groups) if len(groups) > 1 else 1 + digits)
+    return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead, room)
 
 
 def multikey(cfg, rng, size, depth, i):
@@ -129,7 +120,7 @@ def ruler_numbers(rng, n_keys, n_values):
     if n_keys > 1:
         keys[-1] = f"and {keys[-1]}"
     keys = ", ".join(keys)
-    return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0], new=128)
+    return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0], room=128)
 
 
 def multivalue(cfg, rng, size, depth, i):
@@ -163,7 +154,7 @@ def tracking(cfg, rng, size, depth, i):
     depths = sorted(rng.uniform(0, 100) for _ in facts)
     facts = [fact._replace(depth=depth) for fact, depth in zip(facts, depths, strict=True)]
     # reversed, because with `ordered` each fact goes in front of the one inserted before it
-    return Asked(facts[::-1], names[:5], end, solved + CHAIN[0], new=30, ordered=True)
+    return Asked(facts[::-1], names[:5], end, solved + CHAIN[0], room=30, ordered=True)
 
 
 def chain(names, value):
@@ -173,66 +164,28 @@ def chain(names, value):
     return facts, CHAIN[1].format(value=value, n=len(names))
 
 
-def abcdigits(cfg, rng, size, depth, i):
-    """
-    Lines with a letter and its number, each letter half as frequent as the one before. The letter
-    that is asked for comes once.
-    """
-    letters = rng.sample(string.ascii_uppercase, 26)
-    numbers = dict(zip(letters, map(str, rng.sample(range(10**5, 10**6), 26)), strict=True))
-    weights = [2.0**-k for k in range(25)]
-    drawn = rng.choices(letters[:25], weights, k=size // 4)  # enough: a line has over 4 tokens
-    lines = [f"{letter}={numbers[letter]}\n" for letter in letters[:25] + drawn]
-    asked = letters[25]
-    depth = rng.uniform(0, 100) if depth is None else depth
-    fact = Fact(f"{asked}=", numbers[asked], "\n", depth)
-    return Asked([fact], [numbers[asked]], f"{asked}=", lines=lines)
-
-
-def mqar(cfg, rng, size, depth, i, n_pairs=0):
+def mqar(cfg, rng, size, depth, i):
     """
     Pairs as in lib/mqar.py, one for each 16 tokens. All keys but one come a second time, with their
     values; the prompt ends with this one, and its value is asked for.
     """
-    if n_pairs:
-        n = n_pairs
-        fewest, most = 5 * n + 1 + cfg.begin, math.inf  # what recall() needs, and the key asked for
-        possible = f"at least {fewest}"
-    else:
-        n = size // 16
-        fewest, most = 16, 16 * 257 - 1  # lib/mqar.py has 256 keys
-        possible = f"{fewest} to {most}"
-    if not fewest <= size <= most:
-        raise UserError(f"task={cfg.task} cannot have a prompt of {size} tokens; take {possible} "
+    n_pairs, most = size // 16, 16 * 257 - 1  # lib/mqar.py has 256 keys
+    if not 16 <= size <= most:
+        raise UserError(f"task=mqar cannot have a prompt of {size} tokens; take 16 to {most} "
                         "tokens")
-    texts, pairs = recall(rng, size - 1 - cfg.begin, n, n - 1)
-    *others, (key, value) = pairs
+    words, pairs = recall(rng, size - 1 - cfg.begin, n_pairs, n_pairs - 1)
+    key, value = pairs[-1]
     # With --begin the end of text replaces the first token, which must not belong to a pair.
-    placeholder = " the" if cfg.begin else ""
-    return Asked([], [value.strip()], key, text=placeholder + "".join(texts),
-                 other_keys=tuple(other for other, _ in others))
-
-
-def mqar_fixed(cfg, rng, size, depth, i):
-    """`mqar` with 8 pairs at every size."""
-    return mqar(cfg, rng, size, depth, i, n_pairs=8)
-
-
-def verbatim(cfg, rng, size, depth, i):
-    """
-    Twelve tokens of the hay at a depth: the first eight are repeated at the end, and the next four
-    are asked for. At depth 0 the two places are about `size` - 8 tokens apart.
-    """
-    return Asked([], [], "", repeat=(8, 4))
+    placeholder = [" the"] * cfg.begin
+    return Asked([], [value.strip()], key, words=placeholder + words)
 
 
 TASKS = {task.__name__: task for task in (
-    needle, multikey, multivalue, multiquery, tracking, abcdigits, mqar, mqar_fixed, verbatim)}
-OF_NEEDLES = ("needle", "multikey")  # the answer is the number of one needle
-WITH_DEPTH = (*OF_NEEDLES, "abcdigits", "verbatim")  # for the others --depths has no effect
+    needle, multikey, multivalue, multiquery, tracking, mqar)}
+OF_NEEDLES = ("needle", "multikey")  # one needle is asked for; the others have no asked depth
 
 # -----------------------------------------------------------------------------
-# text -> prompt
+# hay
 
 
 def open_haystack(cfg, vocab, longest=0):
@@ -259,40 +212,50 @@ def read_files(pattern):
     """Return the text of all files that match a pattern, joined by line ends."""
     texts = []
     for path in map(Path, matching_files(pattern)):
-        if path.is_dir():
-            raise UserError(f"--haystack={pattern}: {path} is a folder; name the files in it: "
-                            f"'{path / '*.txt'}'")
-        if not path.exists():
-            raise UserError(f"--haystack={pattern}: there is no such file; give files of UTF-8 "
-                            "text, as in 'my_texts/*.txt', or noise")
+        if not path.is_file():
+            raise UserError(f"--haystack={pattern}: {path} is no file; give files of UTF-8 text, "
+                            "as in 'my_texts/*.txt', or noise")
         texts.append(decode_file(path.read_bytes(), path))
     return "\n".join(texts)
 
 
 def draw_hay(vocab, rng, hay, room, asked):
     """Return `room` ids of the hay, as a list, in which no other number answers what is asked."""
+    if room > len(hay):
+        raise UserError(f"the hay has only {len(hay):,} tokens, and {room:,} are needed; choose a "
+                        "smaller context or more text")
     patterns = []  # the sentences of the facts that are asked for, with any number
     for fact in asked.facts[-len(asked.answers):]:
         head, rest = re.escape(fact.head.strip()), re.escape(fact.rest.strip())
         patterns.append(head + r"[\d\s]+" + rest)
-    spare = len(hay) - room
     for _ in range(100):
-        # a hay of lines loses tokens of its first line, so that all other lines stay whole
-        begin = spare if asked.lines else rng.randrange(spare + 1)
+        begin = rng.randrange(len(hay) - room + 1)
         # text files are in memory; a corpus may be larger, so only this part of it is read
         ids = hay.read([begin], room)[0] if isinstance(hay, Tokens) else hay[begin:begin + room]
         ids = ids.tolist()
-        if not patterns or not re.search("|".join(patterns), decode(ids, vocab)):
+        if not re.search("|".join(patterns), decode(ids, vocab)):
             return ids
     raise UserError(f"the hay itself answers {asked.facts[-1].head.strip()!r}, in 100 of 100 "
                     f"pieces of {room:,} tokens; take other hay (for the embedded corpus "
                     "--split=haystack), another --needle, or a smaller context")
 
 
+# -----------------------------------------------------------------------------
+# facts -> hay
+
+# The end of a sentence, with the quotation marks and brackets that close after it. Thai and Lao end
+# a sentence with a space.
+ENDS = "|".join(map(re.escape, END_OF_TEXT))
+SENTENCE_END = re.compile(
+    rf"""([.!?。！？।॥؟۔។။\n]|[\u0e00-\u0eff] |{ENDS})["'”’)」』]*\Z""")
+
+
+
 def place_for(vocab, ids, first, wanted, facts):
     """
     Return the index in `ids` at which a fact is inserted: after the last sentence that ends before
-    `wanted`, or at `wanted` itself if that sentence ends far away.
+    `wanted`. If that sentence ends far away, return the last place before `wanted` that is not
+    inside a character, which may take several tokens.
 
     first: the smallest index allowed. facts: (start, end) of those that are already there; the
     index is never inside one of them.
@@ -304,24 +267,15 @@ def place_for(vocab, ids, first, wanted, facts):
     for index in range(wanted, first - 1, -1):
         if any(start < index < end for start, end in facts):
             continue
-        fallback = index if fallback is None else fallback
-        if wanted - index > reach:
+        if fallback is not None and wanted - index > reach:
             break
         # four tokens are enough: GPT-2 has three for ？, and one for a closing quotation mark
-        if index > first and SENTENCE_END.search(decode(ids[max(0, index - 4):index], vocab)):
+        before = decode(ids[max(0, index - 4):index], vocab)
+        if index > first and SENTENCE_END.search(before):
             return index
-    return fallback
-
-
-class Placed(NamedTuple):
-    """Where a fact is: indices into the ids."""
-    start: int
-    answer_start: int
-    answer_end: int
-    end: int
-
-    def moved(self, n):
-        return Placed(*(index + n for index in self))
+        if fallback is None and not before.endswith("\N{REPLACEMENT CHARACTER}"):
+            fallback = index  # the bytes before it are whole characters
+    return first if fallback is None else fallback
 
 
 def bury(cfg, vocab, rng, ids, facts, ordered):
@@ -331,21 +285,24 @@ def bury(cfg, vocab, rng, ids, facts, ordered):
     Returns [(start, end) of each fact's answer], indices into the ids with all facts in them.
     """
     first = int(cfg.begin)  # the prompt begins with an end of text, which stays first
-    placed = []
+    placed = []  # of each fact: where it starts, its answer starts, its answer ends, and it ends
     place = len(ids)
     for head, tail, n_answer, depth in facts:
-        share = (rng.uniform(0, 100) if depth is None else depth) / 100
-        wanted = min(round(len(ids) * share), place if ordered else len(ids))
-        occupied = [(fact.start, fact.end) for fact in placed]
+        if depth is None:
+            depth = rng.uniform(0, 100)
+        wanted = round(len(ids) * (depth / 100))
+        if ordered:
+            wanted = min(wanted, place)
+        occupied = [(start, end) for start, *_, end in placed]
         place = place_for(vocab, ids, first, max(first, wanted), occupied)
-        ids[place:place] = head + tail
-        n = len(head) + len(tail)
-        for k, fact in enumerate(placed):
-            if fact.start >= place:  # it comes after the new one
-                placed[k] = fact.moved(n)
+        new = head + tail
+        ids[place:place] = new
+        for bounds in placed:
+            if bounds[0] >= place:  # this fact comes after the new one
+                bounds[:] = [index + len(new) for index in bounds]
         answer = place + len(head)
-        placed.append(Placed(place, answer, answer + n_answer, place + n))
-    return [(fact.answer_start, fact.answer_end) for fact in placed]
+        placed.append([place, answer, answer + n_answer, place + len(new)])
+    return [(start, end) for _, start, end, _ in placed]
 
 
 def encode_fact(vocab, head, answer, rest, depth):
@@ -359,63 +316,14 @@ def encode_fact(vocab, head, answer, rest, depth):
     return encode(head, vocab), tail, next(holds, len(tail)), depth
 
 
-def repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked):
-    """
-    Return the sample (see `make_sample`) of a task that asks for tokens of the hay itself. It works
-    with ids and never encodes text, so that the repeated tokens are exactly the same.
-    """
-    n_repeated, n_asked = asked.repeat
-    first, length = int(cfg.begin), size - n_repeated
-    spare = length - first - n_repeated - n_asked  # the passage may begin at spare + 1 places
-    if spare < 0:
-        raise UserError(f"{size} tokens are too few for {cfg.task}: take at least {size - spare}")
-    if length > len(hay):
-        raise UserError(f"the hay has only {len(hay):,} tokens, and {length:,} are needed; choose "
-                        "a smaller context or more text")
-    end_id = end_of_text(vocab)
-    share = (rng.uniform(0, 100) if depth is None else depth) / 100
-    start = first + round(spare * share)
-    asks, stop = start + n_repeated, start + n_repeated + n_asked
-    for _ in range(100):
-        ids = draw_hay(vocab, rng, hay, length, asked)
-        repeated = ids[start:asks]
-        # The tokens must occur once, because at another place they may go on in another way. And
-        # no document may end inside of the passage, because nobody can know what follows.
-        places = [k for k in range(length) if ids[k:k + n_repeated] == repeated]
-        if places == [start] and end_id not in ids[start:stop]:
-            break
-    else:
-        raise UserError(f"the hay repeats itself: in 100 of 100 pieces of {length:,} tokens the "
-                        f"{n_repeated} tokens of {cfg.task} occur twice, or a document ends among "
-                        "them; take other hay")
-    if cfg.begin:
-        ids[0] = end_id
-    answer = ids[asks:stop]
-    return {"size": size, "depth": 100 * share, "i": i, "cell": depth, "prompt": ids + repeated,
-            "answers": [decode(answer, vocab)], "answer_ids": answer, "new": n_asked,
-            "spans": [(asks, stop)], "others": []}
-
-
-def lines_that_fill(room, lines, vocab, rng):
-    """Return the ids of as many lines as fill `room` tokens, shuffled. There may be a few ids more:
-    draw_hay leaves out the beginning of the first line."""
-    lines = [encode(line, vocab) for line in lines]
-    lengths = np.cumsum([len(line) for line in lines])
-    n_lines = 1 + int(np.searchsorted(lengths, room))
-    lines = lines[:n_lines]
-    rng.shuffle(lines)
-    return np.array(sum(lines, []))
-
-
 def make_sample(cfg, vocab, hay, size, depth, i):
     """
     Return a dict that follows from the arguments alone:
 
         prompt: exactly `size` ids
-        answers: texts; answer_ids: the ids, if the answer is tokens of the hay and not text
-        new: number of tokens for the answer; 0: what a number needs
-        spans: [from, to) of the answers in the prompt
-        others: the same of look-alikes, which are numbers of other cities or values of other keys
+        answers: the right answers, as text
+        room: number of tokens that the model may write
+        spans: [from, to) of each answer in the prompt
         size, i: the arguments; cell: the asked depth, or None
         depth: the depth of the fact that is asked for; None if it is drawn in `bury`, or if there
             are no facts
@@ -426,45 +334,37 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     # seeded by a str: the hash of a tuple may differ from process to process
     rng = random.Random(f"{cfg.seed} {size} {depth} {i}")
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
-    if asked.repeat:
-        return repeat_hay(cfg, vocab, rng, hay, size, depth, i, asked)
     lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
     facts = [encode_fact(vocab, *fact) for fact in asked.facts]
-    room = size - len(lead) - len(end) - sum(len(head) + len(tail) for head, tail, *_ in facts)
-    if asked.text:
-        hay = np.array(encode(asked.text, vocab))
-        if len(hay) != room:
-            raise UserError(f"task {cfg.task} needs a vocabulary in which each of its words is one "
-                            "token; choose another --task")
-    elif asked.lines:
-        hay = lines_that_fill(room, asked.lines, vocab, rng)
-    if room < 1:
+    n_hay = size - len(lead) - len(end)
+    for head, tail, *_ in facts:
+        n_hay -= len(head) + len(tail)
+    if n_hay < 1:
         raise UserError(f"a context of {size} tokens is too small for needle and question; take at "
-                        f"least {size - room + 1} tokens")
-    if room > len(hay):
-        raise UserError(f"the hay has only {len(hay):,} tokens, and {room:,} are needed; choose a "
-                        "smaller context or more text")
-
-    ids = draw_hay(vocab, rng, hay, room, asked)
-    if cfg.begin:
-        ids[0] = end_of_text(vocab)  # replaces a token, so that the prompt keeps its size
-    # where the answers and their look-alikes are in `ids`
-    if asked.text:  # mqar: nothing was inserted, so the pair that is asked for is looked for
-        value_id, = encode(f" {asked.answers[0]}", vocab)  # a word is one token
-        start = ids.index(value_id)  # the pairs come first, so this is the value beside its key
-        answer_spans = [(start, start + 1)]
-        other_keys = {*encode("".join(asked.other_keys), vocab)}
-        other_spans = [(k + 1, k + 2) for k, word in enumerate(ids) if word in other_keys]
+                        f"least {size - n_hay + 1} tokens")
+    n = int(cfg.begin)
+    if asked.words:
+        ids = encode("".join(asked.words), vocab)
+        if len(ids) != n_hay:
+            raise UserError(f"task={cfg.task} needs a vocabulary in which each of its words is one "
+                            "token; choose another --task")
+        value = asked.words.index(f" {asked.answers[0]}", n)  # its first place is beside its key
+        spans = [(value, value + 1)]
     else:
-        spans = bury(cfg, vocab, rng, ids, facts, asked.ordered)
-        n_asked = len(asked.answers)  # the last facts are asked for; those before are look-alikes
-        answer_spans, other_spans = spans[-n_asked:], spans[:-n_asked]
-
-    def in_prompt(spans):
-        return [(len(lead) + start, len(lead) + stop) for start, stop in spans]
-
-    n = int(cfg.begin)  # the end of text comes before the lead
-    taken = asked.facts[-1].depth if asked.facts else None
-    return {"size": size, "depth": taken, "i": i, "cell": depth,
-            "prompt": ids[:n] + lead + ids[n:] + end, "answers": asked.answers, "new": asked.new,
-            "spans": in_prompt(answer_spans), "others": in_prompt(other_spans)}
+        ids = draw_hay(vocab, rng, hay, n_hay, asked)
+    ids[:n] = [end_of_text(vocab)] * n  # replaces a token, so that the prompt keeps its size
+    if facts:
+        spans = bury(cfg, vocab, rng, ids, facts, asked.ordered)[-len(asked.answers):]
+    # an answer takes as many tokens as in the prompt; others follow after a comma and a space, and
+    # one token shows whether the last one ends there
+    written = sum(stop - start + 2 for start, stop in spans) - 1
+    return {
+        "size": size,
+        "cell": depth,
+        "depth": asked.facts[-1].depth if asked.facts else None,
+        "i": i,
+        "answers": asked.answers,
+        "room": max(asked.room, written),
+        "prompt": ids[:n] + lead + ids[n:] + end,  # the end of text comes before the lead
+        "spans": [(len(lead) + start, len(lead) + stop) for start, stop in spans],
+    }

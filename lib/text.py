@@ -12,6 +12,7 @@ import functools
 import glob
 import importlib.resources
 import os
+import re
 
 import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
@@ -22,6 +23,7 @@ from lib.runtime import UserError, explain
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
 # the end-of-text token of GPT-2 and SmolLM, of Llama 2 and Mistral, and of Llama 3
 END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>")
+PIECE = 500_000  # characters that are encoded at once: tiktoken fails on a run of a million spaces
 
 
 @functools.cache
@@ -36,8 +38,12 @@ def gpt2_encoding():
 
 
 @functools.cache
-def tokenizer(vocab):
-    """Return the tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json."""
+def tokenizer(vocab, special=False):
+    """
+    Return the tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json.
+
+    special: whether it turns a special token that is written in a text into its id.
+    """
     with explain("this vocabulary is a tokenizer.json: pip install tokenizers", ImportError):
         import tokenizers  # late: GPT-2's vocabulary does not need it
     with explain(f"this is not a tokenizer.json: {vocab[:80]!r}; choose another model "
@@ -45,6 +51,7 @@ def tokenizer(vocab):
         loaded = tokenizers.Tokenizer.from_str(vocab)
     loaded.no_truncation()  # the files of fine-tuned models may ask for truncation and padding
     loaded.no_padding()
+    loaded.encode_special_tokens = not special
     return loaded
 
 
@@ -77,16 +84,42 @@ def decode_file(raw, path):
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def encode(text, vocab=None):
-    """Return the list of token ids; UserError for a token that the compact vocabulary lacks."""
+def pieces(text):
+    """
+    Yield `text` in pieces of at most PIECE characters. They begin with the space or line end after
+    a word, where GPT-2's tokens are the same as without the cut, or anywhere if there is none.
+    """
+    begin = 0
+    while len(text) - begin > PIECE:
+        end = begin + PIECE
+        after_word = re.compile(r"(?<=\S)[ \n]").search(text, end - 10_000, end)
+        end = after_word.start() if after_word else end
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
+
+
+def encode(text, vocab=None, special=False):
+    """
+    Return the list of token ids. UserError for a token that the compact vocabulary lacks.
+
+    special: whether a special token that is written in the text, such as <|endoftext|>, becomes its
+    id, as a prompt in a chat format needs. Otherwise it is ordinary text.
+    """
     if type(vocab) is str:
-        first = tokenizer(vocab).encode("a", add_special_tokens=False).tokens[0]
+        loaded = tokenizer(vocab, special)
+        first = loaded.encode("a", add_special_tokens=False).tokens[0]
         # SentencePiece (Llama 2, Mistral) puts a space in front by itself
         text = text.removeprefix(" ") if first.startswith("▁") else text
-        # No special tokens are added: callers mark where a document begins or ends. But a special
-        # token that is written in the text becomes its id, so that a prompt can have a chat format.
-        return tokenizer(vocab).encode(text, add_special_tokens=False).ids
-    ids = gpt2_encoding().encode_ordinary(text)  # <|endoftext|> in it is ordinary text
+        # no special tokens are added: callers mark where a document begins or ends
+        return loaded.encode(text, add_special_tokens=False).ids
+    gpt2 = gpt2_encoding()
+    ids = []
+    if special:
+        ids = gpt2.encode(text, allowed_special="all")
+    else:
+        for piece in pieces(text):
+            ids += gpt2.encode_ordinary(piece)
     if vocab is None:
         return ids
     compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}

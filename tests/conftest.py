@@ -32,7 +32,7 @@ TINY_RUN = [*CPU, *(f"--{key}={value}" for key, value in TINY.items()), *"""
     --compile=False""".split()]  # a second, on `corpus`
 EVALS = {
     "eval_niah": [*CPU, "config/quick_niah.py", "--context_sizes=[64,100]", "--depths=[10,90]",
-                  "--n_samples=5", "--trial_size=100"],
+                  "--n_samples=5", "--trial_sizes=100"],
     "eval_posloss": [*CPU, "--seq_len=90", "--n_seqs=12"]}
 
 
@@ -47,15 +47,15 @@ def call(module, *arguments):
 
 
 def refused(message, work, /, *arguments, **options):
-    """work(...) has to end in one line that has `message` in it -> the status that it ends with."""
+    """Check that work(...) ends in one line with `message` in it. Return its exit status."""
     with pytest.raises(UserError, match=message) as error:
         work(*arguments, **options)
-    assert "\n" not in str(error.value), "that is more than a line"
+    assert "\n" not in str(error.value), "more than one line"
     return error.value.status
 
 
 def make_corpus(folder):
-    """A small embedded corpus in blocks of 32 words, with compact vocabulary -> its folder."""
+    """Make a small embedded corpus in blocks of 32 words, with a compact vocabulary."""
     call(prepare, "--embedded=almanac", "--compact_vocab", "--name=tiny", f"--data_dir={folder}",
          "--block_size=32", "--n_copy=64", "--n_train=256")
     return folder / "tiny"
@@ -74,12 +74,12 @@ def run(corpus):
 
 
 def program(*arguments):
-    """`python *arguments` in a process of its own -> what it printed."""
+    """Return what `python *arguments` prints."""
     return subprocess.check_output([sys.executable, *map(str, arguments)], text=True, timeout=240)
 
 
 def two_ranks(folder, code):
-    """What `code`, which sees what tests see, prints on two ranks."""
+    """Return what `code`, which can import what tests can, prints on two ranks."""
     path = folder / "two_ranks.py"
     # the ranks leave each other as in runtime.launch: a thread of gloo's that still holds a tensor
     # when Python ends aborts the process (pytorch#179291)
@@ -89,7 +89,7 @@ def two_ranks(folder, code):
 
 
 def signal_in(update, number=signal.SIGTERM):
-    """with this: a signal comes to a run in its update number `update`."""
+    """Return a context in which a signal comes to a run in its update number `update`."""
 
     def preempt(cfg, step):
         if step == update - 1:
@@ -100,12 +100,12 @@ def signal_in(update, number=signal.SIGTERM):
 
 
 def log(out_dir):
-    """The records of a run's log, of which the first is about the run."""
+    """Return the records of a run's log. The first is about the run."""
     return runtime.read_lines(out_dir / "log.jsonl")
 
 
 def state_of(path):
-    """{name: CRC-32} of the weights and moments of a checkpoint, and its number of updates."""
+    """Return {name: CRC-32} of a checkpoint's weights and moments, and its number of updates."""
     state = checkpoint.load(path)
     tensors = state["model"]
     for i, moments in state["optimizer"]["state"].items():
@@ -114,7 +114,7 @@ def state_of(path):
 
 
 def tiny_model(attention_type="ssmax", **changes):
-    """A small model whose s, b, p_n and norms differ by head, so that a broadcast error shows."""
+    """Make a small model whose s, b, p_n and norms differ by head, to show broadcast errors."""
     torch.manual_seed(0)
     settings = {**TINY, "vocab_size": 61, "init_std": 0.15, **changes}
     model = build(ModelConfig(attention_type, **settings))
@@ -125,7 +125,7 @@ def tiny_model(attention_type="ssmax", **changes):
 
 
 def save_model(path, model, vocab):
-    """A checkpoint as train.py leaves it."""
+    """Save a checkpoint as train.py does."""
     checkpoint.save(path, {
         "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
         "config": {}, "variant": model.config.attention_type, "base": None, "iter": 1,
@@ -133,14 +133,14 @@ def save_model(path, model, vocab):
 
 
 def text_file(path):
-    """300 short documents, and an empty line, which is counted and left out."""
+    """Write 300 short documents, and an empty line, which is counted and left out."""
     texts = [json.dumps({"text": f"{'box ' * (i % 7)}{i * i} is red."}) for i in range(300)]
     path.write_text("\n".join(["", *texts]))
     return path
 
 
 def squad_file(path):
-    """Official SQuAD JSON of 40 questions with an answer and 40 without, in 4 articles."""
+    """Write SQuAD's JSON: 40 questions with an answer and 40 without, in 4 articles."""
     articles = [{"title": f"t{i}", "paragraphs": []} for i in range(4)]
     answer = {"text": "red", "answer_start": 4}
     for i in range(40):

@@ -1,6 +1,7 @@
 """Batches follow from (seed, split, step) alone; a corpus that cannot be used is one line."""
 import dataclasses
 import itertools
+import os
 import time
 import zlib
 from types import SimpleNamespace
@@ -8,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import requests
-from conftest import call, refused
+import tokenizers
+from conftest import refused
 
 import prepare
 from lib import data, runtime, tasks, text
@@ -19,10 +21,10 @@ from train import TrainConfig
 
 def make(folder, shards, name="train", split="train", **changes):
     """A corpus of shards of GPT-2 ids, as prepare.py writes it, its JSON with `changes`."""
-    cfg = prepare.PrepareConfig(name="c", embedded="almanac", shard_tokens=1)  # a document each
-    path, manifest = folder / f"{name}.json", prepare.new_manifest(cfg, None)
+    cfg = prepare.PrepareConfig(name="c", embedded="almanac")
+    path, manifest = folder / f"{name}.json", prepare.new_manifest(cfg)
     for ids in shards:
-        prepare.write_shards(cfg, path, manifest, (), [(split, np.array(ids, dtype="<u2"))])
+        prepare.write_bins(cfg, path, manifest, {split: [np.array(ids, dtype="<u2")]})
     runtime.write_json(path, manifest | {"complete": True} | changes)
     return folder
 
@@ -102,56 +104,65 @@ def test_opening_reads_no_tokens(tmp_path):
     assert time.perf_counter() - before < 0.2, "opening 2 TB takes long"
 
 
-@pytest.mark.parametrize("changes, message", [
-    (dict(complete=False), r"only the slices \[\] are finished"),
-    (dict(slice=[1, 2]), r"only the slices \[\[1, 2\]\] are finished"),
-    (dict(dtype="uint32"), "train-00000.bin has 6 bytes, not 4 for each .*delete the .json"),
-    (dict(splits={"train": {"shards": [{"file": "../secret.bin", "tokens": 3, "sha256": ""}]}}),
-     "/c/secret.bin has 0 bytes")], ids=range(4))
-def test_an_unusable_corpus_is_refused(tmp_path, changes, message):
+def test_an_unusable_corpus_is_refused(tmp_path):
+    folder = make(tmp_path / "c", [[1, 2, 3]])
+    path = folder / "train.json"
+    whole = path.read_text()
     (tmp_path / "secret.bin").write_bytes(b"secret")
-    folder = make(tmp_path / "c", [[1, 2, 3]], **changes)
-    refused(message, Tokens, folder, "train")
-    for damaged in (b'{"splits"', b"[]", b'{"splits": {}}'):
-        (folder / "train.json").write_bytes(damaged)
-        refused("train.json does not describe a corpus", Tokens, folder, "train")
+    for old, new, message in (
+            ('"complete": true', '"complete": false', "its preparation was interrupted"),
+            ("uint16", "uint32", "train-00000.bin does not hold the 3 tokens that its .json"),
+            ("train-00000.bin", "../secret.bin", "/c/secret.bin does not hold"),
+            (whole, '{"splits"', "train.json does not describe a corpus of prepare.py"),
+            (whole, "[]", "train.json does not describe a corpus of prepare.py"),
+            (whole, '{"splits": {}}', "it lacks complete, dtype, source, vocab")):
+        path.write_text(whole.replace(old, new))
+        refused(message, Tokens, folder, "train")
 
 
-def test_slices_of_different_preparations_are_refused(tmp_path):
-    folder = make(tmp_path / "c", [[1, 2, 3]], slice=[1, 2])
-    make(folder, [[4, 5]], name="other", slice=[2, 2], source={"limit": 5})
-    refused("made from different sources or with", Tokens, folder, "train")
-    make(folder, [[4, 5]], name="other", slice=[2, 2])
-    assert Tokens(folder, "train").read([0], 5).tolist() == [[1, 2, 3, 4, 5]]
+def test_a_hidden_file_is_no_part_of_a_corpus(tmp_path):
+    folder = make(tmp_path / "c", [[1, 2, 3]])
+    (folder / "._train.json").write_bytes(b"\0\5\26\7Mac OS X \260")
+    assert len(Tokens(folder, "train")) == 3
+
+
+def test_a_bin_that_is_cut_while_it_is_used_is_refused(tmp_path):
+    folder = make(tmp_path / "c", [[1, 2, 3], [4, 5, 6]])
+    tokens = Tokens(folder, "train")
+    for size in (4, 3, 0):
+        os.truncate(folder / "train-00001.bin", size)
+        refused("train-00001.bin does not hold the 3 tokens", tokens.read, [0], 5)
+    (folder / "train-00001.bin").unlink()
+    refused("train-00001.bin does not hold the 3 tokens", tokens.read, [0], 5)
+    assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
+
+
+def test_too_little_text_for_a_batch_is_refused(tmp_path):
+    tokens = Tokens(make(tmp_path / "c", [[1, 2, 3], [4, 5]]), "train")
     for order in data.ORDERS:
-        refused("has 5 tokens, .* needs .*; prepare more text",
-                Tokens(folder, "train").batch, 0, 0, 1, 5, order)
+        refused("has 5 tokens, .* needs .*; prepare more text", tokens.batch, 0, 0, 1, 5, order)
 
 
-def test_a_wrong_folder_or_split_says_what_there_is(tmp_path):
+def test_a_wrong_folder_or_split_says_what_there_is_and_how_to_make_it(tmp_path):
     folder = make(tmp_path / "mine", [[1, 2, 3]])
     make(tmp_path / "other", [[1, 2, 3]])
-    refused("mine has no split 'trian', only train; did you mean train[?]", Tokens, folder, "trian")
-    refused("only train; prepare the text again with --val_fraction=0.1 and another --name",
-            Tokens, folder, "val")
-    refused("choose one, or python prepare.py FILES --name=mine --data_dir=.* --split=test",
-            Tokens, folder, "test")
-    refused("there is no folder .*/mien; did you mean --data_dir=.*/mine[?]",
-            Tokens, tmp_path / "mien", "train")
-    refused("no corpus directly in .*; choose another --data_dir, such as .*/mine, .*/other",
-            Tokens, tmp_path, "train")
-    refused("no folder .*; to make one, run: python prepare.py FILES --name=x --data_dir=.*/noth",
-            Tokens, tmp_path / "nothing/x", "train")
+    for path, split, message in (
+            (folder, "trian", "mine has no split 'trian'; did you mean train;"),
+            (folder, "val", "mine has no split 'val'; there is train; to make it, run: python "
+             f"prepare.py OTHER_FILES --split=val --name=mine --data_dir={tmp_path}$"),
+            (tmp_path / "mien", "train", "mien has no split 'train'; did you mean .*/mine;"),
+            (tmp_path, "train", "; there is .*/mine, .*/other"),
+            (tmp_path / "no/x", "val", "no/x has no split 'val'; there is nothing else; to make it,"
+             " run: python prepare.py FILES --val_fraction=0.1 --name=x --data_dir=.*/no$"),
+            (tmp_path / "almanac", "train", "--embedded=almanac --compact_vocab --name=almanac")):
+        refused(message, Tokens, path, split)
 
 
 def test_ids_beyond_the_vocabulary_name_their_bin(tmp_path):
-    folder = make(tmp_path / "c", [[1, 2, 3], [4, 50257, 6]])
-    tokens = Tokens(folder, "train")
+    tokens = Tokens(make(tmp_path / "c", [[1, 2, 3], [4, 50257, 6]]), "train")
     assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
-    refused("c/train-00001.bin holds the id 50,257 .* only 50,257: .*prepare.py --check --name=c "
-            f"--data_dir={tmp_path}", tokens.batch, 0, 0, 9, 4)
-    refused("train-00001.bin holds ids beyond the vocabulary of .*train.json",
-            call, prepare, "--check", "--name=c", f"--data_dir={tmp_path}")
+    refused("c/train-00001.bin holds the id 50,257 .* only 50,257: .*sha256sum -c SHA256SUMS",
+            tokens.batch, 0, 0, 9, 4)
 
 
 def test_validation_on_the_training_text_is_refused(tmp_path, corpus):
@@ -162,26 +173,8 @@ def test_validation_on_the_training_text_is_refused(tmp_path, corpus):
     check_splits(train, test)
     refused("the splits train and val are the same text, .*--val_fraction=0.1",
             check_splits, train, val)
-    refused("the splits train and train are the same text", check_splits, train, train)
     refused("the split train and the split val have different vocabularies",
             check_splits, train, Tokens(corpus, "val"))
-
-
-def test_validation_on_a_part_of_the_training_files_is_refused(tmp_path):
-    for name in ("a.txt", "b.txt", "c.txt", "empty.txt"):
-        (tmp_path / name).write_text(f"text of {name}" * (name != "empty.txt"))
-
-    def split(name, *files, more=()):
-        call(prepare, *(tmp_path / file for file in files), f"--data_dir={tmp_path}", "--name=c",
-             f"--split={name}", *more)
-        return Tokens(tmp_path / "c", name)
-
-    train = split("train", "a.txt", "b.txt", "empty.txt", more=["--val_fraction=0.5"])
-    check_splits(train, Tokens(tmp_path / "c", "val"))  # of one preparation: other documents
-    check_splits(train, split("test", "c.txt", "empty.txt"))
-    (tmp_path / "d.txt").write_text("text of b.txt")
-    refused("the splits train and part both hold d.txt, so validation would measure",
-            check_splits, train, split("part", "c.txt", "d.txt"))
 
 
 def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
@@ -206,3 +199,25 @@ def test_gpt2_vocabulary_comes_without_network(monkeypatch):
     text.gpt2_encoding.cache_clear()
     monkeypatch.setattr(requests, "get", lambda url: pytest.fail("asked the network"))
     assert text.gpt2_encoding().encode_ordinary("Hello world") == [15496, 995]
+
+
+def test_a_long_text_is_encoded_in_pieces_without_a_trace():
+    rng = np.random.default_rng(0)
+    words = np.array(["a", "naïve", "don't", "12", "...", "x.", "\n", "  ", "東京", "\u3000"])
+    sample = " ".join(words[rng.integers(len(words), size=500_000)])
+    assert len(list(text.pieces(sample))) > 2
+    assert text.encode(sample) == text.gpt2_encoding().encode_ordinary(sample)
+    spaces = "table" + " " * 2_100_000 + "end"
+    assert text.decode(text.encode(spaces)) == spaces
+
+
+def test_a_special_token_is_text_unless_a_prompt_asks_for_it():
+    assert text.encode("<|endoftext|>", special=True) == [text.GPT2_EOT]
+    assert text.GPT2_EOT not in text.encode("<|endoftext|>")
+    words = tokenizers.Tokenizer(tokenizers.models.BPE())
+    words.add_special_tokens(["</s>"])
+    words.add_tokens(["<", "/", "s", ">", "a"])
+    vocab = words.to_str()
+    assert text.encode("</s>", vocab) == [1, 2, 3, 4]
+    assert text.encode("</s>", vocab, special=True) == [0]
+    assert text.encode("</s>", vocab) == [1, 2, 3, 4]

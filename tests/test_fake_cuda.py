@@ -1,5 +1,5 @@
 """
-The path on a GPU, on a CUDA device that is none: where tensors lie, which kernels are taken, what
+The path on a GPU, on a simulated CUDA device: where tensors lie, which kernels are taken, what
 waits for the device. It cannot prove numbers, NCCL or the allocator; nothing of that is run.
 """
 import subprocess
@@ -13,10 +13,7 @@ from conftest import tiny_model
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import eval_niah
-import eval_posloss
 import train
-from experiments.speed import memory
 from lib import checkpoint
 from lib.loss import summed_loss, token_losses
 from lib.runtime import UserError
@@ -99,12 +96,12 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
     masked = y.copy()
     masked[:, :9] = -1  # as in fine-tuning
     cfg = TrainConfig(
-        device="cuda", out_dir=str(tmp_path), max_iters=2, eval_interval=0, micro_batch_size=2,
-        switch_iter=1, switch_attention_type=attention_type, compile=compiled)
-    about = {"variant": "x", "base": None, "vocab": None, "data": {}}
+        device="cuda", out_dir=str(tmp_path), max_iters=2, eval_interval=0, switch_iter=1,
+        switch_attention_type=attention_type, compile=compiled)
+    metadata = {"variant": "x", "base": None, "vocab": None, "data": {}, "code": "x"}
     model = on_gpu("softmax", qk_norm=compiled, **settings)
     batches = SimpleNamespace(train=lambda step, m: ([(y, y, None), (y, masked, None)], 64))
-    fit(cfg, model, about, None, batches)
+    fit(cfg, model, metadata, None, batches)
 
     assert len(waits) == 2, "an update waits for the GPU more than once"
     moments = saved[0]["optimizer"]["state"]
@@ -118,29 +115,14 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
 
 
 @torch.no_grad()
-def test_evaluations_stay_on_the_gpu(gpu, monkeypatch):
-    cfg = eval_niah.NiahConfig(("x",), trials=1, device="cuda")
-    monkeypatch.setattr(FakeTensor, "tolist", lambda x: np.zeros(x.shape, dtype=int).tolist())
-    model = on_gpu("pn", vocab_size=50257)
-    sample = {"prompt": [0] * 20, "spans": [(3, 5)], "size": 20, "depth": 5, "i": 0, "cell": 5,
-              "answers": ["1234567"], "new": 0, "others": []}
-    record, = eval_niah.answer(cfg, model, None, [sample], CUDA)
-    assert record["exact"] is False
-    window, cache = torch.zeros(2, 33, dtype=torch.int64, device=CUDA), KVCache(20)
+def test_what_evaluations_compute_stays_on_the_gpu(gpu):
+    model = on_gpu("pn")
+    idx, cache = torch.zeros(2, 33, dtype=torch.int64, device=CUDA), KVCache(20)
     with torch.autocast("cuda", torch.bfloat16):
-        losses = token_losses(model, window[:, :-1], window[:, 1:], 16)
-        found = {"loss": eval_posloss.loss_sums(losses, model.config.block_size),
-                 "answers": model.generate(window[:, :20], 3, top_k=5),
-                 "in pieces": torch.cat([model.hidden(piece, cache)
-                                         for piece in window[:, :20].split(7, dim=1)], dim=1)}
-    all_on_gpu({**found, "weights": model.last_query_attention(window[:, :32])})
+        all_on_gpu({
+            "losses": token_losses(model, idx[:, :-1], idx[:, 1:], 16),
+            "answers": model.generate(idx[:, :20], 3, top_k=5),
+            "in pieces": torch.cat([model.hidden(piece, cache)
+                                    for piece in idx[:, :20].split(7, dim=1)], dim=1),
+            "weights": model.last_query_attention(idx[:, :32])})
     assert not any("math" in name for name in gpu), "attention keeps T x T weights"
-
-
-def test_simulated_memory_grows_with_the_micro_batch_alone(gpu):
-    model = on_gpu("ssmax", vocab_size=999, n_layer=1)
-    found = [memory.update_gib(model, rows) for rows in (2, 4, 6)]
-    weights = 16 * model.num_params() / 2**30
-    for two, four, six in zip(*found, strict=True):  # as it is, and compiled
-        assert weights < two < four
-        assert six - four == pytest.approx(four - two, rel=0.1)

@@ -1,5 +1,7 @@
-"""It keeps working: killed, full, lost. experiments/reliability is the long and random version."""
+"""What comes from outside: kills, full disks, lost ranks, damaged files, odd command lines."""
+import dataclasses
 import itertools
+import math
 import multiprocessing
 import os
 import re
@@ -9,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -18,29 +21,37 @@ from conftest import (
     TINY_RUN,
     call,
     program,
+    refused,
     save_model,
     state_of,
     text_file,
     tiny_model,
 )
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 import eval_niah
 import eval_posloss
 import prepare
+import sample
 import train
 from lib import checkpoint, runtime
+from lib.checkpoint import LoadConfig
+from lib.config import changed, configure
 from lib.data import Tokens
-from lib.runtime import UserError
+from lib.runtime import UserError, atomic_write
+from train import TrainConfig
 
-# Processes are forked from a server that has imported everything: each costs a tenth of a second.
+# -----------------------------------------------------------------------------
+# Programs that are killed, or have a full disk. Each is a fork of a server that has imported
+# everything, which takes a tenth of a second.
+
 os.environ["PYTHONPATH"] = f"{ROOT / 'tests'}{os.pathsep}{ROOT}"  # of the server
 server = multiprocessing.get_context("forkserver")
 server.set_forkserver_preload(["test_faults"])
+STEPS = ("open", "os.rename", "os.remove")  # Python's names of what is done to files
 
 
 def command(module, corpus, folder):
-    """Arguments of a short run of a program with its results in `folder`; makes what it reads."""
+    """Return the arguments of a short run with its results in `folder`, and make what it reads."""
     if module is train:
         return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--switch_iter=3",
                 "--switch_warmup_iters=2"]
@@ -53,98 +64,136 @@ def command(module, corpus, folder):
     return [*EVALS[module.__name__], folder, f"--data_dir={corpus}"]
 
 
-def disturbed(name, arguments, printed, event, ending, nth, max_bytes):
-    """Run a program; kill it at the nth `event` on a file with this ending, or a full disk."""
-    times = itertools.count(1)
+def run_disturbed(work, arguments, printed, pattern, nth, max_bytes, kill):
+    """Run work(*arguments); kill this process at the nth step with a file like `pattern`, or
+    where a file gets more than `max_bytes`, or let that fail, as on a full disk."""
+    steps = itertools.count(1)
 
-    def audit(what, args):
-        if what == event and str(args[0]).endswith(ending) and next(times) == nth:
+    def audit(event, args):
+        if event in STEPS and re.search(pattern, f"{event} {args[0]}") and next(steps) == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.stdout = sys.stderr = open(printed, "w")
-    prepare.BATCH = 1000  # many in flight must not matter
-    # a write beyond max_bytes fails, or kills where it is half-way in
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if event == "write" else signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kill else signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     sys.addaudithook(audit)
+    work(*arguments)
+
+
+def run_program(name, arguments):
+    prepare.BATCH = 1000  # many documents in work when it is killed must not matter
     runtime.launch(lambda: call(sys.modules[name], *arguments))
 
 
-def disturb(module, corpus, folder, *more, event="", ending="", nth=0, max_bytes=2**30,
-            after=120, number=signal.SIGKILL):
-    """
-    A short run, `disturbed` in a process of its own -> its exit status, negative for a signal, and
-    what it printed.
-    """
-    printed = folder.parent / "printed"
-    printed.write_text("")  # for one that is killed before it opens it
-    process = server.Process(target=disturbed, args=(
-        module.__name__, [*command(module, corpus, folder), *more], printed, event, ending, nth,
-        max_bytes))
+def disturb(work, arguments, folder, pattern="", nth=0, max_bytes=2**30, kill=True):
+    """Return (exit status, negative for a signal; what was printed) of `run_disturbed`."""
+    printed = folder / "printed"
+    printed.write_text("")  # for a process that is killed before it opens it
+    process = server.Process(target=run_disturbed, args=(
+        work, arguments, printed, pattern, nth, max_bytes, kill))
     process.start()
-    process.join(after)
-    if process.is_alive():
-        os.kill(process.pid, number)
-        process.join(60)
+    process.join(120)
     return process.exitcode, printed.read_text(errors="replace")
 
 
 def outcome(folder):
-    """All in a folder of results that must not depend on what happened on the way."""
-    found = {}
+    """Return everything in a folder of results that must not depend on interruptions."""
+    contents = {}
     for path in (p for p in folder.rglob("*") if p.is_file()):
         if path.suffix == ".pt":
-            found[path.name] = state_of(path)
+            contents[path.name] = state_of(path)
         else:
             raw = path.read_bytes().replace(b"/whole", b"/parts")
-            found[path.name] = re.sub(rb'"tokens_per_s": \d+', b"", raw)
-    return found
+            contents[path.name] = re.sub(rb'"tokens_per_s": \d+', b"", raw)
+    return contents
+
+
+def test_a_run_that_is_killed_ten_times_ends_bitwise_the_same(corpus, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    often = ["--max_iters=20", "--save_interval=1", "--switch_iter=5", "--eval_interval=0"]
+    call(train, *command(train, corpus, whole), *often)
+    arguments, saved = [*command(train, corpus, parts), *often], set()
+    for nth in range(10, 20):
+        status, _ = disturb(run_program, ("train", arguments), tmp_path, "/parts", nth)
+        assert status == -signal.SIGKILL, f"{nth}: not killed"
+        saved.add(checkpoint.load(parts)["iter"])
+    call(train, *arguments)
+    assert outcome(parts) == outcome(whole)
+    assert len(saved) > 5, "it did not go on between the kills"
 
 
 @pytest.mark.parametrize("module, fault", [
-    (train, {"event": "open", "ending": ".ckpt.pt.tmp", "nth": 2}),  # before it is written
-    (train, {"event": "write", "max_bytes": 150_000}),
-    (train, {"event": "os.link", "ending": "ckpt.pt", "nth": 1}),  # before the one before is kept
-    (train, {"event": "os.rename", "ending": ".ckpt.pt.tmp", "nth": 2}),
-    (train, {"event": "open", "ending": "parts", "nth": 3}),  # after the rename; 1 is of the log
-    (eval_posloss, {"event": "os.rename", "ending": ".posloss.json.tmp", "nth": 1}),
-    (eval_niah, {"event": "write", "max_bytes": 4000}),
-    (prepare, {"max_bytes": 900}), (prepare, {"event": "write", "max_bytes": 900}),
-    (prepare, {"event": "open", "ending": ".train-00001.bin.tmp", "nth": 1}),
-    # the bins of a shard are there and its JSON is not yet
-    (prepare, {"event": "os.rename", "ending": ".train.json.tmp", "nth": 2})])
+    (train, {"pattern": "open .*ckpt.pt.*tmp", "nth": 2}),  # before it is written
+    (train, {"max_bytes": 150_000}),  # while it is written
+    (train, {"pattern": "rename .*/ckpt.pt", "nth": 1}),  # before the old one gets its new name
+    (train, {"pattern": "rename .*ckpt.pt.*tmp", "nth": 2}),  # after that: there is no ckpt.pt
+    (train, {"pattern": "open .*parts$", "nth": 3}),  # after both; the first is of the log
+    (eval_posloss, {"pattern": "rename .*tmp", "nth": 1}),
+    (eval_niah, {"max_bytes": 4000}),
+    (prepare, {"max_bytes": 900}),
+    (prepare, {"max_bytes": 900, "kill": False}),
+    (prepare, {"pattern": "rename .*tmp", "nth": 4}),
+    (prepare, {"pattern": "rename .*json.*tmp", "nth": 2})])  # of a shard whose bins are there
 def test_killed_or_full_in_a_write_ends_the_same(corpus, tmp_path, module, fault):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     call(module, *command(module, corpus, whole))
-    status, said = disturb(module, corpus, parts, **fault)
-    killed = status < 0 if "event" in fault else status == 2 and "error: cannot write" in said
-    assert killed, "no fault, or another"
-    call(module, *command(module, corpus, parts))
+    arguments = command(module, corpus, parts)
+    status, printed = disturb(run_program, (module.__name__, arguments), tmp_path, **fault)
+    if fault.get("kill", True):
+        assert status < 0, f"not killed: {printed}"
+    else:
+        assert status == 2 and "error: cannot write" in printed
+    call(module, *arguments)
     assert outcome(parts) == outcome(whole)
-    assert len(outcome(whole)) > (6 if module is prepare else 1), "too few to prove anything"
-
-
-def test_the_checkpoint_before_is_kept_on_a_disk_without_hard_links(tmp_path, monkeypatch):
-    def refuse(*arguments):
-        raise PermissionError("no hard links")
-
-    monkeypatch.setattr(os, "link", refuse)
-    for content in (b"1", b"2", b"3"):
-        with runtime.atomic_write(tmp_path / "a", previous=tmp_path / "b") as f:
-            f.write(content)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"3", "b": b"2"}
+    assert len(outcome(whole)) > (5 if module is prepare else 1), "too few to prove anything"
 
 
 @pytest.mark.parametrize("max_bytes, name", [(2000, "log.jsonl"), (100_000, "ckpt.pt")])
 def test_a_full_disk_is_one_line_and_costs_no_checkpoint(corpus, tmp_path, max_bytes, name):
     folder = tmp_path / "o"
-    call(train, *command(train, corpus, folder), "--decay=none", "--max_iters=4")
+    arguments = [*command(train, corpus, folder), "--decay=none"]
+    call(train, *arguments, "--max_iters=4")
     before = (folder / "ckpt.pt").read_bytes()
-    status, said = disturb(train, corpus, folder, "--decay=none", max_bytes=max_bytes)
+    status, printed = disturb(run_program, ("train", arguments), tmp_path, max_bytes=max_bytes,
+                              kill=False)
     assert status == 2
-    assert re.match(f"error: cannot write .*{name}; .*File too large", said.splitlines()[-1])
+    assert re.match(f"error: cannot write .*{name}; .*File too large", printed.splitlines()[-1])
     assert (folder / "ckpt.pt").read_bytes() == before
     assert not list(folder.glob(".*")), "half a file is left behind"
+
+
+def write(path, previous, content):
+    with atomic_write(path, previous=previous) as file:
+        file.write(content)
+
+
+def test_a_write_that_is_killed_at_any_step_leaves_a_whole_file(tmp_path):
+    path, previous, old, new = tmp_path / "a", tmp_path / "b", b"old" * 1000, b"new" * 1000
+    states = set()
+    for nth in itertools.count(1):
+        for content in (b"older", old):
+            write(path, previous, content)
+        status, _ = disturb(write, (path, previous, new), tmp_path, f"{tmp_path}/?[.]?[ab]?", nth)
+        states.add(tuple(p.read_bytes() if p.exists() else None for p in (path, previous)))
+        if status == 0:
+            break
+    assert states == {(old, b"older"), (None, old), (new, old)}
+    assert nth > 4, "too few steps"
+    write(path, previous, new)
+    assert {p.name for p in tmp_path.iterdir()} == {"a", "b", "printed"}, "files are left behind"
+
+
+def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
+    with pytest.raises(UserError, match="cannot write .*what was there stays"):
+        with atomic_write(tmp_path / "a") as mine:
+            mine.write(b"mine")
+            with mock.patch("os.getpid", return_value=1):
+                write(tmp_path / "a", None, b"of the other")
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"of the other"]
+
+
+# -----------------------------------------------------------------------------
+# ranks, and how a program ends
 
 
 @pytest.mark.slow
@@ -168,6 +217,13 @@ def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
     assert checkpoint.load(tmp_path)["iter"] == 40
 
 
+def test_a_cluster_that_sets_world_size_alone_gets_one_process(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    code = "from lib import runtime; print(runtime.RANK, runtime.WORLD_SIZE)"
+    assert program("-c", code).split() == ["0", "1"]
+
+
 @pytest.mark.parametrize("error, status, message", [
     (UserError("no such thing"), 2, "error: no such thing"), (UserError("end", 143), 143, "end"),
     (torch.OutOfMemoryError("CUDA"), 2, "error: out of memory .*shorter context"),
@@ -184,44 +240,195 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
     assert re.fullmatch(message + ".*\n", capsys.readouterr().err)
 
 
-def test_a_cluster_that_sets_world_size_alone_gets_one_process(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.delenv("RANK", raising=False)
-    code = "from lib import runtime; print(runtime.RANK, runtime.WORLD_SIZE)"
-    assert program("-c", code).split() == ["0", "1"]
-
-
-def test_torchrun_ends_with_the_line_of_the_rank_that_failed(tmp_path, monkeypatch):
-    def main():
-        raise UserError("no such thing")
-
-    file = tmp_path / "error.json"
-    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
-    with pytest.raises(SystemExit):
-        runtime.launch(main)
-    failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
-    report = str(ChildFailedError("train.py", {0: failure})).splitlines()
-    assert report[-2].endswith("error: no such thing")  # only a border comes after it
-
-
-@pytest.mark.parametrize("processor, advised", [
-    ("vendor_id: AuthenticAMD\nflags: avx2 avx512f avx512_bf16", True),
-    ("vendor_id: AuthenticAMD\nflags: avx2", False),  # nobody has measured it there
-    ("vendor_id: GenuineIntel\nflags: avx2 avx512f", False)])
-def test_mkl_on_an_amd_processor_is_made_fast_by_the_line_that_is_printed(
-        tmp_path, monkeypatch, capsys, processor, advised):
+@pytest.mark.parametrize("processor, dtype, is_advised", [
+    ("vendor_id: AuthenticAMD\nflags: avx2 avx512f", "bfloat16", True),
+    ("vendor_id: AuthenticAMD\nflags: avx2 avx512f", "float32", False),  # gains nothing
+    ("vendor_id: AuthenticAMD\nflags: avx2", "bfloat16", False),  # nobody has measured it there
+    ("vendor_id: GenuineIntel\nflags: avx2 avx512f", "bfloat16", False)])
+def test_how_to_make_bf16_fast_on_an_amd_processor_is_printed_once(
+        tmp_path, monkeypatch, capsys, processor, dtype, is_advised):
     info = tmp_path / "cpuinfo"
     info.write_text(processor)
     monkeypatch.setattr(runtime, "CPU_INFO", info)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    runtime.setup("cpu")
+    runtime.advise_fast_mkl.cache_clear()
+    for _ in range(2):
+        runtime.autocast(torch.device("cpu"), dtype)
     printed = capsys.readouterr().out
-    assert printed.count("\n") == advised and printed.rstrip().endswith(runtime.FAST_MKL * advised)
-    if not advised or not shutil.which("gcc"):
+    assert printed.count("\n") == is_advised
+    if not is_advised or not shutil.which("gcc"):
         return
     again = f"from lib import runtime; runtime.CPU_INFO = runtime.Path({str(info)!r}); " \
-            "print('slow' if runtime.mkl_is_slow() else 'fast')"
-    done = subprocess.run(
-        ["bash", "-c", f'{runtime.FAST_MKL} && "$0" -c "$1"', sys.executable, again], cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.PIPE)
-    assert done.stdout == "fast\n", "the advice is repeated to those who have followed it"
+            "runtime.advise_fast_mkl()"
+    advice = printed.partition("first run: ")[2].strip()
+    done = subprocess.run(["bash", "-c", f'{advice} && "$0" -c "$1"', sys.executable, again],
+                          cwd=tmp_path, text=True, stdout=subprocess.PIPE, check=True)
+    assert done.stdout == "", "the advice is repeated to those who have followed it"
+
+
+# -----------------------------------------------------------------------------
+# checkpoints
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Return the path of a checkpoint that has one before it."""
+    for _ in range(2):
+        save_model(tmp_path / "ckpt.pt", tiny_model(n_layer=1, n_embd=8, n_inner=8), [1, 2, 3])
+    return tmp_path / "ckpt.pt"
+
+
+def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
+    raw, good, refusals = saved.read_bytes(), state_of(saved), 0
+    for at in range(0, len(raw), len(raw) // 300):
+        saved.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1:])
+        try:  # the byte may be one of the zip's padding or dates
+            assert state_of(saved) == good, f"byte {at} changes what is loaded"
+        except UserError as e:
+            refusals += 1
+            assert re.search("to take the one before it: cp .*ckpt_prev.pt", str(e)), f"byte {at}"
+    assert refusals > 180
+    for cut in (0, 10, len(raw) // 2, len(raw) - 1):
+        saved.write_bytes(raw[:cut])
+        refused("damaged, cut off", checkpoint.load, saved)
+    saved.unlink()  # as a kill between the two renames of a save leaves it
+    assert state_of(saved) == state_of(saved.parent) == good, "not the one before"
+
+
+class Evil:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path):
+    checkpoint.save(tmp_path / "ckpt.pt", dict.fromkeys(checkpoint.KEYS, Evil(tmp_path / "owned")))
+    refused("not a checkpoint of this program", checkpoint.load, tmp_path)
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"config": None}, "config is None"), ({"model_config": 7}, "model_config is 7"),
+    ({"data": [1]}, r"data is \[1\]"), ({"iter": "7"}, "iter is '7'"),
+    ({"model_config": {"n_layer": 10**18}}, f"n_layer={10**18}, but there are 1 layers"),
+    ({"model_config": {"n_layer": True}}, "n_layer must be of type int, not True"),
+    ({"model_config": {"n_layer": 2**70}}, "must be a number that is not negative, and below"),
+    ({"model_config": {"norm_eps": math.nan}}, "norm_eps=nan must be a number"),
+    ({"model_config": {"attention_type": "sofmax"}}, "attention_type sofmax"),
+    ({"model_config": {"n_embd": 10**18}}, "does not fit the settings"),
+    ({"model_config": {"tomorrow": 3}}, "cannot build; .*tomorrow=3 is unknown")])
+def test_metadata_of_a_checkpoint_is_checked_as_settings_are(saved, changes, message):
+    state = checkpoint.load(saved)
+    for key, value in changes.items():
+        if isinstance(value, dict):
+            value = state[key] | value
+        checkpoint.save(saved, state | {key: value})
+    assert refused(message, checkpoint.load_model, saved) == 2
+
+
+def test_settings_that_a_checkpoint_lacks_or_has_off_take_their_defaults(saved):
+    state = checkpoint.load(saved)
+    model_config = {key: value for key, value in state["model_config"].items()
+                    if key not in ("rope_fraction", "window")}
+    checkpoint.save(saved, state | {"model_config": {**model_config, "an_old_option": False}})
+    assert checkpoint.load(saved)["model_config"] == state["model_config"]
+
+
+def test_the_fingerprint_is_that_of_the_weights_that_were_read(saved):
+    first = checkpoint.load(saved)
+    assert first["fingerprint"] == checkpoint.fingerprint(saved)
+    save_model(saved, tiny_model("softmax", n_layer=1, n_embd=8, n_inner=8), [1, 2, 3])
+    assert checkpoint.fingerprint(saved) != first["fingerprint"]
+
+
+@pytest.mark.parametrize("settings, trained, expected", [
+    ({}, {}, ("", 1.0)), ({"rope_scaling": "yarn"}, {}, ("", 1.0)),
+    ({"rope_factor": 4.0}, {}, ("theta", 4.0)),
+    ({"rope_scaling": "nope", "rope_factor": 4.0}, {}, ("nope", 1.0)),
+    ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SL"}, ("", 1.0)),
+    ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SL", "global_rope": True},
+     ("theta", 4.0)),
+    ({"rope_factor": 4.0}, {"rope_fraction": 0.0}, ("", 1.0))])
+def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, trained, expected):
+    save_model(tmp_path / "ckpt.pt", tiny_model(**trained), [1, 2, 3])
+    model, _ = checkpoint.open_checkpoint(LoadConfig(**settings), tmp_path, "cpu")
+    assert (model.config.rope_scaling, model.config.rope_factor) == expected
+
+
+# -----------------------------------------------------------------------------
+# command lines
+
+
+@pytest.mark.parametrize("argument, message", [
+    ("--learning_rat=1", "unknown setting 'learning_rat'; did you mean learning_rate"),
+    ("--qqq=1", "unknown setting 'qqq'; see --help"), ("--=1", "unknown setting ''"),
+    ("max_iters=5", "not an argument of this program"), ("-x", "not an argument"),
+    ("none.py", "there is no config file none.py"), ("config", "not an argument"),
+    ("--max_iters", "needs a value: write --max_iters=value"),
+    ("--max_iters=1.5", "max_iters must be of type int, not 1.5; write a whole number"),
+    ("--max_iters=", "must be of type int, not ''"), ("--compile=maybe", "write True or False"),
+    ("--max_iters=1e999", "must be of type int, not inf"), (f"--seed={'9' * 5000}", "type int"),
+    (f"--seed={'(' * 5000}", "type int"), ("--seed=__import__('os')", "type int"),
+    (f"--seed={2**63}", r"below 2\*\*63"), ("--grad_clip=-1", "not negative"),
+    ("--grad_clip=1e999", "grad_clip=inf must be"), ("--grad_clip=nan", "type float"),
+    (f"--grad_clip={10**400}", "type float"),
+    ("--decay=linnear", "must be one of none, linear, cosine; did you mean linear"),
+    ("--data_dir=a\0b", "null character"), ("--out_dir=caf\udce9", "not UTF-8"),
+    ("caf\udce9.py", "there is no config file"), ("a\0b.py", "there is no config file")])
+def test_an_odd_command_line_is_one_line(argument, message):
+    assert refused(message, configure, TrainConfig, [argument]) == 2
+
+
+def test_odd_command_lines_that_are_right():
+    cfg = configure(TrainConfig, ["--seed=1_000", "--grad_clip=2", "--wandb_log", "--seed=7",
+                                  "--data_dir=München/a b", "--variant=~a"])
+    assert changed(cfg) == {"seed": 7, "grad_clip": 2.0, "wandb_log": True,
+                            "data_dir": "München/a b", "variant": "~a"}
+
+
+def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "c.py").write_text("data_dir = '~/data'\ninit_from = '~'\n")
+    cfg = configure(TrainConfig, ["--out_dir=~/runs/x", f"{tmp_path}/c.py"])
+    assert (cfg.out_dir, cfg.data_dir) == (f"{tmp_path}/runs/x", f"{tmp_path}/data")
+    assert cfg.init_from == str(tmp_path)
+    assert configure(LoadConfig, ["~/a", "--files=('~/b', 'c')", "d"]).files == (
+        f"{tmp_path}/b", "c", "d")
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ([], "takes one checkpoint, not 0"), (["a", "b"], "takes one checkpoint, not 2"),
+    (["nowhere"], "no checkpoint nowhere"), (["a", "--temperature=1e-9"], "too small"),
+    (["a", "--rope_factor=0.5"], "must be at least 1"), (["a", "--swap_scale=0"], "not be 0"),
+    (["a", "--rope_scaling=yarm"], "did you mean yarn"), (["a", "--device=tpu"], "device tpu")])
+def test_what_sample_cannot_do_is_one_line(arguments, message):
+    assert refused(message, call, sample, *arguments) == 2
+
+
+def test_help_and_refusals_do_not_wait_for_slow_imports():
+    code = "import sys, train, sft, prepare, sample, eval_posloss, eval_niah; print(*sys.modules)"
+    slow = {"torch._dynamo", "datasets", "transformers", "pandas", "scipy", "matplotlib", "wandb"}
+    assert slow.isdisjoint(program("-c", code).split()), "import them where they are needed"
+
+
+def test_a_file_name_that_is_not_utf8_is_one_line():
+    done = subprocess.run([sys.executable, "sample.py", b"caf\xe9"], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+
+
+def test_every_setting_is_in_the_help_with_its_comment():
+    @dataclasses.dataclass(frozen=True)
+    class Config(LoadConfig):
+        # a group
+        speed: int = 3  # how fast
+        device: str = "cpu"  # explained again
+
+    with mock.patch("builtins.print") as printed, pytest.raises(SystemExit):
+        configure(Config, ["--nonsense", "--help"])
+    text = printed.call_args.args[0]
+    assert re.search(r"\na group:\n  --speed=3 +how fast", text)
+    assert re.search(r"\nmachine:\n  --device=cpu +explained again\n", text)
+    assert text.count("--") > len(dataclasses.fields(Config))

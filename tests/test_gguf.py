@@ -1,12 +1,12 @@
 """A .gguf holds the model that was exported, and llama.cpp computes the same where it is there."""
 import importlib.util
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
-from conftest import call, refused, save_model, tiny_model
+from conftest import call, refused, save_model
+from test_hf import V, import_, model_of, refuse_import, same_logits, tokenizer
 
 import hf
 from lib import checkpoint, gguf_files, text
@@ -17,26 +17,9 @@ KINDS = {"llama": "Llama", "qwen3": "Qwen3", "mistral3": "Ministral3"}
 RUNS = importlib.util.find_spec("llama_cpp") is not None
 
 
-@pytest.fixture(autouse=True)
-def no_llama_cpp(monkeypatch):
-    """As in an environment without the package; one test takes this back."""
-    monkeypatch.setitem(sys.modules, "llama_cpp", None)
-
-
-def tokenizer(pre="gpt-2", end="<|endoftext|>"):
-    """A tokenizer of bytes with three merges and a special token, which is read in no time."""
-    from tokenizers.pre_tokenizers import ByteLevel
-    pieces = [end, *sorted(ByteLevel.alphabet()), "Ġa", "12", "Ġ1"]
-    return gguf_files.byte_level({piece: i for i, piece in enumerate(pieces)},
-                                 [("Ġ", "a"), ("1", "2"), ("Ġ", "1")], [end], pre)
-
-
-V = 260  # its tokens
-
-
-def export(tmp_path, model, *arguments, vocab=None):
+def export(tmp_path, model, *options, vocab=None):
     save_model(tmp_path / "ours/ckpt.pt", model, vocab or tokenizer().to_str())
-    call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/m.gguf", *arguments)
+    call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/m.gguf", *options)
     return tmp_path / "m.gguf"
 
 
@@ -81,190 +64,129 @@ def load(path):
 @pytest.mark.parametrize("attention_type, qk_norm, arch", [
     ("softmax", False, "llama"), ("softmax", True, "qwen3"), ("head_scale", False, "llama"),
     ("ssmax", False, "mistral3"), ("ssmax_s1", False, "mistral3")])
-@torch.no_grad()
-def test_the_file_holds_the_same_model(tmp_path, capsys, attention_type, qk_norm, arch, n_kv_head):
-    model = tiny_model(attention_type, qk_norm=qk_norm, n_kv_head=n_kv_head, vocab_size=V)
+def test_the_file_holds_the_same_model(tmp_path, attention_type, qk_norm, arch, n_kv_head):
+    model = model_of(attention_type, qk_norm=qk_norm, n_kv_head=n_kv_head)
     theirs, keys = load(export(tmp_path, model))
-    assert keys["general.architecture"] == arch
-    idx = torch.randint(V, (2, 70))
-    tolerance = 5e-3 if arch == "mistral3" else 1e-4  # the 1 that is added to a log n
-    assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < tolerance
-    printed = capsys.readouterr().out
-    assert f"m.gguf: {arch}, float32, the file was read back" in printed
-    assert "but was not run in llama.cpp" in printed
+    assert keys["general.architecture"] == arch and keys[f"{arch}.rope.freq_base"] == 1e4
+    same_logits(theirs, model, 5e-3 if arch == "mistral3" else 1e-4)  # 1 is added to a log n
     if attention_type == "ssmax":  # what is cached keeps its size
         k = model.blocks[0].attn.qkv.weight[32:].split(32 // (2 // (n_kv_head or 2)))[0]
         assert theirs.model.layers[0].self_attn.k_proj.weight.equal(k)
 
 
-@torch.no_grad()
-def test_a_softmax_file_comes_back_and_ssmax_is_refused_in_one_line(tmp_path):
-    model = tiny_model("softmax", vocab_size=V)
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_a_softmax_file_comes_back_bit_by_bit(tmp_path, qk_norm):
+    model = model_of("softmax", qk_norm=qk_norm)
     path = export(tmp_path, model)
-    call(hf, "import", path, f"--out_dir={tmp_path}/back")
-    back, _ = checkpoint.load_model(tmp_path / "back")
-    idx = torch.randint(V, (1, 30))
-    assert (back(idx, idx)[0] - model(idx, idx)[0]).abs().max() < 1e-5
-    # a swap
-    call(hf, "export", tmp_path / "ours", "--attention_type=ssmax", f"--out_dir={tmp_path}/e.gguf")
-    theirs, keys = load(tmp_path / "e.gguf")
-    model, _ = checkpoint.load_model(tmp_path / "ours", attention_type="ssmax")
-    assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < 5e-3
-    assert keys["general.name"] == "softmax>ssmax"
-    refused("architecture mistral3 is not supported",
-            call, hf, "import", tmp_path / "e.gguf", f"--out_dir={tmp_path}/x")
+    back, state = import_(tmp_path, path.name)
+    assert back.config.block_size == model.config.block_size
+    for name, p in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], p), name
+    path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
+    refuse_import("m.gguf is not a model .* or it is incomplete", tmp_path, path.name)
 
 
-@torch.no_grad()
-def test_theta_of_the_evaluation_is_written_where_it_is_asked_for(tmp_path):
-    model = tiny_model(vocab_size=V)
-    keys, _ = gguf_files.read(export(tmp_path, model))
-    assert keys["mistral3.rope.freq_base"] == 1e4
-    assert "RoPE's theta is 10,000, as trained" in keys["general.description"]
-    model, _ = checkpoint.load_model(tmp_path / "ours", rope_scaling="theta", rope_factor=50.0)
-    idx = torch.randint(V, (1, 70))
-    for name in ("x.gguf", "x"):
-        call(hf, "export", tmp_path / "ours", "--rope_factor=50", f"--out_dir={tmp_path}/{name}")
-        if name == "x.gguf":
-            theirs, keys = load(tmp_path / name)
-            assert "500,000, 50 times that of training" in keys["general.description"]
-        else:
-            theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name).eval()
-        assert (theirs(idx).logits - model(idx, idx)[0]).abs().max() < 5e-3
+def test_a_swapped_and_stretched_model_is_written_and_is_no_softmax(tmp_path):
+    path = export(tmp_path, model_of("softmax"), "--attention_type=ssmax", "--rope_factor=50")
+    theirs, keys = load(path)
+    model, _ = checkpoint.load_model(tmp_path / "ours", attention_type="ssmax",
+                                     rope_scaling="theta", rope_factor=50.0)
+    same_logits(theirs, model, 5e-3)
+    assert keys["general.name"] == "softmax>ssmax" and keys["mistral3.rope.freq_base"] == 5e5
+    refuse_import("architecture mistral3 is not supported", tmp_path, path.name)
 
 
-def test_bfloat16_is_of_matrices(tmp_path):
-    model = tiny_model(vocab_size=V)
-    _, tensors = gguf_files.read(export(tmp_path, model, "--dtype=bfloat16"))
-    down = tensors["blk.0.ffn_down.weight"]
-    assert down.tensor_type.name == "BF16"
-    assert tensors["output_norm.weight"].tensor_type.name == "F32", "as llama.cpp wants it"
-    ours = model.blocks[0].mlp.down.weight.detach()
-    assert torch.tensor(gguf.dequantize(down.data, down.tensor_type)).equal(ours.bfloat16().float())
-
-
-@torch.no_grad()
-def test_an_id_that_a_compact_vocabulary_lacks_is_never_the_likeliest(tmp_path):
+def test_a_compact_vocabulary_keeps_its_ids_and_its_probabilities(tmp_path):
     vocab = [*range(100, 160), 50256]
-    model = tiny_model(vocab_size=61)
-    model.lm_head.weight.data -= 2 * model.norm.weight  # most logits are below 0
+    model = model_of(vocab_size=61)
     theirs, keys = load(export(tmp_path, model, vocab=vocab))
-    idx = torch.randint(61, (1, 40))
-    logits, ids = theirs(torch.tensor(vocab)[idx]).logits, torch.tensor(vocab)
-    assert logits.size(-1) == 50257
-    assert [keys[f"tokenizer.ggml.{end}_token_id"] for end in ("bos", "eos")] == [50256, 50256]
-    assert keys["tokenizer.ggml.add_bos_token"], "documents stand behind an end of text"
-    assert keys["tokenizer.ggml.tokens"][50256] == "<|endoftext|>"
-    assert (logits[..., ids] - model(idx, idx)[0]).abs().max() < 5e-3
-    assert (logits[..., ids].amax(-1) < 0).any() and set(logits.argmax(-1)[0].tolist()) <= {*vocab}
+    same_logits(theirs, model, 5e-3)
+    tokens = text.tokenizer(hf.tokenizer_text(None)).get_vocab()
+    assert [tokens[token] for token in keys["tokenizer.ggml.tokens"]] == vocab
+    assert [keys[f"tokenizer.ggml.{end}_token_id"] for end in ("bos", "eos")] == [60, 60]
+    assert keys["tokenizer.ggml.add_bos_token"], "documents come after an end of text"
+    assert keys["tokenizer.ggml.token_type"] == [1] * 60 + [3]
 
 
 @pytest.mark.parametrize("pre", gguf_files.pre_tokenizers())
 def test_a_tokenizer_that_llama_cpp_knows_is_named_and_comes_back(tmp_path, pre):
-    vocab = tokenizer(pre).to_str()
-    model = tiny_model("softmax", vocab_size=V + 2)  # two rows without a token
+    ours = tokenizer(pre)
+    ours.add_tokens(["a1a"])  # is never split
+    vocab = ours.to_str()
+    model = model_of("softmax", vocab_size=V + 3)  # two rows without a token
     keys, _ = gguf_files.read(export(tmp_path, model, vocab=vocab))
     assert keys["tokenizer.ggml.pre"] == pre
-    assert keys["tokenizer.ggml.token_type"] == [3] + [1] * (V - 1) + [5, 5]
+    assert keys["tokenizer.ggml.token_type"] == [3] + [1] * (V - 1) + [4, 5, 5]
     assert not keys["tokenizer.ggml.add_bos_token"], "its tokenizer adds none"
-    assert gguf_files.tokenizer_config(keys)["eos_token"] == "<|endoftext|>"
     back = gguf_files.tokenizer_json(keys)
-    sample = "a 1212 a  12\n\nI'LL a"
+    sample = "a 1212 a  12\n\nI'LL a1a<|endoftext|>"
     assert text.encode(sample, back) == text.encode(sample, vocab)
-
-
-def test_a_token_that_is_never_split_comes_back(tmp_path):
-    ours = tokenizer("gpt-2")
-    ours.add_tokens(["a1a"])
-    keys, _ = gguf_files.read(export(tmp_path, tiny_model("softmax", vocab_size=V + 1),
-                                     vocab=ours.to_str()))
-    assert text.encode("a a1a", gguf_files.tokenizer_json(keys)) == ours.encode("a a1a").ids
-    assert ours.encode("a a1a").ids[-1] == V
-
-
-def test_a_softmax_model_keeps_its_training_length(tmp_path):
-    path = export(tmp_path, tiny_model("softmax", vocab_size=V), vocab=tokenizer("gpt-2").to_str())
-    hf.import_model(str(path), tmp_path / "back")
-    _, state = checkpoint.load_model(tmp_path / "back")
-    assert state["model_config"]["block_size"] == tiny_model().config.block_size
+    assert text.encode(sample, back)[-2:] == [V, 0]
 
 
 def test_a_tokenizer_that_llama_cpp_has_no_name_for_is_refused(tmp_path):
     from tokenizers import normalizers, pre_tokenizers
-    strange = tokenizer("gpt-2")
+    strange = tokenizer()
     strange.pre_tokenizer = pre_tokenizers.Whitespace()
-    sentencepiece = tokenizer("gpt-2")
+    sentencepiece = tokenizer()
     sentencepiece.normalizer = normalizers.Replace(" ", "▁")
     for vocab in (strange.to_str(), sentencepiece.to_str()):
         refused("has no name in llama.cpp that hf.py knows; it knows gpt-2, smollm, llama-bpe",
-                export, tmp_path, tiny_model(vocab_size=V), vocab=vocab)
+                export, tmp_path, model_of(), vocab=vocab)
+    refused("does not know the tokenizer of this GGUF .llama, default.", gguf_files.tokenizer_json,
+            {"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default"})
 
 
 def test_an_instruct_model_keeps_its_chat_template_and_its_end(tmp_path):
     vocab = tokenizer("smollm")
     vocab.add_special_tokens(["<|im_end|>"])
-    vocab = vocab.to_str()
     path = tmp_path / "ours"
-    save_model(path / "ckpt.pt", tiny_model("softmax", vocab_size=V + 1), vocab)
-    (path / "tokenizer.json").write_text(vocab, encoding="utf-8")
-    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
-    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [V, 0]}))
-    call(hf, "export", path, f"--out_dir={tmp_path}/m.gguf")
-    keys, _ = gguf_files.read(tmp_path / "m.gguf")
+    path.mkdir()
+    hf.write_texts(path, vocab.to_str(), {"chat_template": "{{ messages }}", "eos_token":
+                                          "<|im_end|>"}, {"eos_token_id": [V, 0]})
+    file = export(tmp_path, model_of("softmax", vocab_size=V + 1), vocab=vocab.to_str())
+    keys, _ = gguf_files.read(file)
     assert keys["tokenizer.ggml.eos_token_id"] == V
     assert "tokenizer.ggml.bos_token_id" not in keys
     assert keys["tokenizer.chat_template"] == "{{ messages }}"
+    call(hf, "import", file, f"--out_dir={tmp_path}/back")
+    settings = json.loads((tmp_path / "back/tokenizer_config.json").read_text())
+    assert settings == {"eos_token": "<|im_end|>", "chat_template": "{{ messages }}"}
+    generation = json.loads((tmp_path / "back/generation_config.json").read_text())
+    assert generation["eos_token_id"] == V
 
 
-def test_what_has_no_form_in_llama_cpp_is_refused_by_name_and_leaves_nothing(tmp_path, monkeypatch):
-    for settings, says in [
-            ({"attention_type": "ssmax_bias"}, "ssmax_bias cannot be exported to .* a folder"),
-            ({"attention_type": "pn"}, "pn cannot be exported to llama.cpp"),
-            ({"attention_type": "asentmax"}, "asentmax cannot be exported to llama.cpp"),
-            ({"qk_norm": True}, "ssmax with qk_norm cannot be exported to llama.cpp"),
-            ({"sink": "learned"}, "sink=learned of this checkpoint cannot be exported"),
-            ({"window": 8, "window_pattern": "SL"}, "window_pattern=SL of this .* llama.cpp")]:
-        refused(says, export, tmp_path, tiny_model(**settings))
-    refused("already has attention_type", export, tmp_path, tiny_model(), "--attention_type=ssmax")
-    windows = tiny_model(window=8, window_pattern="SL")
-    refused("RoPE inside a window is never stretched", export, tmp_path, windows, "--rope_factor=2")
-    for arguments, says in [(["--dtype=float16"], "dtype=float16 must be one of float32, bfloat16"),
-                            (["--rope_factor=0.5"], "rope_factor=0.5 must be at least 1")]:
-        refused(says, export, tmp_path, tiny_model(), *arguments)
-    refused("dtype=bfloat16 is for a .gguf", call, hf, "export", "x", "--out_dir=x",
-            "--dtype=bfloat16")
-    refused("rope_factor is a setting of export", call, hf, "import", "x", "--out_dir=x",
-            "--rope_factor=2")
-    model = tiny_model(vocab_size=V)
-    with monkeypatch.context() as patch:  # a disk that loses a byte
-        patch.setattr(gguf_files, "read", lambda path: ({"general.name": "other"}, {}))
-        refused("differs from what was written to it .general.name", export, tmp_path, model)
+@pytest.mark.parametrize("settings", [
+    {"attention_type": "ssmax_bias"}, {"attention_type": "pn"}, {"qk_norm": True},
+    {"window": 8, "window_pattern": "SL"},
+    {"attention_type": "softmax", "window": 8, "window_pattern": "S"}], ids=str)
+def test_what_llama_cpp_cannot_compute_is_refused_and_leaves_nothing(tmp_path, settings):
+    refused("cannot be exported to llama.cpp, .* export to a folder", export, tmp_path,
+            model_of(**settings))
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
-    before = export(tmp_path, model).read_bytes()
-    refused("m.gguf exists, and is never overwritten; choose another", export, tmp_path, model)
-    assert (tmp_path / "m.gguf").read_bytes() == before
 
 
 @pytest.mark.skipif(not RUNS, reason="llama_cpp is not installed")
-@pytest.mark.parametrize("attention_type, qk_norm, dtype, vocab", [
-    ("ssmax", False, "float32", [*range(100, 160), 50256]), ("ssmax", False, "bfloat16", None),
-    ("softmax", False, "float32", None), ("softmax", True, "float32", None)])
-def test_llama_cpp_computes_the_same(
-        tmp_path, capsys, monkeypatch, attention_type, qk_norm, dtype, vocab):
-    monkeypatch.delitem(sys.modules, "llama_cpp")
-    model = tiny_model(attention_type, qk_norm=qk_norm, n_kv_head=1,
-                       vocab_size=len(vocab) if vocab else V)
-    export(tmp_path, model, f"--dtype={dtype}", vocab=vocab)
-    says = capsys.readouterr().out
-    assert "logits differ from the checkpoint's by" in says
-    assert dtype == "bfloat16" or "30 of 30 tokens of a greedy continuation are the same" in says
-    (tmp_path / "m.gguf").unlink()
-
-    def wrong(*arguments):
-        keys = model_keys(*arguments)
-        return keys | {key: 3.0 for key in keys if key.endswith("freq_base")}
-
-    model_keys = gguf_files.model_keys
-    monkeypatch.setattr(gguf_files, "model_keys", wrong)
-    refused("its logits differ by .* must not be used", export, tmp_path, model, vocab=vocab)
-    assert not (tmp_path / "m.gguf").exists()
+@pytest.mark.parametrize("attention_type, qk_norm, vocab", [
+    ("ssmax", False, [*range(100, 160), 50256]), ("ssmax", False, None),
+    ("softmax", False, None), ("softmax", True, None)])
+@torch.no_grad()
+def test_llama_cpp_computes_the_same(tmp_path, attention_type, qk_norm, vocab):
+    import llama_cpp
+    model = model_of(attention_type, qk_norm=qk_norm, n_kv_head=1,
+                     vocab_size=len(vocab) if vocab else V)
+    path = export(tmp_path, model, vocab=vocab)
+    f32 = llama_cpp.GGML_TYPE_F32
+    llm = llama_cpp.Llama(str(path), n_ctx=300, logits_all=True, type_k=f32, type_v=f32,
+                          n_gpu_layers=0, verbose=False)
+    ids = torch.randint(model.config.vocab_size, (1, 300))
+    llm.eval(ids[0, :270].tolist())
+    for i in ids[0, 270:].tolist():  # one by one, as in generation
+        llm.eval([i])
+    logits = torch.tensor(np.array(llm.scores[:300]))
+    assert (logits - model(ids, ids)[0][0]).abs().max() < 0.01
+    sample = "It's  1,234 needles:\n\n\tnaïve 中文 don't I'LL"
+    if not vocab:
+        assert llm.tokenize(sample.encode(), add_bos=False) == text.encode(
+            sample, tokenizer().to_str())
+    llm.close()

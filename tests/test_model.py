@@ -12,7 +12,6 @@ from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hf
-from lib import checkpoint
 from lib.attention import ModelConfig, Packed
 from lib.config import configure
 from lib.loss import summed_loss, token_losses
@@ -68,7 +67,7 @@ def test_parameter_count_is_the_papers(attention_type, learned):
 def test_softmax_equals_transformers_llama(theirs, ours):
     transformers = pytest.importorskip("transformers")
     sizes = {"n_embd": 64, "block_size": 512, "init_std": 0.1}
-    plain = hf.to_hf(tiny_model("softmax", **sizes), None)  # the weights under Llama's names
+    plain = hf.to_hf(tiny_model("softmax", **sizes))  # the weights under Llama's names
     config = transformers.LlamaConfig(**plain.config.to_dict() | {
         "max_position_embeddings": 512, "rope_parameters": {
             "rope_type": "default", "rope_theta": 10_000.0, "factor": 4.0, **theirs}})
@@ -334,7 +333,7 @@ def test_the_compiled_graph_breaks_only_where_the_code_says_so(settings, chunk):
     # both have @torch.compiler.disable, and a comment that gives the reason
     named = {"Attention.rope", "chunked_cross_entropy"} if chunk else {"Attention.rope"}
     assert set(re.findall(r"<function ([\w.]+) at", reasons)) == named
-    assert all("torch.compiler.disable" in reason for reason in counters["graph_break"])
+    assert all("disable" in reason for reason in counters["graph_break"])
     assert sum("scaled_dot_product" in code for code in graphs) == 1, "layers are compiled apart"
 
 
@@ -362,14 +361,6 @@ def test_model_py_alone_in_an_empty_folder_trains(tmp_path):
     shutil.copy(ROOT / "model.py", tmp_path)
     printed = subprocess.check_output([sys.executable, "-c", ALONE], cwd=tmp_path, text=True)
     assert printed.strip() == "[[3, 4, 5, 6, 7]]"
-
-
-def test_a_checkpoint_from_before_the_rivals_moved_loads():
-    # of commit 1133d9f, p-RoPE and a bias, and the first logits that it gave there
-    model, state = checkpoint.load_model(ROOT / "tests/ckpt_1133d9f.pt")
-    assert (state["iter"], model.config.rope_fraction, model.config.window) == (7, 0.5, 0)
-    logits = model(torch.arange(20)[None] % 11)[0][0, 0, :4]
-    assert logits.tolist() == pytest.approx([0.2400761, 0.2630234, 1.6118547, 0.7069612], abs=1e-6)
 
 
 @pytest.mark.parametrize("settings, message", [

@@ -6,12 +6,11 @@ import pytest
 import torch
 from conftest import CPU, call, log, refused, save_model, signal_in, squad_file, tiny_model
 
-import prepare
 import sft
 from lib import checkpoint
 from lib.data import permutation
 from lib.loss import summed_loss
-from lib.squad import encode_example, exact_and_f1, pad, read_examples
+from lib.squad import encode_example, exact_and_f1, pad, read_examples, read_rows
 from lib.text import decode
 
 EXAMPLE = {"context": "  The tower is in Paris. " + "It is tall. " * 20,
@@ -46,23 +45,47 @@ def test_a_long_context_is_cut_around_the_answer():
     assert encode_example({**EXAMPLE, "question": "why " * 100}, 64) is None
 
 
+def test_a_special_token_in_a_question_is_text():
+    import tokenizers
+    vocab = tokenizers.Tokenizer(tokenizers.models.BPE())
+    vocab.add_special_tokens(["</s>"])
+    vocab.add_tokens([chr(i) for i in range(32, 127)] + ["\n"])
+    example = {**EXAMPLE, "question": "Where is </s>?"}
+    for tokenizer, end in ((None, 50256), (vocab.to_str(), 0)):
+        ids, targets = encode_example(example, 500, tokenizer)
+        assert end not in ids and (targets == end).sum() == 1
+
+
 def test_exact_match_and_f1_are_squads():
     assert exact_and_f1("The  Eiffel Tower!", "eiffel tower") == (1.0, 1.0)
     assert exact_and_f1("in Paris today", "Paris") == (0.0, 0.5)
 
 
+def test_the_file_and_the_hub_give_the_same_questions_by_article(tmp_path, monkeypatch):
+    path = squad_file(tmp_path / "squad.json")
+    rows = [{"title": title, "context": context, "question": question,
+             "answers": {"text": texts, "answer_start": starts}}
+            for title, context, question, texts, starts in read_rows(path)]
+    monkeypatch.setattr("datasets.load_dataset", lambda name, split: rows)
+    train, held_out, data = read_examples(path, 0.25)
+    assert (len(train), len(held_out)) == (30, 10), "of 80 questions 40 have no answer"
+    assert not {e["context"] for e in train} & {e["context"] for e in held_out}
+    assert read_examples("", 0.25)[:2] == (train, held_out)
+    assert read_examples("", 0.25)[2]["digest"] == data["digest"]
+
+
 @pytest.fixture
 def tune(tmp_path):
     """tune(name, *arguments) -> losses of six updates of sft.py on 30 of 80 questions."""
-    call(prepare, "--squad", squad_file(tmp_path / "squad.json"), "--name=q",
-         f"--data_dir={tmp_path}", "--val_fraction=0.25")
+    squad_file(tmp_path / "squad.json")
     model = tiny_model("softmax", vocab_size=50257, block_size=96)
     save_model(tmp_path / "base/ckpt.pt", model, None)
 
     def tune(name, *arguments):
-        call(sft, f"--init_from={tmp_path}/base", f"--data_dir={tmp_path}/q", "--batch_size=8",
-             f"--out_dir={tmp_path}/{name}", "--max_iters=6", "--warmup_iters=2",
-             "--learning_rate=0.002", "--eval_interval=3", "--n_generate=5", *CPU, *arguments)
+        call(sft, f"--init_from={tmp_path}/base", f"--data={tmp_path}/squad.json",
+             "--val_fraction=0.25", "--batch_size=8", f"--out_dir={tmp_path}/{name}",
+             "--max_iters=6", "--warmup_iters=2", "--learning_rate=0.002", "--eval_interval=3",
+             "--n_generate=5", *CPU, *arguments)
         return [r["loss"] for r in log(tmp_path / name) if "loss" in r]
 
     return tune
@@ -71,24 +94,15 @@ def tune(tmp_path):
 def test_sft_loss_is_per_answer_token(tune, tmp_path):
     losses = tune("whole")
     model, _ = checkpoint.load_model(tmp_path / "base")
-    examples, _ = read_examples(tmp_path / "q", "train")
+    examples, _, _ = read_examples(tmp_path / "squad.json", 0.25)
     total = count = 0
     for i in permutation(1337, "sft", 0, 30)[:8]:  # the first update's, one by one
-        example = encode_example(examples[i], 96)
-        ids, targets = map(torch.from_numpy, example)
+        ids, targets = map(torch.from_numpy, encode_example(examples[i], 96))
         total += summed_loss(model, ids[None], targets[None]).item()
         count += (targets >= 0).sum().item()
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.2
-    assert (tmp_path / "whole/squad.json").exists()
-    (tmp_path / "whole/niah.json").write_text("{}")
-    refused("holds results of an earlier run", tune, "whole", "--resume=overwrite")
-    assert (tmp_path / "whole/squad.json").exists(), "lost, although the run was refused"
-    (tmp_path / "whole/niah.json").unlink()
-    tune("whole", "--seed=2", "--resume=overwrite", "--n_generate=0")
-    assert not (tmp_path / "whole/squad.json").exists(), "it is of another run"
-    for more in ("--epochs=3", "--warmup_epochs=3"):
-        refused(f"{more[2:-2]}=3.0 has no effect with .*iters=", tune, "x", more)
+    refused(r"holds results of an earlier run \(squad.json\)", tune, "whole", "--resume=overwrite")
     for change in ("--micro_batch_size=1", "--loss_chunk=100000"):
         assert tune(change[2:7], change) == pytest.approx(losses, abs=2e-4), change
 
@@ -105,14 +119,27 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
         refused("stopped after iter 8", tune, "last", *more)
     assert not (tmp_path / "last/squad.json").exists(), "it went on after a signal"
     (tmp_path / "base/ckpt.pt").unlink()  # it was needed to begin
-    assert tune("parts", *more) == whole
-    found, expected = (json.loads((tmp_path / name / "squad.json").read_text())
-                       for name in ("parts", "whole"))
-    assert found == expected
-    assert found.keys() == {"questions", "exact_match", "f1"}
+    moved = (tmp_path / "squad.json").rename(tmp_path / "moved.json")
+    assert tune("parts", *more, f"--data={moved}") == whole
+    mine, expected = (json.loads((tmp_path / name / "squad.json").read_text())
+                      for name in ("parts", "whole"))
+    assert mine == expected and mine.keys() == {"questions", "exact_match", "f1"}
     assert checkpoint.load(tmp_path / "parts")["variant"] == "softmax>ssmax"
-    refused("switch_iter=9 must be below max_iters=8", tune, "x", *more[1:], "--switch_iter=9")
-    refused("squad.jsonl does not exist", tune, "x", f"--data_dir={tmp_path}")
-    path = tmp_path / "q/train.squad.jsonl"
-    path.write_text(path.read_text().replace('"start": ', '"start": 9'))
-    refused("the answer is not at start=9", tune, "x")
+
+
+def test_a_mistake_is_one_line(tune, tmp_path):
+    path = tmp_path / "squad.json"
+    good = path.read_text()
+    for text, arguments, message in (
+            (good, "--data=none.json", "none.json is not the JSON of SQuAD 2.0"),
+            ("{}", "", "squad.json is not the JSON of SQuAD 2.0"),
+            (good[:-9], "", "squad.json is not the JSON of SQuAD 2.0"),
+            (good.replace('start": 4', 'start": 5'), "", "is not at answer_start=5"),
+            (good.replace("Which", "Which " * 99), "", "no question fits a block of 96 tokens"),
+            (good, "--val_fraction=0", "no held-out question fits"),
+            (good, "--val_fraction=1", "must be below 1"),
+            (good, "--init_from=", "set --init_from=CHECKPOINT"),
+            (good, "--max_iters=0 --epochs=2 --switch_iter=9", "must be below max_iters=8")):
+        path.write_text(text)
+        assert refused(message, tune, "x", *arguments.split()) == 2
+    assert not (tmp_path / "x").exists()

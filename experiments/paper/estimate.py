@@ -5,13 +5,13 @@ Estimate the hours and the disk space that run.sh in this folder needs. (run.sh 
 
 Everything here is computed from the settings and nothing is measured.
 """
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
 
-from eval_posloss import PosLossConfig
 from lib.config import configure
-from lib.runtime import UserError, launch
+from lib.runtime import launch
 from model import GPT
 from train import PEAK_FLOPS, TrainConfig
 
@@ -24,71 +24,63 @@ BYTES_PER_PARAMETER = 12  # of a checkpoint: the weight and AdamW's two moments,
 @dataclass(frozen=True)
 class EstimateConfig:
     # arguments
-    files: tuple = ()  # variants to pretrain: names of files in config/, as in a_softmax b_ssmax
+    files: tuple = ("a_softmax",)  # a variant for each run: names of files in config/
     # estimate
+    base: str = ""  # config file of the model's size; empty: the paper's
     gpus: int = 1  # GPUs that train together
     n_measured: int = 0  # number of checkpoints that are fine-tuned and measured
     n_seqs: int = 100_000  # windows for the loss by position of each of these
+    seq_len: int = 20_000  # tokens in a window
 
 
-def hours(flops, gpus):
-    """Return the hours that this many FLOPs take."""
-    return flops / (MFU * PEAK_FLOPS[GPU] * gpus) / 3600
-
-
-def empty_model(settings):
-    """Return a model without weights, which takes no memory, to count parameters and FLOPs."""
-    with torch.device("meta"):
-        return GPT(settings)
-
-
-def print_hours(cfg, variants):
-    """Print the hours of pretraining and of the loss by position. variants: {name: settings}."""
-    print(f"{'pretraining':<20}{'tokens':>16}{'hours':>10}")
-    total = 0
-    for name, train in variants.items():
-        tokens = train.max_iters * train.batch_size * train.block_size
-        flops = tokens * empty_model(train).flops_per_token(train.block_size)
-        total += hours(flops, cfg.gpus)
-        print(f"{name:<20}{tokens / 1e9:>13,.1f} bn{hours(flops, cfg.gpus):>10,.0f}")
-    print(f"{'all of them':<36}{total:>10,.0f}")
-
-    seq_len = PosLossConfig.seq_len
-    # a forward pass alone has a third of an update's FLOPs
-    flops = cfg.n_seqs * seq_len * empty_model(train).flops_per_token(seq_len) / 3
-    print(f"loss by position, {cfg.n_seqs:,} windows of {seq_len:,} tokens: "
-          f"{hours(flops, cfg.gpus):,.1f} hours for each of {cfg.n_measured} checkpoints")
-    print("not estimated: download, tokenizing, fine-tuning, needles")
-
-
-def print_disk(cfg, variants):
-    """Print the disk space of corpus and checkpoints. variants: {name: settings}."""
-    tokens = max(train.max_iters * train.batch_size * train.block_size
-                 for train in variants.values())
-    params = max(empty_model(train).num_params() for train in variants.values())
-    # Each measured checkpoint is fine-tuned into a folder of its own. (e) is not pretrained, but it
-    # has a folder too.
-    folders = len(variants) + 1 + cfg.n_measured
-    # each folder keeps two checkpoints, and there is a third one while it is written
-    checkpoints = BYTES_PER_PARAMETER * params * (2 * folders + 1)
-    corpus = BYTES_PER_TOKEN * tokens
-    print(f"{'disk':<36}{'GB':>10}")
-    print(f"{'corpus, which all variants share':<36}{corpus / 1e9:>10,.0f}")
-    print(f"{f'checkpoints, two in {folders} folders':<36}{checkpoints / 1e9:>10,.0f}")
-    print(f"{'both':<36}{(corpus + checkpoints) / 1e9:>10,.0f}")
+def short(number):
+    """Return a number as text with no more digits than an estimate deserves."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def main():
     cfg = configure(EstimateConfig)
-    if not cfg.files or cfg.gpus < 1:
-        raise UserError("name the variants to pretrain, as in a_softmax b_ssmax, and at least one "
-                        "GPU; see --help")
-    variants = {name: configure(TrainConfig, [f"config/{name}.py"]) for name in cfg.files}
-    print(f"\nESTIMATES, computed and not measured: {MFU:.0%} MFU is assumed, on {cfg.gpus} x {GPU}"
-          + ", each as fast as one alone" * (cfg.gpus > 1) + "\n")
-    print_hours(cfg, variants)
-    print()
-    print_disk(cfg, variants)
+    flops_per_hour = 3600 * MFU * PEAK_FLOPS[GPU] * cfg.gpus
+    print(f"\nESTIMATES, computed and not measured: {cfg.gpus} x {GPU}, {MFU:.0%} MFU is assumed")
+
+    print(f"\n{'pretraining':<20}{'tokens':>16}{'hours':>10}")
+    total = corpus = checkpoint = 0
+    for name, runs in Counter(cfg.files).items():
+        settings = [f"config/{name}.py"]
+        if cfg.base:
+            settings.append(cfg.base)
+        train = configure(TrainConfig, settings)
+        with torch.device("meta"):  # a model without weights, to count parameters and FLOPs
+            model = GPT(train)
+        tokens = train.max_iters * train.batch_size * train.block_size
+        flops = tokens * model.flops_per_token(train.block_size)
+        hours = flops / flops_per_hour
+        times = f" x {runs} runs" if runs > 1 else ""
+        print(f"{name:<20}{tokens / 1e9:>13,.4g} bn{short(hours):>10}{times}")
+        total += runs * hours
+        corpus = max(corpus, BYTES_PER_TOKEN * tokens)
+        checkpoint = max(checkpoint, BYTES_PER_PARAMETER * model.num_params())
+    print(f"{'all of them':<36}{short(total):>10}")
+
+    tokens = cfg.n_seqs * cfg.seq_len
+    # a forward pass alone has a third of an update's FLOPs
+    flops = tokens * model.flops_per_token(cfg.seq_len) / 3
+    hours = flops / flops_per_hour
+    print(f"loss by position, at most {cfg.n_seqs:,} windows of {cfg.seq_len:,} tokens: "
+          f"{short(hours)} hours for each of {cfg.n_measured} checkpoints")
+    print("not estimated: download, tokenizing, fine-tuning, needles")
+
+    # Each measured checkpoint is fine-tuned into a folder of its own. (e) is not pretrained, but it
+    # has a folder too.
+    folders = len(cfg.files) + 1 + cfg.n_measured
+    # Each folder keeps two checkpoints, and there is a third one while it is written.
+    checkpoints = checkpoint * (2 * folders + 1)
+    print(f"\n{'disk':<36}{'GB':>10}")
+    sizes = {"corpus, which all variants share": corpus,
+             f"checkpoints, two in {folders} folders": checkpoints,
+             "both": corpus + checkpoints}
+    for content, size in sizes.items():
+        print(f"{content:<36}{short(size / 1e9):>10}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+# The paper's experiment on one small GPU; `SIZE=mini bash experiments/paper/run.sh` runs it. Models
+# with 49 M parameters (config/mini.py) are trained on real text, and their loss by position is
+# measured up to 20 x the training length. Then they learn to look things up in a generated corpus
+# (as the paper teaches answers with SQuAD) and are asked for needles. The same command continues
+# after an interruption. It writes to out/paper_mini. It has never run on a GPU, so we do not know how
+# long it takes.
+#
+#   SIZE=mini bash experiments/paper/run.sh --dry_run     only print the commands, and estimates
+#   SIZE=mini SEEDS=1 bash experiments/paper/run.sh       each variant once
+#   SIZE=mini CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" \
+#       bash experiments/paper/run.sh                     on your own texts
+OUT=${OUT:-out/paper_mini}
+RESULTS=${RESULTS:-$OUT}
+JOBS=${JOBS:-1}             # programs that run at the same time
+SEEDS=${SEEDS:-"1 2 3"}     # of (a), (b) and the control; others: the first one
+FIRST=${SEEDS%% *}
+CORPUS=${CORPUS:-"--hf=slimpajama-6b --limit=60000 --val_fraction=0.01"}  # to train on
+TEST=${TEST:-"--hf=slimpajama-6b"}                                        # to measure on
+source experiments/common.sh
+
+echo "== corpora: text to train and measure on, and documents that teach recall"
+run python prepare.py $CORPUS --name=mini_text --shard_tokens=10_000_000
+run python prepare.py $TEST --split=test --name=mini_text
+run python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 \
+    --n_train=32001
+
+echo "== training on text"
+train() {  # train CONFIG SEED FOLDER [settings]
+    echo "train.py config/$1.py config/mini.py --seed=$2 ${*:4} --out_dir=$OUT/$3-$2"
+}
+{
+    for seed in $SEEDS; do
+        for name in a_softmax b_ssmax head_scale; do train $name $seed main/$name; done
+    done
+    for name in c_ssmax_s1 d_ssmax_bias pn; do train $name $FIRST main/$name; done
+    train f_swap_during $FIRST main/f_swap_during --switch_iter=1200 --switch_warmup_iters=50
+    # another start of s, and QK-norm
+    for s in 0.43 0.168; do train b_ssmax $FIRST checks/b_s$s --s_init=$s --variant=b_s$s; done
+    train a_softmax $FIRST checks/a_qk --qk_norm=True --variant=a_qk
+    train b_ssmax $FIRST checks/b_qk --qk_norm=True --variant=b_qk
+} | in_parallel
+
+# all runs without p_n, which is not defined beyond the training length
+RUNS=
+for seed in $SEEDS; do
+    for name in a_softmax b_ssmax head_scale; do RUNS+=" main/$name-$seed"; done
+done
+for name in main/c_ssmax_s1 main/d_ssmax_bias main/f_swap_during \
+        checks/b_s0.43 checks/b_s0.168 checks/a_qk checks/b_qk; do
+    RUNS+=" $name-$FIRST"
+done
+
+echo "== loss by position, with the paper's 50 x theta"
+posloss() { echo "eval_posloss.py --data_dir=data/mini_text --seq_len=10240 --n_seqs=200 $*"; }
+constant="--attention_type=head_scale --swap_scale=1.76 --tag=constant"  # log 10240 / mean log n
+{
+    for run in $RUNS; do posloss $OUT/$run --rope_factor=50; done
+    for seed in $SEEDS; do
+        posloss $OUT/main/a_softmax-$seed --rope_factor=50 --attention_type=ssmax --tag=e
+        posloss $OUT/main/a_softmax-$seed --rope_factor=50 $constant
+        for factor in 1 10 100; do  # other multiples of the theta of training
+            for name in a_softmax b_ssmax head_scale; do
+                posloss $OUT/main/$name-$seed --rope_factor=$factor --out=$OUT/theta/$factor
+            done
+        done
+    done
+} | in_parallel
+
+echo "== teaching recall"
+recall() {  # recall RUN NEW_RUN [settings]: teach it; the seed is the end of the run's name
+    echo "train.py config/mini.py --init_from=$OUT/$1 --seed=${1##*-} ${*:3} --max_iters=250" \
+        "--learning_rate=1e-3 --warmup_iters=20 --decay_iters=50 --data_order=sequence" \
+        "--data_dir=data/mini_recall --out_dir=$OUT/recall/$2"
+}
+{
+    for run in $RUNS; do recall $run $run; done
+    for seed in $SEEDS; do  # (e): swapped, then taught, as in the paper
+        recall main/a_softmax-$seed main/e_swap_after-$seed --attention_type=ssmax
+    done
+} | in_parallel
+
+echo "== needles and needle scores"
+needles() {  # needles RUN [settings]
+    local settings="config/quick_niah.py --data_dir=data/mini_recall --rope_factor=50 ${*:2}"
+    echo "eval_niah.py $settings --context_sizes=[512,1024,2048,4096,5120,8192] $OUT/recall/$1"
+    echo "eval_niah.py $settings --trials=50 --trial_sizes=4096 $OUT/recall/$1"
+}
+{
+    for run in $RUNS; do needles $run; done
+    for seed in $SEEDS; do
+        needles main/e_swap_after-$seed
+        needles main/a_softmax-$seed $constant
+    done
+} | in_parallel
+
+echo "== figures and tables"
+run python plot.py all "$OUT/main" "$OUT/recall/main" --out="$RESULTS"
+
+if [ "$DRY_RUN" ]; then
+    # three variants for each seed; the others, where (f) and the checks count as (a) and (b)
+    variants="c_ssmax_s1 d_ssmax_bias pn a_softmax a_softmax b_ssmax b_ssmax b_ssmax"
+    for seed in $SEEDS; do variants+=" a_softmax b_ssmax head_scale"; done
+    python -m experiments.paper.estimate --base=config/mini.py $variants --n_seqs=200 \
+        --seq_len=10240 --n_measured="$(wc -w <<< "$RUNS $SEEDS")"
+fi
