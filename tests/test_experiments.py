@@ -97,6 +97,7 @@ def test_a_row_of_ones_own_is_compared_with_the_stored_ones_by_seed(tmp_path, ca
     call(windows, tmp_path, "--row=mine")
     printed = capsys.readouterr().out
     assert "| mine | 3 | 0.60 (0.55–0.65)" in printed, "needles at 128"
+    assert "| (a) softmax | 3 |" in printed and "| (a) softmax | 10 |" not in printed
     stored = verdicts.read_stored(ROOT / "experiments/windows/results.csv")
     for measure in ("needles", "score", "weight", "ranked first", "loss", "look_63"):
         size = {"ranked first": 65536, "look_63": 8192}.get(measure, 2048)

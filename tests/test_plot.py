@@ -143,6 +143,7 @@ def test_labels_break_no_figure_and_are_wrapped(tmp_path):
     axis = plot.posloss(curves(tmp_path, "posloss")).axes[0]
     _, lines = legend_of(axis)
     assert len(axis.get_legend().get_texts()) == 4 + 1, "a curve or the training length is missing"
+    assert r"cost \$1 or \$2_" in lines, "matplotlib reads a formula"
     assert max(map(len, lines)) <= plot.LEGEND_WIDTH
     assert {name for line in lines for name in settings if f"{name}=1" in line} == set(settings)
     assert matplotlib.image.imread(tmp_path / "posloss.png").shape[1] < 1500

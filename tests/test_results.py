@@ -55,6 +55,7 @@ def plant_log(folder, variant="softmax", seed=1, s=None, updates=300, **changes)
     lines = [{"iter": 0, "val_loss": 6.0}]
     for i in range(1, updates + 1):
         loss = 2 + 4 * np.exp(-i / 30) + LEVEL.get(variant, 0.05) / 10 + seed
+        loss -= 0.1 * changes.get("n_layer", 0)
         lines.append({"iter": i, "loss": loss, "grad_norm": 1.0})
     scales = {"s": [[s, s + 0.1], [s - 0.1, s]]} if s else {}
     lines.append({"iter": updates, "val_loss": loss, **scales})

@@ -43,7 +43,7 @@ COLUMNS = {  # columns of the figure: {title: end of the names of its rows}
     "RoPE": " trained", "RoPE, theta x 50": " theta50",
     "YaRN without temperature": " yarn_no_temperature", "p-RoPE": "-prope trained",
     "p-RoPE, theta x 50": "-prope theta50", "NoPE": "-nope trained"}
-FIRST, AGAIN = range(1, 6), range(6, 11)  # seeds of the two lists of predictions about positions
+AGAIN = range(6, 11)  # seeds of the predictions that were made after seed 1
 
 
 @dataclass(frozen=True)
@@ -212,11 +212,10 @@ def of_positions(table):
     """Return two lists of Prediction about other types and positions: those made before the runs,
     and those made after seed 1, which are judged on other seeds."""
     loss = loss_of(table, "loss, last eighth, of 2,048")
-    seeds, entries = FIRST, []
+    entries = []
 
     def get(measure, row, multiple):
-        values = by_seed(table, row, measure, BLOCK * multiple)
-        return values[values.index.isin(seeds)]
+        return by_seed(table, row, measure, BLOCK * multiple)
 
     def say(claim, text, measure, values, margin=None):
         unit = "share" if measure == "needles" else "nats"
@@ -258,7 +257,9 @@ def of_positions(table):
     more(11, "softmax: a sink changes little, within .1", "needles", 4, "softmax-sink theta50",
          "softmax theta50", 0.1)
 
-    before, entries, seeds = entries, [], AGAIN
+    # From here on the functions above fill another list, from the other seeds.
+    before, entries = entries, []
+    table = table[table.index.isin(AGAIN, level="seed")]
     plain = "yarn_no_temperature"
     yarn = "YaRN without temperature"
     for k in (4, 10, 16):
