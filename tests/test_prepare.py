@@ -196,7 +196,7 @@ def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path,
             (["--embedded=mqar", "--split=test"], r"already has the split\(s\) train, val"),
             ([b, "--split=val"], r"already has the split\(s\) train, val; choose another --name")):
         refused(message, go, tmp_path, *others)
-    write("a.jsonl", jsonl([*TEXTS[:64], "another text with the number"]))
+    write("a.jsonl", a.read_bytes().replace(b"brown", b"green"))  # of the same size
     refused(r"prepared with files_sha256=\w{16} \(now \w{16}\); choose", go, tmp_path, *arguments)
     assert contents(tmp_path / "c") == before
     go(tmp_path, b, "--split=test")
