@@ -42,8 +42,10 @@ def tiny(program, line):
         more += " --val_fraction=0.25"
     if "config/f_swap" in line or "--switch_iter" in line:
         more += " --switch_iter=2 --switch_warmup_iters=1"
-    if "measured/" in line:  # the tables have certain sizes
-        more = more.replace("96,120", "2048" if "multikey" in line else "128,2048")
+    for part, sizes in {"multikey": "2048", "measured/farthest": "1024", "measured/far": "2048",
+                        "measured/": "128,512"}.items():  # sizes of the tables, each once
+        if part in line:
+            more = more.replace("96,120", sizes)
     if "--trials" in line:
         more += " --trials=2 --trial_sizes=(128,)"
     return more.split()
