@@ -122,6 +122,8 @@ def test_a_tokenizer_that_llama_cpp_knows_is_named_and_comes_back(tmp_path, pre)
     sample = "a 1212 a  12\n\nI'LL a1a<|endoftext|>"
     assert text.encode(sample, back) == text.encode(sample, vocab)
     assert text.encode(sample, back)[-2:] == [V, 0]
+    whole_words_first = len(text.encode("xy", back)) == 1
+    assert whole_words_first == (pre == "llama-bpe"), "as llama.cpp does"
 
 
 def test_a_tokenizer_that_llama_cpp_has_no_name_for_is_refused(tmp_path):

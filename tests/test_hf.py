@@ -20,13 +20,13 @@ KINDS = {("softmax", False): "Llama", ("softmax", True): "Qwen3", ("head_scale",
 # the types whose f(n) has a form in transformers
 EXPORTED = [kind for kind, factor in ATTENTION.items()
             if factor.f in (one, log_n, mean_log_n, p_n)]
-V = 260  # tokens of `tokenizer`
+V = 261  # tokens of `tokenizer`
 
 
 def tokenizer(pre="gpt-2", end="<|endoftext|>"):
-    """A tokenizer of bytes with three merges and a special token, which is read in no time."""
+    """A tokenizer of bytes with three merges, a special token, and a word that no merge makes."""
     from tokenizers.pre_tokenizers import ByteLevel
-    pieces = [end, *sorted(ByteLevel.alphabet()), "Ġa", "12", "Ġ1"]
+    pieces = [end, *sorted(ByteLevel.alphabet()), "Ġa", "12", "Ġ1", "xy"]
     return gguf_files.byte_level({piece: i for i, piece in enumerate(pieces)},
                                  [("Ġ", "a"), ("1", "2"), ("Ġ", "1")], [end], pre)
 
@@ -301,6 +301,10 @@ def test_an_instruct_model_keeps_its_chat_template_and_its_end(tmp_path):
     (tmp_path / "in/tokenizer_config.json").write_text("[1]")
     refused("tokenizer_config.json or generation_config.json is damaged",
             call, hf, "export", tmp_path / "in", f"--out_dir={tmp_path}/x")
+    # a folder that was used again, for a model with another tokenizer
+    (tmp_path / "in/tokenizer.json").write_text(tokenizer("smollm").to_str())
+    call(hf, "export", tmp_path / "tuned", f"--out_dir={tmp_path}/x")
+    assert load(tmp_path / "x").generation_config.eos_token_id == 0
 
 
 def test_a_tied_model_has_two_matrices_here_and_a_tokenizer_cuts_nothing(tmp_path):
