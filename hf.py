@@ -318,7 +318,7 @@ def query_factor(model):
     if not s.any():
         word = "layer" if equal_heads else "head"
     else:
-        word = "any" if b.any() or hasattr(model, "p_n") else "log n"
+        word = "any" if b.any() or model.p_n is not None else "log n"
     return word, s, b
 
 
@@ -380,7 +380,7 @@ def to_hf(model, target="transformers"):
         if c.attention_type == "ssmax":  # for `from_hf`
             special["ssmax_s"] = s.tolist()
     elif model_type == "nanossmax":
-        special = {"qk_norm": c.qk_norm, "ssmax_length": c.block_size * hasattr(model, "p_n")}
+        special = {"qk_norm": c.qk_norm, "ssmax_length": c.block_size * (model.p_n is not None)}
         if c.window_pattern:
             layers = ["sliding_attention" if limited else "full_attention"
                       for limited in has_window(model)]
@@ -417,7 +417,7 @@ def to_tensors(model, model_type, s, b, target):
         attn = f"model.layers.{i}.self_attn."
         if model_type == "nanossmax":
             tensors |= {attn + "s": s[i], attn + "b": b[i]}
-            if hasattr(model, "p_n"):
+            if model.p_n is not None:
                 tensors[attn + "p_n"] = model.p_n
         elif model_type == "qwen3":  # its q_norm has one weight for all heads
             tensors[attn + "q_norm.weight"] *= b[i, 0]
