@@ -53,7 +53,7 @@ TITLES = {  # {(kind, measure): title of its table}
     ("needle", "score"): "top needle score by context size, median of the trials",
     ("needle", "weight"): "weight on the needle, mean of the retrieval heads",
     ("needle", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
-    ("needle", "chance"): "the same by chance",
+    ("needle", "chance"): "needle ranked first by chance, share of the trials",
 }
 # Settings that no result depends on, or that are compared in another way
 NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "data", "base"}

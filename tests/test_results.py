@@ -353,7 +353,7 @@ def test_results_are_paired_only_on_the_same_windows_and_recipe(tmp_path, change
 
 def test_a_swapped_model_is_paired_with_the_run_that_it_began_from(tmp_path):
     plant_posloss(tmp_path / "a")
-    trained = {**CONFIG, "attention_type": "softmax", "seed": 1, "iter": 300}
+    trained = {**CONFIG, "attention_type": "softmax", "seed": 1, "iter": 300, "base": None}
     plant_posloss(tmp_path / "e", "softmax>ssmax", base=trained, max_iters=0, seed=99)
     assert "minus (a)" in load([tmp_path])[1].values
 
