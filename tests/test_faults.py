@@ -410,7 +410,7 @@ def test_what_sample_cannot_do_is_one_line(arguments, message):
 
 def test_help_and_refusals_do_not_wait_for_slow_imports():
     code = "import sys, train, sft, prepare, sample, eval_posloss, eval_niah; print(*sys.modules)"
-    slow = {"torch._dynamo", "datasets", "transformers", "pandas", "scipy", "matplotlib", "wandb"}
+    slow = {"torch._dynamo", "datasets", "transformers", "scipy", "matplotlib", "wandb"}
     assert slow.isdisjoint(program("-c", code).split()), "import them where they are needed"
 
 
