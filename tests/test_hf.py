@@ -301,8 +301,9 @@ def test_an_instruct_model_keeps_its_chat_template_and_its_end(tmp_path):
     (tmp_path / "in/tokenizer_config.json").write_text("[1]")
     refused("tokenizer_config.json or generation_config.json is damaged",
             call, hf, "export", tmp_path / "in", f"--out_dir={tmp_path}/x")
-    # a folder that was used again, for a model with another tokenizer
-    (tmp_path / "in/tokenizer.json").write_text(tokenizer("smollm").to_str())
+    # folders that were used again, for models with another tokenizer
+    for folder in (source, tmp_path / "in"):
+        (folder / "tokenizer.json").write_text(tokenizer("smollm").to_str())
     call(hf, "export", tmp_path / "tuned", f"--out_dir={tmp_path}/x")
     assert load(tmp_path / "x").generation_config.eos_token_id == 0
 
