@@ -92,7 +92,7 @@ ATTENTION = {
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
     "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; one p_n for all layers
     "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, otherwise like (b)
-    # rivals that are trained (experiments/matrix/README.md)
+    # rivals that are trained (experiments/mini/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # rivals that need no training: swapped into softmax weights at load (--attention_type)
@@ -130,9 +130,9 @@ class GPTConfig:
                 raise ValueError(f"{key}={getattr(self, key)} must be positive")
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
             raise ValueError(f"n_kv_head={self.n_kv_head} must divide n_head={self.n_head}")
-        if self.n_embd % self.n_head or self.n_embd // self.n_head % 2:
-            raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
-                             "number: RoPE rotates pairs of channels")
+        if self.n_embd % (2 * self.n_head):
+            raise ValueError(f"n_embd={self.n_embd} must be a multiple of 2 n_head="
+                             f"{2 * self.n_head}: RoPE rotates pairs of a head's channels")
 
 
 # -----------------------------------------------------------------------------
@@ -144,19 +144,14 @@ class Position(NamedTuple):
     Tensors that depend on positions alone. All layers of one kind share them in a forward pass.
 
     The shapes below are for rows without packed documents; all rows then share these tensors. With
-    packed documents pos and f are (B, 1, T), cos and sin (B, 1, T, D), and mask (B, 1, T, S).
+    packed documents cos and sin are (B, 1, T, D), f (B, 1, T), and mask (B, 1, T, S).
     """
-    pos: torch.Tensor  # (T,) position of each query, from 0
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
     sin: torch.Tensor  # (T, D), with the first D/2 negated
     f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
     # (T, S) bool, True where the query sees the key; subclasses may use another form. None means a
     # causal mask if T = S, and no mask if T = 1: the query sees all S keys.
     mask: torch.Tensor | None
-
-
-def widest_float(device):
-    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
 
 
 class Attention(nn.Module):
@@ -212,7 +207,7 @@ class Attention(nn.Module):
         return self.proj(self.mix(x, position, cache, last))
 
     def mix(self, x, position, cache=None, last=False):
-        """Return the outputs of all heads side by side, (B, T, C), before the last projection."""
+        """Return the outputs of all heads side by side, (B, T, C)."""
         q, k, v = self.project(x, position)
         if cache is not None:  # keys are stored after RoPE: a key's position never changes
             k, v = self.extend(cache, k, v)
@@ -271,8 +266,8 @@ class Attention(nn.Module):
         """
         Return the attention weights (B, H, T, S), in fp32, of queries at the last T of S positions.
 
-        mask: as in Position, but None always means a causal mask. Evaluations read the weights,
-        since fused kernels do not return them. Attention that is no softmax overrides this method.
+        mask: as in Position, but None always means a causal mask. Evaluations read these weights,
+        so a subclass whose weights are not a softmax of logits overrides this method.
         """
         z = self.logits(q, k)
         if mask is None:
@@ -298,24 +293,24 @@ class Attention(nn.Module):
         cos, sin = self.rope(pos)
         f = ATTENTION[self.type].f(pos + 1, model)
         if documents is not None:
-            pos, cos, sin, f = (z.unsqueeze(1) for z in (pos, cos, sin, f))
-        return Position(pos, cos, sin, f, self.make_mask(f.size(-1), cached, f.device, documents))
+            cos, sin, f = cos.unsqueeze(1), sin.unsqueeze(1), f.unsqueeze(1)
+        return Position(cos, sin, f, self.make_mask(f.size(-1), cached, f.device, documents))
 
     def make_mask(self, T, cached, device, documents=None):
         """Return the mask that Position describes: it says which keys each query sees."""
         if documents is None and (T == 1 or not cached):
             return None
         mask = torch.ones(T, cached + T, dtype=torch.bool, device=device).tril(cached)
-        if documents is None:
-            return mask
-        return mask & (documents[:, None, :, None] == documents[:, None, None, :])
+        if documents is not None:
+            mask = mask & (documents[:, None, :, None] == documents[:, None, None, :])
+        return mask
 
     def rope(self, pos):
         """
-        Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64 where the device
-        has it: in fp32 they would be off by 0.03 at position 10^6.
+        Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they
+        would be off by 0.03 at position 10^6.
         """
-        wide = widest_float(pos.device)
+        wide = torch.float32 if pos.device.type == "mps" else torch.float64  # MPS has no fp64
         angles = pos.to(wide)[..., None] * self.frequencies(pos.device, wide)
         cos, sin = angles.cos().float(), angles.sin().float()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
@@ -333,12 +328,11 @@ class Attention(nn.Module):
         if learns_s:
             self.s.fill_(1.0)
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
-        f = ATTENTION[attention_type].f(n, model)
-        # all heads are equal here, so we take the first
-        wide = widest_float(n.device)
-        mean, b = self.factor(f)[0].to(wide).mean(), self.b[0].to(wide)
-        if learns_s:  # with s = 1 the mean is that of f^g + b
-            self.s.fill_((scale - b) / (mean - b))
+        factors = self.factor(ATTENTION[attention_type].f(n, model))
+        mean = math.fsum(factors[0].tolist()) / len(n)  # of the first head, as all are equal
+        if learns_s:
+            b = self.b[0].item()
+            self.s.fill_((scale - b) / (mean - b))  # mean - b is the mean of f(n)^g
         elif ATTENTION[attention_type].plain_when_short:
             self.scale_queries(scale)
         else:
@@ -370,8 +364,8 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    # Pre-norm: RMSNorm precedes attention and MLP. No norm stands on the residual stream itself, so
-    # gradients pass along it unchanged.
+    """Attention and MLP, each with an RMSNorm before it (pre-norm)."""
+
     def __init__(self, config, layer, attention):
         super().__init__()
         self.norm_1 = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
@@ -394,14 +388,14 @@ class KVCache:
 
     def append(self, layer, k, v):
         """Store k, v (B, n_kv_head, T, D) of the next T positions; return all so far, S of them."""
-        B, H, T, D = k.shape
-        end = self.length + T
+        end = self.length + k.size(2)
         if end > self.max_len:
             raise ValueError(f"the KV cache holds {self.max_len} tokens, and {end} are needed; "
                              f"make it with KVCache({end})")
         if layer not in self.layers:
             # preallocated: torch.cat would copy the whole cache for each new token
-            self.layers[layer] = k.new_empty(2, B, H, self.max_len, D)
+            self.layers[layer] = [
+                z.new_empty(*z.shape[:2], self.max_len, z.size(3)) for z in (k, v)]
         keys, values = self.layers[layer]
         keys[:, :, self.length:end] = k
         values[:, :, self.length:end] = v
@@ -420,8 +414,7 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # Only the matrices of these modules are initialized here. A subclass of Attention
-        # initializes its own parameters, and they are left as they are.
+        # A parameter of another kind keeps the values that its own module gave it.
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)
@@ -467,15 +460,13 @@ class GPT(nn.Module):
         """
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
         if torch.compiler.is_compiling():
-            # The positions get a compiled graph of their own. In one graph with the layers,
-            # compiled code would compute the cosines again in every layer.
+            # In one graph with the layers, the cosines would be computed again in every layer.
             torch._dynamo.graph_break()
         x = self.wte(idx)
         for block in self.blocks:
-            # If only the last query is wanted, the final layer computes that one alone: its work is
-            # then linear in T, not quadratic. All other layers need every query.
-            last_alone = last and block is self.blocks[-1]
-            x = block(x, positions[block.attn.kind], cache, last=last_alone)
+            # If only the last query is wanted, the final layer computes that one alone, which is
+            # linear in T. All other layers need every query.
+            x = block(x, positions[block.attn.kind], cache, last and block is self.blocks[-1])
         if cache is not None:  # advanced once, after all layers have appended
             cache.length += idx.size(1)
         return self.norm(x)
@@ -490,10 +481,8 @@ class GPT(nn.Module):
         """
         if targets is None:  # all logits of a prompt of 20,000 tokens would take 4 GB
             return self.lm_head(self.hidden(idx, cache, last=True)), None
-        x = self.hidden(idx, cache)
-        logits = self.lm_head(x)
-        # in fp32: bf16 has steps of 0.06 at a loss near 11
-        flat = logits.float().flatten(0, 1)
+        logits = self.lm_head(self.hidden(idx, cache))
+        flat = logits.float().flatten(0, 1)  # bf16 has steps of 0.06 at a loss near 11
         return logits, F.cross_entropy(flat, targets.flatten(), ignore_index=-1)
 
     @torch.no_grad()
@@ -501,17 +490,15 @@ class GPT(nn.Module):
         """
         Turn a softmax model into another attention type in place and keep its weights: (e) and (f).
 
-        A learned s is set so that the mean factor on q over a block is `scale`; 1 is the factor
-        of softmax. For SSMax s becomes 1 / mean log n, which is 0.168 for 1,024 tokens (section
-        3). Without a learned s, the weights that make q are multiplied by `scale` and divided by
-        the mean factor; the latter not for types like logn_clip, which are published without
-        (Factor.plain_when_short). With head_scale the factor is `scale` at every n.
+        The mean factor on q over a block becomes `scale`; 1 is the factor of softmax. For SSMax
+        this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). If no s is
+        learned, the weights that make q are multiplied by a constant. Types that equal softmax on
+        short contexts, such as logn_clip, are multiplied by `scale` alone.
         """
-        old_type = self.config.attention_type
-        if old_type != "softmax":
+        if self.config.attention_type != "softmax":
             # other types were trained with a factor of their own, which would be lost
-            raise ValueError(f"only softmax weights can be swapped, and these are {old_type}; "
-                             "choose a softmax model")
+            raise ValueError("only softmax weights can be swapped, and these are "
+                             f"{self.config.attention_type}; choose a softmax model")
         # a new config, so that a checkpoint records the new type
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
@@ -519,12 +506,10 @@ class GPT(nn.Module):
             block.attn.swap(attention_type, self, scale)
 
     def scales(self):
-        """Return {name: parameter} of the learned numbers: p_n, and those that a layer's attention
-        made with set_number (s, b, g, ...)."""
+        """Return {name: parameter} of p_n and all that Attention.set_number made: s, b, g, ..."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
-            # Sorted, because an optimizer stores its state in this order: it must not depend on
-            # whether s was there from the start or came with a swap.
+            # sorted: an optimizer's state is stored in this order, which a swap must not change
             for name in sorted(block.attn.numbers):
                 number = getattr(block.attn, name)
                 if isinstance(number, nn.Parameter):
@@ -556,7 +541,7 @@ class GPT(nn.Module):
         model once, then one token at a time. The context is never cropped.
         """
         if idx.size(1) == 0:
-            raise ValueError("the prompt is empty; give at least one token, such as the end of text")
+            raise ValueError("the prompt has no token; give at least one, such as the end of text")
         cache = KVCache(idx.size(1) + max_new_tokens)
         new = idx
         for _ in range(max_new_tokens):
