@@ -53,6 +53,9 @@ class HFConfig:
     def __post_init__(self):
         if len(self.files) != 2 or self.files[0] not in ("import", "export") or not self.out_dir:
             raise ValueError("give import SOURCE or export CHECKPOINT, and --out_dir; see --help")
+        if self.rope_factor < 1:
+            raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
+                             "RoPE as trained")
 
 
 # -----------------------------------------------------------------------------

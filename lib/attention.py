@@ -164,6 +164,14 @@ class Sink(Extended):
         super().__init__(config, layer)
         self.set_number("sink", Learned(0.0) if config.sink == "learned" else 0.0)
 
+    def set_type(self, attention_type):
+        super().set_type(attention_type)
+        # A swap makes s after the sink. The sink moves behind it, as in a new model: the norm of
+        # the gradient is a sum in the order of the parameters. (There is no sink in the first call,
+        # which is Attention's constructor's.)
+        if "sink" in self._parameters:
+            self.register_parameter("sink", self._parameters.pop("sink"))
+
     def scale_queries(self, ratio):
         super().scale_queries(ratio)
         self.sink *= ratio  # the sink's logit grows and shrinks with the other logits

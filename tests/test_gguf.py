@@ -120,8 +120,9 @@ def test_a_tokenizer_that_llama_cpp_knows_is_named_and_comes_back(tmp_path, pre)
     assert not keys["tokenizer.ggml.add_bos_token"], "its tokenizer adds none"
     back = gguf_files.tokenizer_json(keys)
     sample = "a 1212 a  12\n\nI'LL a1a<|endoftext|>"
-    assert text.encode(sample, back) == text.encode(sample, vocab)
-    assert text.encode(sample, back)[-2:] == [V, 0]
+    assert text.encode(sample, back, special=True) == text.encode(
+        sample, vocab, special=True)
+    assert text.encode(sample, back, special=True)[-2:] == [V, 0]
     whole_words_first = len(text.encode("xy", back)) == 1
     assert whole_words_first == (pre == "llama-bpe"), "as llama.cpp does"
 

@@ -281,10 +281,11 @@ def test_an_instruct_model_keeps_its_chat_template_and_its_end(tmp_path):
     call(hf, "import", source, f"--out_dir={tmp_path}/in")
     # a checkpoint that was trained from it, in a folder of its own
     state = checkpoint.load(tmp_path / "in")
-    state["base"], state["config"] = state["config"], {"init_from": f"{tmp_path}/in"}
+    state["base"] = state["config"] | {"base": None}
+    state["config"] = {"init_from": f"{tmp_path}/in"}
     checkpoint.save(tmp_path / "tuned/ckpt.pt", state)
     # and one of the third generation
-    state["base"] = {"init_from": f"{tmp_path}/tuned", "base": state["config"]}
+    state["base"] = {"init_from": f"{tmp_path}/tuned", "base": state["config"] | {"base": None}}
     state["config"] = {"init_from": f"{tmp_path}/tuned_again"}
     checkpoint.save(tmp_path / "third/ckpt.pt", state)
     for name in ("in", "tuned", "third"):

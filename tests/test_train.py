@@ -294,10 +294,10 @@ def test_every_shipped_config_is_valid():
 @pytest.mark.parametrize("argument, message", [
     ("--learning_rat=1", "did you mean learning_rate"), ("config/none.py", "no config file"),
     ("--attention_type=sofmax", "must be one of softmax, ssmax,"),
-    ("--n_head=5", "even whole number"), ("--vocab_size=99", "vocabulary"),
+    ("--n_head=5", "multiple of 2 n_head"), ("--vocab_size=99", "vocabulary"),
     ("--device=tpu", "device tpu"), ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--switch_iter=99", "below max_iters=6"),
-    ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern S has no L"),
+    ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has no L"),
     ("--switch_iter=3 --attention_type=ssmax", "needs a softmax model to switch from"),
     ("--doc_mask --loss_on=repeats", "leave one of the two out"),
     ("--batch_size=0", "counts the sequences of all ranks"), ("--eval_seqs=0", "must be positive")])
