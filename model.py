@@ -131,8 +131,8 @@ class GPTConfig:
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
             raise ValueError(f"n_kv_head={self.n_kv_head} must divide n_head={self.n_head}")
         if self.n_embd % (2 * self.n_head):
-            raise ValueError(f"n_embd={self.n_embd} must be a multiple of 2 n_head="
-                             f"{2 * self.n_head}: RoPE rotates pairs of a head's channels")
+            raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
+                             "number: RoPE rotates pairs of channels")
 
 
 # -----------------------------------------------------------------------------
@@ -158,8 +158,8 @@ class Attention(nn.Module):
     """
     Causal self-attention of one layer, with the factor of its type on the queries.
 
-    A subclass may override any method. Three promises must hold: `attend` returns the `weights`
-    times v, a query sees no later key, and the result with a KV cache is the same as without.
+    A subclass may override any method. It must keep what tests/test_attention.py checks: no query
+    sees a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
     """
     kind = "global"  # this one sees all keys; layers of one kind share a Position
     reach = math.inf  # the largest number of keys that a query sees
@@ -476,8 +476,8 @@ class GPT(nn.Module):
         Return (logits, loss) for idx (B, T), as in nanoGPT.
 
         Without targets: the logits of the last position (B, 1, V), and None. With targets (B, T),
-        of which -1 is ignored: all logits (B, T, V), and the mean cross-entropy in nats. train.py
-        uses lib/loss.py instead, which returns the sum of the losses and takes less memory.
+        of which -1 is ignored: all logits (B, T, V), and the mean cross-entropy in nats. (train.py
+        uses lib/loss.py, which takes less memory.)
         """
         if targets is None:  # all logits of a prompt of 20,000 tokens would take 4 GB
             return self.lm_head(self.hidden(idx, cache, last=True)), None

@@ -59,15 +59,13 @@ class ModelConfig(GPTConfig):
         if not set(pattern) <= {"S", "L"}:
             raise ValueError(f"window_pattern={pattern} must have the letters S, for a layer with "
                              "a window, and L, for one that sees all keys, as in SSSL")
-        if len(pattern) > self.n_layer:
-            raise ValueError(f"window_pattern={pattern} has more letters than n_layer="
-                             f"{self.n_layer}: shorten it, or set --n_layer")
         if self.window < 0 or ("S" in pattern) != bool(self.window):
             raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: set "
                              "both or neither, as in --window=32 --window_pattern=SL")
-        if set(pattern) == {"S"} and self.attention_type != "softmax":
-            raise ValueError(f"window_pattern={pattern} has no L, and S layers are softmax, so no "
-                             f"layer would have attention_type={self.attention_type}: add an L")
+        if set(pattern[:self.n_layer]) == {"S"} and self.attention_type != "softmax":
+            raise ValueError(f"window_pattern {pattern} has no L in its first {self.n_layer} "
+                             "letters, and S layers are softmax, so no layer would have "
+                             f"attention_type={self.attention_type}: add an L")
 
 
 def beyond_the_paper(config):

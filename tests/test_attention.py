@@ -19,8 +19,8 @@ SETTINGS = [
     {**WINDOWS, "scale_invariant": True}, {**WINDOWS, "alibi": True},
     {**WINDOWS, "n_kv_head": 1, "gate": True, "doc_mask": True},
     {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True}]
-CASES = [*((kind, {}) for kind in ATTENTION), *((kind, WINDOWS) for kind in ATTENTION),
-         *(("ssmax", settings) for settings in SETTINGS)]
+CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("asentmax", WINDOWS),
+         *(("ssmax", settings) for settings in SETTINGS[1:])]
 every_case = pytest.mark.parametrize("attention_type, settings", CASES, ids=str)
 
 
@@ -199,7 +199,7 @@ def test_flex_attention_equals_the_mask(monkeypatch):
         # as compiled code does on a GPU
         monkeypatch.setattr(Packed, "make_mask", lambda self, T, cached, device, documents:
                             self.block_mask(documents))
-        assert farthest(model.hidden(idx, documents=documents), expected) < 1e-5
+        assert farthest(model.hidden(idx, documents=documents), expected) < 5e-5
 
 
 @torch.no_grad()
@@ -243,8 +243,8 @@ def test_tensors_of_a_window_grow_no_faster_than_the_context():
     ({"window": 32, "window_pattern": "SXL"}, "window_pattern=SXL must have the letters S"),
     ({"window_pattern": "SL"}, "window=0 and window_pattern='SL' do not fit"),
     ({"window": 32}, "window=32 and window_pattern='' do not fit"),
-    ({"window": 32, "window_pattern": "SSL", "n_layer": 2}, "more letters than n_layer=2"),
-    ({"window": 32, "window_pattern": "SS", "attention_type": "ssmax"}, "no layer would have")])
+    ({"window": 32, "window_pattern": "SSL", "n_layer": 2, "attention_type": "ssmax"},
+     "window_pattern SSL has no L in its first 2 letters")])
 def test_what_would_be_another_model_than_asked_for_is_refused(settings, message):
     with pytest.raises(ValueError, match=message) as error:
         build(ModelConfig(**settings))

@@ -177,7 +177,7 @@ def test_generate_refuses_an_empty_prompt():
     ({"attention_type": "ssmaxx"}, "unknown attention_type ssmaxx; choose one of softmax, ssmax"),
     ({"n_layer": 0}, "n_layer=0 must be positive"),
     ({"n_kv_head": 5}, "n_kv_head=5 must divide n_head=12"),
-    ({"n_head": 256}, "n_embd=768 must be a multiple of 2 n_head=512")])
+    ({"n_head": 256}, "n_embd/n_head = 768/256 must be an even whole number")])
 def test_a_model_that_cannot_be_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         GPTConfig(**settings)
