@@ -154,6 +154,10 @@ class Position(NamedTuple):
     mask: torch.Tensor | None
 
 
+def widest_float(device):
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
+
+
 class Attention(nn.Module):
     """
     Causal self-attention of one layer, with the factor of its type on the queries.
@@ -310,7 +314,7 @@ class Attention(nn.Module):
         Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they
         would be off by 0.03 at position 10^6.
         """
-        wide = torch.float32 if pos.device.type == "mps" else torch.float64  # MPS has no fp64
+        wide = widest_float(pos.device)
         angles = pos.to(wide)[..., None] * self.frequencies(pos.device, wide)
         cos, sin = angles.cos().float(), angles.sin().float()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
@@ -329,9 +333,9 @@ class Attention(nn.Module):
             self.s.fill_(1.0)
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
         factors = self.factor(ATTENTION[attention_type].f(n, model))
-        mean = math.fsum(factors[0].tolist()) / len(n)  # of the first head, as all are equal
+        wide = widest_float(n.device)
+        mean, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
-            b = self.b[0].item()
             self.s.fill_((scale - b) / (mean - b))  # mean - b is the mean of f(n)^g
         elif ATTENTION[attention_type].plain_when_short:
             self.scale_queries(scale)

@@ -186,7 +186,7 @@ def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
         digests.add(about["digest"])
     assert len(digests) == 3 and all(len(digest) == 16 for digest in digests)
     for haystack, message in (
-            (f"{tmp_path}/*.text", "there is no such file; give files of UTF-8 text"),
+            (f"{tmp_path}/*.text", "is no file; give files of UTF-8 text"),
             (tmp_path, "is a folder; name the files in it")):
         cfg = SimpleNamespace(haystack=str(haystack), longest=100)
         refused(message, tasks.open_haystack, cfg, None)

@@ -81,7 +81,8 @@ def collect(folder):
         return table
     trials, lines = pd.concat(trials), []
     runs = zip(trials["model"] + " ", trials["seed"], strict=True)
-    pools = {"all": trials, "all that learned": trials[have_learned(table, runs)]}
+    learned = np.array(have_learned(table, runs), dtype=bool)  # may be empty
+    pools = {"all": trials, "all that learned": trials[learned]}
     for model, pool in [*pools.items(), *trials.groupby("model")]:
         for seed, of_seed in pool.groupby("seed"):
             if of_seed[["top", "exact"]].nunique().min() > 1:  # else there is none
