@@ -187,7 +187,7 @@ def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
     assert len(digests) == 3 and all(len(digest) == 16 for digest in digests)
     for haystack, message in (
             (f"{tmp_path}/*.text", "is no file; give files of UTF-8 text"),
-            (tmp_path, "is a folder; name the files in it")):
+            (tmp_path, "is no file; give files of UTF-8 text")):
         cfg = SimpleNamespace(haystack=str(haystack), longest=100)
         refused(message, tasks.open_haystack, cfg, None)
     (tmp_path / "hay.txt").write_bytes(b"caf\xe9")
