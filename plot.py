@@ -121,8 +121,8 @@ def rope_note(curves):
     """Return the RoPE that all curves have; "" if it differs, or if the model itself sets it."""
     from lib import results
 
-    rope = results.common_rope(curves)
-    return "" if rope == "RoPE in windows" else rope
+    names = {results.rope_of(curve.first.model) for curve in curves}
+    return names.pop() if len(names) == 1 and names != {"RoPE in windows"} else ""
 
 
 def wrap(text):

@@ -8,10 +8,11 @@ import torch
 from conftest import ROOT, call, refused
 from test_results import plant_log, plant_needle, plant_niah, plant_posloss
 
+from experiments import verdicts
 from experiments.mini import mini
+from experiments.verdicts import by_seed
 from experiments.windows import windows
-from lib import checkpoint, verdicts
-from lib.verdicts import by_seed
+from lib import checkpoint
 
 # lines of the tables of commit c444ed3
 GOLDEN = {

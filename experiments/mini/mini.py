@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib import checkpoint, results, runtime, verdicts
-from lib.config import configure
-from lib.verdicts import (
+from experiments import verdicts
+from experiments.verdicts import (
     LEARNED,
     Prediction,
     by_seed,
@@ -28,6 +27,8 @@ from lib.verdicts import (
     print_by_size,
     spread,
 )
+from lib import checkpoint, results, runtime
+from lib.config import configure
 from plot import draw_seeds, new_figure, save
 
 HERE = Path(__file__).parent
@@ -64,7 +65,7 @@ def collect(folder):
     for result in results.load([folder]):
         model, seed = result.path.parent.name.replace("_to_", ">>").rsplit("-", 1)
         position = result.path.parent.parent.name
-        if result.kind == "log":
+        if result.file_type == "log":
             lines += of_training(result, f"{model} trained")
             continue
         if result.tag:
@@ -73,7 +74,7 @@ def collect(folder):
         lines += verdicts.lines_of(result, row, names, SIZES)
         if position == "trained":
             lines += verdicts.lines_of(result, row, {"exact": "learned"}, [BLOCK])
-        if (result.kind, position) == ("needle", "theta50"):
+        if (result.file_type, position) == ("needle", "theta50"):
             of_size = result.trials[result.trials["size"] == SCORED]
             trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
     table = verdicts.table_of(lines)

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib import results, runtime, verdicts
+from experiments import verdicts
+from experiments.verdicts import Prediction, by_seed, markdown, minus, print_by_size, spread
+from lib import results, runtime
 from lib.config import configure
 from lib.runtime import UserError
-from lib.verdicts import Prediction, by_seed, markdown, minus, print_by_size, spread
 from plot import draw_seeds, new_figure, save
 
 HERE = Path(__file__).parent
@@ -69,14 +70,14 @@ def collect(folder):
     lines = []
     for result in results.load([Path(folder) / "measured"]):
         row = "|".join(filter(None, (result.path.parent.name.rsplit("-", 1)[0], result.tag)))
-        task = result.settings.get("task")
+        task = result.evaluation.get("task")
         names = {"loss": "loss", "score": "score", "weight": "weight",
                  "ranked first": "ranked first"}
         if task == "mqar":  # an answer counts wherever it stands in what the model writes
             names = {"substring": "mqar"}
         elif task == "multikey":
-            names = {"exact": f"look_{result.settings['n_needles']}"}
-        elif result.kind == "niah":
+            names = {"exact": f"look_{result.evaluation['n_needles']}"}
+        elif result.file_type == "niah":
             names = {"exact": "needles"}
         lines += verdicts.lines_of(result, row, names, SIZES)
     return verdicts.table_of(lines)
