@@ -1,5 +1,6 @@
 """
-Results of the experiments: their tables of numbers, predictions, and verdicts on these.
+Results of the experiments: their tables of numbers, predictions, and verdicts on these. Predictions
+are stored in predictions.csv, which is committed before the first run.
 
 A table is a Series with the index INDEX, stored in results.csv. `values`, a Series too, has a
 number for each seed. The verdict on a prediction depends on the 95 % interval of the mean of its
@@ -78,9 +79,10 @@ def merge(stored, measured):
 
 def add_numbers(table, numbers):
     """Return the table with more numbers, {(row, measure, tokens): Series by seed}."""
-    lines = [[row, seed, measure, tokens, value]
-             for (row, measure, tokens), values in numbers.items()
-             for seed, value in values.dropna().items()]
+    lines = []
+    for (row, measure, tokens), values in numbers.items():
+        for seed, value in values.dropna().items():
+            lines.append([row, seed, measure, tokens, value])
     return merge(table, table_of(lines))
 
 
@@ -92,7 +94,9 @@ def read_predictions(path, table, family="", renamed=None):
     """
     predictions = []
     lines = pd.read_csv(path, keep_default_na=False)
-    for line in (lines[lines["family"] == family] if family else lines).itertuples():
+    if family:
+        lines = lines[lines["family"] == family]
+    for line in lines.itertuples():
         measure = (renamed or {}).get(line.measure, line.measure)
         row, minus = (by_seed(table, name, measure, line.tokens) if name else 0.0
                       for name in (line.row, line.minus))

@@ -231,9 +231,14 @@ def settings_of(header):
     """
     model = MODEL_DEFAULTS | header["model_config"]  # as measured
     data = header.get("train_data") or header["data"]
-    parts = {"": header["config"] | model | {"data": data}, "eval ": header.get("settings", {})}
-    parts |= {"base " * i: base for i, base in enumerate(bases(header), 1)}
-    settings = {"init_from": "a checkpoint" if header["base"] else "", "RoPE": rope_of(model)}
+    parts = {
+        "": header["config"] | model | {"data": data},
+        "eval ": header.get("settings", {})}
+    for i, base in enumerate(bases(header), 1):
+        parts["base " * i] = base
+    settings = {
+        "init_from": "a checkpoint" if header["base"] else "",
+        "RoPE": rope_of(model)}
     for prefix, part in parts.items():
         ignored = IGNORED if prefix == "eval " else IGNORED | {"seed"}
         settings |= {prefix + name: part[name] for name in part.keys() - ignored}

@@ -145,6 +145,9 @@ FILES = {"files": [["name", 1]] * 3000}
      "(a) Softmax, data embedded=almanac | (a) Softmax, data embedded=mqar"),
     ([A, {"learning_rate": 0.01}],
      "(a) Softmax, learning_rate=0.001 | (a) Softmax, learning_rate=0.01"),
+    ([{"dtype": "float32", "settings": {"dtype": "bfloat16"}},
+      {"dtype": "bfloat16", "settings": {"dtype": "bfloat16"}, "seed": 2}],
+     "(a) Softmax, dtype=float32 | (a) Softmax, dtype=bfloat16"),
     ([A, {"s_init": 0.43}],
      "(a) Softmax, s_init=0.43 | (a) Softmax, s_init=1.0"),
     ([A, {"settings": {"rope_theta": 5e5}}],
@@ -349,7 +352,7 @@ def test_a_swapped_model_is_paired_with_the_run_that_it_began_from(tmp_path):
 def test_the_most_similar_finished_softmax_run_of_the_same_batches_is_subtracted(tmp_path):
     plant_log(tmp_path / "a", n_layer=1)
     plant_log(tmp_path / "a4", n_layer=4)
-    plant_log(tmp_path / "stopped", n_layer=4, updates=100)
+    plant_log(tmp_path / "a0_stopped", n_layer=4, updates=100)
     plant_log(tmp_path / "b4", "ssmax", n_layer=4)
     plant_log(tmp_path / "b4_other", "ssmax", seed=2, n_layer=4)
     b, other = (result for result in load([tmp_path]) if result.variant == "ssmax")

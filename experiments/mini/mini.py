@@ -58,47 +58,66 @@ def collect(folder):
             continue
         if result.tag:
             model += f">{result.tag}"
-        row, names = f"{model} {position}", {"loss": "loss", "exact": "needles", "score": "score"}
+        row = f"{model} {position}"
+        names = {"loss": "loss", "exact": "needles", "score": "score"}
         lines += verdicts.lines_of(result, row, names, SIZES)
         if position == "trained":
             lines += verdicts.lines_of(result, row, {"exact": "learned"}, [BLOCK])
-        if (result.file_type, position) == ("needle", "theta50"):
+        if result.file_type == "needle" and position == "theta50":
             of_size = result.trials[result.trials["size"] == SCORED]
             trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
-    learned = learned_runs(verdicts.table_of(lines))
-    for row in ("all theta50", "all that learned theta50"):
-        pool = [of_run for of_run in trials if row == "all theta50"
-                or (of_run["model"].iloc[0], of_run["seed"].iloc[0]) in learned]
-        for seed, of_seed in pd.concat(pool).groupby("seed") if pool else ():
-            if of_seed[["top", "exact"]].nunique().min() > 1:  # else there is no correlation
-                correlation = of_seed["top"].corr(of_seed["exact"], method="spearman")
-                lines.append([row, seed, "rank correlation", SCORED, correlation])
+    if trials:
+        learned = learned_runs(verdicts.table_of(lines))
+        lines += rank_correlations(pd.concat(trials), learned)
     return verdicts.table_of(lines)
+
+
+def rank_correlations(trials, learned):
+    """
+    Return lines of results.csv: how top score and success go together, over the trials of all runs
+    of a seed, and over those of the runs in `learned`.
+    """
+    lines = []
+    runs = zip(trials["model"], trials["seed"], strict=True)
+    has_learned = np.array([run in learned for run in runs])
+    for row, pool in (("all theta50", trials), ("all that learned theta50", trials[has_learned])):
+        for seed, of_seed in pool.groupby("seed"):
+            top, exact = of_seed["top"], of_seed["exact"]
+            if top.nunique() > 1 and exact.nunique() > 1:  # else there is no correlation
+                correlation = top.corr(exact, method="spearman")
+                lines.append([row, seed, "rank correlation", SCORED, correlation])
+    return lines
 
 
 def of_training(result, row):
     """Return the lines of results.csv of a run: its losses, its s, fits to its p_n."""
     losses = result.values["loss"]
-    numbers = {"training loss": losses.iloc[-max(1, len(losses) // 10):].mean(),
-               "validation loss": result.values["val_loss"].iloc[-1]}
+    numbers = {
+        "training loss": losses.iloc[-max(1, len(losses) // 10):].mean(),
+        "validation loss": result.values["val_loss"].iloc[-1]}
     if "s" in result.records:
-        for layer, heads in enumerate(result.records["s"].dropna().iloc[-1], 1):
-            numbers |= {f"s {layer}.{head}": s for head, s in enumerate(heads, 1)}
+        layers = result.records["s"].dropna().iloc[-1]
+        for layer, heads in enumerate(layers, 1):
+            for head, s in enumerate(heads, 1):
+                numbers[f"s {layer}.{head}"] = s
     if result.variant == "pn":
         p = checkpoint.load(result.path.parent)["model"]["p_n"].numpy()
+        n = np.arange(1, len(p) + 1)
+        laws = {"log": np.log(n), "line": n, "root": np.sqrt(n)}
         for first in (1, 4):
-            n = np.arange(first, len(p) + 1)
-            for law, f in {"log": np.log(n), "line": n, "root": np.sqrt(n)}.items():
-                numbers[f"R2 of {law}, n >= {first}"] = np.corrcoef(f, p[first - 1:])[0, 1] ** 2
+            for law, f in laws.items():
+                correlation = np.corrcoef(f[first - 1:], p[first - 1:])[0, 1]
+                numbers[f"R2 of {law}, n >= {first}"] = correlation**2
             numbers[f"R2 of constant, n >= {first}"] = 0.0
     return [[row, result.seeds[0], name, BLOCK, value] for name, value in numbers.items()]
 
 
 def learned_runs(table):
     """Return {(model, seed)} of the runs that have learned to look up."""
-    asked = table[table.index.get_level_values("measure") == "learned"]
-    return {(row.removesuffix(" trained"), seed)
-            for (row, _, _, seed), share in asked.items() if share >= verdicts.LEARNED}
+    is_asked = table.index.get_level_values("measure") == "learned"
+    shares = table[is_asked]
+    runs = shares[shares >= verdicts.LEARNED].index
+    return {(row.removesuffix(" trained"), seed) for row, _, _, seed in runs}
 
 
 def of_learned_runs(table):
@@ -106,11 +125,11 @@ def of_learned_runs(table):
     learned = learned_runs(table)
     # p_n cannot be asked, because it is not defined for the answer
     always = ("pn", "all that learned")
-    models = [row.rpartition(" ")[0] for row in table.index.get_level_values("row")]
-    seeds = table.index.get_level_values("seed")
-    kept = table[[model in always or (model, seed) in learned
-                  for model, seed in zip(models, seeds, strict=True)]]
-    return kept.rename({"all that learned theta50": "all theta50"}, level="row")
+    kept = []
+    for row, _, _, seed in table.index:
+        model = row.rpartition(" ")[0]
+        kept.append(model in always or (model, seed) in learned)
+    return table[kept].rename({"all that learned theta50": "all theta50"}, level="row")
 
 
 # -----------------------------------------------------------------------------
@@ -130,8 +149,9 @@ def predictions(table, family):
 
     numbers = {}  # that are not stored
     for first in (1, 4):
+        r2 = of("pn trained", f"R2 of log, n >= {first}")
         for law in ("line", "root", "constant"):
-            r2, other = (of("pn trained", f"R2 of {name}, n >= {first}") for name in ("log", law))
+            other = of("pn trained", f"R2 of {law}, n >= {first}")
             numbers["pn trained", f"R2 of log minus {law}, n >= {first}", BLOCK] = r2 - other
     for model in ("softmax", "ssmax"):
         row = f"{model} theta50"
@@ -185,13 +205,15 @@ def print_training(table):
     lines, of_s = [], []
     softmax = by_seed(table, "softmax trained", "training loss", BLOCK)
     for row in table.index.unique("row"):
-        model, training = row.split()[0], by_seed(table, row, "training loss", BLOCK)
+        training = by_seed(table, row, "training loss", BLOCK)
         if training.empty:
             continue
+        model = row.split()[0]
+        validation = by_seed(table, row, "validation loss", BLOCK)
         asked = by_seed(table, row, "learned", BLOCK)
+        n_learned = (asked >= verdicts.LEARNED).sum()
         lines.append([model, spread(training, 3), number(minus(training, softmax)),
-                      spread(by_seed(table, row, "validation loss", BLOCK), 3),
-                      f"{(asked >= verdicts.LEARNED).sum()} of {len(asked)}"])
+                      spread(validation, 3), f"{n_learned} of {len(asked)}"])
         heads = [by_seed(table, row, f"s {head}", BLOCK) for head in HEADS]
         if not heads[0].empty:
             of_s.append([model, *map(spread, heads)])
