@@ -326,8 +326,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # s = (scale - b) / mean f^g gives the factor the mean `scale`; without a learned s, W_q is
-        # scaled instead
+        # s = (scale - b) / mean f^g makes the mean factor `scale`. Without a learned s, W_q is
+        # scaled.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -337,7 +337,7 @@ class Attention(nn.Module):
         wide = widest_float(n.device)
         mean, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
-            self.s.fill_((scale - b) / (mean - b))  # s is 1 until here: mean - b is mean f^g
+            self.s.fill_((scale - b) / (mean - b))  # s was 1, so mean - b is mean f^g
         elif ATTENTION[attention_type].plain_when_short:
             self.scale_queries(scale)
         else:

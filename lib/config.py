@@ -124,8 +124,9 @@ def converted(value, want, is_text):
     if want is float and type(value) is int and value < 2**63:
         return float(value)  # 1.0 for an int is not converted: it is probably a mistake
     if want is tuple:
-        parts = value if isinstance(value, list | tuple) else [value]
-        return tuple(converted(part, str, is_text) for part in parts)
+        if not isinstance(value, list | tuple):
+            value = [value]
+        return tuple(converted(part, str, is_text) for part in value)
     # a shell replaces ~ only where an argument begins, and not in --out_dir=~/runs
     if isinstance(value, str) and value.split("/")[0] == "~":
         return os.path.expanduser(value)
@@ -163,5 +164,6 @@ def help_text(cls):
         for name in (name for name in headings if headings[name] == group):
             setting = f"  --{name}={fields[name].default}".replace("\n", "\\n")
             choices = ", ".join(filter(None, typing.get_args(fields[name].type)))
-            lines.append(f"{setting:<34}  {comments[name]}" + f" ({choices})" * bool(choices))
+            line = f"{setting:<34}  {comments[name]}"
+            lines.append(f"{line} ({choices})" if choices else line)
     return "\n".join(lines)

@@ -23,8 +23,6 @@ WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 DType = Literal["auto", "bfloat16", "float32"]
 CPU_INFO = Path("/proc/cpuinfo")
-FAST_MKL = ("echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | gcc -shared -fPIC -x c - "
-            "-o intel.so && export LD_PRELOAD=$PWD/intel.so")
 
 
 class UserError(Exception):
@@ -164,7 +162,8 @@ def advise_fast_mkl():
     preloaded = hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true")
     if "AuthenticAMD" in info and "avx512f" in info and not preloaded:
         print0("MKL takes slow kernels on this AMD processor. Attention in bf16 is 1.8 times as "
-               f"fast if you first run: {FAST_MKL}")
+               "fast if you first run: echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | "
+               "gcc -shared -fPIC -x c - -o intel.so && export LD_PRELOAD=$PWD/intel.so")
 
 
 def get_dtype(device, dtype):
