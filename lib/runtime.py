@@ -3,6 +3,7 @@ import contextlib
 import ctypes
 import datetime
 import errno
+import fcntl
 import functools
 import glob
 import json
@@ -16,9 +17,10 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-# from torchrun; some clusters set WORLD_SIZE alone, for a single process
-RANK = int(os.environ.get("RANK", 0))
-WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
+# From torchrun. A cluster or a shell may have left one of the two alone, for a single process.
+RANK, WORLD_SIZE = 0, 1
+if {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+    RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 # the errors of reading damaged or unexpected JSON
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 DType = Literal["auto", "bfloat16", "float32"]
@@ -148,6 +150,9 @@ def setup(device):
             # M_MMAP_THRESHOLD (before glibc 2.35 at most 32 MiB), M_TRIM_THRESHOLD
             if mallopt(-3, 2**30) or mallopt(-3, 2**25):
                 mallopt(-1, 2**31 - 1)
+    if RANK >= WORLD_SIZE:
+        raise UserError(f"RANK={RANK} must be below WORLD_SIZE={WORLD_SIZE}: start several "
+                        "processes with torchrun, or unset both for one process")
     if WORLD_SIZE > 1 and not dist.is_initialized():
         join_ranks("nccl" if device.type == "cuda" else "gloo")
         # NCCL allocates its memory at the first reduction, so we do one before the model needs it
@@ -307,16 +312,39 @@ def atomic_write(path, mode="wb", previous=None):
             temporary.unlink(missing_ok=True)
 
 
+LOCKS = {}  # {path: the open file that holds its lock}
+
+
+def lock(path):
+    """
+    Keep other programs from writing the file or folder `path` until this process ends, also by a
+    kill. UserError if another program writes it now.
+    """
+    path = Path(os.path.abspath(path))
+    if RANK != 0 or path in LOCKS:
+        return
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path.with_name(f".{path.name}.lock"), "a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another program is writing {path}: wait until it ends, or choose "
+                            "another folder") from None
+        except OSError:  # some network disks have no locks
+            pass
+    LOCKS[path] = file
+
+
 def write_json(path, content):
-    """Write a result file, all or nothing. Only rank 0 writes."""
+    """Write a JSON file, all or nothing."""
     write_lines(path, [content])
 
 
 def write_lines(path, records):
-    """Write a .jsonl with one record a line, all or nothing. Only rank 0 writes."""
-    if RANK == 0:
-        with atomic_write(path, "w") as f:
-            f.writelines(json.dumps(record) + "\n" for record in records)
+    """Write a .jsonl with one record a line, all or nothing."""
+    with atomic_write(path, "w") as f:
+        f.writelines(json.dumps(record) + "\n" for record in records)
 
 
 def read_lines(path):

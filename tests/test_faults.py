@@ -217,9 +217,11 @@ def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
     assert checkpoint.load(tmp_path)["iter"] == 40
 
 
-def test_a_cluster_that_sets_world_size_alone_gets_one_process(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.delenv("RANK", raising=False)
+@pytest.mark.parametrize("alone", ["WORLD_SIZE", "RANK"])
+def test_a_cluster_that_sets_one_of_the_two_alone_gets_one_process(monkeypatch, alone):
+    for name in ("WORLD_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(alone, "2")
     code = "from lib import runtime; print(runtime.RANK, runtime.WORLD_SIZE)"
     assert program("-c", code).split() == ["0", "1"]
 
