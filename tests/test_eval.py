@@ -138,6 +138,14 @@ def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
     assert decode(sample["prompt"][:place]).endswith(end)
 
 
+def test_no_needle_is_inside_another(tmp_path):
+    (tmp_path / "hay.txt").write_text("words without any end " * 100)
+    sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey", "--n_needles=30",
+                       size=600)
+    needles = re.findall(r" The special magic \w+ number is: \d{7}\.", decode(sample["prompt"]))
+    assert len(needles) == 31
+
+
 @pytest.mark.parametrize("needle, behind", [
     ("The number of {city} is {number}, it says.", ","), ("{number} is of {city}.", " is"),
     ("{city} has {number}th", "th"), ("{city}: {number}", None)])
@@ -265,7 +273,7 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, 
 
 def test_needle_scores_and_ranks_are_those_of_the_whole_attention_matrix(
         corpus, evaluate, tmp_path):
-    records = evaluate(eval_niah, "b", "--trials=3", "--trial_sizes=(100,64)",
+    records = evaluate(eval_niah, "b", "--trials=3", "--trial_sizes=(100,64,100)",
                        "--task=multikey", "--n_needles=1")
     model, state = checkpoint.load_model(tmp_path / "b")
     cfg = configure(NiahConfig, ["config/quick_niah.py", "x", f"--data_dir={corpus}",
