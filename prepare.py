@@ -130,7 +130,6 @@ def input_files(cfg):
 
 
 def file_rows(path, field):
-    """Yield the rows of a file."""
     import pyarrow.parquet  # late: --embedded does not need it
     kind, packing = INPUT.search(path.lower()).groups()
     if not kind:

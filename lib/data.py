@@ -48,7 +48,6 @@ class Tokens:
         self.paths = [folder / os.path.basename(shard["file"]) for shard in shards]
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         self.begins = [0, *self.ends]
-        self.documents = manifest["splits"][split]["documents"]
         for i in range(len(shards)):
             self.open_shard(i)  # a bin that was cut is an error now, and not after hours
         # The digest identifies the tokens wherever their files are. Results are compared by it.

@@ -53,7 +53,8 @@ def read_examples(path, val_fraction):
     # remember the answers.
     parts = list(articles.values())
     n_train = len(parts) - math.ceil(len(parts) * val_fraction)
-    train, held_out = sum(parts[:n_train], []), sum(parts[n_train:], [])
+    train = sum(parts[:n_train], [])
+    held_out = sum(parts[n_train:], [])
     return train, held_out, data
 
 

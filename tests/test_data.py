@@ -204,6 +204,8 @@ def test_a_long_text_is_encoded_in_pieces_without_a_trace():
     sample = " ".join(words[rng.integers(len(words), size=500_000)])
     assert len(list(text.pieces(sample))) > 2
     assert text.encode(sample) == text.gpt2_encoding().encode_ordinary(sample)
+    edge = "one " * 124_999 + "two\n\n\n\nend"  # a cut between the line ends changes the tokens
+    assert text.encode(edge) == text.gpt2_encoding().encode_ordinary(edge)
     spaces = "table" + " " * 2_100_000 + "end"
     assert text.decode(text.encode(spaces)) == spaces
 

@@ -189,6 +189,14 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number, new_
     assert sorted(steps) == [3] * renewed + [6] * (len(steps) - renewed), "Adam has forgotten"
 
 
+def test_a_signal_in_the_last_save_still_ends_in_its_status(run, tmp_path):
+    def save(path, state):
+        signal.raise_signal(signal.SIGTERM)
+
+    with mock.patch("train.checkpoint.save", save), pytest.raises(SystemExit, match="143"):
+        run(tmp_path, "--save_interval=0")
+
+
 def test_a_longer_run_with_other_code_says_so(run, tmp_path, monkeypatch, capsys):
     run(tmp_path, "--decay=none")
     run(tmp_path, "--decay=none")
