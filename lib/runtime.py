@@ -122,6 +122,14 @@ def install_stop_flag():
     return received
 
 
+def exit_on_next_signal(received):
+    """Let the next signal end the program at once, or one that is in the list `received` of
+    `install_stop_flag` already."""
+    if received:
+        sys.exit(128 + received[0])
+    received.append(0)  # the handler exits if the list is not empty
+
+
 # -----------------------------------------------------------------------------
 # device and precision
 
