@@ -31,9 +31,9 @@ from model import ATTENTION
 
 # The settings that may change when a run continues: they affect neither the data nor the result.
 FREE_TO_CHANGE = {
-    "out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "save_interval",
+    "out_dir", "data_dir", "micro_batch_size", "eval_interval", "save_interval",
     "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device", "compile",
-    "loss_chunk", "data", "n_generate",  # the last two are sft.py's
+    "loss_chunk", "data",  # the last is sft.py's
 }
 
 KEYS = {  # of a checkpoint, with their types
