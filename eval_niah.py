@@ -72,7 +72,8 @@ class NiahConfig(EvalConfig):
                 raise ValueError(f"{key} must have these fields in braces, each once and the last "
                                  f"one last: {' '.join(names)}")
         for key in ("context_sizes", "trial_sizes", "number_format", "n_samples"):
-            sizes = config.as_tuple(getattr(self, key))
+            sizes = getattr(self, key)
+            sizes = sizes if type(sizes) is tuple else (sizes,)
             if not sizes or not all(type(size) is int and size > 0 for size in sizes):
                 raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
         if not all(type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):

@@ -36,7 +36,7 @@ import torch
 from lib import attention, checkpoint, gguf_files, text
 from lib.attention import ModelConfig
 from lib.config import changed, complete, configure
-from lib.runtime import UserError, explain, launch
+from lib.runtime import UserError, explain, launch, lock
 from model import ATTENTION, GPTConfig, log_n, mean_log_n, one, p_n
 
 
@@ -556,6 +556,7 @@ def new(out):
     error nothing is left of it.
     """
     from safetensors import SafetensorError
+    lock(out)
     hidden = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(hidden, ignore_errors=True)  # left by a killed run
     try:

@@ -43,7 +43,7 @@ from tqdm import tqdm
 from lib import almanac, mqar
 from lib.config import configure
 from lib.data import read_manifests
-from lib.runtime import UserError, atomic_write, describe, explain, launch, write_json
+from lib.runtime import UserError, atomic_write, describe, explain, launch, lock, write_json
 from lib.text import (
     GPT2_EOT,
     decode_file,
@@ -328,6 +328,7 @@ def open_manifest(cfg):
     """
     folder = Path(cfg.data_dir) / cfg.name
     path = folder / f"{cfg.split}.json"
+    lock(path)
     others, new = read_manifests(folder), new_manifest(cfg)
     manifest = others.pop(path, new)
     before, now = manifest["source"], new["source"]

@@ -141,11 +141,13 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
     Records are appended as they are measured, so that a kill costs little. jobs, measure_jobs: see
     `work`; a record leads back to its job by `job_of`. UserError if the file is of other settings.
     """
+    runtime.lock(out)
     header, records = resume(cfg, out, header) if out.exists() else (header, {})
     left = [job for job in jobs if job not in records]
     if left:
         # written again, because a kill may have left half a line at the end of the file
-        runtime.write_lines(out, [header, *records.values()])
+        if runtime.RANK == 0:
+            runtime.write_lines(out, [header, *records.values()])
         name = out.parent.name  # in the progress bar
         for new in work(device, name, left, measure_jobs, cfg.micro_batch_size):
             records |= {job_of(header, record): record for record in new}

@@ -119,13 +119,6 @@ def install_stop_flag():
     return received
 
 
-def exit_on_next_signal(received):
-    """Exit now if stopped, else on the next signal. received: list of `install_stop_flag`."""
-    if received:
-        sys.exit(128 + received[0])
-    received.append(0)  # then the handler exits
-
-
 # -----------------------------------------------------------------------------
 # device and precision
 

@@ -434,3 +434,16 @@ def test_every_setting_is_in_the_help_with_its_comment():
     assert re.search(r"\na group:\n  --speed=3 +how fast", text)
     assert re.search(r"\nmachine:\n  --device=cpu +explained again\n", text)
     assert text.count("--") > len(dataclasses.fields(Config))
+
+
+def test_a_second_program_that_writes_the_same_is_refused_until_the_first_is_killed(tmp_path):
+    path = str(tmp_path / "ckpt.pt")
+    code = f"from lib import runtime; runtime.lock({path!r}); print('locked', flush=True); input()"
+    first = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    assert first.stdout.readline() == "locked\n"
+    refused("another program is writing .*ckpt.pt", runtime.lock, tmp_path / "ckpt.pt")
+    first.kill()
+    first.wait()
+    runtime.lock(tmp_path / "ckpt.pt")
+    runtime.lock(tmp_path / "ckpt.pt")  # a program may come back to its own file
