@@ -28,6 +28,7 @@ from lib.runtime import UserError, atomic_write, launch
 # lib.results and matplotlib are imported where they are used, so that --help does not wait for
 # them.
 FEW = 4  # bands are drawn for at most this many curves in a panel: more would cover each other
+BAND = "band: range of the seeds (one seed: ± 2 standard errors)"
 LEGEND_WIDTH = 56  # characters; longer labels are wrapped
 STYLE = {
     "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight",
@@ -85,34 +86,31 @@ def draw(curves, measure, axis=None):
 def draw_band(axis, x, y, error, color):
     """Draw a band around y (points, seeds): the range of several seeds, or two standard errors of
     one."""
-    # `finish` puts these labels into the legend's title. The "_" keeps matplotlib from listing them
-    # beside the curves.
+    style = {"color": color, "alpha": 0.15, "lw": 0}
     if y.shape[1] > 1:
-        axis.fill_between(x, y.min(1), y.max(1), color=color, alpha=0.15, lw=0,
-                          label="_band: range of the seeds")
+        axis.fill_between(x, y.min(1), y.max(1), **style)
     elif error is not None and error.notna().any():
-        axis.fill_between(x, y[:, 0] - 2 * error, y[:, 0] + 2 * error, color=color, alpha=0.15,
-                          lw=0, label="_band of one seed: ± 2 standard errors")
+        axis.fill_between(x, y[:, 0] - 2 * error, y[:, 0] + 2 * error, **style)
 
 
 def draw_seeds(axis, seeds, place=0.0, **style):
     """
     Draw the mean of `seeds`, a DataFrame with a line for each number of tokens and a column for
     each seed, and a dot for each seed. place: of the curve among the others, from 0 to 1: the dots
-    of curves are drawn side by side, so that none hides another.
+    of several seeds are drawn beside those of other curves, so that none hides another.
     """
     axis.plot(seeds.index, seeds.mean(axis=1), linewidth=2, **style)
-    beside = seeds.index * 2 ** (0.2 * (place - 0.4))
-    axis.plot(beside, seeds, "o", color=style["color"], markersize=2.5, alpha=0.6)
+    shift = 2 ** (0.2 * (place - 0.4)) if seeds.shape[1] > 1 else 1
+    axis.plot(seeds.index * shift, seeds, "o", color=style["color"], markersize=2.5, alpha=0.6)
 
 
 def finish(axis, curves=(), notes="", **labels):
     """Set the labels of the axes and put a legend beside the axis. Return the figure."""
     axis.set(**labels)
-    bands = dict.fromkeys(band.get_label()[1:] for band in axis.collections)
-    lines = [notes, *bands, rope_note(curves)]
+    band = BAND if axis.collections else ""
+    lines = filter(None, [notes, band, rope_note(curves)])
     handles, names = axis.get_legend_handles_labels()
-    axis.legend(handles, map(wrap, names), title="\n".join(map(wrap, filter(None, lines))),
+    axis.legend(handles, map(wrap, names), title="\n".join(map(wrap, lines)),
                 alignment="left", loc="center left", bbox_to_anchor=(1, 0.5))
     return axis.figure
 
@@ -121,8 +119,8 @@ def rope_note(curves):
     """Return the RoPE that all curves have; "" if it differs, or if the model itself sets it."""
     from lib import results
 
-    rope = results.common_rope(curves)
-    return "" if rope == "RoPE in windows" else rope
+    names = {results.rope_of(curve.first.model) for curve in curves}
+    return names.pop() if len(names) == 1 and names != {"RoPE in windows"} else ""
 
 
 def wrap(text):
@@ -326,14 +324,17 @@ def grid_of(curve):
 
 
 def retrieval(curves):
-    """Fig. 6 as lines: share of needles found by context size, mean over depths; dots: seeds."""
+    """Fig. 6 as lines: share of needles found by context size, mean over depths."""
     axis = new_figure().subplots()
     for i, curve in enumerate(curves):
         draw_seeds(axis, curve.seeds("exact"), i / len(curves), **style_of(curve))
     token_axis(axis, curves)
     samples = span([result.records.groupby("size").size().max() for result in all_results(curves)])
-    return finish(axis, curves, f"line: mean of the seeds\ndot: one seed, {samples} samples",
-                  xlabel="context size (tokens)", ylabel=share_label(curves))
+    notes = f"{samples} samples per size and seed"
+    if any(len(curve.results) > 1 for curve in curves):
+        notes += "\nline: mean of the seeds, dot: one seed"
+    return finish(axis, curves, notes, xlabel="context size (tokens)", ylabel=share_label(curves),
+                  ylim=(-0.02, 1.02))
 
 
 def needle_scores(curves):
@@ -387,57 +388,40 @@ def needle_weight(curves):
 
 def learned_s(curves):
     """
-    The learned s at the end of each run, by layer, with a dot for each head. Each f(n) has a panel
-    of its own, because values of s that multiply different f(n) cannot be compared. So has f(n)
-    with a fixed b beside it, as in 1 + s log n.
+    The learned s at the end of each run by layer, with a dot for each head, of the types whose
+    factor is s log n (+ b). With s = 1 / log N, SSMax equals softmax at N, the training length.
     """
-    panels = {}
-    for curve in curves:
-        # a run of (f) has no s before its switch
-        runs = [result.records["s"].dropna().iloc[-1] for result in curve.results
-                if "s" in result.records and result.records["s"].notna().any()]
-        if runs:
-            panels.setdefault(factor_name(curve.first), []).append((curve, runs))
-    if not panels:
-        return None
-    figure = new_figure(figsize=(5.6, 3.7 if len(panels) == 1 else 2.2 * len(panels)))
-    axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+    axis = new_figure().subplots()
     markers = {"-": "o", "--": "s", "-.": "^", ":": "v"}  # dots have no line style
-    for axis, (f, shown) in zip(axes, panels.items(), strict=True):
-        for i, (curve, runs) in enumerate(shown):
-            beside = 0.6 * ((i + 0.5) / len(shown) - 0.5)  # curves side by side
-            points = [(layer + beside, s) for run in runs for layer, heads in enumerate(run, 1)
-                      for s in heads or ()]  # a layer with a window has no s
-            style = style_of(curve) | {"linestyle": "none"}
-            axis.plot(*zip(*points, strict=True), markers[curve.linestyle], ms=3, **style)
-        if f == "log_n":  # with s = 1 / log(block), SSMax equals softmax at n = block
-            for block in sorted({curve.first.block_size for curve, _ in shown}):
-                axis.axhline(1 / math.log(block), color="0.4", linestyle=":",
-                             label=f"1 / log {block:,}")
-        which = f"\n(f: {f})" if len(panels) > 1 else ""
-        finish(axis, curves, ylabel="s of each head" + which)
-    layers = max(len(runs[0]) for shown in panels.values() for _, runs in shown)
-    axes[-1].set(xlabel="layer", xticks=range(1, layers + 1), xlim=(0.5, layers + 0.5))
-    return figure
+    for curve in filter(learns_s_log_n, curves):
+        points = [(layer, s) for result in curve.results if "s" in result.records
+                  for run in result.records["s"].dropna().tail(1)  # none before the switch of (f)
+                  for layer, heads in enumerate(run, 1) for s in heads or ()]  # windows have no s
+        if points:
+            x, y = np.transpose(points)
+            beside = 0.1 * len(axis.lines)  # so that no curve hides another
+            style = style_of(curve) | {"linestyle": ""}
+            axis.plot(x + beside, y, markers[curve.linestyle], ms=3, **style)
+    if not axis.lines:
+        return None
+    for block in sorted({curve.first.block_size for curve in curves}):
+        axis.axhline(1 / math.log(block), color="0.4", ls=":", label=f"1 / log {block:,}")
+    axis.locator_params(axis="x", integer=True)
+    return finish(axis, curves, xlabel="layer", ylabel="s of each head")
 
 
-def factor_name(result):
-    """Return the function of n that s multiplies at the end of a run, as in "log_n, b = 1"."""
-    import model
+def learns_s_log_n(curve):
+    """Return whether runs end with a type that learns s of s log n, with b = 0 or learned."""
+    from model import ATTENTION, Learned, log_n
 
-    name = result.model["attention_type"]
-    if 0 < result.config.get("switch_iter", 0) < result.values["loss"].index.max():
-        name = result.config["switch_attention_type"]
-    factor = model.ATTENTION.get(name)
-    if factor is None:  # a type that no longer exists
-        return name
-    if factor.f.__name__ in vars(model):  # not a lambda, or a function made by another one
-        name = factor.f.__name__
-    return f"{name}, b = {factor.b:g}" if factor.b and not isinstance(
-        factor.b, model.Learned) else name
+    result = curve.first
+    switched = result.config.get("switch_iter", 0) > 0
+    name = result.config["switch_attention_type"] if switched else result.model["attention_type"]
+    factor = ATTENTION.get(name)  # None: a type that no longer exists
+    return factor is not None and factor.f is log_n and factor.b in (0, Learned(0.0))
 
 
-FIGURES = {  # {figure: (kind of result files that it reads, measure that it draws as a line)}
+FIGURES = {  # {figure: (type of result files that it reads, measure that it draws as a line)}
     fading: ("", ""), p_n: ("log", ""), z_max: ("", ""), learning_curves: ("log", "loss"),
     posloss: ("posloss", "loss"), niah: ("niah", ""), retrieval: ("niah", "exact"),
     needle_scores: ("needle", "example"), top_scores: ("needle", ""),
@@ -470,10 +454,14 @@ def main():
     folder = Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out"))
     drawn = []
     for make in figures:
-        kind, measure = FIGURES[make]
-        if name == "all" and (not kind and inputs or not is_line(curves.get(kind, ()), measure)):
+        file_type, measure = FIGURES[make]
+        from_formulas = not file_type
+        if name == "all" and (from_formulas and inputs
+                              or not is_line(curves.get(file_type, ()), measure)):
             continue
-        figure = make(curves[kind]) if kind in curves else None if kind else make(())
+        figure = None
+        if from_formulas or file_type in curves:
+            figure = make(curves.get(file_type, ()))
         if figure:
             drawn.append(figure)
             save(figure, folder / f"{make.__name__}.png")

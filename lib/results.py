@@ -6,7 +6,7 @@ Curve: the results that are equal in everything but the seed of training. Only s
 A curve is a line in a figure (plot.py) and a line in a table.
 
 The label of a curve is its variant, its tag, and the settings in which it differs from the other
-curves. It also says if the run was unfinished when it was measured, or if the ckpt.pt beside the
+curves. It warns if the run was unfinished when it was measured, or if the ckpt.pt beside the
 result has changed since.
 """
 import dataclasses
@@ -22,7 +22,7 @@ import pandas as pd
 
 from lib import checkpoint
 from lib.attention import ModelConfig
-from lib.checkpoint import FREE_TO_CHANGE, LoadConfig, bases
+from lib.checkpoint import FREE_TO_CHANGE, bases
 from lib.evaluate import MULTIPLES, wilson
 from lib.runtime import MALFORMED, UserError, explain, read_lines
 from lib.tasks import OF_NEEDLES
@@ -43,7 +43,7 @@ VARIANTS = {
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
 FILES = ("posloss*.jsonl", "niah*.jsonl", "needle*.jsonl", "log.jsonl")
-TITLES = {  # {(kind, measure): title of its table}
+TITLES = {  # {(file type, measure): title of its table}
     ("log", "loss"): "losses in nats at the end; train: mean over the last tenth of the updates",
     ("posloss", "loss"): "{split} loss (nats), mean of the tenth before a position",
     ("posloss", "minus (a)"): "{split} loss minus that of (a), same seed and windows",
@@ -56,44 +56,46 @@ TITLES = {  # {(kind, measure): title of its table}
     ("needle", "chance"): "needle ranked first by chance, share of the trials",
 }
 # Settings that no result depends on, or that are compared in another way
-NO_FACTS = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "data", "base"}
-# Two variants differ in these by their nature, and two figures in the sizes on their axis. So a
-# label says them only if they differ within a variant.
-OF_VARIANT = ("attention_type", "s_init", "switch_", "swap_scale", "trained attention_type",
-              "context_sizes", "trial_sizes")
-OF_MODEL = dataclasses.asdict(ModelConfig())
-DEFAULTS = OF_MODEL | {f.name: f.default for f in dataclasses.fields(LoadConfig)}
+IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
+# A variant's name implies these, so only curves of the same variant are compared in them.
+OF_VARIANT = ("attention_type", "switch_", "swap_scale")
+OFF = ("", "0", "0.0", "False", "None")  # values that a label does not say
+MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 
 
 # --- files -> results ---------------------------------------------------------------------------
 @dataclass
 class Result:
-    """One result file. The reader of its kind fills `values` and `errors`."""
-    kind: str  # posloss, niah, needle or log
+    """One result file. The reader of its type fills `values` and `errors`."""
+    file_type: str  # posloss, niah, needle or log
     path: Path
     header: dict  # first line of the file
     records: pd.DataFrame  # its other lines
     values: dict = field(default_factory=dict)  # {measure: Series by tokens; in a log, by update}
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
-    paired: object = None  # losses by window or update, compared with those of (a)
-    facts: dict = field(default_factory=dict)  # {name: value}: all settings but the seeds
-    marks: tuple = ()  # warnings that belong into the label
+    losses: object = None  # by window or update, from which those of softmax are subtracted
+    warnings: tuple = ()  # for the label
 
     def __post_init__(self):
         self.variant = self.header["variant"]
         self.tag = self.header.get("tag", "")
         self.config = self.header["config"]
-        self.settings = self.header.get("settings", {})  # of the evaluation; a log has none
-        self.model = OF_MODEL | self.header["model_config"]  # as measured
+        self.evaluation = self.header.get("settings", {})  # a log has none
+        self.model = MODEL_DEFAULTS | self.header["model_config"]  # as measured
         self.block_size = self.model["block_size"]
         # of the training, and of the training of the model that it began from
         self.seeds = tuple(run.get("seed", 0) for run in (self.config, *bases(self.header)))
+        self.settings = settings_of(self.header)
 
     @property
     def curve(self):
         """The key that the results of one curve have in common: everything but the seeds."""
-        facts = json.dumps(self.facts, sort_keys=True)
-        return self.kind, self.variant, self.tag, facts, self.marks
+        settings = tuple(sorted(self.settings.items()))
+        return self.file_type, self.variant, self.tag, settings, self.warnings
+
+    def similarity_to(self, other):
+        """Return how many settings are equal, and then how far the other run got."""
+        return len(self.settings.items() & other.settings.items()), len(other.losses)
 
 
 def find(inputs):
@@ -134,28 +136,21 @@ def load(inputs):
         if result:
             results.append(result)
     # Losses of fine-tuning are of other data, so they are left out beside those of pretraining.
-    logs = [result for result in results if result.kind == "log"]
+    logs = [result for result in results if result.file_type == "log"]
     tuned = [log for log in logs if "squad" in log.header["data"]["source"]]
     if len(tuned) < len(logs):
         results = [result for result in results if result not in tuned]
 
-    by_pairing = {}
-    for result in results:
-        if result.paired is not None:
-            by_pairing.setdefault(pairing_of(result), []).append(result)
-    for same in by_pairing.values():
-        softmax = [result for result in same if result.variant == "softmax"]
-        for result in same:
-            subtract_softmax(result, softmax)
+    subtract_softmax([result for result in results if result.losses is not None])
     return results
 
 
 def read(path):
     """Return the Result of a file, or None if it has no numbers or the evaluation is unfinished."""
     header, *lines = read_lines(path)
-    kind = header.get("kind", "log")
+    file_type = header.get("kind", "log")
     records = pd.DataFrame(lines)
-    if kind != "log":
+    if file_type != "log":
         # Two processes that measured at the same time may have written a record twice.
         records = records.drop_duplicates(records.columns.intersection(["size", "cell", "i"]))
         if len(records) < header["records"]:
@@ -164,18 +159,17 @@ def read(path):
             return None
     elif "loss" not in records:
         return None  # the run has not made an update
-    result = Result(kind, path, header, records)
-    READERS[kind](result, records)
-    result.facts = facts_of(header)
-    result.marks = marks_of(result)
+    result = Result(file_type, path, header, records)
+    READERS[file_type](result, records)
+    result.warnings = warnings_of(result)
     return result
 
 
 def read_posloss(result, records):
     ends = result.header["ends"]
-    result.paired = pd.DataFrame(records["losses"].tolist(), records["i"], ends)
-    result.values["loss"] = result.paired.mean()
-    result.errors["loss"] = result.paired.sem()  # windows do not overlap: they are independent
+    result.losses = pd.DataFrame(records["losses"].tolist(), records["i"], ends)
+    result.values["loss"] = result.losses.mean()
+    result.errors["loss"] = result.losses.sem()  # windows do not overlap: they are independent
 
 
 def read_niah(result, records):
@@ -214,7 +208,7 @@ def read_log(result, records):
         series = records.set_index("iter")[measure].dropna()
         if pd.api.types.is_numeric_dtype(series):  # s and b are lists
             result.values[measure] = series[~series.index.duplicated(keep="last")]
-    result.paired = result.values["loss"]
+    result.losses = result.values["loss"]
 
 
 READERS = {"posloss": read_posloss, "niah": read_niah, "needle": read_needle, "log": read_log}
@@ -230,91 +224,76 @@ def add_shares(result, measure, groups):
     result.errors[measure] = pd.Series(widths / (2 * 1.96), share.index)
 
 
-def facts_of(header):
-    """Return {name: value} of all settings that a result depends on, but the seeds of training."""
-    evaluation = header.get("settings", {})
-    facts = {name: value for name, value in evaluation.items() if name not in NO_FACTS}
-    facts |= OF_MODEL | header["model_config"]  # as measured
-    runs = {"trained": header["config"]}
-    texts = {"text": evaluation.get("data"),
-             "trained on": header["train_data"] if evaluation else header["data"]}
-    for i, base in enumerate(bases(header), 1):
-        run = " of the ".join(["base"] * i)
-        runs[run] = base
-        texts[f"{run} trained on"] = base.get("data")
-    for run, settings in runs.items():
-        for name in settings.keys() - NO_FACTS - {"seed"}:
-            if run == "trained" and facts.setdefault(name, settings[name]) == settings[name]:
-                continue  # the evaluation did not change it
-            facts[f"{run} {name}"] = settings[name]
-    facts["init_from"] = "a checkpoint" if header["base"] else ""
-    for text, data in texts.items():
-        if data:
-            facts |= {f"{text} {name}": value for name, value in identity_of(data).items()}
-    return facts
+def settings_of(header):
+    """
+    Return {name: text} of all settings that a result depends on, but the seeds of training. Names
+    begin with "eval" in the evaluation, and with "base" in the run that the training began from.
+    """
+    model = MODEL_DEFAULTS | header["model_config"]  # as measured
+    data = header.get("train_data") or header["data"]
+    parts = {"": header["config"] | model | {"data": data}, "eval ": header.get("settings", {})}
+    parts |= {"base " * i: base for i, base in enumerate(bases(header), 1)}
+    settings = {"init_from": "a checkpoint" if header["base"] else "", "RoPE": rope_of(model)}
+    for prefix, part in parts.items():
+        ignored = IGNORED if prefix == "eval " else IGNORED | {"seed"}
+        settings |= {prefix + name: part[name] for name in part.keys() - ignored}
+        if "data" in part:
+            digest, source = part["data"]["digest"], part["data"]["source"]
+            # Corpora generated with different seeds count as the same text.
+            text = source | {"seed": ""} if "seed" in source else {"digest": digest}
+            settings |= {f"{prefix}data {name}": value for name, value in text.items()}
+    return {name: str(value) for name, value in settings.items()}
 
 
-def identity_of(text):
-    """Return what tells a text from others: its digest, or the settings of a generated text."""
-    # Corpora generated with different seeds count as the same text, and so does noise of different
-    # lengths.
-    source = dict(text["source"])
-    seed = source.pop("seed", None)
-    is_generated = seed is not None or source.get("haystack") == "noise"
-    return source if is_generated else {"digest": text["digest"]}
-
-
-def marks_of(result):
-    """Return the warnings for a label: an unfinished run, or another checkpoint."""
+def warnings_of(result):
+    """Return what a label warns of: an unfinished run, or another checkpoint."""
     done, total = result.header.get("iter"), result.header.get("max_iters")
-    if result.kind == "log":
+    if result.file_type == "log":
         done, total = max(result.values["loss"].index), result.config.get("max_iters")
-    marks = []
+    warnings = []
     if total and done < total:  # an imported model has no total
-        marks.append(f"update {done:,} of {total:,}")
+        warnings.append(f"update {done:,} of {total:,}")
     beside = result.path.with_name("ckpt.pt")  # is not there if the result was moved
-    if "checkpoint" in result.settings and beside.exists():
+    if "checkpoint" in result.evaluation and beside.exists():
         with explain(f"{beside} is damaged; move it away"):
-            if checkpoint.fingerprint(beside) != result.settings["checkpoint"]:
-                marks.append("not of the ckpt.pt beside it")
-    return tuple(marks)
-
-
-def subtract_softmax(result, candidates):
-    """
-    Add the measure "minus (a)": the loss minus that of softmax in the same windows or batches, with
-    its standard error over the windows. candidates: results of softmax.
-    """
-    def distance(other):  # we take the most similar one, and a finished before an unfinished one
-        changed = sum(result.facts.get(name) != value for name, value in other.facts.items())
-        return changed, -len(other.paired)
-
-    nearest = min(candidates, key=distance, default=result)
-    if nearest is result:
-        return
-    difference = (result.paired - nearest.paired).dropna()
-    if result.kind == "log":
-        result.values["minus (a)"] = difference
-    else:
-        result.values["minus (a)"] = difference.mean()
-        result.errors["minus (a)"] = difference.sem()
+            if checkpoint.fingerprint(beside) != result.evaluation["checkpoint"]:
+                warnings.append("not of the ckpt.pt beside it")
+    return tuple(warnings)
 
 
 def pairing_of(result):
-    """Return what two results must share to be compared in pairs: the seed and the settings of
-    training, the text, and the evaluation. The models may differ."""
-    # A swapped or fine-tuned model has the seed and the batches of the run that it began from.
+    """Return what a result shares with that of softmax from which it is subtracted: the batches of
+    training, the text and the evaluation."""
+    # A swapped or fine-tuned model has seen the batches of the run that it began from.
     runs = [result.config, *bases(result.header)]
-    run = runs[0] if result.kind == "log" else runs[-1]
-    text = result.header.get("data") or result.settings["data"]
-    settings = {"kind": result.kind, "digest": text["digest"]}
-    for part, values in (("training", run), ("evaluation", result.settings)):
-        for name in values.keys() - NO_FACTS - OF_MODEL.keys() - {"iter"}:
-            if not name.startswith(OF_VARIANT):
-                settings[f"{part} {name}"] = values[name]
-    for name in ("rope_scaling", "rope_factor"):  # RoPE must be stretched alike
-        settings[name] = result.settings.get(name)
-    return json.dumps(settings, sort_keys=True)
+    run = runs[0 if result.file_type == "log" else -1]
+    batches = [run.get(name) for name in ("seed", "batch_size", "block_size", "data_order")]
+    text = result.header.get("data") or result.evaluation["data"]
+    evaluation = {name: value for name, value in result.evaluation.items()
+                  if name not in IGNORED and not name.startswith(OF_VARIANT)}
+    return json.dumps([result.file_type, batches, text["digest"], evaluation], sort_keys=True)
+
+
+def subtract_softmax(results):
+    """
+    Add the measure "minus (a)": the loss minus that of softmax in the same windows or batches, with
+    its standard error over the windows. Of several softmax runs the most similar one is taken.
+    """
+    softmax = {}
+    for result in results:
+        if result.variant == "softmax":
+            softmax.setdefault(pairing_of(result), []).append(result)
+    for result in results:
+        candidates = softmax.get(pairing_of(result), [result])
+        nearest = max(candidates, key=result.similarity_to)
+        if nearest is result:
+            continue
+        difference = (result.losses - nearest.losses).dropna()
+        if result.file_type == "log":
+            result.values["minus (a)"] = difference
+        else:
+            result.values["minus (a)"] = difference.mean()
+            result.errors["minus (a)"] = difference.sem()
 
 
 # --- results -> curves --------------------------------------------------------------------------
@@ -349,10 +328,10 @@ class Curve:
 
 def curves_of(results):
     """
-    Group results into Curves, in the order of VARIANTS. Return {kind: [Curve]}. UserError if a
-    seed occurs twice.
+    Group results into Curves, in the order of VARIANTS. Return {file type: [Curve]}. UserError if
+    a seed occurs twice.
     """
-    # Colours are chosen for all kinds together, so that the figures of one call agree.
+    # Colours are chosen for all file types together, so that the figures of one call agree.
     names = [*VARIANTS, *sorted({r.variant for r in results} - VARIANTS.keys())]
     colors = [color for _, color in VARIANTS.values()] + [*PALETTE]
 
@@ -369,33 +348,28 @@ def curves_of(results):
         group.append(result)
     curves = {}
     for group in groups.values():
-        of_kind = curves.setdefault(group[0].kind, [])
+        of_type = curves.setdefault(group[0].file_type, [])
         color = colors[names.index(group[0].variant) % len(colors)]
-        n_before = sum(curve.color == color for curve in of_kind)
+        n_before = sum(curve.color == color for curve in of_type)
         linestyle = LINES[n_before % len(LINES)]
-        of_kind.append(Curve(group, color, linestyle))
-    for of_kind in curves.values():
-        set_labels(of_kind)
+        of_type.append(Curve(group, color, linestyle))
+    for of_type in curves.values():
+        set_labels(of_type)
     return curves
 
 
 def set_labels(curves):
-    """Give each of the curves of one kind a label that no other one has."""
-    several_seeds = any(len(curve.results) > 1 for curve in curves)
-    variants = [curve.first.variant for curve in curves]
+    """Give each of the curves of one file type a label that no other one has."""
     for curve in curves:
         first = curve.first
         name = first.variant.replace(">>", " switched to ").replace(">", " swapped to ")
         if first.variant in VARIANTS:
             name, _ = VARIANTS[first.variant]
-        if first.tag and variants.count(first.variant) > 1:
+        if first.tag:
             name += f" [{first.tag}]"
-        parts = [name, *settings_of(curve, curves), *first.marks]
-        if not common_rope(curves):
-            parts.append(rope_of(first.model))
-        if several_seeds:
-            n = len(curve.results)
-            parts.append("1 seed" if n == 1 else f"{n} seeds")
+        parts = [name, *differences(first, [other.first for other in curves]), *first.warnings]
+        if len(curve.results) > 1:
+            parts.append(f"{len(curve.results)} seeds")
         curve.label = ", ".join(parts)
     labels = [curve.label for curve in curves]
     for curve in curves:
@@ -403,26 +377,17 @@ def set_labels(curves):
             curve.label += f" ({curve.first.path.parent})"
 
 
-def settings_of(curve, curves):
-    """Return "name=value" for each setting in which a curve differs from the others. Left out are
-    defaults, and what the user's name of the curve (--tag or --variant) stands for."""
-    first, texts = curve.first, []
-    for name, value in sorted(first.facts.items()):
-        is_of_run = name not in first.settings and not name.startswith("text ")
-        named = first.config.get("variant") if is_of_run else first.tag
-        if named or name.removeprefix("trained ").startswith("rope_"):  # set_labels says the RoPE
-            continue
-        of_variant = name.startswith(OF_VARIANT)
-        compared = [other.first.facts for other in curves
-                    if not of_variant or other.first.variant == first.variant]
-        # Runs that began from no checkpoint have no settings of a base.
-        missing = value if name.startswith("base ") else None
-        values = [facts.get(name, missing) for facts in compared]
-        # A default that is unknown here is that of the first curve. A file without the setting is
-        # older than the setting, so any value is new.
-        default = DEFAULTS.get(name, None if None in values else values[0])
-        if value != default and any(value != other for other in values):
-            texts.append(f"{name}={value}")
+def differences(result, others):
+    """Return "name=value" for each setting that is on, and differs from that of another result."""
+    texts = []
+    for name, value in sorted(result.settings.items()):
+        setting = name.split()[-1]
+        missing = value if name.startswith("base ") else ""  # others may have no base
+        compared = [other.settings.get(name, missing) for other in others
+                    if other.variant == result.variant or not setting.startswith(OF_VARIANT)]
+        if setting.startswith("rope_") or value in OFF or compared.count(value) == len(compared):
+            continue  # "RoPE" says the settings of RoPE in words
+        texts.append(value if name == "RoPE" else f"{name}={value}")
     return texts
 
 
@@ -437,23 +402,17 @@ def rope_of(config):
     return name if scaling in ("", "theta") else f"{name}, {scaling} x {config['rope_factor']:g}"
 
 
-def common_rope(curves):
-    """Return the RoPE of all curves, or "" if it differs; then the label of each curve says it."""
-    names = {rope_of(curve.first.model) for curve in curves}
-    return names.pop() if len(names) == 1 else ""
-
-
 # --- tables -------------------------------------------------------------------------------------
 def print_tables(inputs):
     """Print what was measured. inputs: result files, or folders of them."""
     print_curves(curves_of(load(inputs)))
 
 
-def print_curves(by_kind):
+def print_curves(by_type):
     """Print a line for each curve with mean ± standard error, and the folders of its results."""
     print("mean ± standard error: over the seeds; for a single seed, over its windows or samples")
-    for (kind, measure), title in TITLES.items():
-        curves = by_kind.get(kind, ())
+    for (file_type, measure), title in TITLES.items():
+        curves = by_type.get(file_type, ())
         cells = {curve.label: cells_of(curve, measure) for curve in curves}
         if any(cells.values()):
             print_frame(in_words(title, curves), curves, cells)
@@ -461,8 +420,8 @@ def print_curves(by_kind):
 
 def in_words(text, curves):
     """Return a title or axis label with its {answers} and {split} filled in."""
-    tasks = sorted({curve.first.settings.get("task", "needle") for curve in curves})
-    splits = sorted({curve.first.settings.get("split", "test") for curve in curves})
+    tasks = sorted({curve.first.evaluation.get("task", "needle") for curve in curves})
+    splits = sorted({curve.first.evaluation.get("split", "test") for curve in curves})
     of_needles = set(tasks) <= set(OF_NEEDLES)
     if not of_needles:
         text = text.replace("digits", "of it").replace("digit", "character")
@@ -474,10 +433,10 @@ def in_words(text, curves):
 def cells_of(curve, measure):
     """Return {column: "mean ± error"} of a curve; the columns are numbers of tokens."""
     seeds, errors = curve.seeds(measure), curve.error(measure)
-    if curve.first.kind == "log":
+    if curve.first.file_type == "log":
         seeds = pd.DataFrame([at_end(result) for result in curve.results]).T
         errors = seeds.sem(axis=1)
-    if curve.first.kind == "posloss":
+    if curve.first.file_type == "posloss":
         shown = {round(multiple * curve.first.block_size) for multiple in MULTIPLES}
         seeds = seeds[seeds.index.isin(shown)]
     cells = {}

@@ -8,10 +8,11 @@ import torch
 from conftest import ROOT, call, refused
 from test_results import plant_log, plant_needle, plant_niah, plant_posloss
 
+from experiments import verdicts
 from experiments.mini import mini
+from experiments.verdicts import by_seed
 from experiments.windows import windows
-from lib import checkpoint, verdicts
-from lib.verdicts import by_seed
+from lib import checkpoint
 
 # lines of the tables of commit c444ed3
 GOLDEN = {
@@ -64,8 +65,8 @@ def test_the_papers_order_agrees_with_its_claims_and_the_reverse_does_not(sign):
     table = verdicts.table_of(lines)
     others = stored[~stored.index.isin(table.index.unique("row"), level="row")]
     agree = 0
-    for prediction in mini.of_the_paper(verdicts.merge(others, table)):
-        if prediction.margin or prediction.claim == 1 or prediction.unit == "Spearman":
+    for prediction in mini.predictions(verdicts.merge(others, table), "paper"):
+        if prediction.margin or prediction.number == 1 or prediction.unit == "Spearman":
             continue  # these are not about the order
         right = (sign > 0) != (prediction.text in ELSEWHERE)
         verdict = verdicts.verdict(verdicts.p_value(prediction.values))
@@ -141,13 +142,14 @@ def test_a_run_of_mini_is_collected(tmp_path, monkeypatch, capsys):
     # the score rises with the number of the trial, and every fourth answer is right
     i = pd.Series(range(10))
     correlation = i.corr((i % 4 == 3).astype(float), method="spearman")
-    for row in ("all theta50", "softmax theta50"):
-        assert by_seed(table, row, "rank correlation", 1024)[1] == pytest.approx(correlation)
+    measured = by_seed(table, "all theta50", "rank correlation", 1024)
+    assert measured[1] == pytest.approx(correlation)
     with pytest.raises(KeyError):  # the run has not learned
         by_seed(table, "all that learned theta50", "rank correlation", 1024)
     # the stored losses are of other positions, so they are not compared with new ones
     merged = verdicts.merge(verdicts.read_stored(mini.HERE / "results.csv"), table)
-    loss, = (p for p in mini.of_the_paper(merged) if p.text == "(b) has lower loss than (a) at 4x")
+    loss, = (prediction for prediction in mini.predictions(merged, "paper")
+             if prediction.text == "(b) has lower loss than (a) at 4x")
     assert loss.values.empty
 
 

@@ -9,11 +9,9 @@ import torch
 from conftest import ROOT, call, refused
 from test_results import BLOCK, plant_log, plant_needle, plant_niah, plant_posloss
 
-import model
 import plot
 from lib import checkpoint
 from lib.results import curves_of, load
-from model import Factor, Learned
 
 
 def figures_in(folder):
@@ -62,19 +60,17 @@ def test_a_line_of_one_point_is_left_out_of_all_and_drawn_if_asked_for(tmp_path)
     assert "retrieval" in figures_in(tmp_path)
 
 
-@pytest.mark.parametrize("n_seeds, bands", [
-    ([2], ["band: range of the seeds"]), ([1], ["band of one seed: ± 2 standard errors"]),
-    ([1, 2], ["band of one seed: ± 2 standard errors", "band: range of the seeds"]),
-    ([1] * 5, [])])  # so many bands would cover each other
-def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds, bands):
+@pytest.mark.parametrize("n_seeds", [[2], [1], [1, 2], [1] * 5])
+def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds):
     for number, seeds in enumerate(n_seeds):
         for seed in range(seeds):
             plant_posloss(tmp_path / f"{number}-{seed}", f"type {number}", seed)
     axis, = plot.posloss(curves(tmp_path, "posloss")).axes
-    title = ["8 windows per seed", *bands, "RoPE theta 10,000"]
-    assert legend_of(axis)[0] == "\n".join(title)
-    assert len(axis.collections) == bool(bands) * len(n_seeds)
-    if bands == ["band of one seed: ± 2 standard errors"]:
+    has_bands = len(n_seeds) <= plot.FEW  # more bands would cover each other
+    title = ["8 windows per seed", *[plot.BAND] * has_bands, "RoPE theta 10,000"]
+    assert legend_of(axis)[0] == "\n".join(map(plot.wrap, title))
+    assert len(axis.collections) == has_bands * len(n_seeds)
+    if n_seeds == [1]:
         (curve,), band = curves(tmp_path, "posloss"), axis.collections[0]
         top = band.get_paths()[0].vertices[:, 1].max()
         loss, error = curve.seeds("loss")[0], curve.error("loss")
@@ -149,18 +145,28 @@ def test_labels_break_no_figure_and_are_wrapped(tmp_path):
     assert matplotlib.image.imread(tmp_path / "posloss.png").shape[1] < 1500
 
 
-def test_every_variant_that_learns_s_is_shown_beside_those_with_its_f(tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "ATTENTION", {
-        "new": Factor(lambda n, model: n.float().sqrt(), s=Learned()), **model.ATTENTION})
-    for variant in ("softmax", "ssmax", "ssmax_bias", "residual", "head_scale", "new"):
+def test_s_is_shown_of_the_types_whose_factor_is_s_log_n(tmp_path):
+    for variant in ("softmax", "ssmax", "ssmax_bias", "residual", "head_scale", "gone"):
         plant_log(tmp_path / variant, variant, s=None if variant == "softmax" else 0.26)
-    plant_log(tmp_path / "gone", "gone", s=0.5)  # a type that model.py no longer has
-    figure = plot.learned_s(curves(tmp_path, "log"))
-    shown = {axis.get_ylabel().split("f: ")[1]: legend_of(axis)[1] for axis in figure.axes}
-    assert shown == {
-        "log_n)": ["(b) SSMax", "(d) SSMax with bias", f"1 / log {BLOCK}"],
-        "log_n, b = 1)": ["residual"], "mean_log_n)": ["head_scale (control)"], "new)": ["new"],
-        "gone)": ["gone"]}
+    for name, updates in (("before", 100), ("after", 300)):
+        plant_log(tmp_path / name, "softmax>>ssmax", s=0.26 if name == "after" else None,
+                  updates=updates, switch_iter=200, switch_attention_type="ssmax")
+    axis, = plot.learned_s(curves(tmp_path, "log")).axes
+    assert legend_of(axis)[1] == ["(b) SSMax", "(d) SSMax with bias",
+                                  "(f) swapped during", f"1 / log {BLOCK}"]
+    assert axis.lines[-1].get_ydata()[0] == pytest.approx(1 / np.log(BLOCK))
+
+
+def test_the_dots_of_one_seed_lie_on_its_line(tmp_path):
+    plant_niah(tmp_path / "a1")
+    plant_niah(tmp_path / "b1", "ssmax")
+    for seeds in (1, 2):
+        axis, = plot.retrieval(curves(tmp_path, "niah")).axes
+        line, dots = axis.lines[:2]
+        assert (line.get_xdata().tolist() == dots.get_xdata().tolist()) == (seeds == 1)
+        assert ("dot: one seed" in legend_of(axis)[0]) == (seeds == 2)
+        assert axis.get_ylim() == (-0.02, 1.02)
+        plant_niah(tmp_path / "a2", seed=2)
 
 
 def test_s_of_a_model_with_windows_is_at_its_layer(tmp_path):

@@ -12,12 +12,11 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
-from lib import results, runtime, verdicts
+from experiments import verdicts
+from experiments.verdicts import by_seed, by_size, markdown, minus, spread
+from lib import results, runtime
 from lib.config import configure
 from lib.runtime import UserError
-from lib.verdicts import Prediction, by_seed, markdown, minus, print_by_size, spread
 from plot import draw_seeds, new_figure, save
 
 HERE = Path(__file__).parent
@@ -68,16 +67,17 @@ def collect(folder):
     """Return the table of the results in out/windows/measured."""
     lines = []
     for result in results.load([Path(folder) / "measured"]):
-        row = "|".join(filter(None, (result.path.parent.name.rsplit("-", 1)[0], result.tag)))
-        task = result.settings.get("task")
-        names = {"loss": "loss", "score": "score", "weight": "weight",
-                 "ranked first": "ranked first"}
+        run, _ = result.path.parent.name.rsplit("-", 1)
+        row = f"{run}|{result.tag}" if result.tag else run
+        task = result.evaluation.get("task")
         if task == "mqar":  # an answer counts wherever it stands in what the model writes
             names = {"substring": "mqar"}
         elif task == "multikey":
-            names = {"exact": f"look_{result.settings['n_needles']}"}
-        elif result.kind == "niah":
+            names = {"exact": f"look_{result.evaluation['n_needles']}"}
+        elif result.file_type == "niah":
             names = {"exact": "needles"}
+        else:
+            names = {name: name for name in ("loss", "score", "weight", "ranked first")}
         lines += verdicts.lines_of(result, row, names, SIZES)
     return verdicts.table_of(lines)
 
@@ -88,9 +88,8 @@ def first_missed(table, row):
     there is no such size. A seed that was not measured at all sizes up to there is left out.
     """
     missed = {}
-    shares = pd.DataFrame({size: by_seed(table, row, "needles", size) for size in SIZES})
-    for seed, of_seed in shares.iterrows():
-        stop = of_seed[(of_seed < 0.5) | of_seed.isna()]
+    for seed, shares in by_size(table, row, "needles", SIZES).items():
+        stop = shares[(shares < 0.5) | shares.isna()]
         if stop.empty:
             missed[seed] = math.inf
         elif stop.notna().iloc[0]:
@@ -99,80 +98,28 @@ def first_missed(table, row):
 
 
 # -----------------------------------------------------------------------------
-# predictions, as README.md numbers them
+# predictions
 
 
 def predictions(table):
-    """Return the list of Prediction. They were fixed before the runs."""
-    entries = []
+    """Return the Predictions in predictions.csv, which were fixed before the runs."""
+    def of(row, measure, tokens):
+        return by_seed(table, row, measure, tokens)
 
-    def get(row, measure, size):
-        return by_seed(table, row, measure, size)
-
-    def say(claim, text, values, unit="share", margin=None):
-        entries.append(Prediction(claim, text, unit, values, margin))
-
-    def more(claim, text, measure, size, row, other, margin=None):
-        """Predict that `row` has a larger measure than `other`."""
-        difference = minus(get(row, measure, size), get(other, measure, size))
-        say(claim, text, difference, "nats" if measure == "loss" else "share", margin)
-
-    def change(row, measure, begin, end):
-        return minus(get(row, measure, end), get(row, measure, begin))
-
-    say(1, "(a) at 512x finds less than half of 1x",
-        minus(get("softmax", "needles", 128) / 2, get("softmax", "needles", 65536)))
-    say(2, "(b) finds as much at 512x as at 1x, within .1",
-        change("ssmax", "needles", 128, 65536), margin=0.1)
-    for size in (8192, 32768, 65536):
-        more(3, f"{size // BLOCK}x: (b) finds more than (a)", "needles", size, "ssmax", "softmax")
-    more(4, "512x: the control finds as much as (b), within .1", "needles", 65536, "head_scale",
-         "ssmax", 0.1)
-    for swap in ("softmax|e", "softmax|clip", "softmax|constant"):
-        more(5, f"512x: {ROWS[swap]}, finds more than (a)", "needles", 65536, swap, "softmax")
-    more(6, "512x: the clip finds as much as (e), within .1", "needles", 65536, "softmax|clip",
-         "softmax|e", 0.1)
-    say(7, "score of (b) rises from 1x to 512x", change("ssmax", "score", 128, 65536))
-    say(7, "score of (a) falls", change("softmax", "score", 65536, 128))
-    say(7, "score of the control falls", change("head_scale", "score", 65536, 128))
-    more(8, "512x: score higher with (b) than with the control", "score", 65536, "ssmax",
-         "head_scale")
-    for size in (2048, 8192):
-        more(9, f"{size // BLOCK}x: loss of (b) higher than of (a)", "loss", size, "ssmax",
-             "softmax")
-    more(9, "1x: loss of (b) equal to (a)'s, within .02", "loss", 128, "ssmax", "softmax", 0.02)
-    more(10, "64x: loss of the control higher than of (a)", "loss", 8192, "head_scale", "softmax")
-    more(10, "64x: loss of (b) higher than of the control", "loss", 8192, "ssmax", "head_scale")
-    more(11, "64x: loss of (e) higher than of the clip", "loss", 8192, "softmax|e", "softmax|clip")
-    more(12, "64x: loss of ssmax higher than of ssmax_bias", "loss", 8192, "ssmax", "ssmax_bias")
-    more(12, "512x: ssmax_bias finds as much as ssmax, within .1", "needles", 65536, "ssmax_bias",
-         "ssmax", 0.1)
-    for row in ("ssmax_s1", "asentmax", "residual", "scale_invariant"):
-        more(13, f"512x: {row} finds as much as ssmax, within .1", "needles", 65536, row, "ssmax",
-             0.1)
-    more(14, "63 look-alikes, 64x: (b) finds more than (a)", "look_63", 8192, "ssmax", "softmax")
-    more(14, "the same: the control as much as (b), within .1", "look_63", 8192, "head_scale",
-         "ssmax", 0.1)
-    more(15, "MQAR, 128 pairs at 16x: (b) finds more than (a)", "mqar", 2048, "ssmax", "softmax")
-    say(15, "the same: (b) no more than the control, within .1",
-        0.1 + minus(get("head_scale", "mqar", 2048), get("ssmax", "mqar", 2048)))
-    more(15, "MQAR, 8 pairs at 16x: (b) as much as (a), within .1", "mqar_fixed", 2048, "ssmax",
-         "softmax", 0.1)
-
-    def growth(heads):
-        """Return the logarithm of how much larger the factor must be at 64x than at 1x."""
-        needed = {size: get(f"softmax.heads{heads}", "least for needles", size)
-                  for size in (128, 8192)}
-        return minus(needed[8192].map(math.log), needed[128].map(math.log))
-
-    more_growth = minus(growth(4), growth(1))
-    # By the law n^(2/(D-1)) the logarithm grows from 1x to 64x by ln 64 times 2/15 with D = 16, and
-    # by ln 64 times 2/63 with D = 64. The prediction is that the difference is less than half of
-    # what this says.
-    half_of_law = (2 / 15 - 2 / 63) * math.log(64) / 2
-    say(16, "the factor needed grows more with D = 16 than with D = 64", more_growth, "log")
-    say(16, "the same: by less than half of the law", half_of_law - more_growth, "log")
-    return entries
+    numbers = {  # that are not stored: those of a row at two sizes
+        ("softmax", "half of the needles at 1x minus those at 512x", 65536):
+            of("softmax", "needles", 128) / 2 - of("softmax", "needles", 65536),
+        ("ssmax", "needles, rise from 1x", 65536):
+            of("ssmax", "needles", 65536) - of("ssmax", "needles", 128)}
+    for row in ("softmax", "ssmax", "head_scale"):
+        numbers[row, "score, rise from 1x", 65536] = of(row, "score", 65536) - of(row, "score", 128)
+    # The factor that softmax needs, with D = 64 and D = 16. By the law n^(2/(D-1)) its logarithm
+    # grows by 2/(D-1) ln 64 from 1x to 64x; the offset in the last line is half of the difference.
+    for row in ("softmax.heads1", "softmax.heads4"):
+        growth = of(row, "least for needles", 8192) / of(row, "least for needles", 128)
+        numbers[row, "log of the growth of the factor", 8192] = growth.map(math.log)
+    return verdicts.read_predictions(HERE / "predictions.csv",
+                                     verdicts.add_numbers(table, numbers))
 
 
 # -----------------------------------------------------------------------------
@@ -182,7 +129,8 @@ def predictions(table):
 def print_tables(table):
     verdicts.print_verdicts(predictions(table))
     for of_table in TABLES:
-        print_by_size(table, ROWS, *of_table)
+        verdicts.print_by_size(table, ROWS, *of_table)
+
     lines = []
     for row, name in ROWS.items():
         learned = by_seed(table, row, "needles", 128) >= verdicts.LEARNED
@@ -192,23 +140,24 @@ def print_tables(table):
     markdown("The first context size at which more than half of the needles are missed, over the "
              "seeds (lower median); learned: found .95 at 128",
              ["", "learned", "least", "median", "largest"], lines)
-    lines = []
+
     measures = [("needles", size, 2) for size in (128, 2048, 8192, 65536)]
     measures += [("loss", size, 3) for size in (128, 2048, 8192)]
+    lines = []
     for change, name in CHANGES.items():
         for row in ("softmax", "ssmax"):
-            changed = f"{row}.{change}" if change else row
+            changed = f"{row}.{change}".rstrip(".")
             cells = [spread(by_seed(table, changed, measure, size), digits)
                      for measure, size, digits in measures]
             lines.append([name, ROWS[row], len(by_seed(table, changed, "needles", 128)), *cells])
     markdown("Other patterns, windows, packed documents: needles found, and loss in nats",
              ["", "", "seeds", *(f"{m}, {size // BLOCK}x" for m, size, _ in measures)], lines)
-    lines = []
-    for heads in (1, 2, 4):
-        for measure in ("least for needles", "half of needles", "best for the loss"):
-            cells = [spread(by_seed(table, f"softmax.heads{heads}", measure, size))
-                     for size in (128, 2048, 8192)]
-            lines.append([64 // heads, measure, *cells])
+
+    lines = [[64 // heads, measure, *(
+                spread(by_seed(table, f"softmax.heads{heads}", measure, size))
+                for size in (128, 2048, 8192))]
+             for heads in (1, 2, 4)
+             for measure in ("least for needles", "half of needles", "best for the loss")]
     markdown("The factor on the query that softmax needs, by the width D of a head",
              ["D", "", "1x", "16x", "64x"], lines)
 
@@ -225,23 +174,22 @@ def print_row(table, row):
     table = table[table.index.isin(seeds, level="seed")]
     names = {name: ROWS.get(name, name) for name in ("softmax", "ssmax", "head_scale", row)}
     for of_table in TABLES:
-        print_by_size(table, names, *of_table)
+        verdicts.print_by_size(table, names, *of_table)
     missed = ", ".join(map(in_words, first_missed(table, row).values()))
     print(f"First context size at which more than half of the needles are missed, by seed: {missed}"
           "\n")
     for other in ("softmax", "ssmax"):
-        differences = {}
-        for measure, sizes in COMPARED.items():
-            for size in sizes:
-                differences[f"{measure} at {size:,}"] = minus(
-                    by_seed(table, row, measure, size), by_seed(table, other, measure, size))
+        differences = {
+            f"{measure} at {size:,}": minus(by_seed(table, row, measure, size),
+                                            by_seed(table, other, measure, size))
+            for measure, sizes in COMPARED.items() for size in sizes}
         verdicts.print_differences(f"{row} minus {ROWS[other]}", differences)
 
 
 def draw_needles(axis, table, shown, sizes):
     """Draw needles found against context size for the rows `shown`, {row: (label, colour)}."""
     for place, (row, (label, color)) in enumerate(shown.items()):
-        seeds = pd.DataFrame({size: by_seed(table, row, "needles", size) for size in sizes}).T
+        seeds = by_size(table, row, "needles", sizes)
         linestyle = "--" if row.startswith("ssmax") else "-"
         draw_seeds(axis, seeds, place / len(shown), color=color, label=label, linestyle=linestyle)
     axis.set_xscale("log", base=2)

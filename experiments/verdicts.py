@@ -31,7 +31,7 @@ class Prediction(NamedTuple):
     A prediction, with a number for each seed that is positive if the seed agrees. For "about equal"
     the number is a difference, and it should lie within a margin.
     """
-    claim: int  # number of the prediction on the experiment's page
+    number: int  # in the experiment's protocol
     text: str
     unit: str
     values: pd.Series
@@ -76,12 +76,44 @@ def merge(stored, measured):
     return measured.combine_first(stored).sort_index()
 
 
+def add_numbers(table, numbers):
+    """Return the table with more numbers, {(row, measure, tokens): Series by seed}."""
+    lines = [[row, seed, measure, tokens, value]
+             for (row, measure, tokens), values in numbers.items()
+             for seed, value in values.dropna().items()]
+    return merge(table, table_of(lines))
+
+
+def read_predictions(path, table, family="", renamed=None):
+    """
+    Return the Predictions in a predictions.csv. The number of a seed is offset + row - minus, where
+    the columns `row` and `minus` name rows of the table, of this measure and tokens. family: of
+    these predictions, if the file has several. renamed: {measure in the file: in the table}.
+    """
+    predictions = []
+    lines = pd.read_csv(path, keep_default_na=False)
+    for line in (lines[lines["family"] == family] if family else lines).itertuples():
+        measure = (renamed or {}).get(line.measure, line.measure)
+        row, minus = (by_seed(table, name, measure, line.tokens) if name else 0.0
+                      for name in (line.row, line.minus))
+        margin = float(line.margin) if line.margin else None
+        values = (line.offset + row - minus).dropna()
+        predictions.append(Prediction(line.number, line.prediction, line.unit, values, margin))
+    return predictions
+
+
 def by_seed(table, row, measure, tokens):
     """Return the values of a measure; they may be empty. KeyError for an unknown row."""
     if row not in table.index:
         raise KeyError(f"there are no results of {row}")
     key = (row, measure, tokens)
     return table.loc[key] if key in table.index else pd.Series(dtype=float)
+
+
+def by_size(table, row, measure, sizes):
+    """Return a DataFrame of a measure with a line for each size and a column for each seed."""
+    seeds = pd.DataFrame({size: by_seed(table, row, measure, size) for size in sizes}).T
+    return seeds.dropna(how="all")
 
 
 def minus(x, y):
@@ -159,7 +191,7 @@ def print_verdicts(predictions, which=""):
     lines = []
     for prediction, p, corrected in zip(predictions, ps, holm(ps), strict=True):
         measured = f"{number(prediction.values)} {prediction.unit}"
-        lines.append([prediction.claim, prediction.text, measured, len(prediction.values),
+        lines.append([prediction.number, prediction.text, measured, len(prediction.values),
                       f"**{verdict(p)}**", verdict(corrected)])
     markdown(f"The predictions{which}. A number is positive where the prediction is right, but for "
              "\"equal, within\" it is the difference: mean over the seeds ± half of its 95 % "
@@ -173,9 +205,8 @@ def print_by_size(table, names, title, measure, sizes, digits=2):
     lines = []
     for row, name in names.items():
         of_sizes = [by_seed(table, row, measure, size) for size in sizes]
-        if any(map(len, of_sizes)):
-            lines.append([name, max(map(len, of_sizes)),
-                          *(spread(values, digits) for values in of_sizes)])
+        if n_seeds := max(map(len, of_sizes)):
+            lines.append([name, n_seeds, *(spread(values, digits) for values in of_sizes)])
     heads = [f"{size:,} ({size // sizes[0]}x)" for size in sizes]
     markdown(f"{title}: mean over the seeds (least–largest)", ["", "seeds", *heads], lines)
 
