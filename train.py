@@ -316,6 +316,8 @@ def check_schedule(cfg, model, start):
 
 def prepare_folder(folder, model, resumed):
     """Make the folder of a run. UserError if a new run finds results in it, or a full disk."""
+    with runtime.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     runtime.lock(folder / "ckpt.pt")
     if resumed:
         return

@@ -64,7 +64,8 @@ def collect(folder):
             lines += verdicts.lines_of(result, row, {"exact": "learned"}, [BLOCK])
         if (result.file_type, position) == ("needle", "theta50"):
             of_size = result.trials[result.trials["size"] == SCORED]
-            trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
+            if len(of_size):
+                trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
     learned = learned_runs(verdicts.table_of(lines))
     for row in ("all theta50", "all that learned theta50"):
         pool = [of_run for of_run in trials if row == "all theta50"
