@@ -12,9 +12,8 @@ A needle is a sentence with a number, hidden in a long text (the hay). A model t
 on questions (sft.py) is asked for the number (prompt=sft). Another one gets the needle up to its
 number again, and is to complete it (prompt=completion).
 
-With --trials the program also asks as many other prompts at the training length. The heads that
-attend most to the needle there are the retrieval heads (lib/results.py). If they were chosen on the
-trials themselves, they would look better than they are.
+Retrieval heads (lib/results.py) attend most to the needle. They are chosen on separate prompts of
+the training length: chosen on the trials themselves, they would look better than they are.
 
 The result is niah[-tag].jsonl, or with --trials needle[-tag].jsonl, beside the checkpoint (or, with
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `answer`. The same command
@@ -22,16 +21,17 @@ continues a killed evaluation. `torchrun` divides the prompts among its processe
 """
 import itertools
 import re
-import statistics
 from dataclasses import dataclass
+from string import Formatter
 from typing import Literal
 
+import pandas as pd
 import torch
 
 from lib import checkpoint, config, evaluate, results, runtime
 from lib.almanac import CITIES
 from lib.evaluate import EvalConfig
-from lib.runtime import UserError, print0
+from lib.runtime import print0
 from lib.squad import QA_FORMAT
 from lib.tasks import OF_NEEDLES, TASKS, make_sample, open_haystack
 from lib.text import decode, end_of_text
@@ -58,103 +58,65 @@ class NiahConfig(EvalConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_fields("needle", ["city", "number"], ends_at_last=self.prompt == "completion")
-        self.check_fields("question", ["city"])
-        self.check_fields("qa_format", ["context", "question", "answer"], ends_at_last=True)
-        if self.needle.count("{number}") > 1:
-            raise ValueError("needle has {number} twice: write it once")
+        formats = {
+            "needle": ["city", "number"],
+            "question": ["city"],
+            "qa_format": ["context", "question", "answer"],
+        }
+        for key, names in formats.items():
+            parts = Formatter().parse(getattr(self, key))
+            fields = [name for _, name, *_ in parts if name is not None]
+            # A prompt ends where the last field begins; with sft the question replaces the needle.
+            ends_prompt = key != "needle" or self.prompt == "completion"
+            if sorted(fields) != sorted(names) or (ends_prompt and fields[-1] != names[-1]):
+                raise ValueError(f"{key} must have these fields in braces, each once and the last "
+                                 f"one last: {' '.join(names)}")
         for key in ("context_sizes", "trial_sizes", "number_format", "n_samples"):
-            value = getattr(self, key)
-            for number in value if type(value) is tuple else (value,):
-                if type(number) is not int or number < 1:  # not isinstance: True is no size
-                    raise ValueError(f"{key}: {number!r} is not a positive whole number; write "
-                                     f"digits, and commas between numbers, as in --{key}=128")
-        for depth in self.depths:
-            if type(depth) not in (int, float) or not 0 <= depth <= 100:
-                raise ValueError(f"depths are percentages, 0 to 100, not {depth!r}")
-        for key in ("context_sizes", "trial_sizes", "depths", "number_format"):
-            values = getattr(self, key)
-            if not values:
-                raise ValueError(f"{key} must hold at least one number")
-            if len(set(values)) < len(values) and key != "number_format":
-                raise ValueError(f"{key} has a value twice: {values}")
+            sizes = getattr(self, key)
+            sizes = sizes if type(sizes) is tuple else (sizes,)
+            if not sizes or not all(type(size) is int and size > 0 for size in sizes):
+                raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
+        if not all(type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):
+            raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
 
-    def check_fields(self, key, names, ends_at_last=False):
-        """
-        Raise a ValueError unless the text of a setting has these fields, such as {city}, and no
-        others. ends_at_last: the prompt ends where the last field begins, so the other fields must
-        come before it.
-        """
-        text = getattr(self, key)
-        fields = [f"{{{name}}}" for name in names]
-        if not all(field in text for field in fields):
-            raise ValueError(f"{key} must contain {' '.join(fields)}")
-        *others, last = fields
-        before_last = text.partition(last)[0]
-        if ends_at_last and not all(field in before_last for field in others):
-            raise ValueError(f"{key}: the prompt ends where {last} begins, so put "
-                             f"{' and '.join(others)} before it")
-        try:
-            text.format(**dict.fromkeys(names, ""))
-        except (LookupError, ValueError, AttributeError, TypeError) as e:
-            raise ValueError(f"{key}: its only fields are {' '.join(fields)}; write other braces "
-                             "twice, as in {{") from e
-
-    @property
-    def longest(self):
-        return max(*self.trial_sizes, *self.context_sizes)
-
 
 def choose_prompt(cfg, path, state):
-    """Return `cfg` with its `prompt` chosen for this checkpoint, if the user left that open."""
+    """Return `cfg` with a prompt: sft if sft.py made the checkpoint or one that it began from."""
     if cfg.prompt or cfg.task not in OF_NEEDLES:
         return cfg
-    runs = [state, *checkpoint.bases(state)]  # the run itself, and those that it began from
+    runs = [state, *checkpoint.bases(state)]
     fine_tuned = any("squad" in run.get("data", {}).get("source", {}) for run in runs)
-    prompt = "sft" if fine_tuned else "completion"
-    print0(f"{path} was {'' if fine_tuned else 'not '}fine-tuned on questions: prompt={prompt}")
-    return config.complete(cfg, prompt=prompt)
+    cfg = config.complete(cfg, prompt="sft" if fine_tuned else "completion")
+    print0(f"{path}: prompt={cfg.prompt}")
+    return cfg
 
 
 # -----------------------------------------------------------------------------
 # which prompts: a job is (tokens, asked depth or None, number)
 
 
-def grid_jobs(cfg):
-    """Return the jobs of Fig. 6."""
-    return list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
-
-
-def trial_jobs(cfg, model, vocab, hay):
+def trial_jobs(cfg, block_size):
     """
-    Return the jobs of Figs. 7 and 8. At each size they are the paper's example (number -1) and the
-    trials. As many prompts follow, with later numbers, on which the retrieval heads are chosen.
-    Their size is the training length. If the question is too long for that, the length is doubled
-    until it fits.
+    Return the jobs of Figs. 7 and 8: at each size the paper's example (number -1) and the trials.
+    As many prompts follow, with later numbers, on which the retrieval heads are chosen. Their size
+    is the training length, or that of the longest trial if it is shorter.
     """
-    jobs = [(size, None, i) for size in cfg.trial_sizes for i in range(-1, cfg.trials)]
-    largest = max(cfg.trial_sizes)
-    size = model.config.block_size
-    if model.max_len == size:  # p_n: a prompt of that length leaves no room for the answer
-        size = min(size, largest)
-    while True:
-        choosing = [(size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
-        try:
-            for job in choosing:
-                sample_of(cfg, vocab, hay, job)
-            return jobs + choosing
-        except UserError:
-            if size >= largest:
-                raise
-        size = min(2 * size, largest)
+    jobs = []
+    for size in cfg.trial_sizes:
+        jobs += [(size, None, i) for i in range(-1, cfg.trials)]
+    choosing_size = min(block_size, max(cfg.trial_sizes))
+    jobs += [(choosing_size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
+    return jobs
 
 
 def sample_of(cfg, vocab, hay, job):
-    """Return the sample of a job, see `make_sample`."""
-    size, depth, i = job
-    return make_sample(cfg, vocab, hay, size, 50 if i < 0 else depth, i)  # the example: depth 50
+    size, cell, i = job
+    depth = 50 if i < 0 else cell  # the paper's example: depth 50
+    sample = make_sample(cfg, vocab, hay, size, depth, i)
+    sample["cell"] = cell
+    return sample
 
 
 # -----------------------------------------------------------------------------
@@ -208,14 +170,19 @@ def answer(cfg, model, vocab, batch, device):
         weights = model.last_query_attention(idx) if cfg.trials else None
     records = []
     for b, sample in enumerate(batch):
-        written = rows[b, idx.size(1):][:sample["room"]].tolist()
-        text = decode(written, vocab)
-        record = {key: sample[key] for key in ("size", "cell", "depth", "i", "answers")}
-        record["text"] = text
-        record |= score(sample["answers"], text, cfg.number_format)
+        end = sample["size"] + sample["room"]
+        text = decode(rows[b, sample["size"]:end].tolist(), vocab)
+        record = {
+            "size": sample["size"],
+            "cell": sample["cell"],
+            "depth": sample["depth"],
+            "i": sample["i"],
+            "answers": sample["answers"],
+            "text": text,
+            **score(sample["answers"], text, cfg.number_format),
+        }
         if cfg.trials:
             scores, ranks = needle_scores(weights[b], sample["spans"])
-            record["cell"] = None
             record["chooses"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record["scores"] = [[round(x, 5) for x in layer] for layer in scores.tolist()]
@@ -250,15 +217,20 @@ def needle_scores(weights, spans):
 def measure(cfg, kind, path, out, device):
     """Ask a checkpoint all prompts, write the result file `out`, and print what it answered."""
     model, state = checkpoint.open_checkpoint(cfg, path, device)
-    cfg, vocab = choose_prompt(cfg, path, state), state["vocab"]
-    hay, data = open_haystack(cfg, vocab, model.config.block_size if cfg.trials else 0)
-    jobs = trial_jobs(cfg, model, vocab, hay) if cfg.trials else grid_jobs(cfg)
-    # One prompt of each size is made before anything is written: one that does not fit, or that
-    # the hay is too short for, is an error here.
+    cfg = choose_prompt(cfg, path, state)
+    vocab = state["vocab"]
+    hay, data = open_haystack(cfg, vocab)
+    if cfg.trials:
+        jobs = trial_jobs(cfg, model.config.block_size)
+    else:
+        jobs = list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
+    jobs = list(dict.fromkeys(jobs))  # a size or depth may be given twice
+    # a prompt that does not fit is an error here, before anything is written
     for job in {job[0]: job for job in jobs}.values():
         sample = sample_of(cfg, vocab, hay, job)
         # the last token of the answer is never an input
-        evaluate.check_length(path, model, sample["size"] + sample["room"] - 1)
+        n_inputs = sample["size"] + sample["room"] - 1
+        evaluate.check_length(path, model, n_inputs)
     header = evaluate.make_header(cfg, path, kind, model, state, data, n_records=len(jobs))
 
     def answer_jobs(jobs):
@@ -266,30 +238,15 @@ def measure(cfg, kind, path, out, device):
         return answer(cfg, model, vocab, batch, device)
 
     records = evaluate.measure(cfg, out, header, jobs, answer_jobs, device)
-    if cfg.trials:
-        print_examples(path, records)
-    elif cfg.task in OF_NEEDLES:
-        print_grid(cfg, path, records)
+    if not cfg.trials and cfg.task in OF_NEEDLES:
+        print_grid(path, records)
 
 
-def print_grid(cfg, path, records):
-    """Print the share of needles found, with a column for each size and a row for each depth."""
-    print0(f"{path}: needles found, by depth and context size")
-    print0(" " * 8 + "".join(f"{size:>9,}" for size in cfg.context_sizes))
-    for depth in cfg.depths:
-        line = f"{depth:>6} %"
-        for size in cfg.context_sizes:
-            cell = [r["exact"] for r in records if (r["size"], r["cell"]) == (size, depth)]
-            line += f"{statistics.mean(cell):>9.3f}"
-        print0(line)
-
-
-def print_examples(path, records):
-    """Print what the model answered to the paper's example, at each size."""
-    for record in records:
-        if record["i"] == -1:
-            print0(f"{path}: the paper's example at {record['size']:,} tokens: {record['text']!r}, "
-                   f"top needle score {record['top']:.3f}")
+def print_grid(path, records):
+    """Print the share of needles found, with a row for each depth and a column for each size."""
+    table = pd.DataFrame(records).pivot_table("exact", "cell", "size")
+    table = table.rename_axis(index="depth in %", columns="tokens")
+    print0(f"{path}: needles found\n{table.to_string(float_format='{:.3f}'.format)}")
 
 
 def main():

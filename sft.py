@@ -5,20 +5,16 @@ Fine-tune on SQuAD 2.0, to answer questions about a context (section 3.3, Append
     python sft.py --init_from=out/b_ssmax --out_dir=out/sft/b_ssmax --data=train-v2.0.json
     python sft.py --init_from=out/a_softmax --attention_type=ssmax --out_dir=out/sft/e    (e)
 
-The loop, log, checkpoints, ranks and resume are those of train.py. At the end the model answers
-held-out questions, and their exact match and F1 are printed.
+The loop, log, checkpoints, ranks and resume are those of train.py.
 """
 from dataclasses import dataclass
-from pathlib import Path
 
-import torch
-
-from lib import evaluate, runtime
+from lib import runtime
 from lib.config import complete, configure
 from lib.data import permutation
 from lib.runtime import UserError, print0
-from lib.squad import encode_example, exact_and_f1, pad, read_examples
-from lib.text import decode, end_of_text, until_end
+from lib.squad import encode_example, pad, read_examples
+from lib.text import end_of_text
 from train import Decay, TrainConfig, find_resumable, fit, from_checkpoint, resume
 
 
@@ -31,7 +27,7 @@ class SFTConfig(TrainConfig):
     and loss_on are not used.
     """
     # data
-    out_dir: str = "out/sft"  # ckpt.pt, log.jsonl and squad.json go here
+    out_dir: str = "out/sft"  # ckpt.pt and log.jsonl go here
     data: str = ""  # train-v2.0.json of SQuAD; empty: load rajpurkar/squad_v2 from Hugging Face
     val_fraction: float = 0.02  # share of the articles, the last ones, that is not trained on
     # optimization
@@ -46,7 +42,6 @@ class SFTConfig(TrainConfig):
     weight_decay: float = 0.0  # the paper's fine-tuning has none
     # evaluation
     eval_interval: int = 500  # updates between validation losses, also at start and end; 0: never
-    n_generate: int = 500  # held-out questions to answer at the end; 0: none
     # log and checkpoints
     save_interval: int = 500  # updates between checkpoints; 0: only at the end
     # machine
@@ -80,8 +75,7 @@ def main():
     vocab, block_size = metadata["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)
     val_rows = encode_examples(held_out, block_size, vocab)
-    needs_val = cfg.eval_interval or cfg.n_generate
-    if not rows or needs_val and not val_rows:
+    if not rows or cfg.eval_interval and not val_rows:
         question = "held-out question" if rows else "question"
         raise UserError(f"{cfg.data or 'SQuAD'}: no {question} fits a block of {block_size} tokens;"
                         " choose a checkpoint with a larger block_size, or another --val_fraction")
@@ -91,13 +85,6 @@ def main():
 
     batches = Batches(cfg, rows, val_rows, end_of_text(vocab), block_size)
     fit(cfg, model, metadata, resumed, batches)
-    if cfg.n_generate:
-        scores = answer_questions(cfg, model.eval(), val_rows[:cfg.n_generate], vocab, device)
-        exact = sum(exact for exact, _ in scores) / len(scores)
-        f1 = sum(f1 for _, f1 in scores) / len(scores)
-        path = Path(cfg.out_dir) / "squad.json"
-        runtime.write_json(path, {"questions": len(scores), "exact_match": exact, "f1": f1})
-        print0(f"{len(scores)} held-out questions: exact match {exact:.1%}, F1 {f1:.1%}")
 
 
 def encode_examples(examples, block_size, vocab):
@@ -141,34 +128,6 @@ class Batches:
             x, y = pad(mine[i:i + m], self.end, self.block_size)
             micros.append((x, y, None))
         return micros, answer_tokens
-
-
-@torch.no_grad()
-def answer_questions(cfg, model, rows, vocab, device):
-    """Answer encoded examples greedily, shared by the ranks; return [(exact match, F1), ...]."""
-    jobs, all_scores = [], []
-    for ids, targets in rows:
-        length = int((targets >= 0).argmax()) + 1  # of the prompt, up to the first answer token
-        answer = targets[length - 1:].tolist()
-        truth = decode(until_end(answer, vocab), vocab)
-        jobs.append((length, ids[:length].tolist(), truth))
-
-    def measure(jobs):  # their prompts have one length, so they need no padding
-        length, scores = jobs[0][0], []
-        max_new = max(1, min(30, model.max_len - length))  # the model may never write an end
-        prompts = torch.tensor([ids for _, ids, _ in jobs], device=device)
-        with runtime.autocast(device, cfg.dtype):
-            new = model.generate(prompts, max_new, temperature=0)
-        answers = new[:, length:].tolist()
-        for ids, (_, _, truth) in zip(answers, jobs, strict=True):
-            # only the first line counts: some models write on and do not end their text
-            text = decode(until_end(ids, vocab), vocab).strip().split("\n")[0]
-            scores.append(exact_and_f1(text, truth))
-        return scores
-
-    for scores in evaluate.work(device, "questions", sorted(jobs), measure, cfg.micro_batch_size):
-        all_scores += scores
-    return all_scores
 
 
 if __name__ == "__main__":

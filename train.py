@@ -13,6 +13,8 @@ import json
 import math
 import os
 import shutil
+import signal
+import sys
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -53,7 +55,6 @@ class TrainConfig(ModelConfig):
     seed: int = 1337  # seed of the initial weights and of the order of the data
     init_from: str = ""  # start from this checkpoint; attention_type may replace its softmax
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
-    resume: Literal["auto", "overwrite"] = "auto"  # continue the run in out_dir, or overwrite it
     # optimization
     max_iters: int = 200_000  # number of updates
     batch_size: int = 2048  # sequences per update, over all ranks
@@ -61,8 +62,8 @@ class TrainConfig(ModelConfig):
     learning_rate: float = 6e-4  # learning rate after the warm-up
     warmup_iters: int = 1000  # updates of linear warm-up
     decay: Decay = "none"  # shape of the decay to min_lr; none: constant
-    decay_iters: int = 0  # updates at the end with a falling rate; 0: all after the warm-up
-    min_lr: float = 0.0  # learning rate that the decay would reach one update after the last
+    decay_iters: int = 0  # updates of the decay; 0: decay from the end of the warm-up
+    min_lr: float = 0.0  # final learning rate (exclusive)
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
@@ -135,7 +136,6 @@ def main():
 
 
 def describe_run(cfg, model, metadata, corpus):
-    """Print a summary of the run, and notes on settings that are likely mistakes."""
     device, block_size = model.wte.weight.device, model.config.block_size
     tokens_per_update = cfg.batch_size * block_size
     print0(f"{metadata['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
@@ -144,15 +144,6 @@ def describe_run(cfg, model, metadata, corpus):
     if device.type == "cpu" and model.flops_per_token(block_size) * tokens_per_update > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
-    updates = corpus.blocks_in_sequence(block_size) // cfg.batch_size
-    if cfg.data_order == "sequence" and cfg.max_iters > updates:
-        print0(f"note: the corpus has rows for {updates:,} updates, then the data repeats")
-    # A row of block_size + 1 tokens at a random place holds the end of one document or more with
-    # at most this probability:
-    share_with_end = corpus.documents * (block_size + 1) / len(corpus)
-    if model.config.doc_mask and share_with_end < 0.1:
-        print0(f"note: at most {share_with_end:.1%} of the rows hold two documents, and in the "
-               "others doc_mask masks nothing")
 
 
 # -----------------------------------------------------------------------------
@@ -163,18 +154,13 @@ def describe_run(cfg, model, metadata, corpus):
 
 def find_resumable(cfg, data):
     """Return the checkpoint in out_dir, or None. UserError if its settings or data differ."""
-    if cfg.resume == "overwrite":
-        if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-            raise UserError("--resume=overwrite would start from scratch at each restart by "
-                            "torchrun: leave out --max-restarts")
-        return None
     path = checkpoint.find(Path(cfg.out_dir) / "ckpt.pt")
     if not path.exists():
         return None
     state = checkpoint.load(path)
     # without decay, max_iters does not affect the schedule, so a run may become longer
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    # a setting that the program did not have yet had the value of its default
+    # settings added since then count as default
     old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
     differences = []
     for key, value in dataclasses.asdict(cfg).items():
@@ -184,7 +170,7 @@ def find_resumable(cfg, data):
         differences.append("other training data")
     if differences:
         raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differences)}; choose "
-                        "another --out_dir, or --resume=overwrite")
+                        "another --out_dir, or delete that folder")
     return state
 
 
@@ -329,32 +315,21 @@ def check_schedule(cfg, model, start):
 
 
 def prepare_folder(folder, model, resumed):
-    """
-    Make the folder of a run, and rename the checkpoint of a run that is overwritten. UserError if
-    the folder holds results of another run, or if the disk is too full.
-    """
+    """Make the folder of a run. UserError if a new run finds results in it, or a full disk."""
     with runtime.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    runtime.lock(folder / "ckpt.pt")
+    if resumed:
+        return
     results = sorted({path.name for path in folder.glob("[!.]*.json*")} - {"log.jsonl"})
-    if results and not resumed:
-        raise UserError(f"{folder} holds results of an earlier run ({', '.join(results)}), which "
-                        "would be taken for results of this run: move them away, or choose another "
-                        "--out_dir")
-    # Three checkpoints (current, previous, being written), each with weights and two moments. A
-    # folder with checkpoints is not checked, because they take this space already.
+    if results:
+        raise UserError(f"{folder} holds results of an earlier run: {', '.join(results)}; choose "
+                        "another --out_dir, or move them away")
+    # A new run needs room for three checkpoints.
     needed, free = 3 * 12 * model.num_params(), shutil.disk_usage(folder).free
-    if free < needed and not any(folder.glob("ckpt*.pt")):
+    if free < needed:
         raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but the checkpoints of this model "
                         f"take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
-    # wait for all ranks: one may still be reading the checkpoint that is renamed below
-    runtime.all_gather(None)
-    if not resumed and runtime.RANK == 0:
-        # If this run dies before its first save, the next command, with --resume=auto, must not
-        # continue the old one.
-        old = checkpoint.find(folder / "ckpt.pt")
-        if old.exists():
-            old.replace(folder / "ckpt_old.pt")
-            (folder / "ckpt_prev.pt").unlink(missing_ok=True)
 
 
 def make_optimizer(cfg, model):
@@ -389,19 +364,17 @@ def learning_rate(cfg, step):
 
 
 def training_loss(cfg, device):
-    """Return the loss function of an update: summed_loss, compiled if cfg says so and torch.compile
-    works on this machine."""
+    """Return summed_loss, compiled if cfg says so and torch.compile works on this machine."""
     if not cfg.compile:
         return summed_loss
-    problem = None
+    problem = ""
     try:  # It needs a C compiler, Python's headers, a GPU that Triton supports, and more.
         torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(1, device=device))
     except Exception as e:
         problem = runtime.describe(e)
-    problems = [p for p in runtime.all_gather(problem) if p]  # of all ranks, which decide alike
-    if problems:
-        print0(f"note: torch.compile does not work here ({problems[0]}); training without it, as "
-               "with --compile=False")
+    problem = max(runtime.all_gather(problem))  # "" if no rank has one: all ranks decide alike
+    if problem:
+        print0(f"note: torch.compile does not work here ({problem}); training without it")
         return summed_loss
     return torch.compile(summed_loss, dynamic=False)
 
@@ -560,11 +533,11 @@ def fit(cfg, model, metadata, resumed, batches):
             validate(done)
         if stops or last or is_due(cfg.save_interval, done):
             save(done)
-        if stops:  # a signal that another rank received counts as SIGTERM, 15
+        if stops:  # on other ranks: exit as for SIGTERM
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
-                            "with --resume=auto continues",
-                            status=128 + (received_signals or [15])[0])
-    runtime.exit_on_next_signal(received_signals)  # all is saved
+                            "continues", status=128 + (received_signals or [signal.SIGTERM])[0])
+    if received_signals:  # in the last validation or save
+        sys.exit(128 + received_signals[0])
     if resumed and start >= cfg.max_iters:
         print0(f"nothing to train: this run has its {start:,} updates already: {path}")
     else:
@@ -603,11 +576,11 @@ def update(cfg, model, optimizer, loss_fn, step, batch, micro, received_signals=
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         problem = (f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
                    "training stopped before the update; a checkpoint that was saved is good. Try a "
-                   "lower learning_rate or a longer warm-up")
+                   "lower learning_rate or a longer warm-up, in another --out_dir")
         if step == 0:  # no learning rate has had an effect yet
             problem = (f"the first loss is {loss} and its gradient norm {norm}: look for the cause "
                        "in the attention, the initial weights or the data, and try again")
-        raise UserError(f"{problem}, in another --out_dir or with --resume=overwrite", status=1)
+        raise UserError(problem, status=1)
 
     if cfg.grad_clip:
         torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)

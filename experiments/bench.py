@@ -15,6 +15,7 @@ are compared with the other checkout only.
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -106,9 +107,10 @@ def run(*command):
 def train(attention_type, updates):
     """Train a new model in out/bench."""
     run("prepare.py", "--embedded=almanac", "--name=bench")
+    shutil.rmtree("out/bench", ignore_errors=True)
     settings = dict(SHAPE, attention_type=attention_type, max_iters=updates, batch_size=BATCH,
-                    data_dir="data/bench", out_dir="out/bench", resume="overwrite",
-                    warmup_iters=1, eval_interval=0, device="cpu")
+                    data_dir="data/bench", out_dir="out/bench", warmup_iters=1,
+                    eval_interval=0, device="cpu")
     run("train.py", *(f"--{key}={value}" for key, value in settings.items()))
 
 

@@ -70,6 +70,7 @@ class ModelConfig(GPTConfig):
 
 def beyond_the_paper(config):
     """Return {setting: value} of the settings with which a config leaves the paper's model."""
+    # __annotations__: its own fields only, without GPTConfig's
     return {key: value for key, value in changed(config).items()
             if key in ModelConfig.__annotations__}
 
@@ -164,9 +165,8 @@ class Sink(Extended):
 
     def set_type(self, attention_type):
         super().set_type(attention_type)
-        # A swap makes s after the sink. The sink moves behind it, as in a new model: the norm of
-        # the gradient is a sum in the order of the parameters. (There is no sink in the first call,
-        # which is Attention's constructor's.)
+        # Keep the order s, sink: the norm of the gradient is summed in it, and a resume must be
+        # bitwise.
         if "sink" in self._parameters:
             self.register_parameter("sink", self._parameters.pop("sink"))
 

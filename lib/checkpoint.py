@@ -31,9 +31,9 @@ from model import ATTENTION
 
 # The settings that may change when a run continues: they affect neither the data nor the result.
 FREE_TO_CHANGE = {
-    "out_dir", "data_dir", "resume", "micro_batch_size", "eval_interval", "save_interval",
+    "out_dir", "data_dir", "micro_batch_size", "eval_interval", "save_interval",
     "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device", "compile",
-    "loss_chunk", "data", "n_generate",  # the last two are sft.py's
+    "loss_chunk", "data",  # the last is sft.py's
 }
 
 KEYS = {  # of a checkpoint, with their types
@@ -81,10 +81,7 @@ def previous(path):
 def must_exist(path):
     """Raise a UserError if there is no checkpoint at `path`, a file or a folder with a ckpt.pt."""
     if not find(path).is_file():
-        inside = sorted(Path(path).glob("*/ckpt.pt"))
-        advice = f"name a run in it, such as {inside[0].parent}" if inside else (
-            "train one first, or name another")
-        raise UserError(f"there is no checkpoint {find(path)}; {advice}")
+        raise UserError(f"there is no checkpoint {find(path)}; train one first, or name another")
 
 
 def bases(content):
@@ -97,21 +94,20 @@ def bases(content):
 
 
 def variant_of(state, model):
-    """Return the variant of `model`, which was made from the checkpoint `state`. After a swap it
-    is, for example, softmax>ssmax: the paper's (e)."""
+    """Return the variant of `model`, made from the checkpoint `state`; softmax>ssmax after a swap.
+    """
     swapped = model.config.attention_type != state["model_config"]["attention_type"]
     return state["variant"] + f">{model.config.attention_type}" * swapped
 
 
 def save(path, state):
-    """Write `state` to the Path `path`, all or nothing. The file before it stays as ckpt_prev.pt.
-    """
+    """Write `state` to the Path `path`, all or nothing; the file before stays as ckpt_prev.pt."""
     with atomic_write(path, previous=previous(path)) as f:
         try:
             torch.save(state, f)
         except RuntimeError as e:
             if isinstance(e.__context__, OSError):
-                raise e.__context__ from None  # torch hides it, and it names the cause
+                raise e.__context__ from None  # torch hides this error, which names the cause
             raise
 
 
@@ -122,16 +118,15 @@ def load(path):
     """
     must_exist(path)
     path = find(path)
-    way_back = ""
-    if previous(path).exists():  # only suggested, because it is older than what was asked for
+    way_back = ""  # not taken unasked, because it is older
+    if previous(path).exists():
         way_back = f"; to take the one before it: cp {previous(path)} {path}"
     with explain(f"{path} is damaged, cut off or not a checkpoint of this program; train it again, "
                  f"or name another{way_back}"), open(path, "rb") as file:
         with zipfile.ZipFile(file) as records:
             if broken := records.testzip():  # torch.save writes CRCs, which torch.load ignores
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
-            # A flipped bit can mark a record as a folder. Folders have no CRC, so torch would read
-            # garbage without an error.
+            # a flipped bit can turn a record into a folder, which has no CRC
             if any(record.external_attr for record in records.infolist()):
                 raise zipfile.BadZipFile("a record is not as it was written")
             identity = hash_of_sums(records)
@@ -176,46 +171,45 @@ def hash_of_sums(records):
 
 
 def load_model(path, device="cpu", **changes):
-    """
-    Return (model in eval mode on `device`, checkpoint dict without the optimizer).
-
-    changes: see `restore`. UserError if softmax, for example, is to be swapped for softmax.
-    """
-    state = load(path)
-    del state["optimizer"]  # it takes two thirds of the memory
-    attention_type = changes.get("attention_type")
-    if attention_type == state["model_config"]["attention_type"]:
-        raise UserError(f"{path} already has attention_type={attention_type}: leave "
-                        "--attention_type out")
-    return restore(state, device, name=path, **changes), state
+    """Return `open_checkpoint` with the settings of a LoadConfig given by name."""
+    return open_checkpoint(LoadConfig(**changes), path, device)
 
 
 def open_checkpoint(cfg, path, device):
-    """Return `load_model` with the settings of a LoadConfig."""
-    names = ("attention_type", "swap_scale", "rope_scaling", "rope_factor")
-    return load_model(path, device, **{name: getattr(cfg, name) for name in names})
-
-
-def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scale=1.0,
-            rope_scaling="", rope_factor=1.0, **overrides):
     """
-    Return the model of a checkpoint dict, in eval mode.
+    Return (model in eval mode on `device`, checkpoint dict without the optimizer).
+
+    cfg: a LoadConfig, which says how the model is changed. RoPE is stretched in the layers that see
+    all keys, if they have RoPE (in a window it never sees a new distance). UserError if the changes
+    do not fit the checkpoint.
+    """
+    state = load(path)
+    del state["optimizer"]  # it takes two thirds of the memory
+    trained, changes = ModelConfig(**state["model_config"]), {}
+    if cfg.attention_type == trained.attention_type:
+        raise UserError(f"{path} already has attention_type={cfg.attention_type}: leave "
+                        "--attention_type out")
+    if cfg.rope_scaling == "nope" or cfg.rope_factor > 1:
+        if trained.rope_scaling:
+            raise UserError(f"{path} was trained with rope_scaling={trained.rope_scaling}, and "
+                            "cannot be stretched again: leave rope_scaling and rope_factor out")
+        if attention.has_rope_to_stretch(trained):
+            changes["rope_scaling"] = cfg.rope_scaling
+            changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
+    model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
+    return model, state
+
+
+def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scale=1.0, **overrides):
+    """
+    Return the model of a checkpoint dict, in eval mode. UserError if a change does not fit it.
 
     attention_type: swap softmax for this type, with this scale (see GPT.swap_attention); with ssmax
-    that is the paper's (e), s = swap_scale / mean(log n). rope_scaling, rope_factor: stretch RoPE
-    in the layers that see all keys, if they have RoPE (in a window it never sees a new distance).
-    overrides: other settings of ModelConfig. "", 0 and None leave a setting as it was trained.
-    name: the checkpoint's name in error messages.
+    that is the paper's (e), s = swap_scale / mean(log n). overrides: settings of ModelConfig. "", 0
+    and None leave a setting as it was trained. name: the checkpoint's name in error messages.
     """
     trained = ModelConfig(**state["model_config"])
     overrides = {key: value for key, value in overrides.items() if value}
-    stretches = rope_scaling == "nope" or rope_scaling and rope_factor > 1
-    if stretches and trained.rope_scaling:
-        raise UserError(f"{name} was trained with rope_scaling={trained.rope_scaling}, which an "
-                        "evaluation cannot stretch again: leave rope_scaling and rope_factor out")
-    if stretches and attention.has_rope_to_stretch(trained):
-        overrides["rope_scaling"] = rope_scaling
-        overrides["rope_factor"] = 1.0 if rope_scaling == "nope" else rope_factor
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError)):
         model = attention.build(dataclasses.replace(trained, **overrides))

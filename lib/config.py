@@ -8,6 +8,7 @@ A config file is plain Python whose top-level names are settings (names of helpe
 It is executed, so use only files that you have read. Later files and arguments win.
 """
 import ast
+import contextlib
 import dataclasses
 import difflib
 import inspect
@@ -30,6 +31,10 @@ def configure(cls, argv=None):
     `files`, if `cls` has one. UserError for an unknown key, a bad value or a bad file.
     """
     argv = sys.argv[1:] if argv is None else argv
+    for arg in argv:
+        if re.search("[\0\ud800-\udfff]", arg):  # surrogates: bytes that were not UTF-8
+            raise UserError(f"{arg!r} holds a null character, or bytes that are not UTF-8; rename "
+                            "the file or folder")
     if {"-h", "--help"} & set(argv):  # before the other arguments, which may be wrong
         print(help_text(cls))
         sys.exit(0)
@@ -107,42 +112,29 @@ def checked(fields, key, value, origin, is_text=False):
     if want in (int, float) and not 0 <= value < 2**63:  # 1e999 is infinity
         raise UserError(f"{origin}: {key}={value} must be a number that is not negative, and "
                         "below 2**63")
-    # Python has the bytes of an argument that are not UTF-8 as these characters
-    if any(re.search("[\0\ud800-\udfff]", str(part)) for part in as_tuple(value)):
-        raise UserError(f"{origin!r}: {key} holds a null character, or bytes that are not UTF-8; "
-                        "rename the file or folder")
     return value
 
 
 def converted(value, want, is_text):
     """Return `value` in the type `want`, or as it is if that is not possible."""
     if is_text and want is not str:
-        try:
+        with contextlib.suppress(
+                ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             value = ast.literal_eval(value)
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            pass  # the value stays text
     if want is float and type(value) is int and value < 2**63:
         return float(value)  # 1.0 for an int is not converted: it is probably a mistake
     if want is tuple:
-        return tuple(map(expand_home, as_tuple(value)))
-    return expand_home(value)
-
-
-def as_tuple(value):
-    """Return a list as a tuple, and a single value as a tuple of one."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-def expand_home(value):
-    """Return `value`; if it is a path that begins with ~, then that path in the home folder."""
-    # A shell replaces ~ only where an argument begins, and not in --out_dir=~/runs.
-    if isinstance(value, str) and Path(value).parts[:1] == ("~",):
+        if not isinstance(value, list | tuple):
+            value = [value]
+        return tuple(converted(part, str, is_text) for part in value)
+    # a shell replaces ~ only where an argument begins, and not in --out_dir=~/runs
+    if isinstance(value, str) and value.split("/")[0] == "~":
         return os.path.expanduser(value)
     return value
 
 
 def did_you_mean(name, names):
-    """Return "; did you mean ...?" with the one of `names` that is most like `name`, or ""."""
+    """Return "; did you mean ...?" with the nearest of `names`, or ""."""
     near = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -150,8 +142,8 @@ def did_you_mean(name, names):
 def help_text(cls):
     """Return the text of --help: what the program does, then its settings in groups."""
     headings, comments = {}, {}  # of each setting
-    # The comments are read from the source, so that each field is explained in one place. Parents
-    # come first. A child may explain a field again, which stays in the group of the parent.
+    # Comments are read from the source, so that each field is explained once. Parents come first;
+    # a child may explain a field again, which stays in the group of the parent.
     for parent in reversed([c for c in cls.__mro__ if dataclasses.is_dataclass(c)]):
         heading = "settings"
         for line in inspect.getsource(parent).partition("\n    def ")[0].splitlines():
@@ -172,5 +164,6 @@ def help_text(cls):
         for name in (name for name in headings if headings[name] == group):
             setting = f"  --{name}={fields[name].default}".replace("\n", "\\n")
             choices = ", ".join(filter(None, typing.get_args(fields[name].type)))
-            lines.append(f"{setting:<34}  {comments[name]}" + f" ({choices})" * bool(choices))
+            line = f"{setting:<34}  {comments[name]}"
+            lines.append(f"{line} ({choices})" if choices else line)
     return "\n".join(lines)

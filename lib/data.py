@@ -14,7 +14,6 @@ prepare.py writes a corpus as a folder:
         splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
     SHA256SUMS             checksums of all bins: sha256sum -c SHA256SUMS
 """
-import difflib
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from lib import runtime
+from lib.config import did_you_mean
 from lib.runtime import MALFORMED, UserError, explain
 from lib.text import check_same_vocab, vocab_size
 
@@ -48,7 +48,6 @@ class Tokens:
         self.paths = [folder / os.path.basename(shard["file"]) for shard in shards]
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         self.begins = [0, *self.ends]
-        self.documents = manifest["splits"][split]["documents"]
         for i in range(len(shards)):
             self.open_shard(i)  # a bin that was cut is an error now, and not after hours
         # The digest identifies the tokens wherever their files are. Results are compared by it.
@@ -118,11 +117,8 @@ class Tokens:
 
     def blocks_in_sequence(self, block_size):
         """Return how many rows order="sequence" has before it begins again."""
-        # Rows are block_size + 1 tokens long. They are read one after the other in the order of the
-        # files (a curriculum), from token block_size on. In an embedded corpus of the same
-        # block_size the skipped tokens are the words of the first document. So each row is an end
-        # of text and the whole document after it, and n documents give n - 1 rows. Other text only
-        # loses its first block_size tokens.
+        # A row is an end of text and one whole document (embedded corpora); the first block is
+        # skipped.
         return (len(self) - block_size) // (block_size + 1)
 
 
@@ -183,23 +179,12 @@ def find_manifest(folder, split):
                 raise UserError(f"{path}: its preparation was interrupted; give the same command "
                                 "again to continue it")
             return manifest
-    # what there is instead: other splits, or corpora in this folder or beside it
-    others = {name: name for manifest in manifests.values() for name in manifest["splits"]}
-    wanted = split
-    source = f"OTHER_FILES --split={split}"  # those of the other splits may not be in two splits
-    if not others:
-        others = {path.parent.name: str(path.parent) for parent in (folder.parent, folder)
-                  for path in parent.glob("*/*.bin")}
-        wanted = folder.name
-        source = SOURCES.get(folder.name, "FILES --val_fraction=0.1")
-    near = difflib.get_close_matches(wanted, others, n=1)
-    names = [others[name] for name in near] or sorted(others.values())[:10] or ["nothing else"]
-    advice = "did you mean" if near else "there is"
-    raise UserError(f"{folder} has no split {split!r}; {advice} {', '.join(names)}; to make it, "
-                    f"run: python prepare.py {source} {name_of(folder)}")
-
-
-def name_of(folder):
-    """Return the settings with which prepare.py writes into `folder`."""
-    return f"--name={folder.name}" + (
-        "" if folder.parent == Path("data") else f" --data_dir={folder.parent}")
+    splits = [name for manifest in manifests.values() for name in manifest["splits"]]
+    source = SOURCES.get(folder.name, "FILES --val_fraction=0.1")
+    if splits:
+        source = f"OTHER_FILES --split={split}"
+    advice = did_you_mean(split, splits) or (
+        f"; to make it: python prepare.py {source} --name={folder.name} "
+        f"--data_dir={folder.parent}")
+    raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}"
+                    f"{advice}")

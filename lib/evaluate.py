@@ -7,7 +7,6 @@ measured. Each other line is the record of one job: a window of eval_posloss.py 
 eval_niah.py. A file with fewer records than its header announces is not finished.
 """
 import dataclasses
-import datetime
 import itertools
 import json
 import math
@@ -142,11 +141,13 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
     Records are appended as they are measured, so that a kill costs little. jobs, measure_jobs: see
     `work`; a record leads back to its job by `job_of`. UserError if the file is of other settings.
     """
+    runtime.lock(out)
     header, records = resume(cfg, out, header) if out.exists() else (header, {})
     left = [job for job in jobs if job not in records]
     if left:
         # written again, because a kill may have left half a line at the end of the file
-        runtime.write_lines(out, [header, *records.values()])
+        if runtime.RANK == 0:
+            runtime.write_lines(out, [header, *records.values()])
         name = out.parent.name  # in the progress bar
         for new in work(device, name, left, measure_jobs, cfg.micro_batch_size):
             records |= {job_of(header, record): record for record in new}
@@ -177,13 +178,10 @@ def resume(cfg, out, header):
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")
     if finished:
-        when = datetime.datetime.fromtimestamp(out.stat().st_mtime)
-        print0(f"not measured again, but read from {out} of {when:%Y-%m-%d %H:%M}; --overwrite "
-               "measures again")
+        print0(f"{out} is not measured again, see --overwrite")
     elif not same_code:
-        print0(f"{out} was begun at commit {before['code']} and is continued at {header['code']}; "
-               "--overwrite starts again")
         before["code"] += f", {header['code']}"
+        print0(f"{out} is continued with other code, see --overwrite: {before['code']}")
     return before, records
 
 
@@ -245,16 +243,8 @@ MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the pap
 
 
 def measured_ends(length, block_size):
-    """
-    Return positions n, in rising order and at most `length`. A figure shows for each of them the
-    mean loss over the last n/10 positions up to n, and a table shows it for the MULTIPLES.
-    """
-    multiples = [round(m * block_size) for m in MULTIPLES]
+    """Return the positions at which losses are stored, in rising order and at most `length`."""
+    multiples = [round(m * block_size) for m in MULTIPLES]  # for the tables
     # The first positions are left out: their loss falls so far that the rest would look flat.
     between = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
     return sorted({end for end in multiples + between if 0 < end <= length})
-
-
-def tenth_before(end):
-    """Return the slice of the last tenth of the positions before `end`."""
-    return slice(end - max(1, end // 10), end)

@@ -23,15 +23,14 @@ def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
     Return the cross-entropy in nats, summed over all targets (B, T) that are not -1.
 
     chunk > 0: at most `chunk` rows of logits exist at once, so that 20,000 tokens fit anywhere.
-    Then targets of -1 are allowed only if `counted` gives the indices of the others in
-    targets.flatten().
+    With chunk, pass `counted`, the indices of the targets >= 0, unless all are.
     documents: see Attention.make_position in model.py.
     """
     x, flat = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
     if chunk:
         chunked = chunked_cross_entropy
-        # Unrolling the chunks would take the compiler minutes and gain nothing. Without this `if`,
-        # as a decorator, `disable` would import the compiler, which takes two seconds.
+        # Unrolling the chunks would take the compiler minutes and gain nothing. (As a decorator,
+        # `disable` would import the compiler, which takes two seconds.)
         if torch.compiler.is_compiling():
             chunked = torch.compiler.disable(chunked)
         return chunked(x, model.lm_head.weight, flat, chunk, counted)[0]
@@ -40,12 +39,9 @@ def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
 
 
 def token_losses(model, idx, targets, chunk):
-    """Return the cross-entropy in nats of each target, (B, T); without gradient if chunk > 0."""
-    x, flat = model.hidden(idx).flatten(0, 1), targets.flatten()
-    if chunk:
-        _, losses = chunked_cross_entropy(x, model.lm_head.weight, flat, chunk)
-    else:
-        losses = F.cross_entropy(model.lm_head(x).float(), flat, reduction="none")
+    """Return the cross-entropy in nats of each target, (B, T), without gradient. chunk > 0."""
+    x = model.hidden(idx).flatten(0, 1)
+    _, losses = chunked_cross_entropy(x, model.lm_head.weight, targets.flatten(), chunk)
     return losses.view_as(targets)
 
 
@@ -54,8 +50,8 @@ def chunked_cross_entropy(x, weight, targets, chunk, counted=None):
     Return (sum, losses (N,)) in nats, for x (N, C), weight (V, C) and targets (N,).
 
     Only `chunk` rows of logits exist at once. Only the sum has a gradient. counted: indices of the
-    targets that count, or None for all. Logits are computed for these targets alone; in fine-tuning
-    they are few. (Looking for them here would make the CPU wait for the GPU.)
+    targets that count, in fine-tuning few; None: all. (Looking for them here would make the CPU
+    wait for the GPU.)
     """
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))
@@ -68,10 +64,8 @@ def chunked_cross_entropy(x, weight, targets, chunk, counted=None):
 
 class ChunkedCrossEntropy(torch.autograd.Function):
     """
-    Cross-entropy in chunks of rows.
-
-    forward also computes the gradients, so that backward need not compute the logits again. The
-    log-sum-exp and the sums of gradients are fp32.
+    Cross-entropy in chunks of rows. forward also computes the gradients, so that backward need not
+    compute the logits again. The log-sum-exp and the sums of gradients are fp32.
     """
 
     @staticmethod
@@ -82,7 +76,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         w = x.new_zeros(64 * math.ceil(V / 64), x.size(1))
         w[:V] = weight
         losses = torch.empty(len(x), device=x.device)  # fp32, even if x is bf16
-        # one buffer for all chunks
         buffer = x.new_empty(min(chunk, len(x)), len(w))
         dx = dw = None
         if grad:
@@ -92,9 +85,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             chunk_dw = None if x.dtype == dw.dtype else x.new_empty(w.T.shape)
         for i in range(0, len(x), chunk):
             xi, ti, li = x[i:i + chunk], targets[i:i + chunk], losses[i:i + chunk]
-            # `d` first holds the logits. `loss_and_gradient_` replaces them by the gradient of the
-            # loss. It gets the first V columns alone. The others come from the padding: they are 0,
-            # and so is their gradient.
+            # `d` holds the logits, then their gradient. Columns >= V are padding and stay 0.
             d = torch.mm(xi, w.T, out=buffer[:len(xi)])
             rows = max(1, 2**20 // V) if on_cpu else chunk  # rows that fit in a CPU's cache
             for j in range(0, len(xi), rows):
@@ -104,7 +95,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 torch.mm(d, w, out=dx[i:i + chunk])
                 add_product(dw, xi.T.contiguous(), d, chunk_dw)
         ctx.mark_non_differentiable(losses)
-        # backward only scales these gradients
         ctx.save_for_backward(dx, dw)
         return losses.sum(), losses
 
@@ -120,8 +110,7 @@ def add_product(total, a, b, product):
         total.addmm_(a, b)
         return
     torch.mm(a, b, out=product)
-    # The addition makes an fp32 copy of what it adds. On a CPU we add eight rows at a time, so that
-    # the copy stays in the cache.
+    # The sum makes an fp32 copy of `product`: in eight rows at a time it stays in a CPU's cache.
     n = 8 if total.device.type == "cpu" else len(total)
     for rows, more in zip(total.split(n), product.split(n), strict=True):
         rows += more
@@ -133,8 +122,8 @@ def loss_and_gradient_(logits, targets, losses, grad):
     their gradient; without it they hold nothing useful afterwards.
     """
     if logits.device.type == "cpu":
-        # On a CPU we compute in place: log_softmax and exp, as in the other branch, take 1.2 (bf16)
-        # to 1.6 times as long. On a GPU these steps would start more kernels than that branch.
+        # In place: on a CPU, log_softmax and exp take 1.2 (bf16) to 1.6 times as long. On a GPU
+        # these steps would start more kernels.
         p = logits.float()  # fp32 logits are not copied: then p is `logits` itself
         of_targets, largest = p.gather(1, targets), p.amax(dim=1, keepdim=True)
         total = p.sub_(largest).exp_().sum(dim=1, keepdim=True)
@@ -147,5 +136,5 @@ def loss_and_gradient_(logits, targets, losses, grad):
         p = log_p.exp_() if grad else None
     if grad:
         p.scatter_add_(1, targets, torch.full_like(losses, -1))  # softmax minus one-hot
-        if p is not logits:  # on a CPU p is logits itself, if these are fp32
+        if p is not logits:
             logits.copy_(p)

@@ -51,9 +51,7 @@ def recall(rng, n_words, n_pairs, n_asked):
     slots = sorted(range(len(times)), key=times.__getitem__)[:n_asked]
     for slot, pair in zip(slots, pairs, strict=False):
         # loss_on=repeats trains on a word if the pair (word before it, word) came earlier in the
-        # row. The third word of a slot stays random. Otherwise a value could stand directly before
-        # the next key, and if these two pairs are also neighbours at the beginning, it would train
-        # on (value, key).
+        # row. The third word stays random so that no (value, key) pair repeats.
         rest[3 * slot:3 * slot + 2] = pair
     stated = rng.sample(pairs, n_pairs)  # in another order than the queries
     return [word for pair in stated for word in pair] + rest, pairs

@@ -3,6 +3,7 @@ import contextlib
 import ctypes
 import datetime
 import errno
+import fcntl
 import functools
 import glob
 import json
@@ -16,16 +17,14 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-# torchrun sets the number of this process and how many there are; without torchrun there is one
-# (some clusters set WORLD_SIZE, but not RANK, for that one, too)
-RANK = int(os.environ.get("RANK", 0))
-WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
-# the errors of reading JSON that is damaged or holds something else than expected
+# From torchrun. A cluster or a shell may have left one of the two alone, for a single process.
+RANK, WORLD_SIZE = 0, 1
+if {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+    RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+# the errors of reading damaged or unexpected JSON
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 DType = Literal["auto", "bfloat16", "float32"]
 CPU_INFO = Path("/proc/cpuinfo")
-FAST_MKL = ("echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | gcc -shared -fPIC -x c - "
-            "-o intel.so && export LD_PRELOAD=$PWD/intel.so")
 
 
 class UserError(Exception):
@@ -65,21 +64,19 @@ def launch(main):
 
 
 def out_of_memory(error):
-    """Return whether an exception means that a GPU, Python, or torch on a CPU has no memory left.
-    """
+    """Return whether this exception means that memory ran out, on a GPU or a CPU."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    # the wording of CUDA, Triton and MPS; of cuBLAS; of torch on a CPU; of oneDNN
+    # CUDA, Triton and MPS; cuBLAS; torch on a CPU; oneDNN
     wordings = ("out of memory", "ALLOC_FAILED", "can't allocate memory",
                 "could not create a primitive")
     return isinstance(error, RuntimeError) and any(words in str(error) for words in wordings)
 
 
 def code_version():
-    """Return the commit of this code as git describes it, with "-dirty" if files were edited since;
-    "unknown" outside of a git clone."""
+    """Return the commit of this code, with "-dirty" after edits; "unknown" outside a git clone."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -89,7 +86,7 @@ def code_version():
 
 
 def describe(error):
-    """Return the type and the beginning of the message of an exception that is not ours."""
+    """Return an exception's type and the beginning of its message."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
@@ -99,14 +96,14 @@ def explain(message, errors=Exception, status=2):
     try:
         yield
     except errors as e:
-        if isinstance(e, UserError) or out_of_memory(e):  # these have a message of their own
+        if isinstance(e, UserError) or out_of_memory(e):  # they have their own messages
             raise
         raise UserError(f"{message} ({describe(e)})", status) from e
 
 
 def install_stop_flag():
-    """Return a list to which SIGTERM or Ctrl-C appends its number. The caller stops when it is
-    good to save, as it is not in the middle of an update. A second signal exits at once."""
+    """Return a list to which SIGTERM or Ctrl-C appends its number; the caller saves and stops when
+    it can. A second signal exits at once."""
     received = []
 
     def handle(number, frame):
@@ -122,42 +119,33 @@ def install_stop_flag():
     return received
 
 
-def exit_on_next_signal(received):
-    """Let the next signal end the program at once, or one that is in the list `received` of
-    `install_stop_flag` already."""
-    if received:
-        sys.exit(128 + received[0])
-    received.append(0)  # the handler exits if the list is not empty
-
-
 # -----------------------------------------------------------------------------
 # device and precision
 
 
 def setup(device):
-    """Return the torch.device to compute on (auto: the fastest one here), and join the other ranks.
-    UserError if the device does not work."""
+    """Return the torch.device to compute on (auto: the fastest here), and join the other ranks."""
     if device == "auto":
         device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
-    with explain(f"device {device} does not work on this machine; take --device=cpu"):
+    with explain(f"device {device} does not work on this machine; take --device=cpu, or no more "
+                 "ranks than it has GPUs"):
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:  # each rank of a machine has its own GPU
-            local_rank, n_gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
-            if local_rank >= n_gpus > 0:
-                raise UserError(f"this machine has {n_gpus} GPU(s), and each process needs one: "
-                                f"start torchrun with --nproc_per_node={n_gpus}")
-            device = torch.device("cuda", local_rank)
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.ones(1, device=device).item()  # an installed device may still fail
     if device.type == "cuda":
         torch.cuda.set_device(device)
     elif device.type == "cpu":
-        # By default glibc returns the memory of large tensors to the system, which clears it before
-        # the next use: an update took 2.46 s instead of 1.70. Other C libraries have no mallopt.
+        # glibc returns the memory of large tensors to the system, which clears it before the next
+        # use: an update took 2.46 s instead of 1.70. Other C libraries have no mallopt.
         with contextlib.suppress(AttributeError, OSError, TypeError):
             mallopt = ctypes.CDLL(None).mallopt
-            # M_MMAP_THRESHOLD (glibc before 2.35 takes at most 32 MiB), M_TRIM_THRESHOLD
+            # M_MMAP_THRESHOLD (before glibc 2.35 at most 32 MiB), M_TRIM_THRESHOLD
             if mallopt(-3, 2**30) or mallopt(-3, 2**25):
                 mallopt(-1, 2**31 - 1)
+    if RANK >= WORLD_SIZE:
+        raise UserError(f"RANK={RANK} must be below WORLD_SIZE={WORLD_SIZE}: start several "
+                        "processes with torchrun, or unset both for one process")
     if WORLD_SIZE > 1 and not dist.is_initialized():
         join_ranks("nccl" if device.type == "cuda" else "gloo")
         # NCCL allocates its memory at the first reduction, so we do one before the model needs it
@@ -167,14 +155,13 @@ def setup(device):
 
 @functools.cache  # once is enough
 def advise_fast_mkl():
-    """Print how to make bf16 faster, if this processor is one of AMD's with AVX-512."""
-    # MKL, which computes attention, takes slower kernels where the processor is not Intel's. With
-    # the library below it takes AVX-512: 1.8 times as fast on an EPYC in bf16, and no gain in fp32.
+    """Print how to make MKL, which computes attention, take AVX-512 on an AMD processor."""
     info = CPU_INFO.read_text() if CPU_INFO.exists() else ""
-    gains = "AuthenticAMD" in info and "avx512f" in info
-    if gains and not hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true"):  # preloaded already
+    preloaded = hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true")
+    if "AuthenticAMD" in info and "avx512f" in info and not preloaded:
         print0("MKL takes slow kernels on this AMD processor. Attention in bf16 is 1.8 times as "
-               f"fast if you first run: {FAST_MKL}")
+               "fast if you first run: echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | "
+               "gcc -shared -fPIC -x c - -o intel.so && export LD_PRELOAD=$PWD/intel.so")
 
 
 def get_dtype(device, dtype):
@@ -196,16 +183,14 @@ def dtype_name(device, dtype):
 def autocast(device, dtype, cache=True):
     """Return the context in which the model runs. Parameters stay fp32; `cache` keeps their bf16
     copies for the next use."""
-    # loss scaling is not needed: bf16 has the range of fp32
     enabled = get_dtype(device, dtype) == torch.bfloat16
-    if enabled and device.type == "cpu":
+    if enabled and device.type == "cpu":  # in fp32 there is nothing to gain
         advise_fast_mkl()
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
 
 
 def peak_flops(device, table):
-    """Return the FLOP/s of a CUDA device, from the first key of `table` that occurs in its name, or
-    None."""
+    """Return the FLOP/s of a CUDA device, or None. table: {part of the device's name: FLOP/s}."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -213,10 +198,9 @@ def peak_flops(device, table):
 
 
 def logits_at_once(device, vocab_size, training=False):
-    """Return the number of rows of logits that are computed at once: about 0.3 GB of them in bf16,
-    30 MB in an evaluation on a CPU, and twice as much in fp32."""
-    # Chunks are powers of two: 4,096 rows of 384 took 65 ms in chunks of 512, and 178 ms in chunks
-    # of 333.
+    """Return the number of rows of logits that are computed at once."""
+    # rows x vocab is about 2^27 (2^24 for evaluations on a CPU). A power of two: 4,096 rows of 384
+    # took 65 ms in chunks of 512, and 178 ms in chunks of 333.
     numbers = 2**27 if training or device.type != "cpu" else 2**24
     return 2 ** (max(128, numbers // vocab_size).bit_length() - 1)
 
@@ -227,9 +211,8 @@ def logits_at_once(device, vocab_size, training=False):
 
 def join_ranks(backend):
     """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
-    # After a restart torchrun's store still holds the addresses of the lost ranks, and in about
-    # half of the restarts the new ranks wait for them. So each restart gets a prefix of its own in
-    # the store. With several machines this would not work, see pytorch#135712.
+    # After a restart torchrun's store still has the addresses of lost ranks, which half of the
+    # restarts wait for: so each gets a prefix in it (on one machine only, see pytorch#135712).
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     with explain_lost_rank():
@@ -240,7 +223,7 @@ def join_ranks(backend):
 
 
 def explain_lost_rank():
-    """Return a context in which a lost rank is reported as one line on every other rank."""
+    """Return a context in which a lost rank becomes a UserError on the others."""
     return explain(f"rank {RANK} cannot reach the other ranks; if one of them failed, its message "
                    "says why; run the same command again to continue", RuntimeError, status=1)
 
@@ -249,7 +232,7 @@ def all_reduce(tensors):
     """Sum each tensor over all ranks, in place."""
     if WORLD_SIZE > 1:
         with explain_lost_rank():
-            # started all at once: one after the other would wait for the network a hundred times
+            # all started at once, to wait for the network once
             for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
                 work.wait()
 
@@ -270,8 +253,7 @@ def attempt(work, *args):
     except Exception as e:
         if not out_of_memory(e):
             raise
-        # The exception keeps the failed attempt's tensors alive, so we leave this block before
-        # anything else happens.
+        # the exception keeps the attempt's tensors alive, so we leave this block first
         result, failed = None, True
     if any(all_gather(failed)):
         torch.cuda.empty_cache()  # free the cached blocks of the failed sizes
@@ -286,12 +268,11 @@ def print0(*args):
 
 
 # -----------------------------------------------------------------------------
-# files: replaced all or nothing, or appended to; what is appended may end in half a line
+# files
 
 
 def writing(path):
     """Return a context in which a failed write is a UserError that names the file."""
-    # if a disk is full, the errors of open() and write() do not name the file
     return explain(f"cannot write {path}; what was there stays; make space or choose another "
                    "folder", OSError)
 
@@ -299,11 +280,11 @@ def writing(path):
 @contextlib.contextmanager
 def atomic_write(path, mode="wb", previous=None):
     """
-    Open a temporary file beside `path`. It replaces `path` when the block ends without an error.
-    previous: the name under which the replaced file is kept; None: it is not kept.
+    Open a temporary file beside `path`, which replaces it if the block ends without an error.
+    previous: path under which the replaced file is kept; None: it is not.
     """
     path = Path(path)
-    # The process's own number is in the name, so that two processes cannot write into one file.
+    # with the process's number, so that two processes do not write into one file
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -324,20 +305,43 @@ def atomic_write(path, mode="wb", previous=None):
             temporary.unlink(missing_ok=True)
 
 
+LOCKS = {}  # {path: the open file that holds its lock}
+
+
+def lock(path):
+    """
+    Keep other programs from writing the file or folder `path` until this process ends, also by a
+    kill. UserError if another program writes it now.
+    """
+    path = Path(os.path.abspath(path))
+    if RANK != 0 or path in LOCKS:
+        return
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path.with_name(f".{path.name}.lock"), "a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another program is writing {path}: wait until it ends, or choose "
+                            "another folder") from None
+        except OSError:  # some network disks have no locks
+            pass
+    LOCKS[path] = file
+
+
 def write_json(path, content):
-    """Write a result file, all or nothing. Only rank 0 writes."""
+    """Write a JSON file, all or nothing."""
     write_lines(path, [content])
 
 
 def write_lines(path, records):
-    """Write a .jsonl with one record in each line, all or nothing. Only rank 0 writes."""
-    if RANK == 0:
-        with atomic_write(path, "w") as f:
-            f.writelines(json.dumps(record) + "\n" for record in records)
+    """Write a .jsonl with one record a line, all or nothing."""
+    with atomic_write(path, "w") as f:
+        f.writelines(json.dumps(record) + "\n" for record in records)
 
 
 def read_lines(path):
-    """Return the records of a result file. A last line that a kill has cut short is ignored."""
+    """Return the records of a .jsonl. A last line that a kill has cut short is ignored."""
     with explain(f"{path} is damaged; move it away", ValueError):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,13 +1,10 @@
 """
-SQuAD 2.0 (section 3.3 and Appendix C of the paper): read and encode the questions, mark the answer
-tokens as targets, and compute the official scores (of one right answer for each question).
+SQuAD 2.0 (section 3.3 and Appendix C of the paper): read and encode the questions, and mark the
+answer tokens as targets.
 """
-import collections
 import hashlib
 import json
 import math
-import re
-import string
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +53,8 @@ def read_examples(path, val_fraction):
     # remember the answers.
     parts = list(articles.values())
     n_train = len(parts) - math.ceil(len(parts) * val_fraction)
-    train, held_out = sum(parts[:n_train], []), sum(parts[n_train:], [])
+    train = sum(parts[:n_train], [])
+    held_out = sum(parts[n_train:], [])
     return train, held_out, data
 
 
@@ -122,18 +120,3 @@ def pad(rows, padding, block_size):
         x[i, :len(ids)] = ids
         y[i, :len(targets)] = targets
     return x, y
-
-
-def words(text):
-    """Return the words as SQuAD normalises them: lower case, no punctuation, no articles."""
-    text = "".join(c for c in text.lower() if c not in string.punctuation)
-    return re.sub(r"\b(a|an|the)\b", " ", text).split()
-
-
-def exact_and_f1(prediction, truth):
-    """Return SQuAD's exact match and F1 over words, each from 0 to 1."""
-    predicted, wanted = words(prediction), words(truth)
-    exact = float(predicted == wanted)
-    common = (collections.Counter(predicted) & collections.Counter(wanted)).total()
-    # two empty answers match, as in the official script
-    return exact, 2 * common / (len(predicted) + len(wanted)) if common else exact

@@ -9,6 +9,7 @@ multiquery, tracking); Zoology, arXiv 2312.04927 (mqar).
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
 """
 import hashlib
+import os
 import random
 import re
 import string
@@ -64,7 +65,7 @@ class Asked:
     end: str  # text after the hay: the question, up to where the answer begins
     lead: str = ""  # text before the hay
     room: int = 0  # tokens that the model may write; more if the answers take more in the prompt
-    ordered: bool = False  # each fact is inserted before the one that was inserted last
+    ordered: bool = False  # facts keep their order: the last one is inserted first
     words: list | None = None  # the whole context, one token each, instead of hay and facts
 
 
@@ -97,9 +98,7 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         before_answer = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
         question = cfg.question.format(city=cities[0])
         lead, _, end = before_answer.format(context="\0", question=question).partition("\0")
-    # A model may write a number in other tokens than the prompt: a number in one group takes at
-    # most one for the space and one for each digit, and one in several groups usually one a group.
-    # One more token shows whether the number ends there.
+    # room = tokens of the longest spelling of the number + 1
     room = 1 + (len(groups) if len(groups) > 1 else 1 + digits)
     return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead, room)
 
@@ -153,7 +152,6 @@ def tracking(cfg, rng, size, depth, i):
     solved = f"{CHAIN[0]}{' '.join(example)}{solved_question} {solved_answer}\n\n"
     depths = sorted(rng.uniform(0, 100) for _ in facts)
     facts = [fact._replace(depth=depth) for fact, depth in zip(facts, depths, strict=True)]
-    # reversed, because with `ordered` each fact goes in front of the one inserted before it
     return Asked(facts[::-1], names[:5], end, solved + CHAIN[0], room=30, ordered=True)
 
 
@@ -188,12 +186,10 @@ OF_NEEDLES = ("needle", "multikey")  # one needle is asked for; the others have 
 # hay
 
 
-def open_haystack(cfg, vocab, longest=0):
+def open_haystack(cfg, vocab):
     """
     Return (hay, {digest, source}). The hay is the Tokens of a corpus, or with --haystack an array
     with the ids of text files.
-
-    longest: tokens of the longest prompt, if that is longer than cfg.longest.
     """
     if not cfg.haystack:
         tokens = Tokens(cfg.data_dir, cfg.split)
@@ -201,22 +197,22 @@ def open_haystack(cfg, vocab, longest=0):
                          "choose the --data_dir of a corpus with the checkpoint's vocabulary, or "
                          "give text files with --haystack")
         return tokens, tokens.data
-    longest = max(longest, cfg.longest)
-    text = NOISE * (longest // 10) if cfg.haystack == "noise" else read_files(cfg.haystack)
+    if cfg.haystack == "noise":
+        longest = max(*cfg.context_sizes, *cfg.trial_sizes)
+        text = NOISE * (longest // 10)
+    else:
+        text = read_files(cfg.haystack)
     # the digest is of the text itself, whatever its files are called
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return np.array(encode(text, vocab)), {"digest": digest, "source": {"haystack": cfg.haystack}}
 
 
 def read_files(pattern):
-    """Return the text of all files that match a pattern, joined by line ends."""
-    texts = []
-    for path in map(Path, matching_files(pattern)):
-        if not path.is_file():
-            raise UserError(f"--haystack={pattern}: {path} is no file; give files of UTF-8 text, "
-                            "as in 'my_texts/*.txt', or noise")
-        texts.append(decode_file(path.read_bytes(), path))
-    return "\n".join(texts)
+    paths = matching_files(pattern)
+    if not all(map(os.path.isfile, paths)):
+        raise UserError(f"--haystack={pattern} is no file; give files of UTF-8 text, as in "
+                        "'my_texts/*.txt', or noise")
+    return "\n".join(decode_file(Path(path).read_bytes(), path) for path in paths)
 
 
 def draw_hay(vocab, rng, hay, room, asked):
@@ -228,16 +224,16 @@ def draw_hay(vocab, rng, hay, room, asked):
     for fact in asked.facts[-len(asked.answers):]:
         head, rest = re.escape(fact.head.strip()), re.escape(fact.rest.strip())
         patterns.append(head + r"[\d\s]+" + rest)
-    for _ in range(100):
+    for _ in range(10):
         begin = rng.randrange(len(hay) - room + 1)
         # text files are in memory; a corpus may be larger, so only this part of it is read
         ids = hay.read([begin], room)[0] if isinstance(hay, Tokens) else hay[begin:begin + room]
         ids = ids.tolist()
         if not re.search("|".join(patterns), decode(ids, vocab)):
             return ids
-    raise UserError(f"the hay itself answers {asked.facts[-1].head.strip()!r}, in 100 of 100 "
-                    f"pieces of {room:,} tokens; take other hay (for the embedded corpus "
-                    "--split=haystack), another --needle, or a smaller context")
+    raise UserError(f"the hay itself answers the question, in 10 of 10 pieces of {room:,} tokens; "
+                    "take other hay (for the embedded corpus --split=haystack), another --needle, "
+                    "or a smaller context")
 
 
 # -----------------------------------------------------------------------------
@@ -250,32 +246,30 @@ SENTENCE_END = re.compile(
     rf"""([.!?。！？।॥؟۔។။\n]|[\u0e00-\u0eff] |{ENDS})["'”’)」』]*\Z""")
 
 
-
-def place_for(vocab, ids, first, wanted, facts):
+def place_for(vocab, ids, inside, first, wanted):
     """
     Return the index in `ids` at which a fact is inserted: after the last sentence that ends before
     `wanted`. If that sentence ends far away, return the last place before `wanted` that is not
     inside a character, which may take several tokens.
 
-    first: the smallest index allowed. facts: (start, end) of those that are already there; the
-    index is never inside one of them.
+    inside: for each index, whether it is inside another fact. first: the smallest index allowed.
     """
+    def text_before(index):
+        # four tokens are enough: GPT-2 has three for ？, and one for a closing quotation mark
+        return decode(ids[max(0, index - 4):index], vocab)
+
     # The default depths are 20 % apart. With a reach of a tenth, a needle stays nearest to its own
     # depth. In short texts a sentence is longer than a tenth, so the reach is at least 32 tokens.
     reach = max(len(ids) // 10, 32)
-    fallback = None
-    for index in range(wanted, first - 1, -1):
-        if any(start < index < end for start, end in facts):
-            continue
-        if fallback is not None and wanted - index > reach:
-            break
-        # four tokens are enough: GPT-2 has three for ？, and one for a closing quotation mark
-        before = decode(ids[max(0, index - 4):index], vocab)
-        if index > first and SENTENCE_END.search(before):
+    places = [index for index in range(wanted, first - 1, -1) if not inside[index]]
+    for index in places:
+        is_near = wanted - index <= reach
+        if is_near and index > first and SENTENCE_END.search(text_before(index)):
             return index
-        if fallback is None and not before.endswith("\N{REPLACEMENT CHARACTER}"):
-            fallback = index  # the bytes before it are whole characters
-    return first if fallback is None else fallback
+    for index in places:
+        if not text_before(index).endswith("\N{REPLACEMENT CHARACTER}"):
+            return index
+    return first
 
 
 def bury(cfg, vocab, rng, ids, facts, ordered):
@@ -285,24 +279,22 @@ def bury(cfg, vocab, rng, ids, facts, ordered):
     Returns [(start, end) of each fact's answer], indices into the ids with all facts in them.
     """
     first = int(cfg.begin)  # the prompt begins with an end of text, which stays first
-    placed = []  # of each fact: where it starts, its answer starts, its answer ends, and it ends
+    inside = [False] * (len(ids) + 1)  # for each index, whether it is inside a fact
+    starts = []  # of the answers
     place = len(ids)
-    for head, tail, n_answer, depth in facts:
+    for head, tail, _, depth in facts:
         if depth is None:
             depth = rng.uniform(0, 100)
         wanted = round(len(ids) * (depth / 100))
         if ordered:
-            wanted = min(wanted, place)
-        occupied = [(start, end) for start, *_, end in placed]
-        place = place_for(vocab, ids, first, max(first, wanted), occupied)
+            wanted = min(wanted, place)  # before the fact that was inserted last
+        place = place_for(vocab, ids, inside, first, max(first, wanted))
         new = head + tail
         ids[place:place] = new
-        for bounds in placed:
-            if bounds[0] >= place:  # this fact comes after the new one
-                bounds[:] = [index + len(new) for index in bounds]
-        answer = place + len(head)
-        placed.append([place, answer, answer + n_answer, place + len(new)])
-    return [(start, end) for _, start, end, _ in placed]
+        inside[place:place] = [False] + [True] * (len(new) - 1)
+        starts = [start + len(new) if start >= place else start for start in starts]
+        starts.append(place + len(head))
+    return [(start, start + n) for start, (_, _, n, _) in zip(starts, facts, strict=True)]
 
 
 def encode_fact(vocab, head, answer, rest, depth):
@@ -312,8 +304,10 @@ def encode_fact(vocab, head, answer, rest, depth):
     # Answer and rest are encoded together, because one token may hold the end of the first and the
     # beginning of the second.
     tail = encode(answer + rest, vocab)
-    holds = (n for n in range(1, len(tail)) if answer.strip() in decode(tail[:n], vocab))
-    return encode(head, vocab), tail, next(holds, len(tail)), depth
+    n_answer = 1
+    while n_answer < len(tail) and answer.strip() not in decode(tail[:n_answer], vocab):
+        n_answer += 1
+    return encode(head, vocab), tail, n_answer, depth
 
 
 def make_sample(cfg, vocab, hay, size, depth, i):
@@ -324,7 +318,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         answers: the right answers, as text
         room: number of tokens that the model may write
         spans: [from, to) of each answer in the prompt
-        size, i: the arguments; cell: the asked depth, or None
+        size, i: the arguments
         depth: the depth of the fact that is asked for; None if it is drawn in `bury`, or if there
             are no facts
 
@@ -334,14 +328,16 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     # seeded by a str: the hash of a tuple may differ from process to process
     rng = random.Random(f"{cfg.seed} {size} {depth} {i}")
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
-    lead, end = encode(asked.lead, vocab), encode(asked.end, vocab)
+    lead = encode(asked.lead, vocab)
+    end = encode(asked.end, vocab)
     facts = [encode_fact(vocab, *fact) for fact in asked.facts]
     n_hay = size - len(lead) - len(end)
     for head, tail, *_ in facts:
         n_hay -= len(head) + len(tail)
     if n_hay < 1:
         raise UserError(f"a context of {size} tokens is too small for needle and question; take at "
-                        f"least {size - n_hay + 1} tokens")
+                        f"least {size - n_hay + 1} tokens; --trials also asks at the training "
+                        "length")
     n = int(cfg.begin)
     if asked.words:
         ids = encode("".join(asked.words), vocab)
@@ -360,7 +356,6 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     written = sum(stop - start + 2 for start, stop in spans) - 1
     return {
         "size": size,
-        "cell": depth,
         "depth": asked.facts[-1].depth if asked.facts else None,
         "i": i,
         "answers": asked.answers,

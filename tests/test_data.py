@@ -145,15 +145,12 @@ def test_too_little_text_for_a_batch_is_refused(tmp_path):
 
 def test_a_wrong_folder_or_split_says_what_there_is_and_how_to_make_it(tmp_path):
     folder = make(tmp_path / "mine", [[1, 2, 3]])
-    make(tmp_path / "other", [[1, 2, 3]])
     for path, split, message in (
-            (folder, "trian", "mine has no split 'trian'; did you mean train;"),
-            (folder, "val", "mine has no split 'val'; there is train; to make it, run: python "
-             f"prepare.py OTHER_FILES --split=val --name=mine --data_dir={tmp_path}$"),
-            (tmp_path / "mien", "train", "mien has no split 'train'; did you mean .*/mine;"),
-            (tmp_path, "train", "; there is .*/mine, .*/other"),
-            (tmp_path / "no/x", "val", "no/x has no split 'val'; there is nothing else; to make it,"
-             " run: python prepare.py FILES --val_fraction=0.1 --name=x --data_dir=.*/no$"),
+            (folder, "trian", r"mine has no split 'trian'; it has train; did you mean train\?$"),
+            (folder, "val", "mine has no split 'val'; it has train; to make it: python prepare.py "
+             f"OTHER_FILES --split=val --name=mine --data_dir={tmp_path}$"),
+            (tmp_path / "no/x", "val", "no/x has no split 'val'; it has none; to make it: python "
+             "prepare.py FILES --val_fraction=0.1 --name=x --data_dir=.*/no$"),
             (tmp_path / "almanac", "train", "--embedded=almanac --compact_vocab --name=almanac")):
         refused(message, Tokens, path, split)
 
@@ -207,6 +204,8 @@ def test_a_long_text_is_encoded_in_pieces_without_a_trace():
     sample = " ".join(words[rng.integers(len(words), size=500_000)])
     assert len(list(text.pieces(sample))) > 2
     assert text.encode(sample) == text.gpt2_encoding().encode_ordinary(sample)
+    edge = "one " * 124_999 + "two\n\n\n\nend"  # a cut between the line ends changes the tokens
+    assert text.encode(edge) == text.gpt2_encoding().encode_ordinary(edge)
     spaces = "table" + " " * 2_100_000 + "end"
     assert text.decode(text.encode(spaces)) == spaces
 

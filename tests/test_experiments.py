@@ -27,7 +27,8 @@ GOLDEN = {
         "holds |",
         "| 6 | (b) finds more needles than (a) at 4x | +0.596 ± 0.134 share | 8 | **holds** | "
         "holds |",  # of the runs that learned
-        "| 5 | 16x, ALiBi finds less than .1 | -0.202 ± 0.022 share | 5 | **does not** | does not |",
+        "| 5 | 16x, ALiBi finds less than .1 | -0.202 ± 0.022 share | 5 | **does not** | "
+        "does not |",
         "| 17 | 16x, ssmax with YaRN without temperature finds more than softmax with YaRN as "
         "published | +0.092 ± 0.260 share | 5 | **undecided** | undecided |"],
 }

@@ -159,7 +159,7 @@ def test_a_full_disk_is_one_line_and_costs_no_checkpoint(corpus, tmp_path, max_b
     assert status == 2
     assert re.match(f"error: cannot write .*{name}; .*File too large", printed.splitlines()[-1])
     assert (folder / "ckpt.pt").read_bytes() == before
-    assert not list(folder.glob(".*")), "half a file is left behind"
+    assert not list(folder.glob(".*.tmp")), "half a file is left behind"
 
 
 def write(path, previous, content):
@@ -217,9 +217,11 @@ def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
     assert checkpoint.load(tmp_path)["iter"] == 40
 
 
-def test_a_cluster_that_sets_world_size_alone_gets_one_process(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.delenv("RANK", raising=False)
+@pytest.mark.parametrize("alone", ["WORLD_SIZE", "RANK"])
+def test_a_cluster_that_sets_one_of_the_two_alone_gets_one_process(monkeypatch, alone):
+    for name in ("WORLD_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(alone, "2")
     code = "from lib import runtime; print(runtime.RANK, runtime.WORLD_SIZE)"
     assert program("-c", code).split() == ["0", "1"]
 
@@ -377,7 +379,7 @@ def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, tra
     (f"--grad_clip={10**400}", "type float"),
     ("--decay=linnear", "must be one of none, linear, cosine; did you mean linear"),
     ("--data_dir=a\0b", "null character"), ("--out_dir=caf\udce9", "not UTF-8"),
-    ("caf\udce9.py", "there is no config file"), ("a\0b.py", "there is no config file")])
+    ("caf\udce9.py", "not UTF-8"), ("a\0b.py", "null character")])
 def test_an_odd_command_line_is_one_line(argument, message):
     assert refused(message, configure, TrainConfig, [argument]) == 2
 
@@ -432,3 +434,16 @@ def test_every_setting_is_in_the_help_with_its_comment():
     assert re.search(r"\na group:\n  --speed=3 +how fast", text)
     assert re.search(r"\nmachine:\n  --device=cpu +explained again\n", text)
     assert text.count("--") > len(dataclasses.fields(Config))
+
+
+def test_a_second_program_that_writes_the_same_is_refused_until_the_first_is_killed(tmp_path):
+    path = str(tmp_path / "ckpt.pt")
+    code = f"from lib import runtime; runtime.lock({path!r}); print('locked', flush=True); input()"
+    first = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    assert first.stdout.readline() == "locked\n"
+    refused("another program is writing .*ckpt.pt", runtime.lock, tmp_path / "ckpt.pt")
+    first.kill()
+    first.wait()
+    runtime.lock(tmp_path / "ckpt.pt")
+    runtime.lock(tmp_path / "ckpt.pt")  # a program may come back to its own file

@@ -28,8 +28,8 @@ def tiny(program, line):
         "train.py": f"{cpu} --block_size=96 --n_layer=1 --n_head=2 --n_embd=8 --n_inner=16 "
             "--batch_size=2 --warmup_iters=1 --eval_seqs=1 --decay_iters=0 --compile=False "
             "--log_interval=1 --max_iters=" + ("0" if "config/e_swap" in line else "4"),
-        "sft.py": f"{cpu} --max_iters=2 --batch_size=4 --eval_seqs=4 --n_generate=2 "
-            "--val_fraction=0.25 --data=squad.json",
+        "sft.py": f"{cpu} --max_iters=2 --batch_size=4 --eval_seqs=4 --val_fraction=0.25 "
+            "--data=squad.json",
         "prepare.py": "--hf= text.jsonl",
         "eval_posloss.py": f"{cpu} --n_seqs=2 --seq_len=300",
         "eval_niah.py": f"{cpu} --context_sizes=[96,120] --depths=[50] --n_samples=2",

@@ -1,6 +1,4 @@
 """Fine-tuning: the answer alone is trained, never lost to a long context, and bitwise again."""
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ import sft
 from lib import checkpoint
 from lib.data import permutation
 from lib.loss import summed_loss
-from lib.squad import encode_example, exact_and_f1, pad, read_examples, read_rows
+from lib.squad import encode_example, pad, read_examples, read_rows
 from lib.text import decode
 
 EXAMPLE = {"context": "  The tower is in Paris. " + "It is tall. " * 20,
@@ -56,11 +54,6 @@ def test_a_special_token_in_a_question_is_text():
         assert end not in ids and (targets == end).sum() == 1
 
 
-def test_exact_match_and_f1_are_squads():
-    assert exact_and_f1("The  Eiffel Tower!", "eiffel tower") == (1.0, 1.0)
-    assert exact_and_f1("in Paris today", "Paris") == (0.0, 0.5)
-
-
 def test_the_file_and_the_hub_give_the_same_questions_by_article(tmp_path, monkeypatch):
     path = squad_file(tmp_path / "squad.json")
     rows = [{"title": title, "context": context, "question": question,
@@ -85,7 +78,7 @@ def tune(tmp_path):
         call(sft, f"--init_from={tmp_path}/base", f"--data={tmp_path}/squad.json",
              "--val_fraction=0.25", "--batch_size=8", f"--out_dir={tmp_path}/{name}",
              "--max_iters=6", "--warmup_iters=2", "--learning_rate=0.002", "--eval_interval=3",
-             "--n_generate=5", *CPU, *arguments)
+             *CPU, *arguments)
         return [r["loss"] for r in log(tmp_path / name) if "loss" in r]
 
     return tune
@@ -102,7 +95,6 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
         count += (targets >= 0).sum().item()
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.2
-    refused(r"holds results of an earlier run \(squad.json\)", tune, "whole", "--resume=overwrite")
     for change in ("--micro_batch_size=1", "--loss_chunk=100000"):
         assert tune(change[2:7], change) == pytest.approx(losses, abs=2e-4), change
 
@@ -117,13 +109,9 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
         refused("stopped after iter 2", tune, "parts", *more)
     with signal_in(8):
         refused("stopped after iter 8", tune, "last", *more)
-    assert not (tmp_path / "last/squad.json").exists(), "it went on after a signal"
     (tmp_path / "base/ckpt.pt").unlink()  # it was needed to begin
     moved = (tmp_path / "squad.json").rename(tmp_path / "moved.json")
     assert tune("parts", *more, f"--data={moved}") == whole
-    mine, expected = (json.loads((tmp_path / name / "squad.json").read_text())
-                      for name in ("parts", "whole"))
-    assert mine == expected and mine.keys() == {"questions", "exact_match", "f1"}
     assert checkpoint.load(tmp_path / "parts")["variant"] == "softmax>ssmax"
 
 

@@ -65,7 +65,8 @@ def collect(folder):
             lines += verdicts.lines_of(result, row, {"exact": "learned"}, [BLOCK])
         if result.file_type == "needle" and position == "theta50":
             of_size = result.trials[result.trials["size"] == SCORED]
-            trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
+            if len(of_size):
+                trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
     if trials:
         learned = learned_runs(verdicts.table_of(lines))
         lines += rank_correlations(pd.concat(trials), learned)
