@@ -421,7 +421,7 @@ def learns_s_log_n(curve):
     return factor is not None and factor.f is log_n and factor.b in (0, Learned(0.0))
 
 
-FIGURES = {  # {figure: (kind of result files that it reads, measure that it draws as a line)}
+FIGURES = {  # {figure: (type of result files that it reads, measure that it draws as a line)}
     fading: ("", ""), p_n: ("log", ""), z_max: ("", ""), learning_curves: ("log", "loss"),
     posloss: ("posloss", "loss"), niah: ("niah", ""), retrieval: ("niah", "exact"),
     needle_scores: ("needle", "example"), top_scores: ("needle", ""),
