@@ -1,4 +1,5 @@
 """Program exit, device and precision, distributed ranks, and files."""
+import atexit
 import contextlib
 import ctypes
 import datetime
@@ -327,6 +328,17 @@ def lock(path):
         except OSError:  # some network disks have no locks
             pass
     LOCKS[path] = file
+
+
+def unlock():
+    """Give back the locks of this process."""
+    while LOCKS:
+        _, file = LOCKS.popitem()
+        Path(file.name).unlink(missing_ok=True)
+        file.close()
+
+
+atexit.register(unlock)  # a kill leaves the file, but not its lock
 
 
 def write_json(path, content):
