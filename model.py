@@ -64,8 +64,7 @@ def llama4(n, model):  # rises at each multiple of N, and is constant between
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
-def log_floor(n, model):
-    # floor: n / N is at least 1 (no rounding).
+def log_floor(n, model):  # 1 + 0.1 log max(1, n / N)
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
 
@@ -81,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    plain_when_short: bool = False  # the factor is 1 up to block_size
+    plain_when_short: bool = False  # equals softmax up to block_size; swap does not rescale it
 
 
 ATTENTION = {

@@ -63,7 +63,7 @@ class TrainConfig(ModelConfig):
     warmup_iters: int = 1000  # updates of linear warm-up
     decay: Decay = "none"  # shape of the decay to min_lr; none: constant
     decay_iters: int = 0  # updates of the decay; 0: decay from the end of the warm-up
-    min_lr: float = 0.0  # final learning rate (exclusive)
+    min_lr: float = 0.0  # learning rate that the decay would reach after the last update
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
@@ -533,7 +533,7 @@ def fit(cfg, model, metadata, resumed, batches):
             validate(done)
         if stops or last or is_due(cfg.save_interval, done):
             save(done)
-        if stops:  # on other ranks: exit as for SIGTERM
+        if stops:  # a rank without a signal exits as for SIGTERM
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "continues", status=128 + (received_signals or [signal.SIGTERM])[0])
     if received_signals:  # in the last validation or save

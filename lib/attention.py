@@ -156,7 +156,7 @@ class Sink(Extended):
     An extra key with value zero in front of all others, so that a head may attend to nothing.
 
     Its logit is 0 (off_by_one) or learned per head. A learned logit is multiplied by the query's
-    factor: without it the sink would lose its share to logits that grow with log n.
+    factor: without it the sink's weight would vanish beside logits that grow with log n.
     """
 
     def __init__(self, config, layer):
