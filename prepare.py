@@ -130,16 +130,17 @@ def input_files(cfg):
 
 
 def file_rows(path, field):
-    import pyarrow.parquet  # late: --embedded does not need it
     kind, packing = INPUT.search(path.lower()).groups()
     if not kind:
-        with pyarrow.parquet.ParquetFile(path) as table:
+        from pyarrow.parquet import ParquetFile  # late: most inputs do not need it
+        with ParquetFile(path) as table:
             # without that column all are read, and text_of names them in its message
             columns = [field] if field in table.schema_arrow.names else None
             for batch in table.iter_batches(batch_size=1000, columns=columns):
                 yield from batch.to_pylist()
         return
     # pyarrow's stream raises an error if a .zst is cut off; that of `zstandard` just ends
+    import pyarrow
     compression = {".gz": "gzip", ".zst": "zstd", None: None}[packing]
     with pyarrow.input_stream(path, compression=compression) as plain:
         lines = io.BufferedReader(plain, 1 << 20)
