@@ -53,7 +53,7 @@ class TrainConfig(ModelConfig):
     data_order: Literal[ORDERS] = "windows"  # windows: blocks at random places; sequence: in order
     loss_on: Literal["all", "repeats"] = "all"  # repeats: only where (token, target) came before
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # start from this checkpoint; attention_type may replace its softmax
+    init_from: str = ""  # start from this checkpoint, whose softmax and windows may change
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
     # optimization
     max_iters: int = 200_000  # number of updates
@@ -104,6 +104,11 @@ PEAK_FLOPS = {
     "B200": 2250e12, "H200 NVL": 835e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12,
     "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
 }
+
+
+# the settings of a trained model that --init_from may change
+WINDOWS = ("window_pattern", "window", "global_rope")
+CONVERTIBLE = (*WINDOWS, "attention_type", "rope_theta")
 
 
 # -----------------------------------------------------------------------------
@@ -196,14 +201,23 @@ def from_checkpoint(cfg, data, device):
     state = checkpoint.load(cfg.init_from)
     trained = state["model_config"]
     given = {key: value for key, value in changed(cfg).items() if key in trained}
-    changes = {key: given.pop(key, None) for key in ("attention_type", "rope_theta")}
+    changes = {key: value for key, value in given.items() if value != trained[key]}
     # All other settings of the model must be the checkpoint's: another n_head, for instance, would
     # load and silently be another model.
-    differences = [f"{key}={trained[key]}" for key in given if given[key] != trained[key]]
-    if differences:
-        raise UserError(f"{cfg.init_from} was trained with {', '.join(differences)}, which cannot "
+    fixed = [f"{key}={trained[key]}" for key in changes if key not in CONVERTIBLE]
+    if fixed:
+        raise UserError(f"{cfg.init_from} was trained with {', '.join(fixed)}, which cannot "
                         "change now; leave these settings out")
+    if not changes and (same := [f"{key}={given[key]}" for key in WINDOWS if key in given]):
+        raise UserError(f"{cfg.init_from} has {', '.join(same)} already, so nothing would be "
+                        "converted; leave these settings out to train it further")
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
+    if changes:
+        was_to_is = [f"{key} {trained[key] or 'none'} -> {changes[key]}" for key in changes]
+        print0(f"converted {cfg.init_from}: {', '.join(was_to_is)}")
+        if "window_pattern" in changes and trained["attention_type"] != "softmax":
+            print0("note: in layers with a window the factor on the queries no longer depends on "
+                   "n; it is now the mean of its values up to the window")
     return model.train(), {
         "variant": cfg.variant or checkpoint.variant_of(state, model) + switch_name(cfg),
         "base": state["config"] | {key: state[key] for key in ("iter", "data", "base")},

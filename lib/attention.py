@@ -7,14 +7,14 @@ attention, windows in some layers, packed documents, and a gate on the output. T
 subclass that overrides what it changes, add a setting to ModelConfig, and name both in CHOICES.
 """
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 from lib.config import changed
-from model import GPT, Attention, GPTConfig, Learned
+from model import ATTENTION, GPT, Attention, GPTConfig, Learned
 
 SCALINGS = ("", "theta", "pi", "ntk", "yarn", "yarn_no_temperature", "nope")
 SINKS = ("", "off_by_one", "learned")
@@ -62,10 +62,12 @@ class ModelConfig(GPTConfig):
         if self.window < 0 or ("S" in pattern) != bool(self.window):
             raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: set "
                              "both or neither, as in --window=32 --window_pattern=SL")
-        if set(pattern[:self.n_layer]) == {"S"} and self.attention_type != "softmax":
-            raise ValueError(f"window_pattern {pattern} has no L in its first {self.n_layer} "
-                             "letters, and S layers are softmax, so no layer would have "
-                             f"attention_type={self.attention_type}: add an L")
+        if len(pattern) > self.n_layer:
+            raise ValueError(f"window_pattern={pattern} has more letters than n_layer="
+                             f"{self.n_layer}: give one letter per layer, or fewer, which repeat")
+        if set(pattern) == {"S"} and self.attention_type != "softmax":
+            raise ValueError(f"window_pattern={pattern} has no L, and S layers are softmax, so no "
+                             f"layer would have attention_type={self.attention_type}: add an L")
 
 
 def beyond_the_paper(config):
@@ -373,3 +375,32 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     return GPT(config, lambda config, layer: attention_class(config, layer)(config, layer))
+
+
+@torch.no_grad()
+def convert(model, **changes):
+    """
+    Return a GPT with the weights of `model` and other settings of its ModelConfig.
+
+    A layer that gets a window becomes softmax: the factor of its type becomes a constant for each
+    head, the mean over 1 to `window` keys. ValueError if the model has qk_norm and its heads have
+    different constants; RuntimeError if the weights do not fit the new settings.
+    """
+    converted = build(replace(model.config, **changes))
+    weights, constants = model.state_dict(), {}
+    for layer, (old, new) in enumerate(zip(model.blocks, converted.blocks, strict=True)):
+        if isinstance(new.attn, Window) and not isinstance(old.attn, Window):
+            n = torch.arange(1, new.attn.reach + 1, device=old.attn.s.device)
+            constants[new.attn] = old.attn.factor(ATTENTION[old.attn.type].f(n, model)).mean(-1)
+            for name in old.attn.numbers:
+                weights.pop(f"blocks.{layer}.attn.{name}", None)
+    converted.load_state_dict(weights)
+    for attn, constant in constants.items():
+        if not model.config.qk_norm:
+            attn.scale_queries(constant.repeat_interleave(attn.head_size)[:, None])
+        elif (constant == constant[0]).all():
+            attn.scale_queries(constant[0])
+        else:
+            raise ValueError("with qk_norm all heads share one norm, and cannot keep a factor of "
+                             "their own in a layer with a window: convert a softmax model")
+    return converted

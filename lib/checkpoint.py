@@ -212,9 +212,10 @@ def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scal
     overrides = {key: value for key, value in overrides.items() if value}
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError)):
-        model = attention.build(dataclasses.replace(trained, **overrides))
+        model = attention.build(trained)
         model.load_state_dict(state["model"])
-        # swapped after loading, because the weights are those of the old type
+        if overrides:
+            model = attention.convert(model, **overrides)
         if attention_type and attention_type != trained.attention_type:
             model.swap_attention(attention_type, swap_scale)
     return model.to(device).eval()

@@ -27,7 +27,7 @@ import sample
 import train
 from eval_niah import NiahConfig
 from eval_posloss import PosLossConfig
-from lib import checkpoint, runtime
+from lib import attention, checkpoint, runtime
 from lib.config import configure
 from lib.data import Tokens
 from lib.loss import summed_loss
@@ -270,6 +270,46 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path, capsys):
     assert not (tmp_path / "x").exists()
 
 
+def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
+    run(tmp_path / "d", "--attention_type=ssmax_bias", "--s_init=0.3")
+    init, windows = f"--init_from={tmp_path}/d", ("--window_pattern=SL", "--window=4")
+    run(tmp_path / "c", init, *windows, "--max_iters=0")
+    output = capsys.readouterr().out
+    assert "window_pattern none -> SL, window none -> 4\n" in output
+    assert "the factor on the queries no longer depends on n" in output
+    (d, _), (converted, _) = (checkpoint.load_model(tmp_path / name) for name in ("d", "c"))
+    d, s_layer, l_layer = d.blocks[0].attn, converted.blocks[0].attn, converted.blocks[1].attn
+    for head, (s, b) in enumerate(zip(d.s.tolist(), d.b.tolist(), strict=True)):
+        rows = slice(head * d.head_size, (head + 1) * d.head_size)
+        mean = sum(s * math.log(n) + b for n in range(1, 5)) / 4
+        assert torch.allclose(s_layer.qkv.weight[rows], mean * d.qkv.weight[rows])
+    assert torch.equal(s_layer.qkv.weight[d.n_head * d.head_size:],
+                       d.qkv.weight[d.n_head * d.head_size:]), "k and v changed"
+    assert (s_layer.type, l_layer.type) == ("softmax", "ssmax_bias")
+    assert l_layer.n_rotating == 0 < s_layer.head_size
+
+    run(tmp_path / "a")
+    a, _ = checkpoint.load_model(tmp_path / "a")
+    same = attention.convert(a, window_pattern="SL", window=64, global_rope=True)
+    idx = torch.arange(64)[None]
+    assert torch.allclose(same(idx)[0], a(idx)[0], atol=1e-5), "a wide window changes something"
+    for changes, message in (
+            ([f"--init_from={tmp_path}/c", *windows], "has window_pattern=SL, window=4 already"),
+            ([init, "--window_pattern=SLS", "--window=4"], "more letters than n_layer=2")):
+        assert refused(message, run, tmp_path / "x", *changes) == 2
+    assert not (tmp_path / "x").exists()
+
+
+def test_heads_with_factors_of_their_own_and_one_norm_cannot_be_converted():
+    windows = {"window_pattern": "SL", "window": 4}
+    attention.convert(tiny_model(qk_norm=True), **windows)
+    model = tiny_model(attention_type="ssmax", qk_norm=True)
+    with torch.no_grad():
+        model.blocks[0].attn.s.copy_(torch.tensor([1.0, 2.0]))
+    with pytest.raises(ValueError, match="with qk_norm all heads share one norm"):
+        attention.convert(model, **windows)
+
+
 def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
     save_model(tmp_path / "gpt2/ckpt.pt", tiny_model(vocab_size=50257), None)  # None: GPT-2's
     run(tmp_path / "almanac")
@@ -304,7 +344,7 @@ def test_every_shipped_config_is_valid():
     ("--n_head=5", "must be an even whole number"), ("--vocab_size=99", "vocabulary"),
     ("--device=tpu", "device tpu"), ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--switch_iter=99", "below max_iters=6"),
-    ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern S has no L"),
+    ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has no L"),
     ("--switch_iter=3 --attention_type=ssmax", "needs a softmax model to switch from"),
     ("--doc_mask --loss_on=repeats", "leave one of the two out"),
     ("--batch_size=0", "counts the sequences of all ranks"), ("--eval_seqs=0", "must be positive")])

@@ -1,0 +1,12 @@
+# Convert a model that was trained with RoPE in all layers: layer 1 gets a window of 32 tokens, and
+# layer 2 loses its position. A tenth of the first training follows, at the same length.
+# python train.py config/quick.py config/convert.py --init_from=out/rope/a_softmax \
+#     --attention_type=ssmax --out_dir=out/converted
+window_pattern = "SL"  # letters of the layers, repeated: S sees `window` tokens, L sees all
+window = 32
+max_iters = 400
+learning_rate = 1e-3  # a third of config/quick.py's
+warmup_iters = 10
+decay_iters = 0  # the decay begins after the warm-up
+min_lr = 1e-5
+eval_interval = 400
