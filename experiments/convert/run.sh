@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# A model that was trained with RoPE in both layers is converted: layer 1 gets a window, layer 2
+# loses its position, and both are trained a little more (README.md in this folder). The same command
+# continues after any interruption.
+#
+#   bash experiments/convert/run.sh              everything: about four hours on two cores
+cd "$(dirname "$0")/../.."
+OUT=${OUT:-out/convert}
+RESULTS=${RESULTS:-experiments/convert}
+source experiments/common.sh
+needs_scipy
+SEEDS=${SEEDS:-"11 12 13 14 15 16 17 18 19 20"}
+FEWER=$(echo $SEEDS | cut -d" " -f1-5)  # for what is not in the main comparison
+FACTORS="softmax head_scale ssmax"
+TRAINED=$OUT/trained
+
+echo "== corpora: one for each seed to train on, and one to measure all on"
+for seed in 0 $SEEDS; do
+    echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \
+        "--n_train=64001"
+done | in_parallel
+
+echo "== models with RoPE in both layers"
+train() {  # train NAME SEED SETTINGS
+    echo "train.py config/quick.py ${*:3} --seed=$2 --data_dir=data/almanac-$2" \
+        "--out_dir=$TRAINED/$1-$2"
+}
+{
+    for seed in $SEEDS; do train rope $seed; done
+    for seed in $FEWER; do train rope_ssmax $seed --attention_type=ssmax; done
+} | in_parallel
+
+convert() {  # convert NAME SEED SOURCE SETTINGS
+    train "$1" "$2" config/convert.py "--init_from=$TRAINED/$3-$2 --variant=$1 ${*:4}"
+}
+ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0"
+loss="eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192 --n_seqs=48"
+sizes="--context_sizes"
+measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start takes long
+    echo "$ask $sizes=(128,512,1024,2048,8192) --n_samples=8 --out=$OUT/measured/near $*"
+    echo "$ask $sizes=(16384,32768,65536) --n_samples=4 --out=$OUT/measured/far $*"
+    echo "$loss --out=$OUT/measured/loss $*"
+}
+measure_heads() {  # measure_heads "CHECKPOINTS": weight and rank of the needle, and look-alikes
+    echo "$ask --trials=50 --trial_sizes=(128,1024,8192,32768) --out=$OUT/measured/score $*"
+    echo "$ask --task=multikey --n_needles=15 $sizes=(1024,8192) --n_samples=8" \
+        "--out=$OUT/measured/look $*"
+}
+names() {  # names SEED NAMES: the folders of these runs
+    for name in ${*:2}; do printf ' %s' "$TRAINED/$name-$1"; done
+}
+
+echo "== converted in 400 updates"
+for seed in $SEEDS; do
+    for factor in $FACTORS; do
+        convert $factor.400 $seed rope --attention_type=$factor
+    done
+done | in_parallel
+for seed in $SEEDS; do
+    measure "$(names $seed softmax.400 head_scale.400 ssmax.400)"
+    measure_heads "$(names $seed softmax.400 head_scale.400 ssmax.400)"
+done | in_parallel
+
+echo "== before"
+for seed in $SEEDS; do
+    rope=$TRAINED/rope-$seed
+    echo "$loss --out=$OUT/measured/loss $rope"
+    echo "$loss --out=$OUT/measured/loss $rope --rope_factor=50 --tag=theta50"
+    for stretch in "--tag=trained" "--rope_factor=50 --tag=theta50" \
+        "--rope_scaling=yarn --rope_factor=64 --tag=yarn"; do
+        echo "$ask $sizes=(128,512,1024,2048,8192) --n_samples=4 --out=$OUT/measured/near" \
+            "$rope $stretch"
+    done
+done | in_parallel
+
+echo "== 100 and 1,200 updates"
+for seed in $SEEDS; do
+    for updates in 100 1200; do
+        for factor in $FACTORS; do
+            convert $factor.$updates $seed rope --attention_type=$factor --max_iters=$updates
+        done
+    done
+done | in_parallel
+for seed in $SEEDS; do
+    for updates in 100 1200; do
+        measure "$(names $seed softmax.$updates head_scale.$updates ssmax.$updates)"
+    done
+done | in_parallel
+
+echo "== swapped in afterwards; (b) converted; RoPE in all layers; other windows"
+for seed in $FEWER; do
+    convert from_ssmax.400 $seed rope_ssmax
+    for factor in softmax ssmax; do
+        convert $factor.rope $seed rope --attention_type=$factor --global_rope
+        for window in 16 64; do
+            convert $factor.window$window $seed rope --attention_type=$factor --window=$window
+        done
+    done
+done | in_parallel
+for seed in $FEWER; do
+    measure "$(names $seed softmax.400)" --attention_type=ssmax --tag=e
+    measure "$(names $seed softmax.400)" --attention_type=logn_clip --tag=clip
+    measure "$(names $seed softmax.400)" --attention_type=head_scale --swap_scale=2.0 --tag=constant
+    measure "$(names $seed from_ssmax.400 softmax.window16 ssmax.window16 softmax.window64 \
+        ssmax.window64)"
+    measure "$(names $seed softmax.rope ssmax.rope)" --rope_factor=50 --tag=theta50
+    measure "$(names $seed softmax.rope ssmax.rope)" --rope_scaling=yarn --rope_factor=64 --tag=yarn
+done | in_parallel
+
+echo "== tables and figure"
+run python -m experiments.convert.convert "$OUT" --out="$RESULTS"
