@@ -63,8 +63,8 @@ class WindowsConfig:
     out: str = ""  # folder for results.csv and windows.png
 
 
-def collect(folder):
-    """Return the table of the results in out/windows/measured."""
+def collect(folder, sizes=SIZES):
+    """Return the table of the results in FOLDER/measured at these sizes."""
     lines = []
     for result in results.load([Path(folder) / "measured"]):
         run, _ = result.path.parent.name.rsplit("-", 1)
@@ -78,7 +78,7 @@ def collect(folder):
             names = {"exact": "needles"}
         else:
             names = {name: name for name in ("loss", "score", "weight", "ranked first")}
-        lines += verdicts.lines_of(result, row, names, SIZES)
+        lines += verdicts.lines_of(result, row, names, sizes)
     return verdicts.table_of(lines)
 
 

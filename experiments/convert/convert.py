@@ -1,0 +1,132 @@
+"""
+Tables, verdicts and figure of the conversion of trained models. README.md in this folder discusses
+them.
+
+    python -m experiments.convert.convert                    of the stored results
+    python -m experiments.convert.convert out/convert --out=FOLDER
+                            of these and new ones; writes results.csv and convert.png
+    python -m experiments.convert.convert --text=out/convert_text --out=FOLDER
+                            of the stored results and new ones on text
+"""
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments import verdicts
+from experiments.windows.windows import collect, draw_needles
+from lib import runtime
+from lib.config import configure
+from plot import new_figure, save
+
+HERE = Path(__file__).parent
+SIZES = (128, 512, 1024, 2048, 8192, 16384, 32768, 65536)
+SCORED = (128, 1024, 8192, 32768)
+TEXT_SIZES = (256, 1024, 2048, 5120)
+FACTORS = {"softmax": "no factor", "head_scale": "constant, learned", "ssmax": "SSMax"}
+ROWS = {"rope|trained": "before, as trained", "rope|theta50": "before, theta x 50",
+        "rope|yarn": "before, YaRN"}
+for _updates in (100, 400, 1200):
+    ROWS |= {f"{factor}.{_updates}": f"{name}, {_updates:,} updates"
+             for factor, name in FACTORS.items()}
+AFTERWARDS = {
+    "softmax.400|e": "no factor, then (e) swapped in",
+    "softmax.400|clip": "no factor, then `logn_clip` swapped in",
+    "softmax.400|constant": "no factor, then a constant of 2 swapped in",
+    "from_ssmax.400": "(b), converted",
+    "softmax.rope|theta50": "no factor, RoPE kept, theta x 50",
+    "ssmax.rope|theta50": "SSMax, RoPE kept, theta x 50",
+    "softmax.rope|yarn": "no factor, RoPE kept, YaRN",
+    "ssmax.rope|yarn": "SSMax, RoPE kept, YaRN",
+    "softmax.window16": "no factor, windows of 16", "ssmax.window16": "SSMax, windows of 16",
+    "softmax.window64": "no factor, windows of 64", "ssmax.window64": "SSMax, windows of 64"}
+TEXT_ROWS = {
+    "rope": "before, as trained", "rope|theta50": "before, theta x 50", "rope|yarn": "before, YaRN",
+    "windows": "windows from the beginning", "softmax.80": "converted, no factor",
+    "ssmax.80": "converted, SSMax"}
+TABLES = (  # (title, measure, sizes, digits)
+    ("Top needle score, median of the trials", "score", SCORED, 3),
+    ("Weight of the retrieval heads on the needle", "weight", SCORED, 3),
+    ("Needle ranked first by a retrieval head", "ranked first", SCORED, 2),
+    ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
+# {row: (name, colour)} of the figure
+DRAWN = {"rope|theta50": ("before (theta x 50)", "#8C8C8C"),
+         "softmax.400": ("converted, no factor", "#D55E00"),
+         "head_scale.400": ("converted, learned constant", "#E69F00"),
+         "ssmax.400": ("converted, SSMax", "#0072B2")}
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    # arguments
+    files: tuple = ()  # out/convert, the folder of new results; nothing: only the stored ones
+    text: str = ""  # out/convert_text, the folder of new results on text
+    # output
+    out: str = ""  # folder for results.csv and convert.png
+
+
+def learned_s(folder):
+    """Return lines of results.csv: the least and largest s of a run's L layer, in the end."""
+    lines = []
+    for path in sorted(Path(folder).glob("trained/ssmax.*/log.jsonl")):
+        name, seed = path.parent.name.rsplit("-", 1)
+        *_, s = [record["s"][-1] for record in runtime.read_lines(path)[1:] if "s" in record]
+        lines += [[name, int(seed), "least s", 128, min(s)],
+                  [name, int(seed), "largest s", 128, max(s)]]
+    return lines
+
+
+def collect_new(cfg):
+    """Return the tables (needles, text) of the stored results and of the new ones that cfg names.
+    """
+    needles, text = (verdicts.read_stored(HERE / f"{name}.csv") if (HERE / f"{name}.csv").exists()
+                     else verdicts.table_of([]) for name in ("results", "text"))
+    for folder in cfg.files:
+        new = verdicts.merge(collect(folder, SIZES), verdicts.table_of(learned_s(folder)))
+        needles = verdicts.merge(needles, new)
+    if cfg.text:
+        text = verdicts.merge(text, collect(cfg.text, TEXT_SIZES))
+    return needles, text
+
+
+def print_tables(needles, text):
+    path = HERE / "predictions.csv"
+    verdicts.print_verdicts(verdicts.read_predictions(path, needles, "needles"))
+    of_needles = ("Needles found, all digits right", "needles", SIZES, 2)
+    of_loss = ("Test loss (nats) before a position", "loss", (128, 512, 2048, 8192), 3)
+    for rows in (ROWS | {"rope": "before, as trained"}, AFTERWARDS):
+        for table in (of_needles, of_loss):
+            verdicts.print_by_size(needles, rows, *table)
+    for table in TABLES:
+        verdicts.print_by_size(needles, ROWS, *table)
+    for measure in ("least s", "largest s"):
+        title = f"{measure} of the L layer's heads after the conversion"
+        verdicts.print_by_size(needles, ROWS, title, measure, (128,), 3)
+    if len(text):
+        verdicts.print_verdicts(verdicts.read_predictions(path, text, "text"), " on text")
+        title = "Loss on text (nats) before a position"
+        verdicts.print_by_size(text, TEXT_ROWS, title, "loss", TEXT_SIZES, 3)
+
+
+def draw(table, path):
+    figure = new_figure(figsize=(5.6, 3.4))
+    axis = figure.subplots()
+    draw_needles(axis, table, DRAWN, SIZES)
+    axis.set(title="A softmax model with RoPE, converted in a tenth of its training",
+             ylabel="needles found", ylim=(-0.03, 1.03))
+    axis.legend(loc="lower left")
+    figure.tight_layout()
+    save(figure, path)
+
+
+def main():
+    cfg = configure(ConvertConfig)
+    needles, text = collect_new(cfg)
+    print_tables(needles, text)
+    if cfg.out:
+        verdicts.write_stored(needles, Path(cfg.out) / "results.csv")
+        if len(text):
+            verdicts.write_stored(text, Path(cfg.out) / "text.csv")
+        draw(needles, Path(cfg.out) / "convert.png")
+
+
+if __name__ == "__main__":
+    runtime.launch(main)
