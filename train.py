@@ -67,6 +67,7 @@ class TrainConfig(ModelConfig):
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
+    train_only: Literal["", "scales"] = ""  # scales: only s, b, g and p_n; empty: all parameters
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     switch_iter: int = 0  # the paper's (f): switch attention_type at this update; 0: never
     switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the type to switch to
@@ -320,6 +321,9 @@ def check_schedule(cfg, model, start):
         if 0 < cfg.max_iters < getattr(cfg, key):
             print0(f"note: {key}={getattr(cfg, key):,} is longer than the run of {cfg.max_iters:,} "
                    f"updates; set --{key}")
+    if cfg.train_only and not model.scales():
+        raise UserError(f"train_only=scales: attention_type={model.config.attention_type} learns "
+                        "no scale; choose another, such as ssmax")
     if cfg.switch_iter and start <= cfg.switch_iter:  # it is still to come
         if model.config.attention_type != "softmax":
             raise UserError(f"switch_iter={cfg.switch_iter} needs a softmax model to switch from, "
@@ -484,6 +488,10 @@ def fit(cfg, model, metadata, resumed, batches):
     path = Path(cfg.out_dir) / "ckpt.pt"
     prepare_folder(path.parent, model, resumed)
 
+    if cfg.train_only:
+        model.requires_grad_(False)
+        for p in model.scales().values():
+            p.requires_grad_(True)
     optimizer = make_optimizer(cfg, model)
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees Adam's two moments
