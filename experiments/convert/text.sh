@@ -18,7 +18,7 @@ if [ ! -e data/text/test.json ]; then
     [ -e "$OLD" ] || run git worktree add --detach "$OLD" c444ed3
     DATA=$(realpath "${DATA:?name the folder of the texts}")
     CORPUS=$(realpath -m "$OUT/corpus")
-    (run cd "$OLD" && run python -m experiments.text.corpus "$DATA" --out="$CORPUS")
+    (run cd "$OLD" && run python -m experiments.text.corpus "$DATA" --out="$CORPUS")  # c444ed3
     run python prepare.py "$DATA"/train*.jsonl* --name=text --val_fraction=0.01 \
         --tokenizer="$CORPUS"
     run python prepare.py "$CORPUS/held_out.jsonl" --name=text --split=test --tokenizer="$CORPUS"
