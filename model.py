@@ -160,8 +160,8 @@ class Attention(nn.Module):
     """
     Causal self-attention of one layer, with the factor of its type on the queries.
 
-    A subclass may override any method. It must keep what tests/test_attention.py checks: no query
-    sees a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
+    A subclass may override any method. It must keep what experiments/check.py checks: no query sees
+    a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
     """
     kind = "global"  # this one sees all keys; layers of one kind share a Position
     reach = math.inf  # the largest number of keys that a query sees
