@@ -77,8 +77,7 @@ measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start 
         echo "$ask --task=multikey --n_needles=$others $sizes=(2048,8192) --n_samples=10" \
             "--out=$OUT/measured/look_$others $*"
     done
-    # fewer for an attention of your own, which may compute 8,192 x 8,192 weights
-    echo "$loss --n_seqs=$([ -n "$NAME" ] && echo 24 || echo 48) --out=$OUT/measured/loss $*"
+    echo "$loss --n_seqs=48 --out=$OUT/measured/loss $*"
 }
 {
     for seed in $SEEDS; do
