@@ -85,7 +85,6 @@ def test_a_broken_promise_is_named(cls, problem, monkeypatch, capsys):
     assert refused("promises above are broken", call, check, "ssmax") == 1
     broken = [line for line in capsys.readouterr().out.splitlines() if "BROKEN" in line]
     assert any(line.startswith(f"    BROKEN  {problem}") for line in broken), broken
-    print("\n".join(broken))
 
 
 def test_an_attention_that_is_no_factor_keeps_all_promises(monkeypatch, capsys):

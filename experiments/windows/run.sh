@@ -34,7 +34,7 @@ if [ -n "$NAME" ]; then
     if [ -z "$DRY_RUN" ]; then  # show what the programs print, since training takes minutes
         touch "$OUT/output.txt"
         tail -n 0 -f "$OUT/output.txt" 9>&- &
-        trap "kill $!" EXIT
+        trap "kill $! 2> /dev/null || true" EXIT
     fi
 fi
 
