@@ -160,8 +160,8 @@ class Attention(nn.Module):
     """
     Causal self-attention of one layer, with the factor of its type on the queries.
 
-    A subclass may override any method. It must keep what tests/test_attention.py checks: no query
-    sees a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
+    A subclass may override any method. It must keep what experiments/check.py checks: no query sees
+    a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
     """
     kind = "global"  # this one sees all keys; layers of one kind share a Position
     reach = math.inf  # the largest number of keys that a query sees
@@ -418,9 +418,9 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # A parameter of another kind keeps the values that its own module gave it.
+        # What a subclass of Attention adds keeps the values that its own class gave it.
         for name, module in self.named_modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
+            if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)
                 shrink = math.sqrt(2 * config.n_layer) if name.endswith(("proj", "down")) else 1
                 nn.init.normal_(module.weight, std=config.init_std / shrink)

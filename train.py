@@ -580,8 +580,8 @@ def update(cfg, model, optimizer, loss_fn, step, batch, micro, received_signals=
     """
     began = time.perf_counter()
     lr = learning_rate(cfg, step)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+    for group in optimizer.param_groups:  # a group may ask for another rate by its lr_scale
+        group["lr"] = lr * group.get("lr_scale", 1.0)
     loss, tokens, micro = batch_loss(cfg, model, loss_fn, batch, micro)  # adds up the gradients
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and

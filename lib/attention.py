@@ -5,6 +5,7 @@ the class that a layer needs.
 They are p-RoPE and NoPE, RoPE stretched at evaluation, ALiBi, an attention sink, scale-invariant
 attention, windows in some layers, packed documents, and a gate on the output. To add one, write a
 subclass that overrides what it changes, add a setting to ModelConfig, and name both in CHOICES.
+experiments/check.py checks it; README.md has examples under "Hack it".
 """
 import math
 from dataclasses import dataclass, replace
@@ -94,6 +95,7 @@ class Gated(Attention):
         super().__init__(config, layer)
         if config.gate:
             self.gate = nn.Linear(config.n_embd, config.n_embd, bias=False)
+            nn.init.normal_(self.gate.weight, std=config.init_std)
 
     def mix(self, x, position, cache=None, last=False):
         y = super().mix(x, position, cache, last)
@@ -356,7 +358,11 @@ class Window(Gated):
 # the choice of the class
 
 # {setting: class of the layers that see all keys}. Only one of these settings can be set.
-CHOICES = {"sink": Sink, "scale_invariant": ScaleInvariant, "alibi": ALiBi}
+CHOICES = {
+    "sink": Sink,
+    "scale_invariant": ScaleInvariant,
+    "alibi": ALiBi,
+}
 
 
 def attention_class(config, layer):
@@ -374,7 +380,17 @@ def attention_class(config, layer):
 
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
-    return GPT(config, lambda config, layer: attention_class(config, layer)(config, layer))
+    def make_attention(config, layer):
+        plain, cls = Attention(config, layer), attention_class(config, layer)
+        if cls is Attention:
+            return plain
+        # Whatever a class adds, the random numbers that follow are those of a model with plain
+        # attention: runs with the same seed begin with the same weights.
+        with torch.random.fork_rng(devices=()):
+            torch.default_generator.manual_seed(torch.initial_seed() ^ (layer + 1) << 32)
+            return cls(config, layer)
+
+    return GPT(config, make_attention)
 
 
 @torch.no_grad()

@@ -2,125 +2,24 @@
 import pytest
 import torch
 import torch.nn as nn
-from conftest import TINY, tiny_model
+from conftest import call, refused, tiny_model
 from reference import farthest, reference_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lib.attention import FromWeights, ModelConfig, Packed, build
-from model import ATTENTION, GPT, KVCache, Learned
+from experiments import check
+from experiments.check import CASES, PROMISES, WINDOWS, logits, tokens
+from lib import attention
+from lib.attention import Extended, FromWeights, ModelConfig, Packed, build
+from model import KVCache, Learned
 
-WINDOWS = {"window": 8, "window_pattern": "SL"}
-SETTINGS = [
-    {}, {"qk_norm": True}, {"n_kv_head": 1}, {"rope_fraction": 0.5}, {"rope_fraction": 0.0},
-    {"rope_scaling": "nope"}, {"alibi": True}, {"sink": "off_by_one"}, {"sink": "learned"},
-    {"scale_invariant": True}, {"gate": True}, {"doc_mask": True},
-    WINDOWS, {**WINDOWS, "window": 32}, {**WINDOWS, "window_pattern": "LS"},
-    {**WINDOWS, "global_rope": True, "rope_fraction": 0.5}, {**WINDOWS, "sink": "learned"},
-    {**WINDOWS, "scale_invariant": True}, {**WINDOWS, "alibi": True},
-    {**WINDOWS, "n_kv_head": 1, "gate": True, "doc_mask": True},
-    {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True}]
-CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("asentmax", WINDOWS),
-         *(("ssmax", settings) for settings in SETTINGS[1:])]
+UNCOMPILED = [promise for promise in PROMISES if promise is not check.compiled_equals_eager]
 every_case = pytest.mark.parametrize("attention_type, settings", CASES, ids=str)
-
-
-def tokens(*shape):
-    return torch.randint(61, shape)
-
-
-def logits(model, idx, **options):
-    return model.lm_head(model.hidden(idx, **options))
-
 
 # -----------------------------------------------------------------------------
 # the promises of an attention
 
 
-def no_query_sees_a_later_key(model):
-    x = model.wte(tokens(1, 20)).detach().requires_grad_()
-    model.wte.forward = lambda idx: x
-    hidden = model.hidden(torch.zeros(1, 20, dtype=torch.long))
-    for t in (0, 11, 18):
-        gradient, = torch.autograd.grad(hidden[0, t].sum(), x, retain_graph=True)
-        assert not gradient[0, t + 1:].any(), f"query {t} sees a later key"
-        assert gradient[0, t].any()
-
-
-@torch.no_grad()
-def the_cache_changes_nothing(model):
-    T = min(48, model.max_len) - 12  # past the training length of 32, except with p_n
-    prompt = idx = tokens(4, T)
-    for _ in range(12):
-        idx = torch.cat((idx, model(idx)[0].argmax(-1)), dim=1)
-    expected = logits(model, idx)
-    for pieces in ([1] * (T + 12), [T] + [1] * 12, [7] * (T // 7) + [T % 7 + 12]):
-        cache = KVCache(T + 12)
-        x = [logits(model, piece, cache=cache) for piece in idx.split(pieces, dim=1)]
-        assert farthest(torch.cat(x, dim=1), expected) < 1e-4, f"in pieces of {pieces}"
-    assert torch.equal(model.generate(prompt, 12, temperature=0), idx)
-
-
-@torch.no_grad()
-def the_last_query_alone_is_the_last_of_all(model):
-    idx = tokens(2, 30)
-    assert farthest(model.hidden(idx, last=True), model.hidden(idx)[:, -1:]) < 1e-5
-
-
-@torch.no_grad()
-def packed_documents_are_as_each_alone(model):
-    rows = [[5, 13, 1, 11], [30], [3, 3, 3, 21]]  # lengths of the documents in each row
-    idx = tokens(3, 30)
-    documents = [torch.arange(len(row)).repeat_interleave(torch.tensor(row)) for row in rows]
-    packed = logits(model, idx, documents=torch.stack(documents))
-    for i, lengths in enumerate(rows):
-        for part, alone in zip(packed[i].split(lengths), idx[i].split(lengths), strict=True):
-            assert farthest(part, logits(model, alone[None])[0]) < 1e-4
-
-
-@torch.no_grad()
-def weights_times_v_are_the_output(model):
-    idx = tokens(2, 30)
-    positions, x = model.positions(idx), model.wte(idx)
-    of_last = model.last_query_attention(idx)
-    for layer, block in enumerate(model.blocks):
-        attn, position = block.attn, positions[block.attn.kind]
-        q, k, v = attn.project(block.norm_1(x), position)
-        weights = attn.weights(q, k)
-        assert weights.shape == (2, model.config.n_head, 30, 30)
-        assert weights.sum(-1).max() < 1 + 1e-5
-        output = attn.attend(q, k, v, position.mask)
-        assert farthest(weights @ attn.per_head(v), output) < 1e-5, f"layer {layer}"
-        assert farthest(weights[:, :, -1], of_last[:, layer]) < 1e-6
-        x = block(x, position)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert model.last_query_attention(idx).dtype == torch.float32
-
-
-@torch.no_grad()
-def bf16_is_near_fp32(model):
-    idx = tokens(2, 30)
-    expected = model.hidden(idx)
-    with torch.autocast("cpu", torch.bfloat16):
-        error = model.hidden(idx).float() - expected
-    assert error.pow(2).mean().sqrt() < 0.04 * expected.pow(2).mean().sqrt()
-
-
-@torch.no_grad()
-def a_state_dict_holds_the_model(model):
-    idx = tokens(2, 30)
-    attention = {i: type(block.attn) for i, block in enumerate(model.blocks)}
-    copy = GPT(model.config, lambda config, layer: attention[layer](config, layer)).eval()
-    copy.load_state_dict(model.state_dict())
-    assert torch.equal(copy.hidden(idx), model.hidden(idx))
-
-
-PROMISES = [no_query_sees_a_later_key, the_cache_changes_nothing,
-            the_last_query_alone_is_the_last_of_all, packed_documents_are_as_each_alone,
-            weights_times_v_are_the_output, bf16_is_near_fp32, a_state_dict_holds_the_model]
-every_promise = pytest.mark.parametrize("promise", PROMISES, ids=lambda check: check.__name__)
-
-
-@every_promise
+@pytest.mark.parametrize("promise", UNCOMPILED, ids=lambda promise: promise.__name__)
 @every_case
 def test_every_attention_keeps(promise, attention_type, settings):
     promise(tiny_model(attention_type, **settings))
@@ -129,15 +28,7 @@ def test_every_attention_keeps(promise, attention_type, settings):
 @pytest.mark.parametrize("settings", [
     {}, WINDOWS, {"sink": "learned"}, {"scale_invariant": True, "gate": True}], ids=str)
 def test_compiled_equals_eager(settings):
-    torch.compiler.reset()
-    model, idx = tiny_model("ssmax", **settings), tokens(2, 32)
-    compiled = torch.compile(model.hidden, backend="aot_eager", dynamic=False)
-    outputs = model.hidden(idx), compiled(idx)
-    assert farthest(*outputs) < 1e-5
-    parameters = [p for name, p in model.named_parameters() if name != "lm_head.weight"]
-    eager, compiled = (torch.autograd.grad(y.square().sum(), parameters) for y in outputs)
-    for expected, gradient in zip(eager, compiled, strict=True):
-        assert farthest(gradient, expected) < 1e-3 * (1 + expected.abs().max())
+    check.compiled_equals_eager(tiny_model("ssmax", **settings))
 
 
 class Differential(FromWeights):
@@ -147,6 +38,7 @@ class Differential(FromWeights):
         super().__init__(config, layer)
         self.set_number("lam", Learned(0.8))
         self.mine = nn.Parameter(torch.full((2, 3), 0.8))
+        self.matrix = nn.Linear(config.n_embd, 7)
 
     def weights(self, q, k, mask=None):
         (q_1, q_2), (k_1, k_2) = q.chunk(2, dim=-1), k.chunk(2, dim=-1)
@@ -154,17 +46,57 @@ class Differential(FromWeights):
         return super().weights(q_1, k_1, mask) - subtracted
 
 
-def differential():
-    return GPT(ModelConfig("ssmax", vocab_size=61, init_std=0.15, **TINY), Differential).eval()
+class SeesTheFuture(FromWeights):
+    def attend(self, q, k, v, mask):
+        y = super().attend(q, k, v, mask)
+        return torch.cat((y[:, :, 1:], y[:, :, -1:]), dim=2)
 
 
-@every_promise
-def test_an_attention_that_is_no_factor_keeps(promise):
-    promise(differential())
+class ForgetsTheCache(FromWeights):
+    def logits(self, q, k):  # counts the positions of queries from the first in this call
+        z = super().logits(q, k)
+        T, S = z.shape[-2:]
+        return z - 0.1 * (torch.arange(T)[:, None] - torch.arange(S)).abs()
 
 
-def test_a_class_initializes_its_own_parameters_and_declares_what_is_logged():
-    model = differential()
+class CapsInSecret(FromWeights):
+    def attend(self, q, k, v, mask):
+        capped = self.weights(q, k, mask).clamp(max=0.2)
+        return capped.to(v.dtype) @ self.per_head(v)
+
+
+class TakesANameOfModelPy(Extended):
+    def __init__(self, config, layer):
+        super().__init__(config, layer)
+        self.down = nn.Linear(config.n_embd, 3)
+
+
+def all_layers_are(cls, monkeypatch):
+    monkeypatch.setattr(attention, "attention_class", lambda config, layer: cls)
+
+
+@pytest.mark.parametrize("cls, problem", [
+    (SeesTheFuture, "no query sees a later key: the output at 0 depends on token 1"),
+    (ForgetsTheCache, "the cache changes nothing: token by token, logits differ (by "),
+    (CapsInSecret, "weights times v are the output: layer 0: they differ (by "),
+    (TakesANameOfModelPy, "initial weights are those of plain attention: blocks.")])
+def test_a_broken_promise_is_named(cls, problem, monkeypatch, capsys):
+    all_layers_are(cls, monkeypatch)
+    assert refused("promises above are broken", call, check, "ssmax") == 1
+    broken = [line for line in capsys.readouterr().out.splitlines() if "BROKEN" in line]
+    assert any(line.startswith(f"    BROKEN  {problem}") for line in broken), broken
+
+
+def test_an_attention_that_is_no_factor_keeps_all_promises(monkeypatch, capsys):
+    all_layers_are(Differential, monkeypatch)
+    call(check, "ssmax", "head_scale")
+    assert capsys.readouterr().out.count("    kept    ") == 2 * len(PROMISES)
+    refused("unknown attention_type ssmaxx", call, check, "ssmaxx")
+
+
+def test_a_class_initializes_its_own_parameters_and_declares_what_is_logged(monkeypatch):
+    all_layers_are(Differential, monkeypatch)
+    model = build(ModelConfig("ssmax", **check.SIZES))
     attn = model.blocks[1].attn
     assert attn.lam.tolist() == pytest.approx([0.8] * 2)
     assert attn.mine.tolist() == [[pytest.approx(0.8)] * 3] * 2

@@ -5,12 +5,17 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, TINY_RUN
+from conftest import ROOT, TINY_RUN, state_of
+
+from experiments.check import PROMISES
+from lib import checkpoint, runtime
+
+README = (ROOT / "README.md").read_text()
 
 
 def hunks():
     """Yield (file, old lines, new lines) of each part of README.md's diffs."""
-    for block in re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL):
+    for block in re.findall(r"```diff\n(.*?)```", README, re.DOTALL):
         for part in re.split(r"(?m)^# ", block)[1:]:
             file, _, lines = part.partition("\n")
             for hunk in lines.strip("\n").split("\n\n"):
@@ -19,9 +24,33 @@ def hunks():
                 yield file, "\n".join(old), "\n".join(new)
 
 
+# runs each line of the input as a program with its arguments, in one process to save time
+PROGRAMS = """
+import importlib, sys
+from lib import runtime
+for line in sys.stdin:
+    program, *sys.argv[1:] = line.split()
+    importlib.import_module(program).main()
+    runtime.unlock()
+"""
+
+
+def added_lines(name):
+    """Return how many lines the diff adds that has `name` in it."""
+    diff, = (block for block in re.findall(r"```diff\n(.*?)```", README, re.DOTALL)
+             if f"+class {name}(" in block)
+    return sum(line.startswith("+") for line in diff.splitlines())
+
+
+def test_other_attention_takes_few_lines():
+    assert added_lines("Differential") <= 25
+    assert added_lines("Forgetting") <= 20
+
+
 @pytest.mark.slow
 def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
-    shutil.copytree(ROOT / "lib", tmp_path / "lib")
+    for folder in ("lib", "config", "experiments"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     for path in ROOT.glob("*.py"):
         shutil.copy(path, tmp_path)
     changed = set()
@@ -33,16 +62,36 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
     assert changed == {"model.py", "train.py", "prepare.py", "plot.py", "lib/attention.py",
                        "lib/tasks.py"}
 
-    def run(*arguments):
-        return subprocess.check_output([sys.executable, *map(str, arguments)], text=True,
-                                       cwd=tmp_path, stderr=subprocess.STDOUT, timeout=240)
-
-    run("train.py", *TINY_RUN, f"--data_dir={corpus}", "--attention_type=sqrt", "--softcap=20",
-        "--out_dir=run")
-    asked = run("eval_niah.py", "run", f"--data_dir={corpus}", "--task=adjective", "--tag=new",
-                "--n_samples=2", "--context_sizes=40", "--split=haystack", "--device=cpu")
-    assert "task: adjective" in asked
+    train = " ".join(["train", *TINY_RUN, f"--data_dir={corpus}"])
+    needles = (f"eval_niah config/quick_niah.py --data_dir={corpus} --n_samples=2 "
+               "--context_sizes=40 --device=cpu")
+    runs = {"sqrt": "--attention_type=sqrt",
+            "differential": "--attention_type=ssmax --differential",
+            "forget": "--attention_type=ssmax --forget"}
+    lines = []
+    for name, settings in runs.items():
+        lines += [f"experiments.check {settings}", f"{train} {settings} --out_dir=out/{name}"]
+    lines += [
+        f"{needles} --trials=3 --trial_sizes=40 " + " ".join(f"out/{name}" for name in runs),
+        # Muon's moments survive the switch (f) and a resume
+        f"{train} --switch_iter=3 --out_dir=out/whole",
+        f"{train} --switch_iter=3 --max_iters=4 --out_dir=out/parts",
+        f"{train} --switch_iter=3 --out_dir=out/parts",
+        f"{needles} --task=adjective out/sqrt",
+        "prepare text.tex --name=tex",
+        "plot grad_norm out/sqrt"]
     (tmp_path / "text.tex").write_text(r"\section{Attention} fades.")
-    assert "1 documents" in run("prepare.py", "text.tex", "--name=tex")
-    run("plot.py", "grad_norm", "run")
-    assert (tmp_path / "run/grad_norm.png").stat().st_size > 10_000
+    done = subprocess.run([sys.executable, "-c", PROGRAMS], input="\n".join(lines), text=True,
+                          cwd=tmp_path, capture_output=True, timeout=400)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.count("    kept    ") == 3 * len(PROMISES)
+    assert "task: adjective" in done.stdout and "1 documents" in done.stdout
+    assert (tmp_path / "out/sqrt/grad_norm.png").stat().st_size > 10_000
+    for name in runs:
+        records = runtime.read_lines(tmp_path / f"out/{name}/needle.jsonl")[1:]
+        assert records and all(0 <= record["top"] < 1 for record in records)
+    assert state_of(tmp_path / "out/parts") == state_of(tmp_path / "out/whole")
+    state = checkpoint.load(tmp_path / "out/whole")["optimizer"]
+    rates = {name: group["lr"] for group in state["param_groups"]
+             for name in ("momentum", "betas") if name in group}
+    assert rates["momentum"] == pytest.approx(10 * rates["betas"])

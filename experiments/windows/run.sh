@@ -25,6 +25,19 @@ if [ $# -gt 1 ]; then
     SETTINGS=${2#--set=}
 fi
 
+if [ -n "$NAME" ]; then
+    echo "== does this attention keep its promises?"
+    run python -m experiments.check config/quick.py config/window.py $SETTINGS || {
+        [ $? = 1 ] || exit 2  # settings that do not exist
+        echo "note: going on; the numbers will be those of an attention with these faults" >&2
+    }
+    if [ -z "$DRY_RUN" ]; then  # show what the programs print, since training takes minutes
+        touch "$OUT/output.txt"
+        tail -n 0 -f "$OUT/output.txt" 9>&- &
+        trap "kill $! 2> /dev/null || true" EXIT
+    fi
+fi
+
 echo "== corpora: one for each seed to train on, and one to measure all on"
 for seed in 0 $SEEDS; do
     echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \

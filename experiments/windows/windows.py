@@ -27,7 +27,8 @@ ROWS = {  # {row: title in the tables}, in the order of the tables
     "softmax|e": "(a), (e) swapped in", "softmax|clip": "(a), `logn_clip` swapped in",
     "softmax|constant": "(a), constant factor 2", "ssmax_bias": "(d) `ssmax_bias`",
     "ssmax_s1": "(c) `ssmax_s1`", "asentmax": "`asentmax`", "residual": "`residual`",
-    "scale_invariant": "scale-invariant"}
+    "scale_invariant": "scale-invariant", "differential": "differential",
+    "differential_ssmax": "differential, `ssmax`", "forget_ssmax": "forgetting, `ssmax`"}
 # Rows of the questions for afterwards are named softmax.SLSL and so on.
 CHANGES = {
     "": "SL, windows of 32, documents see each other", "window16": "windows of 16",
@@ -101,8 +102,11 @@ def first_missed(table, row):
 # predictions
 
 
-def predictions(table):
-    """Return the Predictions in predictions.csv, which were fixed before the runs."""
+def predictions(table, family):
+    """
+    Return the Predictions of a family in predictions.csv, which were fixed before its runs: windows
+    or attention (the examples of the repository's README.md).
+    """
     def of(row, measure, tokens):
         return by_seed(table, row, measure, tokens)
 
@@ -111,6 +115,9 @@ def predictions(table):
             of("softmax", "needles", 128) / 2 - of("softmax", "needles", 65536),
         ("ssmax", "needles, rise from 1x", 65536):
             of("ssmax", "needles", 65536) - of("ssmax", "needles", 128)}
+    if family == "attention":
+        numbers["differential", "needles, fall from 1x", 65536] = (
+            of("differential", "needles", 128) - of("differential", "needles", 65536))
     for row in ("softmax", "ssmax", "head_scale"):
         numbers[row, "score, rise from 1x", 65536] = of(row, "score", 65536) - of(row, "score", 128)
     # The factor that softmax needs, with D = 64 and D = 16. By the law n^(2/(D-1)) its logarithm
@@ -119,7 +126,7 @@ def predictions(table):
         growth = of(row, "least for needles", 8192) / of(row, "least for needles", 128)
         numbers[row, "log of the growth of the factor", 8192] = growth.map(math.log)
     return verdicts.read_predictions(HERE / "predictions.csv",
-                                     verdicts.add_numbers(table, numbers))
+                                     verdicts.add_numbers(table, numbers), family)
 
 
 # -----------------------------------------------------------------------------
@@ -127,12 +134,15 @@ def predictions(table):
 
 
 def print_tables(table):
-    verdicts.print_verdicts(predictions(table))
+    rows = {row: name for row, name in ROWS.items() if row in table.index}
+    verdicts.print_verdicts(predictions(table, "windows"))
+    if {"differential", "differential_ssmax", "forget_ssmax"} <= rows.keys():
+        verdicts.print_verdicts(predictions(table, "attention"), " on other attention")
     for of_table in TABLES:
-        verdicts.print_by_size(table, ROWS, *of_table)
+        verdicts.print_by_size(table, rows, *of_table)
 
     lines = []
-    for row, name in ROWS.items():
+    for row, name in rows.items():
         learned = by_seed(table, row, "needles", 128) >= verdicts.LEARNED
         sizes = sorted(first_missed(table, row).values())
         shown = (sizes[0], sizes[(len(sizes) - 1) // 2], sizes[-1])

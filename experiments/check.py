@@ -1,0 +1,242 @@
+"""
+Check that an attention keeps what training and the evaluations rely on, in a model so small that
+it takes seconds. It takes the settings of train.py.
+
+    python -m experiments.check mytype                                a name in ATTENTION
+    python -m experiments.check --attention_type=ssmax --sink=learned
+    python -m experiments.check                                       all types and classes
+
+It prints a line for each promise, which says what is wrong if the promise is broken. The exit
+status is then 1.
+"""
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+
+from lib import attention, runtime
+from lib.attention import ModelConfig
+from lib.config import changed, complete, configure
+from lib.runtime import UserError
+from model import ATTENTION, GPT, GPTConfig, KVCache
+from train import TrainConfig
+
+SIZES = {"block_size": 32, "vocab_size": 61, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48,
+         "init_std": 0.15}
+WINDOWS = {"window": 8, "window_pattern": "SL"}
+SETTINGS = [  # of every class in lib/attention.py
+    {}, {"qk_norm": True}, {"n_kv_head": 1}, {"rope_fraction": 0.5}, {"rope_fraction": 0.0},
+    {"rope_scaling": "nope"}, {"alibi": True}, {"sink": "off_by_one"}, {"sink": "learned"},
+    {"scale_invariant": True}, {"gate": True}, {"doc_mask": True},
+    WINDOWS, {**WINDOWS, "window": 32}, {**WINDOWS, "window_pattern": "LS"},
+    {**WINDOWS, "global_rope": True, "rope_fraction": 0.5}, {**WINDOWS, "sink": "learned"},
+    {**WINDOWS, "scale_invariant": True}, {**WINDOWS, "alibi": True},
+    {**WINDOWS, "n_kv_head": 1, "gate": True, "doc_mask": True},
+    {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True}]
+CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("asentmax", WINDOWS),
+         *(("ssmax", settings) for settings in SETTINGS[1:])]
+
+
+@dataclass(frozen=True)
+class CheckConfig(TrainConfig):
+    # arguments
+    files: tuple = ()  # names in ATTENTION; without them attention_type and the other settings
+
+
+# -----------------------------------------------------------------------------
+# the promises: each raises an AssertionError that says what is wrong
+
+
+def tokens(*shape):
+    return torch.randint(SIZES["vocab_size"], shape)
+
+
+def logits(model, idx, **options):
+    return model.lm_head(model.hidden(idx, **options))
+
+
+def assert_near(a, b, most, problem):
+    error = (a - b).abs().max().item()
+    assert error <= most, f"{problem} (by {error:.2g})"  # also raised for nan
+
+
+def no_query_sees_a_later_key(model):
+    x = model.wte(tokens(1, 20)).detach().requires_grad_()
+    model.wte.forward = lambda idx: x
+    hidden = model.hidden(torch.zeros(1, 20, dtype=torch.long))
+    for t in (0, 11, 18):
+        gradient, = torch.autograd.grad(hidden[0, t].sum(), x, retain_graph=True)
+        later = gradient[0, t + 1:].any(-1).nonzero()
+        assert not len(later), f"the output at {t} depends on token {t + 1 + later[0].item()}"
+        assert gradient[0, t].any(), f"the output at {t} does not depend on its own token"
+
+
+@torch.no_grad()
+def the_cache_changes_nothing(model):
+    T = min(48, model.max_len) - 12  # past the training length of 32, except with p_n
+    prompt = idx = tokens(4, T)
+    for _ in range(12):
+        idx = torch.cat((idx, model(idx)[0].argmax(-1)), dim=1)
+    expected = logits(model, idx)
+    pieces = {
+        "token by token": [1] * (T + 12),
+        "with a prompt, then token by token": [T] + [1] * 12,
+        "in pieces of 7 tokens": [7] * (T // 7) + [T % 7 + 12]}
+    for name, lengths in pieces.items():
+        cache = KVCache(T + 12)
+        x = [logits(model, piece, cache=cache) for piece in idx.split(lengths, dim=1)]
+        assert_near(torch.cat(x, dim=1), expected, 1e-4, f"{name}, logits differ")
+    generated = model.generate(prompt, 12, temperature=0)
+    assert torch.equal(generated, idx), "generate() writes other tokens"
+
+
+@torch.no_grad()
+def the_last_query_alone_is_the_last_of_all(model):
+    idx = tokens(2, 30)
+    assert_near(model.hidden(idx, last=True), model.hidden(idx)[:, -1:], 1e-5,
+                "hidden(idx, last=True) differs")
+
+
+@torch.no_grad()
+def packed_documents_are_as_each_alone(model):
+    rows = [[5, 13, 1, 11], [30], [3, 3, 3, 21]]  # lengths of the documents in each row
+    idx = tokens(3, 30)
+    documents = [torch.arange(len(row)).repeat_interleave(torch.tensor(row)) for row in rows]
+    packed = logits(model, idx, documents=torch.stack(documents))
+    for i, lengths in enumerate(rows):
+        parts = zip(packed[i].split(lengths), idx[i].split(lengths), strict=True)
+        for j, (part, alone) in enumerate(parts):
+            assert_near(part, logits(model, alone[None])[0], 1e-4,
+                        f"document {j} of the lengths {lengths} differs")
+
+
+@torch.no_grad()
+def weights_times_v_are_the_output(model):
+    idx = tokens(2, 30)
+    positions, x = model.positions(idx), model.wte(idx)
+    of_last = model.last_query_attention(idx)
+    for layer, block in enumerate(model.blocks):
+        attn, position = block.attn, positions[block.attn.kind]
+        q, k, v = attn.project(block.norm_1(x), position)
+        weights = attn.weights(q, k)
+        shape = (2, model.config.n_head, 30, 30)
+        assert weights.shape == shape, f"layer {layer}: shape {tuple(weights.shape)}, not {shape}"
+        total = weights.sum(-1).max().item()
+        assert total < 1 + 1e-5, f"layer {layer}: the weights of a query sum to {total:.4f}"
+        output = attn.attend(q, k, v, position.mask)
+        assert_near(weights @ attn.per_head(v), output, 1e-5, f"layer {layer}: they differ")
+        assert_near(weights[:, :, -1], of_last[:, layer], 1e-6,
+                    f"layer {layer}: the weights of the last query alone differ")
+        x = block(x, position)
+    with torch.autocast("cpu", torch.bfloat16):
+        dtype = model.last_query_attention(idx).dtype
+    assert dtype == torch.float32, f"the weights are {dtype} under autocast"
+
+
+@torch.no_grad()
+def bf16_is_near_fp32(model):
+    idx = tokens(2, 30)
+    expected = model.hidden(idx)
+    with torch.autocast("cpu", torch.bfloat16):
+        error = model.hidden(idx).float() - expected
+    share = (error.pow(2).mean() / expected.pow(2).mean()).sqrt().item()
+    assert share < 0.04, f"the root mean square of the error is {share:.0%}"
+
+
+def compiled_equals_eager(model):
+    torch.compiler.reset()
+    idx = tokens(2, 32)
+    compiled = torch.compile(model.hidden, backend="aot_eager", dynamic=False)
+    outputs = model.hidden(idx), compiled(idx)
+    assert_near(*outputs, 1e-5, "outputs differ")
+    parameters = dict(model.named_parameters())
+    # materialize_grads: some, such as lm_head, have no part in the output
+    eager, compiled = (torch.autograd.grad(y.square().sum(), list(parameters.values()),
+                                           materialize_grads=True) for y in outputs)
+    for name, expected, gradient in zip(parameters, eager, compiled, strict=True):
+        most = 1e-3 * (1 + expected.abs().max().item())
+        assert_near(gradient, expected, most, f"gradients of {name} differ")
+
+
+@torch.no_grad()
+def a_state_dict_holds_the_model(model):
+    idx = tokens(2, 30)
+    copy = attention.build(model.config).eval()
+    copy.load_state_dict(model.state_dict())
+    assert torch.equal(copy.hidden(idx), model.hidden(idx)), "a copy of it has another output"
+
+
+def initial_weights_are_those_of_plain_attention(model):
+    settings = vars(model.config)
+    plain = GPTConfig(**{f.name: settings[f.name] for f in dataclasses.fields(GPTConfig)})
+    torch.manual_seed(1)
+    expected = dict(GPT(plain).named_parameters())
+    torch.manual_seed(1)
+    for name, weight in attention.build(model.config).named_parameters():
+        same = name not in expected or torch.equal(weight, expected[name])
+        assert same, f"{name} begins with other numbers, so runs cannot be compared by seed"
+
+
+PROMISES = [no_query_sees_a_later_key, the_cache_changes_nothing,
+            the_last_query_alone_is_the_last_of_all, packed_documents_are_as_each_alone,
+            weights_times_v_are_the_output, bf16_is_near_fp32, compiled_equals_eager,
+            a_state_dict_holds_the_model, initial_weights_are_those_of_plain_attention]
+
+
+# -----------------------------------------------------------------------------
+
+
+def small(config):
+    """Return a config, reduced to what makes a small model of the same attention."""
+    settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(ModelConfig)}
+    settings |= SIZES
+    settings["n_layer"] = max(2, len(config.window_pattern))
+    settings["n_kv_head"] = min(config.n_kv_head, 1)
+    settings["window"] = min(config.window, 8)
+    return ModelConfig(**settings)
+
+
+def make_model(config):
+    """Return a model whose s, b, p_n and norms differ by head, to show broadcast errors."""
+    torch.manual_seed(0)
+    model = attention.build(config)
+    for p in model.parameters():
+        if p.dim() == 1:
+            p.data += 0.4 * torch.rand_like(p)
+    return model.eval()
+
+
+def broken(promise, config):
+    """Return what is wrong with a promise in one line, or "" if it is kept."""
+    try:
+        promise(make_model(config))
+    except Exception as e:  # code of one's own may raise anything
+        return str(e) if isinstance(e, AssertionError) and str(e) else runtime.describe(e)
+    return ""
+
+
+def main():
+    cfg = configure(CheckConfig)
+    torch.set_num_threads(1)
+    if cfg.files or changed(cfg):
+        types = cfg.files or [cfg.attention_type]
+        configs = [small(complete(cfg, attention_type=name)) for name in types]
+    else:
+        configs = [small(ModelConfig(kind, **settings)) for kind, settings in CASES]
+    failures = 0
+    for config in configs:
+        settings = [f"--{key}={value}" for key, value in changed(config).items()
+                    if key not in SIZES]
+        print(" ".join(settings) or "softmax")
+        for promise in PROMISES:
+            name, problem = promise.__name__.replace("_", " "), broken(promise, config)
+            print(f"    BROKEN  {name}: {problem}" if problem else f"    kept    {name}",
+                  flush=True)
+            failures += bool(problem)
+    if failures:
+        raise UserError(f"{failures} of the promises above are broken: mend the attention before "
+                        "you trust its results", status=1)
+
+
+if __name__ == "__main__":
+    runtime.launch(main)
