@@ -13,12 +13,21 @@ mkdir -p out/quick
 echo "== the embedded corpus"
 python prepare.py --embedded=almanac --compact_vocab --name=almanac
 
+train() {  # train NAME: its progress is one line on a terminal, and some lines in a file
+    [ -t 1 ] && terminal=1 || terminal=0
+    python train.py config/quick.py config/window.py config/$1.py --out_dir=out/quick/$1 |
+        tee -a out/quick/$1.txt |
+        awk -F" [|] " -v name=$1 -v terminal=$terminal '/ETA/ {
+            line = name ": " $1 ", " $2 ", " $NF
+            if (terminal) printf "\r%-78s", line
+            else if (line ~ /000\//) print line
+            fflush()
+        }'
+}
+export -f train
+
 echo "== training (a) softmax and (b) SSMax at the same time"
-# awk shows the progress of both on one line
-printf '%s\n' a_softmax b_ssmax | xargs -P 2 -I{} bash -o pipefail -c \
-    'python train.py config/quick.py config/window.py config/{}.py --out_dir=out/quick/{} |
-     tee -a out/quick/{}.txt |
-     awk -F" [|] " "/ETA/ { printf \"\r%-78s\", \"{}: \" \$1 \", \" \$2 \", \" \$NF; fflush() }"'
+printf '%s\n' a_softmax b_ssmax | xargs -P 2 -I{} bash -o pipefail -c 'train {}'
 echo
 
 echo "== measuring: needles, and the attention on them"
