@@ -24,8 +24,8 @@ import numpy as np
 
 from lib import runtime
 from lib.config import did_you_mean
-from lib.runtime import MALFORMED, UserError, explain
-from lib.text import check_same_vocab, vocab_size
+from lib.runtime import MALFORMED, UserError, check_types, explain
+from lib.text import check_same_vocab, check_vocab, vocab_size
 
 # windows: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("windows", "sequence")
@@ -33,6 +33,11 @@ ORDERS = ("windows", "sequence")
 SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
            "almanac": "--embedded=almanac --compact_vocab",
            "mqar": "--embedded=mqar --compact_vocab"}
+# keys of a JSON of prepare.py, with the types of their values
+MANIFEST = {"vocab": list | str | None, "dtype": str, "source": dict, "complete": bool, "rows": int,
+            "documents": int, "bad": int, "splits": dict}
+SPLIT = {"tokens": int, "documents": int, "shards": list}
+SHARD = {"file": str, "tokens": int, "documents": int, "sha256": str}
 
 
 class Tokens:
@@ -163,10 +168,17 @@ def read_manifests(folder):
     for path in sorted(folder.glob("[!.]*.json")):
         with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the "
                      "right folder, or prepare the corpus again under another --name", MALFORMED):
-            contents[path] = json.loads(path.read_bytes())
-            missing = {"vocab", "dtype", "source", "complete", "splits"} - contents[path].keys()
-            if missing:
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+            manifest = contents[path] = json.loads(path.read_bytes())
+            check_types(manifest, MANIFEST)
+            check_vocab(manifest["vocab"])
+            for split in manifest["splits"].values():
+                check_types(split, SPLIT)
+                for shard in split["shards"]:
+                    check_types(shard, SHARD)
+                if not all(shard["tokens"] for shard in split["shards"]) or not split["shards"]:
+                    raise ValueError("it lists an empty bin, or none")
+            if manifest["dtype"] not in ("uint16", "uint32"):
+                raise ValueError(f"its dtype is {manifest['dtype']!r}")
     return contents
 
 

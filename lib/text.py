@@ -146,6 +146,14 @@ def vocab_size(vocab=None):
     return len(vocab) if vocab else GPT2_VOCAB
 
 
+def check_vocab(vocab):
+    """Raise a ValueError for a list that is no `vocab`, as a damaged file may hold it."""
+    # None and a tokenizer.json are checked where they are used
+    if isinstance(vocab, list) and not (
+            GPT2_EOT in vocab and all(type(i) is int and 0 <= i < GPT2_VOCAB for i in vocab)):
+        raise ValueError(f"its vocab is {vocab!r}")
+
+
 def check_same_vocab(one, vocab_of_one, other, vocab_of_other, advice):
     """Raise a UserError if two things, named for the message, differ in their vocabularies."""
     if vocab_of_one != vocab_of_other:  # the same id would mean another word

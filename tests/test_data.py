@@ -115,7 +115,14 @@ def test_an_unusable_corpus_is_refused(tmp_path):
             ("train-00000.bin", "../secret.bin", "/c/secret.bin does not hold"),
             (whole, '{"splits"', "train.json does not describe a corpus of prepare.py"),
             (whole, "[]", "train.json does not describe a corpus of prepare.py"),
-            (whole, '{"splits": {}}', "it lacks complete, dtype, source, vocab")):
+            (whole, '{"splits": {}}', "it lacks bad, complete, documents, dtype, rows, source"),
+            ('"tokens": 3', '"tokens": "3"', "its tokens is '3'"),
+            ('"tokens": 3', '"tokens": -3', "its tokens is -3"),
+            ('"tokens": 3', '"tokens": 0', "it lists an empty bin, or none"),
+            ('"shards": [', '"shards": [[], ', "'list' object has no attribute 'keys'"),
+            ("uint16", "uint", "its dtype is 'uint'"),
+            ('"vocab": null', '"vocab": [50256, -1]', r"its vocab is \[50256, -1\]"),
+            ('"vocab": null', '"vocab": 7', "its vocab is 7")):
         path.write_text(whole.replace(old, new))
         refused(message, Tokens, folder, "train")
 
