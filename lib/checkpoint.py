@@ -15,6 +15,7 @@ A checkpoint is a dict:
     code               commit of the program that trained it; an imported model has none
 """
 import dataclasses
+import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ import torch
 from lib import attention
 from lib.attention import ModelConfig
 from lib.config import checked
-from lib.runtime import DType, UserError, atomic_write, explain
+from lib.runtime import DType, UserError, atomic_write, check_types, explain
+from lib.text import check_vocab
 from model import ATTENTION
 
 # The settings that may change when a run continues: they affect neither the data nor the result.
@@ -74,7 +76,8 @@ def find(path):
 
 
 def previous(path):
-    """Return the path of the checkpoint before the one at `path`."""
+    """Return the path of the checkpoint before the one at `path`, on the disk of the latter."""
+    path = Path(os.path.realpath(path))  # atomic_write renames, which works on one disk only
     return path.with_stem(path.stem + "_prev")
 
 
@@ -133,9 +136,8 @@ def load(path):
         file.seek(0)
         # weights_only: without it a checkpoint could run code
         state = torch.load(file, map_location="cpu", weights_only=True)
-        for key, kind in KEYS.items():
-            if not isinstance(state[key], kind):
-                raise TypeError(f"its {key} is {state[key]!r}")
+        check_types(state, KEYS)
+        check_vocab(state["vocab"])
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
         state["model_config"] = dataclasses.asdict(read_model_config(state, str(path)))

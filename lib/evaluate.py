@@ -104,7 +104,7 @@ def make_header(cfg, path, kind, model, state, data, n_records):
     # "auto" and the paths of checkpoint and corpus mean something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
     settings["data"] = data
-    settings["checkpoint"] = checkpoint.fingerprint(path)
+    settings["checkpoint"] = state["fingerprint"]
     variant, trained = checkpoint.variant_of(state, model), state["model_config"]
     done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
 
@@ -148,12 +148,12 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
         # written again, because a kill may have left half a line at the end of the file
         if runtime.RANK == 0:
             runtime.write_lines(out, [header, *records.values()])
+            file = open(out, "a", encoding="utf-8")
         name = out.parent.name  # in the progress bar
         for new in work(device, name, left, measure_jobs, cfg.micro_batch_size):
             records |= {job_of(header, record): record for record in new}
             if runtime.RANK == 0:
-                with runtime.writing(out), open(out, "a") as f:
-                    f.writelines(json.dumps(record) + "\n" for record in new)
+                runtime.append_lines(file, new)
     return [records[job] for job in jobs]
 
 
@@ -167,6 +167,7 @@ def resume(cfg, out, header):
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = runtime.read_lines(out)
+        runtime.check_types(before, {"settings": dict, "records": int, "code": str})
         differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
         # a dict, because two processes may have written a record twice
         records = {job_of(before, record): record for record in lines}

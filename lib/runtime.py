@@ -102,6 +102,19 @@ def explain(message, errors=Exception, status=2):
         raise UserError(f"{message} ({describe(e)})", status) from e
 
 
+def check_types(content, types):
+    """
+    Raise an error of MALFORMED unless the dict `content` has all keys of `types`, with values of
+    these types. Whole numbers are counts, so they must not be negative.
+    """
+    if missing := types.keys() - content.keys():
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    for key, kind in types.items():
+        value = content[key]
+        if not isinstance(value, kind) or (kind is int and not 0 <= value < 2**63):
+            raise TypeError(f"its {key} is {value!r}")
+
+
 def install_stop_flag():
     """Return a list to which SIGTERM or Ctrl-C appends its number; the caller saves and stops when
     it can. A second signal exits at once."""
@@ -281,10 +294,14 @@ def writing(path):
 @contextlib.contextmanager
 def atomic_write(path, mode="wb", previous=None):
     """
-    Open a temporary file beside `path`, which replaces it if the block ends without an error.
+    Open a temporary file beside `path`, which replaces it if the block ends without an error. If
+    `path` is a symbolic link, the file that it leads to is replaced.
+
     previous: path under which the replaced file is kept; None: it is not.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():  # os.replace would put a file over a device
+        raise UserError(f"{path} is a folder or a device: give the name of a file")
     # with the process's number, so that two processes do not write into one file
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
@@ -314,7 +331,7 @@ def lock(path):
     Keep other programs from writing the file or folder `path` until this process ends, also by a
     kill. UserError if another program writes it now.
     """
-    path = Path(os.path.abspath(path))
+    path = Path(os.path.realpath(path))  # a link and the file it leads to have one lock
     if RANK != 0 or path in LOCKS:
         return
     with writing(path):
@@ -350,6 +367,21 @@ def write_lines(path, records):
     """Write a .jsonl with one record a line, all or nothing."""
     with atomic_write(path, "w") as f:
         f.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def append_lines(file, records):
+    """
+    Append records to an open .jsonl, one a line. UserError if the file was removed or renamed since
+    it was opened: what is written would be lost.
+    """
+    with writing(file.name):
+        file.writelines(json.dumps(record) + "\n" for record in records)
+        file.flush()
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
+            return
+    raise UserError(f"{file.name} was removed or renamed while this program wrote it; put it back, "
+                    "and run the same command again")
 
 
 def read_lines(path):

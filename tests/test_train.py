@@ -222,7 +222,8 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
             "--learning_rate=0.001": r"learning_rate=0.003 \(now 0.001\)",
             "--eval_seqs=8": r"eval_seqs=16 \(now 8\)", "--max_iters=9": r"max_iters=6 \(now 9\)",
             f"--dtype={other}": rf"dtype='{dtype}' \(now '{other}'\)"}.items():
-        refused(f"run: it has {message}; choose .* or delete", run, tmp_path, *begun, change)
+        refused(f"run: it has {message}; choose .*--init_from={tmp_path} trains on .* or delete",
+                run, tmp_path, *begun, change)
     (tmp_path / "niah-e.jsonl").write_text("{}")
     run(tmp_path, *begun)  # finished before
     assert state_of(tmp_path) == before
