@@ -30,7 +30,7 @@ import torch
 
 from lib import checkpoint, config, evaluate, results, runtime
 from lib.almanac import CITIES
-from lib.evaluate import EvalConfig
+from lib.evaluate import MOST_RECORDS, EvalConfig
 from lib.runtime import print0
 from lib.squad import QA_FORMAT
 from lib.tasks import OF_NEEDLES, TASKS, make_sample, open_haystack
@@ -76,6 +76,12 @@ class NiahConfig(EvalConfig):
             sizes = sizes if type(sizes) is tuple else (sizes,)
             if not sizes or not all(type(size) is int and size > 0 for size in sizes):
                 raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
+        n_prompts = len(self.context_sizes) * len(self.depths) * self.n_samples
+        if self.trials:
+            n_prompts = (1 + len(self.trial_sizes)) * self.trials
+        if n_prompts > MOST_RECORDS:
+            raise ValueError(f"these are {n_prompts:,} prompts, and {MOST_RECORDS:,} are the most: "
+                             "choose smaller n_samples or trials")
         if not all(type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
         if self.n_needles >= len(CITIES):

@@ -17,7 +17,7 @@ import torch
 
 from lib import checkpoint, evaluate, results, runtime
 from lib.data import Tokens, random_starts
-from lib.evaluate import EvalConfig, measured_ends
+from lib.evaluate import MOST_RECORDS, EvalConfig, measured_ends
 from lib.loss import token_losses
 from lib.runtime import UserError, print0
 from lib.text import check_same_vocab
@@ -33,8 +33,9 @@ class PosLossConfig(EvalConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if min(self.seq_len, self.n_seqs) < 1:
-            raise ValueError(f"seq_len={self.seq_len} and n_seqs={self.n_seqs} must be positive")
+        if not (self.seq_len and 0 < self.n_seqs <= MOST_RECORDS):
+            raise ValueError(f"seq_len={self.seq_len} and n_seqs={self.n_seqs} must be positive, "
+                             f"and n_seqs at most {MOST_RECORDS:,}")
 
 
 def choose_windows(cfg, n_tokens):

@@ -49,7 +49,7 @@ def main():
                         f"continuation need {needed}; lower --max_new_tokens or shorten the prompt")
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too
     # all continuations in one batch, so that each step reads the weights once
-    idx = torch.tensor([prompt] * cfg.num_samples, device=device)
+    idx = torch.tensor([prompt], device=device).expand(cfg.num_samples, -1)
     with runtime.autocast(device, cfg.dtype):
         rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k)
     for row in rows.tolist():

@@ -47,6 +47,8 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
+MOST_RECORDS = 10**6  # of a result, which is in memory as a whole; the paper's have 100,000
+
 # Settings that a result does not depend on, or that its header holds in another form
 NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size",
                      "loss_chunk"}

@@ -550,7 +550,11 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_posloss, "pn", "--seed=1", "p_n is learned for 32 positions, .* needs 90"),
     (eval_niah, "reversed", "--seed=1", "different vocabularies"),
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),
-    (eval_posloss, "a", "--tag=../x", "a slash"), (eval_posloss, "a", "--n_seqs=0", "positive"),
+    (eval_posloss, "a", "--tag=../x", "a slash"),
+    (eval_posloss, "a", "--n_seqs=0", "positive"),
+    (eval_posloss, "a", "--n_seqs=9_000_000", "at most 1,000,000"),
+    (eval_niah, "a", "--n_samples=9_000_000", "36,000,000 prompts, and 1,000,000 are the most"),
+    (eval_niah, "a", "--trials=9_000_000", "18,000,000 prompts, and"),
     (eval_posloss, "nowhere", "--seed=1", "no checkpoint .*nowhere"),
     (eval_posloss, "reversed", "--seed=1", "different vocabularies")])
 def test_what_cannot_be_measured_is_one_line(

@@ -190,6 +190,7 @@ def test_a_link_stays_a_link_and_what_is_no_file_is_refused(tmp_path):
     for content in (b"old", b"new"):
         write(link, checkpoint.previous(link), content)
     assert link.is_symlink() and far.read_bytes() == b"new"
+    assert (tmp_path / "far/x_prev.pt").exists(), "the far disk's file cannot be renamed to here"
     far.unlink()  # as a kill between the two renames leaves it
     assert checkpoint.find(link).read_bytes() == b"old"
     os.mkfifo(tmp_path / "pipe")
