@@ -5,7 +5,6 @@ import ctypes
 import datetime
 import errno
 import fcntl
-import functools
 import glob
 import json
 import os
@@ -25,7 +24,6 @@ if {"RANK", "WORLD_SIZE"} <= os.environ.keys():
 # the errors of reading damaged or unexpected JSON
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 DType = Literal["auto", "bfloat16", "float32"]
-CPU_INFO = Path("/proc/cpuinfo")
 
 
 class UserError(Exception):
@@ -167,17 +165,6 @@ def setup(device):
     return device
 
 
-@functools.cache  # once is enough
-def advise_fast_mkl():
-    """Print how to make MKL, which computes attention, take AVX-512 on an AMD processor."""
-    info = CPU_INFO.read_text() if CPU_INFO.exists() else ""
-    preloaded = hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true")
-    if "AuthenticAMD" in info and "avx512f" in info and not preloaded:
-        print0("MKL takes slow kernels on this AMD processor. Attention in bf16 is 1.8 times as "
-               "fast if you first run: echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | "
-               "gcc -shared -fPIC -x c - -o intel.so && export LD_PRELOAD=$PWD/intel.so")
-
-
 def get_dtype(device, dtype):
     """Return the torch.dtype of matrix products, for `dtype` auto, bfloat16 or float32."""
     # auto: bf16 if the hardware multiplies it; without such hardware it is slower than fp32
@@ -198,8 +185,6 @@ def autocast(device, dtype, cache=True):
     """Return the context in which the model runs. Parameters stay fp32; `cache` keeps their bf16
     copies for the next use."""
     enabled = get_dtype(device, dtype) == torch.bfloat16
-    if enabled and device.type == "cpu":  # in fp32 there is nothing to gain
-        advise_fast_mkl()
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
 
 
@@ -225,8 +210,9 @@ def logits_at_once(device, vocab_size, training=False):
 
 def join_ranks(backend):
     """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
-    # After a restart torchrun's store still has the addresses of lost ranks, which half of the
-    # restarts wait for: so each gets a prefix in it (on one machine only, see pytorch#135712).
+    # torchrun's store survives a restart, and with it the addresses of the lost ranks. Half of the
+    # restarts waited for these addresses. So each attempt has its own prefix for all keys in the
+    # store. With several machines the count of restarts may differ (pytorch#135712): no prefix.
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     with explain_lost_rank():

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -278,31 +277,6 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
         runtime.launch(main)
     assert e.value.code == status
     assert re.fullmatch(message + ".*\n", capsys.readouterr().err)
-
-
-@pytest.mark.parametrize("processor, dtype, is_advised", [
-    ("vendor_id: AuthenticAMD\nflags: avx2 avx512f", "bfloat16", True),
-    ("vendor_id: AuthenticAMD\nflags: avx2 avx512f", "float32", False),  # gains nothing
-    ("vendor_id: AuthenticAMD\nflags: avx2", "bfloat16", False),  # nobody has measured it there
-    ("vendor_id: GenuineIntel\nflags: avx2 avx512f", "bfloat16", False)])
-def test_how_to_make_bf16_fast_on_an_amd_processor_is_printed_once(
-        tmp_path, monkeypatch, capsys, processor, dtype, is_advised):
-    info = tmp_path / "cpuinfo"
-    info.write_text(processor)
-    monkeypatch.setattr(runtime, "CPU_INFO", info)
-    runtime.advise_fast_mkl.cache_clear()
-    for _ in range(2):
-        runtime.autocast(torch.device("cpu"), dtype)
-    printed = capsys.readouterr().out
-    assert printed.count("\n") == is_advised
-    if not is_advised or not shutil.which("gcc"):
-        return
-    again = f"from lib import runtime; runtime.CPU_INFO = runtime.Path({str(info)!r}); " \
-            "runtime.advise_fast_mkl()"
-    advice = printed.partition("first run: ")[2].strip()
-    done = subprocess.run(["bash", "-c", f'{advice} && "$0" -c "$1"', sys.executable, again],
-                          cwd=tmp_path, text=True, stdout=subprocess.PIPE, check=True)
-    assert done.stdout == "", "the advice is repeated to those who have followed it"
 
 
 # -----------------------------------------------------------------------------
