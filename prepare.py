@@ -422,19 +422,11 @@ def prepare(cfg):
     return manifest
 
 
-def refuse_scripts(argv):
-    """Raise a UserError for a .py file in the folder of an input: my_texts/* may have matched it,
-    and it would be run as a config file."""
-    paths = [Path(arg) for arg in argv if not arg.startswith("--")]
-    folders = {path.parent for path in paths if path.suffix != ".py"}
-    for path in paths:
-        if path.suffix == ".py" and path.parent in folders:
-            raise UserError(f"{path}: a .py file is taken for a config file and executed, so it "
-                            "cannot be an input; copy it to a .txt, or name the other files alone")
-
-
 def main():
-    refuse_scripts(sys.argv[1:])
+    for arg in sys.argv[1:]:
+        if arg.endswith(".py"):  # `configure` would execute a script that my_folder/* matches
+            raise UserError(f"{arg} is a program; prepare.py executes none, and reads text only: "
+                            "leave it out, or copy it to a .txt")
     cfg = configure(PrepareConfig)
     manifest = prepare(cfg)
     for split, total in manifest["splits"].items():

@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 
 from lib import runtime
-from lib.config import did_you_mean
 from lib.runtime import MALFORMED, UserError, check_types, explain
 from lib.text import check_same_vocab, check_vocab, vocab_size
 
@@ -116,14 +115,19 @@ class Tokens:
         else:
             blocks = self.blocks_in_sequence(block_size)
             row_numbers = (step * batch_size + rows) % blocks
-            starts = block_size + row_numbers * (block_size + 1)  # see blocks_in_sequence
+            # the first row begins at the first end of text, see blocks_in_sequence
+            starts = block_size + row_numbers * (block_size + 1)
         window = self.read(starts, block_size + 1)
         return window[:, :-1], window[:, 1:]
 
     def blocks_in_sequence(self, block_size):
-        """Return how many rows order="sequence" has before it begins again."""
-        # A row is an end of text and one whole document (embedded corpora); the first block is
-        # skipped.
+        """
+        Return how many rows order="sequence" has before it begins again.
+
+        A row is block_size + 1 tokens. In an embedded corpus each document has block_size words and
+        an end of text, so a row is the end of text before a document, and the document. The first
+        document is skipped, because it has no end of text before it.
+        """
         return (len(self) - block_size) // (block_size + 1)
 
 
@@ -192,11 +196,7 @@ def find_manifest(folder, split):
                                 "again to continue it")
             return manifest
     splits = [name for manifest in manifests.values() for name in manifest["splits"]]
-    source = SOURCES.get(folder.name, "FILES --val_fraction=0.1")
-    if splits:
-        source = f"OTHER_FILES --split={split}"
-    advice = did_you_mean(split, splits) or (
-        f"; to make it: python prepare.py {source} --name={folder.name} "
-        f"--data_dir={folder.parent}")
-    raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}"
-                    f"{advice}")
+    source = SOURCES.get(folder.name, f"FILES --split={split}")
+    raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}; to "
+                    f"make it: python prepare.py {source} --name={folder.name} "
+                    f"--data_dir={folder.parent}")

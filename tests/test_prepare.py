@@ -158,9 +158,9 @@ HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
     (HALF, ["a.jsonl.zst"], "a.jsonl.zst is incomplete or damaged"),
     (HALF, ["a.txt.zst"], "a.txt.zst is incomplete or damaged"),
     (b"text", ["a.txt.zst"], "a.txt.zst is .* or not compressed as its name says"),
-    (b"caf\xe9", ["a.txt"], r"a.txt is not UTF-8 \(byte 0xe9 at 3\); .*iconv -f LATIN1"),
-    ("text".encode("utf-16"), ["a.txt"], "a.txt is UTF-16; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
-    (bytes(range(256)), ["a.txt"], "a.txt holds null characters, so it is binary or UTF-16"),
+    (b"caf\xe9", ["a.txt"], r"a.txt is not UTF-8 text; .*byte 0xe9 in position 3"),
+    ("text".encode("utf-16"), ["a.txt"], "not UTF-8 text; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
+    ("text".encode("utf-16le"), ["a.txt"], "a.txt is not UTF-8 text; .*it holds null characters"),
     (b"x", ["a.docx"], "a.docx: the name must end in .txt, .md, .*rename it to .txt if"),
     (b"x", ["a.txt", "b.txt"], "b.txt is not a file; name files"),
     (b"x", ["a.txt", "../"], "../ is not a file"),
@@ -292,7 +292,7 @@ def test_bad_lines_are_left_out_counted_and_named_if_asked_for(
 
 def test_a_script_among_the_inputs_is_not_run(tmp_path, write):
     script = write("a.py", b"raise SystemExit('it was run')")
-    refused("a .py file is taken for a config file and executed", go, tmp_path,
+    refused("a.py is a program; prepare.py executes none, and reads text only", go, tmp_path,
             write("a.txt", b"text"), script)
 
 
