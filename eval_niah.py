@@ -12,8 +12,9 @@ A needle is a sentence with a number, hidden in a long text (the hay). A model t
 on questions (sft.py) is asked for the number (prompt=sft). Another one gets the needle up to its
 number again, and is to complete it (prompt=completion).
 
-Retrieval heads (lib/results.py) attend most to the needle. They are chosen on separate prompts of
-the training length: chosen on the trials themselves, they would look better than they are.
+Retrieval heads are the heads that attend most to the needle. --trials also asks prompts of the
+training length, and lib/results.py chooses the retrieval heads on these alone. If the same prompts
+chose the heads and measured them, the heads would look better than they are.
 
 The result is niah[-tag].jsonl, or with --trials needle[-tag].jsonl, beside the checkpoint (or, with
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `answer`. The same command
@@ -66,7 +67,8 @@ class NiahConfig(EvalConfig):
         for key, names in formats.items():
             parts = Formatter().parse(getattr(self, key))
             fields = [name for _, name, *_ in parts if name is not None]
-            # A prompt ends where the last field begins; with sft the question replaces the needle.
+            # A prompt is cut off where its answer would begin, so this field must be the last one.
+            # With prompt=sft the needle does not end the prompt, and may go on after its number.
             ends_prompt = key != "needle" or self.prompt == "completion"
             if sorted(fields) != sorted(names) or (ends_prompt and fields[-1] != names[-1]):
                 raise ValueError(f"{key} must have these fields in braces, each once and the last "

@@ -198,25 +198,26 @@ def open_checkpoint(cfg, path, device):
         if attention.has_rope_to_stretch(trained):
             changes["rope_scaling"] = cfg.rope_scaling
             changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
-    model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
+    model = restore(state, device, path, cfg.attention_type or None, cfg.swap_scale, **changes)
     return model, state
 
 
-def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scale=1.0, **overrides):
+def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_scale=1.0,
+            **overrides):
     """
     Return the model of a checkpoint dict, in eval mode. UserError if a change does not fit it.
 
     attention_type: swap softmax for this type, with this scale (see GPT.swap_attention); with ssmax
-    that is the paper's (e), s = swap_scale / mean(log n). overrides: settings of ModelConfig. "", 0
-    and None leave a setting as it was trained. name: the checkpoint's name in error messages.
+    that is the paper's (e), s = swap_scale / mean(log n). overrides: settings of ModelConfig. None
+    leaves a setting as it was trained. name: the checkpoint's name in error messages.
     """
     trained = ModelConfig(**state["model_config"])
-    overrides = {key: value for key, value in overrides.items() if value}
+    overrides = {key: value for key, value in overrides.items() if value is not None}
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError)):
         model = attention.build(dataclasses.replace(trained, **overrides))
         model.load_state_dict(state["model"])
         # swapped after loading, because the weights are those of the old type
-        if attention_type and attention_type != trained.attention_type:
+        if attention_type not in (None, trained.attention_type):
             model.swap_attention(attention_type, swap_scale)
     return model.to(device).eval()
