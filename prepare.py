@@ -218,7 +218,8 @@ def documents(cfg, n_rows=0, n_documents=0):
             return
         try:
             text = text_of(row, cfg.field)
-            n_documents += bool(text)
+            if text:
+                n_documents += 1
         except ValueError as e:
             problem = f"{name}:{number}: {e}"
             if not cfg.skip_bad:
@@ -237,10 +238,13 @@ def documents(cfg, n_rows=0, n_documents=0):
 
 
 def encode_batch(batch, vocab, dtype):
-    """Return [(split, ids with an end of text)] for [(split, text)]; None and "" have no ids."""
+    """
+    Return [(split, ids with an end of text)] for [(split, text)]. The ids are an array; for a text
+    of None or "" they are None or "", too.
+    """
     encoded = []
     for split, text in batch:
-        ids = text
+        ids = text  # None (a bad row) or "" (an empty row), to be counted by `prepare`
         if text and vocab is None:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
             arrays = [gpt2_encoding().encode_to_numpy(piece, disallowed_special=())

@@ -166,11 +166,12 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
 
 def resume(cfg, out, header):
     """
-    Return (header, {job: record}) of the result file `out`: what need not be measured again.
+    Return the header and {job: record} of the existing result `out`, or (header, {}) to begin again.
 
-    Existing results are never overwritten without --overwrite: they may have taken days. With it,
-    only an unfinished result of the same settings and code is continued. UserError if the file is
-    of other settings than `header`, or not a result.
+    A result of the same settings is continued, also by other code, which is then added to its
+    header. A result of other settings is a UserError, because it may have taken days. --overwrite
+    begins again; it only continues an unfinished result of the same settings and code, which an
+    interrupted --overwrite has left. UserError if the file is not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = runtime.read_lines(out)
