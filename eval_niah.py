@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Literal
 
-import pandas as pd
 import torch
 
 from lib import checkpoint, config, evaluate, results, runtime
@@ -223,7 +222,7 @@ def needle_scores(weights, spans):
 
 
 def measure(cfg, kind, path, out, device):
-    """Ask a checkpoint all prompts, write the result file `out`, and print what it answered."""
+    """Ask a checkpoint all prompts, and write the result file `out`."""
     model, state = checkpoint.open_checkpoint(cfg, path, device)
     cfg = choose_prompt(cfg, path, state)
     vocab = state["vocab"]
@@ -245,16 +244,7 @@ def measure(cfg, kind, path, out, device):
         batch = [sample_of(cfg, vocab, hay, job) for job in jobs]
         return answer(cfg, model, vocab, batch, device)
 
-    records = evaluate.measure(cfg, out, header, jobs, answer_jobs, device)
-    if not cfg.trials and cfg.task in OF_NEEDLES:
-        print_grid(path, records)
-
-
-def print_grid(path, records):
-    """Print the share of needles found, with a row for each depth and a column for each size."""
-    table = pd.DataFrame(records).pivot_table("exact", "cell", "size")
-    table = table.rename_axis(index="depth in %", columns="tokens")
-    print0(f"{path}: needles found\n{table.to_string(float_format='{:.3f}'.format)}")
+    evaluate.measure(cfg, out, header, jobs, answer_jobs, device)
 
 
 def main():

@@ -42,7 +42,7 @@ from tqdm import tqdm
 
 from lib import almanac, mqar
 from lib.config import configure
-from lib.data import read_manifests
+from lib.data import Tokens, read_manifests
 from lib.runtime import UserError, atomic_write, describe, explain, launch, lock, write_json
 from lib.text import (
     GPT2_EOT,
@@ -223,10 +223,7 @@ def documents(cfg, n_rows=0, n_documents=0):
         except ValueError as e:
             problem = f"{name}:{number}: {e}"
             if not cfg.skip_bad:
-                # A bad first row means a wrong format or a wrong --field. --skip_bad would then
-                # leave out every row, so we do not suggest it.
-                hint = "; --skip_bad leaves bad lines out" if number > 1 else ""
-                raise UserError(problem + hint) from e
+                raise UserError(f"{problem}; --skip_bad leaves bad lines out") from e
             text = None
             n_bad += 1
             if n_bad <= 10:
@@ -423,6 +420,8 @@ def prepare(cfg):
     manifest["complete"] = True
     write_bins(cfg, path, manifest, arrays)
     write_checksums(path.parent)
+    for split in manifest["splits"]:
+        Tokens(path.parent, split)  # a UserError if a bin was removed or cut since it was written
     return manifest
 
 

@@ -157,8 +157,8 @@ def help_text(cls):
 
     fields = {f.name: f for f in dataclasses.fields(cls)}
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
-             "Settings with their defaults: give --key=value, or (not to prepare.py) a config file "
-             "with lines key = value."]
+             "Settings with their defaults: give --key=value, or write key = value into a config "
+             "file (prepare.py takes none)."]
     for group in dict.fromkeys(headings.values()):
         lines += ["", f"{group}:"]
         for name in (name for name in headings if headings[name] == group):

@@ -179,8 +179,8 @@ def read_manifests(folder):
                 check_types(split, SPLIT)
                 for shard in split["shards"]:
                     check_types(shard, SHARD)
-                if not all(shard["tokens"] for shard in split["shards"]) or not split["shards"]:
-                    raise ValueError("it lists an empty bin, or none")
+                if not split["shards"]:
+                    raise ValueError("it lists no bin")
             if manifest["dtype"] not in ("uint16", "uint32"):
                 raise ValueError(f"its dtype is {manifest['dtype']!r}")
     return contents

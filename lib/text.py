@@ -152,9 +152,3 @@ def check_same_vocab(one, vocab_of_one, other, vocab_of_other, advice):
     """Raise a UserError if two things, named for the message, differ in their vocabularies."""
     if vocab_of_one != vocab_of_other:  # the same id would mean another word
         raise UserError(f"{one} and {other} have different vocabularies; {advice}")
-
-
-def until_end(ids, vocab=None):
-    """Return the ids (a list) before the first end of text, or all if there is none."""
-    end = end_of_text(vocab)
-    return ids[:ids.index(end)] if end in ids else ids

@@ -151,7 +151,7 @@ HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
     (GOOD + b'{"txt": "x", "id": 1}', ["a.jsonl"],
      "a.jsonl:2: there is no field 'text', only txt, id; choose one with --field"),
     (GOOD + b'{"text": 5}', ["a.jsonl"], "a.jsonl:2: the field 'text' holds 5, which is not text"),
-    (ARRAY, ["a.json"], r"a.json:1: .*from an array: jq -c '.\[\]' FILE > NEW.jsonl$"),
+    (ARRAY, ["a.json"], r"a.json:1: .*from an array: jq -c '.\[\]' FILE > NEW.jsonl; --skip"),
     (ARRAY.replace(b"\n", b""), ["a.json"], "a.json:1: it is a list; each line must be one JSON"),
     (b"[" * 100_000, ["a.json"], "a.json:1: RecursionError"),
     (gzip.compress(LONG)[:-1], ["a.jsonl.gz"], "a.jsonl.gz is incomplete or damaged, .*: get a"),
@@ -301,6 +301,15 @@ def test_separators_in_a_text_file_are_named(tmp_path, write, capsys):
     go(tmp_path, a)
     printed = capsys.readouterr().out
     assert f"{a}: <|endoftext|> is ordinary text and ends no document" in printed
+
+
+def test_a_bin_that_is_removed_before_the_end_is_named(tmp_path, write):
+    def lose_a_bin(folder):
+        (folder / "train-00001.bin").unlink()
+
+    with mock.patch("prepare.write_checksums", lose_a_bin):
+        refused("train-00001.bin does not hold the .* delete that .json and run", go, tmp_path,
+                write("a.jsonl", jsonl(TEXTS)), "--shard_tokens=300")
 
 
 def test_sha256sum_finds_a_changed_byte_in_any_split(tmp_path, write):
