@@ -121,7 +121,7 @@ def load(path):
     """
     must_exist(path)
     path = find(path)
-    way_back = ""  # not taken unasked, because it is older
+    way_back = ""  # we only name the one before and do not load it, because it is older
     if previous(path).exists():
         way_back = f"; to take the one before it: cp {previous(path)} {path}"
     with explain(f"{path} is damaged, cut off or not a checkpoint of this program; train it again, "
