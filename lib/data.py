@@ -33,8 +33,16 @@ SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000
            "almanac": "--embedded=almanac --compact_vocab",
            "mqar": "--embedded=mqar --compact_vocab"}
 # keys of a JSON of prepare.py, with the types of their values
-MANIFEST = {"vocab": list | str | None, "dtype": str, "source": dict, "complete": bool, "rows": int,
-            "documents": int, "bad": int, "splits": dict}
+MANIFEST = {
+    "vocab": list | str | None,
+    "dtype": str,
+    "source": dict,
+    "complete": bool,
+    "rows": int,
+    "documents": int,
+    "bad": int,
+    "splits": dict,
+}
 SPLIT = {"tokens": int, "documents": int, "shards": list}
 SHARD = {"file": str, "tokens": int, "documents": int, "sha256": str}
 
