@@ -179,7 +179,7 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
 
 @pytest.mark.parametrize("model", ["right", "wrong", "first only"])
 @pytest.mark.parametrize("task", sorted(TASKS))
-def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, model):
+def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
@@ -206,9 +206,6 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, 
         # where pieces of it meet, two tokens may read as one, or one as two
         assert abs(len(encode(prompt)) - record["size"]) <= 1
         assert sorted(what_is_asked(prompt)) == sorted(record["answers"])
-    share = f"{expected[0]:.3f}"
-    printed = re.search(rf"^50 +{share} +{share} *$", capsys.readouterr().out, re.MULTILINE)
-    assert (printed is not None) == (task in ("needle", "multikey"))
 
 
 @pytest.mark.parametrize("task", sorted(TASKS.keys() - {"mqar"}))  # it needs GPT-2's words
