@@ -12,8 +12,9 @@ A needle is a sentence with a number, hidden in a long text (the hay). A model t
 on questions (sft.py) is asked for the number (prompt=sft). Another one gets the needle up to its
 number again, and is to complete it (prompt=completion).
 
-Retrieval heads (lib/results.py) attend most to the needle. They are chosen on separate prompts of
-the training length: chosen on the trials themselves, they would look better than they are.
+Retrieval heads are the heads that attend most to the needle. --trials also asks prompts of the
+training length, and lib/results.py chooses the retrieval heads on these alone. If the same prompts
+chose the heads and measured them, the heads would look better than they are.
 
 The result is niah[-tag].jsonl, or with --trials needle[-tag].jsonl, beside the checkpoint (or, with
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `answer`. The same command
@@ -25,12 +26,11 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Literal
 
-import pandas as pd
 import torch
 
 from lib import checkpoint, config, evaluate, results, runtime
 from lib.almanac import CITIES
-from lib.evaluate import EvalConfig
+from lib.evaluate import MOST_RECORDS, EvalConfig
 from lib.runtime import print0
 from lib.squad import QA_FORMAT
 from lib.tasks import OF_NEEDLES, TASKS, make_sample, open_haystack
@@ -66,7 +66,8 @@ class NiahConfig(EvalConfig):
         for key, names in formats.items():
             parts = Formatter().parse(getattr(self, key))
             fields = [name for _, name, *_ in parts if name is not None]
-            # A prompt ends where the last field begins; with sft the question replaces the needle.
+            # A prompt is cut off where its answer would begin, so this field must be the last one.
+            # With prompt=sft the needle does not end the prompt, and may go on after its number.
             ends_prompt = key != "needle" or self.prompt == "completion"
             if sorted(fields) != sorted(names) or (ends_prompt and fields[-1] != names[-1]):
                 raise ValueError(f"{key} must have these fields in braces, each once and the last "
@@ -76,6 +77,12 @@ class NiahConfig(EvalConfig):
             sizes = sizes if type(sizes) is tuple else (sizes,)
             if not sizes or not all(type(size) is int and size > 0 for size in sizes):
                 raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
+        n_prompts = len(self.context_sizes) * len(self.depths) * self.n_samples
+        if self.trials:
+            n_prompts = (1 + len(self.trial_sizes)) * self.trials
+        if n_prompts > MOST_RECORDS:
+            raise ValueError(f"these are {n_prompts:,} prompts, and {MOST_RECORDS:,} are the most: "
+                             "choose smaller n_samples or trials")
         if not all(type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
         if self.n_needles >= len(CITIES):
@@ -215,7 +222,7 @@ def needle_scores(weights, spans):
 
 
 def measure(cfg, kind, path, out, device):
-    """Ask a checkpoint all prompts, write the result file `out`, and print what it answered."""
+    """Ask a checkpoint all prompts, and write the result file `out`."""
     model, state = checkpoint.open_checkpoint(cfg, path, device)
     cfg = choose_prompt(cfg, path, state)
     vocab = state["vocab"]
@@ -237,16 +244,7 @@ def measure(cfg, kind, path, out, device):
         batch = [sample_of(cfg, vocab, hay, job) for job in jobs]
         return answer(cfg, model, vocab, batch, device)
 
-    records = evaluate.measure(cfg, out, header, jobs, answer_jobs, device)
-    if not cfg.trials and cfg.task in OF_NEEDLES:
-        print_grid(path, records)
-
-
-def print_grid(path, records):
-    """Print the share of needles found, with a row for each depth and a column for each size."""
-    table = pd.DataFrame(records).pivot_table("exact", "cell", "size")
-    table = table.rename_axis(index="depth in %", columns="tokens")
-    print0(f"{path}: needles found\n{table.to_string(float_format='{:.3f}'.format)}")
+    evaluate.measure(cfg, out, header, jobs, answer_jobs, device)
 
 
 def main():

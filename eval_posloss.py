@@ -5,10 +5,11 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
     python eval_posloss.py out/a_softmax --attention_type=ssmax --tag=e   (e): swapped at load
     python eval_posloss.py out/laptop/b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
 
-The result is posloss[-tag].jsonl beside the checkpoint (or, with --out=FOLDER, in FOLDER/RUN). It
-has a record for each window: {"i": number of the window, "losses": [mean loss over the last tenth
-of the positions before each of the header's "ends"]}. The same command continues a killed
-evaluation. `torchrun` divides the windows among its processes.
+The result is posloss[-tag].jsonl beside the checkpoint (or, with --out=FOLDER, in FOLDER/RUN). Its
+first line has the list `ends` of positions. Each other line is of one window: `i` is its number,
+and `losses` has a loss for each end, which is the mean over the tenth of the positions before it
+(for 1,000, the positions 900 to 999). The same command continues a killed evaluation. `torchrun`
+divides the windows among its processes.
 """
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ import torch
 
 from lib import checkpoint, evaluate, results, runtime
 from lib.data import Tokens, random_starts
-from lib.evaluate import EvalConfig, measured_ends
+from lib.evaluate import MOST_RECORDS, EvalConfig, measured_ends
 from lib.loss import token_losses
 from lib.runtime import UserError, print0
 from lib.text import check_same_vocab
@@ -33,8 +34,9 @@ class PosLossConfig(EvalConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if min(self.seq_len, self.n_seqs) < 1:
-            raise ValueError(f"seq_len={self.seq_len} and n_seqs={self.n_seqs} must be positive")
+        if not (self.seq_len and 0 < self.n_seqs <= MOST_RECORDS):
+            raise ValueError(f"seq_len={self.seq_len} and n_seqs={self.n_seqs} must be positive, "
+                             f"and n_seqs at most {MOST_RECORDS:,}")
 
 
 def choose_windows(cfg, n_tokens):
@@ -54,9 +56,11 @@ def choose_windows(cfg, n_tokens):
         print0(f"only {n_fit:,} windows of {cfg.seq_len:,} tokens fit into split {cfg.split} "
                f"without overlap: n_seqs={cfg.n_seqs:,} becomes {n_fit:,}")
     n = min(cfg.n_seqs, n_fit)
-    # random numbers of tokens are left out before the windows, as many as are to spare in all
-    left_out = random_starts(cfg.seed, "posloss", 0, n, usable - n * cfg.seq_len + 1)
-    return np.sort(left_out).astype(np.int64) + cfg.seq_len * np.arange(n)
+    # The tokens that no window needs become gaps between the windows. We draw for each window how
+    # many of them lie before it, and sort these numbers. So windows never overlap.
+    n_spare = usable - n * cfg.seq_len
+    spare_before = np.sort(random_starts(cfg.seed, "posloss", 0, n, n_spare + 1)).astype(np.int64)
+    return spare_before + cfg.seq_len * np.arange(n)
 
 
 def window_losses(cfg, model, tokens, starts, device):

@@ -42,7 +42,7 @@ from tqdm import tqdm
 
 from lib import almanac, mqar
 from lib.config import configure
-from lib.data import read_manifests
+from lib.data import Tokens, read_manifests
 from lib.runtime import UserError, atomic_write, describe, explain, launch, lock, write_json
 from lib.text import (
     GPT2_EOT,
@@ -218,14 +218,12 @@ def documents(cfg, n_rows=0, n_documents=0):
             return
         try:
             text = text_of(row, cfg.field)
-            n_documents += bool(text)
+            if text:
+                n_documents += 1
         except ValueError as e:
             problem = f"{name}:{number}: {e}"
             if not cfg.skip_bad:
-                # A bad first row means a wrong format or a wrong --field. --skip_bad would then
-                # leave out every row, so we do not suggest it.
-                hint = "; --skip_bad leaves bad lines out" if number > 1 else ""
-                raise UserError(problem + hint) from e
+                raise UserError(f"{problem}; --skip_bad leaves bad lines out") from e
             text = None
             n_bad += 1
             if n_bad <= 10:
@@ -237,10 +235,13 @@ def documents(cfg, n_rows=0, n_documents=0):
 
 
 def encode_batch(batch, vocab, dtype):
-    """Return [(split, ids with an end of text)] for [(split, text)]; None and "" have no ids."""
+    """
+    Return [(split, ids with an end of text)] for [(split, text)]. The ids are an array; for a text
+    of None or "" they are None or "", too.
+    """
     encoded = []
     for split, text in batch:
-        ids = text
+        ids = text  # None (a bad row) or "" (an empty row), to be counted by `prepare`
         if text and vocab is None:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
             arrays = [gpt2_encoding().encode_to_numpy(piece, disallowed_special=())
@@ -419,6 +420,8 @@ def prepare(cfg):
     manifest["complete"] = True
     write_bins(cfg, path, manifest, arrays)
     write_checksums(path.parent)
+    for split in manifest["splits"]:
+        Tokens(path.parent, split)  # a UserError if a bin was removed or cut since it was written
     return manifest
 
 

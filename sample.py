@@ -11,7 +11,7 @@ from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
 from lib.runtime import UserError
-from lib.text import decode, encode, end_of_text, until_end
+from lib.text import decode, encode, end_of_text
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,21 @@ def main():
     model, state = checkpoint.open_checkpoint(cfg, cfg.files[0], device)
     vocab = state["vocab"]
     # in the training data, every document follows an end of text
-    prompt = [end_of_text(vocab), *encode(cfg.prompt, vocab, special=True)]
+    end = end_of_text(vocab)
+    prompt = [end, *encode(cfg.prompt, vocab, special=True)]
     needed = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
     if needed > model.max_len:
         raise UserError(f"p_n is learned for {model.max_len} positions, and prompt and "
                         f"continuation need {needed}; lower --max_new_tokens or shorten the prompt")
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too
     # all continuations in one batch, so that each step reads the weights once
-    idx = torch.tensor([prompt] * cfg.num_samples, device=device)
+    idx = torch.tensor([prompt], device=device).expand(cfg.num_samples, -1)
     with runtime.autocast(device, cfg.dtype):
         rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k)
     for row in rows.tolist():
-        continuation = until_end(row[len(prompt):], vocab)
+        continuation = row[len(prompt):]
+        if end in continuation:
+            continuation = continuation[:continuation.index(end)]
         print(decode(prompt[1:] + continuation, vocab), "-" * 80, sep="\n")
 
 

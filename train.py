@@ -9,7 +9,6 @@ Run the same command again to resume the run in out_dir. Config files are execut
 """
 import dataclasses
 import datetime
-import json
 import math
 import os
 import shutil
@@ -176,7 +175,8 @@ def find_resumable(cfg, data):
         differences.append("other training data")
     if differences:
         raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differences)}; choose "
-                        "another --out_dir, or delete that folder")
+                        f"another --out_dir (--init_from={cfg.out_dir} trains on from its weights, "
+                        "with a new schedule), or delete that folder")
     return state
 
 
@@ -435,24 +435,28 @@ class Log:
         }
         records = []
         if start is not None and path.exists():
-            old_header, *old = runtime.read_lines(path)
-            # a run that became longer has another max_iters
-            header = old_header | {"config": config, "code": metadata["code"]}
-            records = [record for record in old if record["iter"] <= start]
+            with runtime.explain(f"{path} is not a log of this program; move it away",
+                                 runtime.MALFORMED):
+                old_header, *old = runtime.read_lines(path)
+                # a run that became longer has another max_iters
+                header = old_header | {"config": config, "code": metadata["code"]}
+                records = [record for record in old if record["iter"] <= start]
+        elif start:
+            print0(f"note: {path} is missing, so the log begins again after iter {start:,}")
         runtime.write_lines(path, [header, *records])
-        self.file = open(path, "a", buffering=1)  # written line by line
+        self.file = open(path, "a", encoding="utf-8")
         if cfg.wandb_log:
             try:
                 import wandb
-                self.wandb = wandb.init(project=cfg.wandb_project, dir=cfg.out_dir, config=config,
+                self.wandb = wandb.init(project=cfg.wandb_project, config=config,
+                                        dir=os.environ.get("WANDB_DIR", cfg.out_dir),
                                         name=cfg.wandb_run_name or path.parent.name)
             except Exception as e:  # training goes on without a key, network or package
                 print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
 
     def __call__(self, record):
         if self.file:
-            with runtime.writing(self.file.name):
-                self.file.write(json.dumps(record) + "\n")
+            runtime.append_lines(self.file, [record])
         if self.wandb:
             # wandb cannot plot lists: s of each head stays in log.jsonl
             numbers = {k: v for k, v in record.items() if not isinstance(v, list)}

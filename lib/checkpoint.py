@@ -15,6 +15,7 @@ A checkpoint is a dict:
     code               commit of the program that trained it; an imported model has none
 """
 import dataclasses
+import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ import torch
 from lib import attention
 from lib.attention import ModelConfig
 from lib.config import checked
-from lib.runtime import DType, UserError, atomic_write, explain
+from lib.runtime import DType, UserError, atomic_write, check_types, explain
+from lib.text import check_vocab
 from model import ATTENTION
 
 # The settings that may change when a run continues: they affect neither the data nor the result.
@@ -74,7 +76,8 @@ def find(path):
 
 
 def previous(path):
-    """Return the path of the checkpoint before the one at `path`."""
+    """Return the path of the checkpoint before the one at `path`, on the disk of the latter."""
+    path = Path(os.path.realpath(path))  # atomic_write renames, which works on one disk only
     return path.with_stem(path.stem + "_prev")
 
 
@@ -118,7 +121,7 @@ def load(path):
     """
     must_exist(path)
     path = find(path)
-    way_back = ""  # not taken unasked, because it is older
+    way_back = ""  # we only name the one before and do not load it, because it is older
     if previous(path).exists():
         way_back = f"; to take the one before it: cp {previous(path)} {path}"
     with explain(f"{path} is damaged, cut off or not a checkpoint of this program; train it again, "
@@ -133,9 +136,8 @@ def load(path):
         file.seek(0)
         # weights_only: without it a checkpoint could run code
         state = torch.load(file, map_location="cpu", weights_only=True)
-        for key, kind in KEYS.items():
-            if not isinstance(state[key], kind):
-                raise TypeError(f"its {key} is {state[key]!r}")
+        check_types(state, KEYS)
+        check_vocab(state["vocab"])
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
         state["model_config"] = dataclasses.asdict(read_model_config(state, str(path)))
@@ -196,26 +198,27 @@ def open_checkpoint(cfg, path, device):
         if attention.has_rope_to_stretch(trained):
             changes["rope_scaling"] = cfg.rope_scaling
             changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
-    model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
+    model = restore(state, device, path, cfg.attention_type or None, cfg.swap_scale, **changes)
     return model, state
 
 
-def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scale=1.0, **overrides):
+def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_scale=1.0,
+            **overrides):
     """
     Return the model of a checkpoint dict, in eval mode. UserError if a change does not fit it.
 
     attention_type: swap softmax for this type, with this scale (see GPT.swap_attention); with ssmax
-    that is the paper's (e), s = swap_scale / mean(log n). overrides: settings of ModelConfig. "", 0
-    and None leave a setting as it was trained. name: the checkpoint's name in error messages.
+    that is the paper's (e), s = swap_scale / mean(log n). overrides: settings of ModelConfig, see
+    attention.convert. name: the checkpoint's name in error messages.
     """
     trained = ModelConfig(**state["model_config"])
-    overrides = {key: value for key, value in overrides.items() if value}
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError)):
         model = attention.build(trained)
         model.load_state_dict(state["model"])
         if overrides:
             model = attention.convert(model, **overrides)
-        if attention_type and attention_type != trained.attention_type:
+        # swapped after loading, because the weights are those of the old type
+        if attention_type not in (None, trained.attention_type):
             model.swap_attention(attention_type, swap_scale)
     return model.to(device).eval()

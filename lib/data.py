@@ -23,9 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from lib import runtime
-from lib.config import did_you_mean
-from lib.runtime import MALFORMED, UserError, explain
-from lib.text import check_same_vocab, vocab_size
+from lib.runtime import MALFORMED, UserError, check_types, explain
+from lib.text import check_same_vocab, check_vocab, vocab_size
 
 # windows: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("windows", "sequence")
@@ -33,6 +32,19 @@ ORDERS = ("windows", "sequence")
 SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
            "almanac": "--embedded=almanac --compact_vocab",
            "mqar": "--embedded=mqar --compact_vocab"}
+# keys of a JSON of prepare.py, with the types of their values
+MANIFEST = {
+    "vocab": list | str | None,
+    "dtype": str,
+    "source": dict,
+    "complete": bool,
+    "rows": int,
+    "documents": int,
+    "bad": int,
+    "splits": dict,
+}
+SPLIT = {"tokens": int, "documents": int, "shards": list}
+SHARD = {"file": str, "tokens": int, "documents": int, "sha256": str}
 
 
 class Tokens:
@@ -111,14 +123,19 @@ class Tokens:
         else:
             blocks = self.blocks_in_sequence(block_size)
             row_numbers = (step * batch_size + rows) % blocks
-            starts = block_size + row_numbers * (block_size + 1)  # see blocks_in_sequence
+            # the first row begins at the first end of text, see blocks_in_sequence
+            starts = block_size + row_numbers * (block_size + 1)
         window = self.read(starts, block_size + 1)
         return window[:, :-1], window[:, 1:]
 
     def blocks_in_sequence(self, block_size):
-        """Return how many rows order="sequence" has before it begins again."""
-        # A row is an end of text and one whole document (embedded corpora); the first block is
-        # skipped.
+        """
+        Return how many rows order="sequence" has before it begins again.
+
+        A row is block_size + 1 tokens. In an embedded corpus each document has block_size words and
+        an end of text, so a row is the end of text before a document, and the document. The first
+        document is skipped, because it has no end of text before it.
+        """
         return (len(self) - block_size) // (block_size + 1)
 
 
@@ -163,10 +180,17 @@ def read_manifests(folder):
     for path in sorted(folder.glob("[!.]*.json")):
         with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the "
                      "right folder, or prepare the corpus again under another --name", MALFORMED):
-            contents[path] = json.loads(path.read_bytes())
-            missing = {"vocab", "dtype", "source", "complete", "splits"} - contents[path].keys()
-            if missing:
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+            manifest = contents[path] = json.loads(path.read_bytes())
+            check_types(manifest, MANIFEST)
+            check_vocab(manifest["vocab"])
+            for split in manifest["splits"].values():
+                check_types(split, SPLIT)
+                for shard in split["shards"]:
+                    check_types(shard, SHARD)
+                if not split["shards"]:
+                    raise ValueError("it lists no bin")
+            if manifest["dtype"] not in ("uint16", "uint32"):
+                raise ValueError(f"its dtype is {manifest['dtype']!r}")
     return contents
 
 
@@ -180,11 +204,7 @@ def find_manifest(folder, split):
                                 "again to continue it")
             return manifest
     splits = [name for manifest in manifests.values() for name in manifest["splits"]]
-    source = SOURCES.get(folder.name, "FILES --val_fraction=0.1")
-    if splits:
-        source = f"OTHER_FILES --split={split}"
-    advice = did_you_mean(split, splits) or (
-        f"; to make it: python prepare.py {source} --name={folder.name} "
-        f"--data_dir={folder.parent}")
-    raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}"
-                    f"{advice}")
+    source = SOURCES.get(folder.name, f"FILES --split={split}")
+    raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}; to "
+                    f"make it: python prepare.py {source} --name={folder.name} "
+                    f"--data_dir={folder.parent}")

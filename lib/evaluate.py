@@ -47,6 +47,12 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
+MOST_RECORDS = 10**6  # of a result, which is in memory as a whole; the paper's have 100,000
+
+# keys of a result's first line, with the types of their values
+HEADER = {"variant": str, "tag": str, "settings": dict, "model_config": dict, "code": str,
+          "records": int}
+
 # Settings that a result does not depend on, or that its header holds in another form
 NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size",
                      "loss_chunk"}
@@ -104,7 +110,7 @@ def make_header(cfg, path, kind, model, state, data, n_records):
     # "auto" and the paths of checkpoint and corpus mean something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
     settings["data"] = data
-    settings["checkpoint"] = checkpoint.fingerprint(path)
+    settings["checkpoint"] = state["fingerprint"]
     variant, trained = checkpoint.variant_of(state, model), state["model_config"]
     done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
 
@@ -148,25 +154,27 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
         # written again, because a kill may have left half a line at the end of the file
         if runtime.RANK == 0:
             runtime.write_lines(out, [header, *records.values()])
+            file = open(out, "a", encoding="utf-8")
         name = out.parent.name  # in the progress bar
         for new in work(device, name, left, measure_jobs, cfg.micro_batch_size):
             records |= {job_of(header, record): record for record in new}
             if runtime.RANK == 0:
-                with runtime.writing(out), open(out, "a") as f:
-                    f.writelines(json.dumps(record) + "\n" for record in new)
+                runtime.append_lines(file, new)
     return [records[job] for job in jobs]
 
 
 def resume(cfg, out, header):
     """
-    Return (header, {job: record}) of the result file `out`: what need not be measured again.
+    Return the header and {job: record} of an existing result `out`, or (header, {}) to begin again.
 
-    Existing results are never overwritten without --overwrite: they may have taken days. With it,
-    only an unfinished result of the same settings and code is continued. UserError if the file is
-    of other settings than `header`, or not a result.
+    A result of the same settings is continued, also by other code, which is then added to its
+    header. A result of other settings is a UserError, because it may have taken days. --overwrite
+    begins again; it only continues an unfinished result of the same settings and code, which an
+    interrupted --overwrite has left. UserError if the file is not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = runtime.read_lines(out)
+        runtime.check_types(before, HEADER)
         differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
         # a dict, because two processes may have written a record twice
         records = {job_of(before, record): record for record in lines}

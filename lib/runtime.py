@@ -5,7 +5,6 @@ import ctypes
 import datetime
 import errno
 import fcntl
-import functools
 import glob
 import json
 import os
@@ -25,7 +24,6 @@ if {"RANK", "WORLD_SIZE"} <= os.environ.keys():
 # the errors of reading damaged or unexpected JSON
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 DType = Literal["auto", "bfloat16", "float32"]
-CPU_INFO = Path("/proc/cpuinfo")
 
 
 class UserError(Exception):
@@ -102,6 +100,19 @@ def explain(message, errors=Exception, status=2):
         raise UserError(f"{message} ({describe(e)})", status) from e
 
 
+def check_types(content, types):
+    """
+    Raise an error of MALFORMED unless the dict `content` has all keys of `types`, with values of
+    these types. Whole numbers are counts, so they must not be negative.
+    """
+    if missing := types.keys() - content.keys():
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    for key, kind in types.items():
+        value = content[key]
+        if not isinstance(value, kind) or (kind is int and not 0 <= value < 2**63):
+            raise TypeError(f"its {key} is {value!r}")
+
+
 def install_stop_flag():
     """Return a list to which SIGTERM or Ctrl-C appends its number; the caller saves and stops when
     it can. A second signal exits at once."""
@@ -154,17 +165,6 @@ def setup(device):
     return device
 
 
-@functools.cache  # once is enough
-def advise_fast_mkl():
-    """Print how to make MKL, which computes attention, take AVX-512 on an AMD processor."""
-    info = CPU_INFO.read_text() if CPU_INFO.exists() else ""
-    preloaded = hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true")
-    if "AuthenticAMD" in info and "avx512f" in info and not preloaded:
-        print0("MKL takes slow kernels on this AMD processor. Attention in bf16 is 1.8 times as "
-               "fast if you first run: echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | "
-               "gcc -shared -fPIC -x c - -o intel.so && export LD_PRELOAD=$PWD/intel.so")
-
-
 def get_dtype(device, dtype):
     """Return the torch.dtype of matrix products, for `dtype` auto, bfloat16 or float32."""
     # auto: bf16 if the hardware multiplies it; without such hardware it is slower than fp32
@@ -185,8 +185,6 @@ def autocast(device, dtype, cache=True):
     """Return the context in which the model runs. Parameters stay fp32; `cache` keeps their bf16
     copies for the next use."""
     enabled = get_dtype(device, dtype) == torch.bfloat16
-    if enabled and device.type == "cpu":  # in fp32 there is nothing to gain
-        advise_fast_mkl()
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
 
 
@@ -212,8 +210,9 @@ def logits_at_once(device, vocab_size, training=False):
 
 def join_ranks(backend):
     """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
-    # After a restart torchrun's store still has the addresses of lost ranks, which half of the
-    # restarts wait for: so each gets a prefix in it (on one machine only, see pytorch#135712).
+    # torchrun's store survives a restart, and with it the addresses of the lost ranks. Half of the
+    # restarts waited for these addresses. So each attempt has its own prefix for all keys in the
+    # store. With several machines the count of restarts may differ (pytorch#135712): no prefix.
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     with explain_lost_rank():
@@ -281,10 +280,14 @@ def writing(path):
 @contextlib.contextmanager
 def atomic_write(path, mode="wb", previous=None):
     """
-    Open a temporary file beside `path`, which replaces it if the block ends without an error.
+    Open a temporary file beside `path`, which replaces it if the block ends without an error. If
+    `path` is a symbolic link, the file that it leads to is replaced.
+
     previous: path under which the replaced file is kept; None: it is not.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():  # os.replace would put a file over a device
+        raise UserError(f"{path} is a folder or a device: give the name of a file")
     # with the process's number, so that two processes do not write into one file
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
@@ -314,7 +317,7 @@ def lock(path):
     Keep other programs from writing the file or folder `path` until this process ends, also by a
     kill. UserError if another program writes it now.
     """
-    path = Path(os.path.abspath(path))
+    path = Path(os.path.realpath(path))  # a link and the file it leads to have one lock
     if RANK != 0 or path in LOCKS:
         return
     with writing(path):
@@ -350,6 +353,21 @@ def write_lines(path, records):
     """Write a .jsonl with one record a line, all or nothing."""
     with atomic_write(path, "w") as f:
         f.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def append_lines(file, records):
+    """
+    Append records to an open .jsonl, one a line. UserError if the file was removed or renamed since
+    it was opened: what is written would be lost.
+    """
+    with writing(file.name):
+        file.writelines(json.dumps(record) + "\n" for record in records)
+        file.flush()
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
+            return
+    raise UserError(f"{file.name} was removed or renamed while this program wrote it; put it back, "
+                    "and run the same command again")
 
 
 def read_lines(path):

@@ -94,8 +94,9 @@ def encode_example(example, block_size, vocab=None):
     if len(ids) > room:
         if len(answer) > room:
             return None  # the part of the context that fits could not hold the answer
-        # cut the context so that the answer is in its middle, or as near to it as possible
-        # `ids` begin with the stripped context, and a space before the answer is the answer's
+        # Cut the context so that the answer is in its middle, or as near to it as possible. To find
+        # the answer in `ids`, encode the text before it: stripped like the context, and without the
+        # space before the answer, which is part of the answer's first token.
         text_before = example["context"][:example["start"]].lstrip().rstrip(" ")
         middle = len(encode(text_before, vocab)) + len(answer) // 2
         begin = min(max(0, middle - room // 2), len(ids) - room)

@@ -351,8 +351,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     ids[:n] = [end_of_text(vocab)] * n  # replaces a token, so that the prompt keeps its size
     if facts:
         spans = bury(cfg, vocab, rng, ids, facts, asked.ordered)[-len(asked.answers):]
-    # an answer takes as many tokens as in the prompt; others follow after a comma and a space, and
-    # one token shows whether the last one ends there
+    # The model gets room for each answer as it stands in the prompt, for two more tokens between
+    # answers (", "), and for one token after the last answer, which shows whether it ends there.
     written = sum(stop - start + 2 for start, stop in spans) - 1
     return {
         "size": size,

@@ -69,17 +69,11 @@ def decode_file(raw, path):
     Return the text of a file whose bytes are `raw`, with CRLF and CR turned into LF. UserError if
     the file is not UTF-8 text.
     """
-    convert = "iconv -f {} -t UTF-8 {} > NEW.txt".format
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):  # never valid UTF-8
-        raise UserError(f"{path} is UTF-16; make it UTF-8: {convert('UTF-16', path)}")
-    if b"\0" in raw:  # English in UTF-16 is valid UTF-8, with a null after each letter
-        raise UserError(f"{path} holds null characters, so it is binary or UTF-16; if it is "
-                        f"UTF-16: {convert('UTF-16LE', path)}")
-    try:
+    with explain(f"{path} is not UTF-8 text; if it is text in UTF-16 (or LATIN1, ...), convert it: "
+                 f"iconv -f UTF-16 -t UTF-8 {path} > NEW.txt", ValueError):
         text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise UserError(f"{path} is not UTF-8 (byte {raw[e.start]:#x} at {e.start:,}); if it is "
-                        f"Latin-1: {convert('LATIN1', path)}") from e
+        if "\0" in text:  # English in UTF-16 may be valid UTF-8, with a null after each letter
+            raise ValueError("it holds null characters")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -146,13 +140,15 @@ def vocab_size(vocab=None):
     return len(vocab) if vocab else GPT2_VOCAB
 
 
+def check_vocab(vocab):
+    """Raise a ValueError for a list that is no `vocab`, as a damaged file may hold it."""
+    # None and a tokenizer.json are checked where they are used
+    if isinstance(vocab, list) and not (
+            GPT2_EOT in vocab and all(type(i) is int and 0 <= i < GPT2_VOCAB for i in vocab)):
+        raise ValueError(f"its vocab is {vocab!r}")
+
+
 def check_same_vocab(one, vocab_of_one, other, vocab_of_other, advice):
     """Raise a UserError if two things, named for the message, differ in their vocabularies."""
     if vocab_of_one != vocab_of_other:  # the same id would mean another word
         raise UserError(f"{one} and {other} have different vocabularies; {advice}")
-
-
-def until_end(ids, vocab=None):
-    """Return the ids (a list) before the first end of text, or all if there is none."""
-    end = end_of_text(vocab)
-    return ids[:ids.index(end)] if end in ids else ids

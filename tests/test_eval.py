@@ -179,7 +179,7 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
 
 @pytest.mark.parametrize("model", ["right", "wrong", "first only"])
 @pytest.mark.parametrize("task", sorted(TASKS))
-def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, model):
+def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
@@ -206,9 +206,6 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, capsys, task, 
         # where pieces of it meet, two tokens may read as one, or one as two
         assert abs(len(encode(prompt)) - record["size"]) <= 1
         assert sorted(what_is_asked(prompt)) == sorted(record["answers"])
-    share = f"{expected[0]:.3f}"
-    printed = re.search(rf"^50 +{share} +{share} *$", capsys.readouterr().out, re.MULTILINE)
-    assert (printed is not None) == (task in ("needle", "multikey"))
 
 
 @pytest.mark.parametrize("task", sorted(TASKS.keys() - {"mqar"}))  # it needs GPT-2's words
@@ -550,7 +547,11 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_posloss, "pn", "--seed=1", "p_n is learned for 32 positions, .* needs 90"),
     (eval_niah, "reversed", "--seed=1", "different vocabularies"),
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),
-    (eval_posloss, "a", "--tag=../x", "a slash"), (eval_posloss, "a", "--n_seqs=0", "positive"),
+    (eval_posloss, "a", "--tag=../x", "a slash"),
+    (eval_posloss, "a", "--n_seqs=0", "positive"),
+    (eval_posloss, "a", "--n_seqs=9_000_000", "at most 1,000,000"),
+    (eval_niah, "a", "--n_samples=9_000_000", "36,000,000 prompts, and 1,000,000 are the most"),
+    (eval_niah, "a", "--trials=9_000_000", "18,000,000 prompts, and"),
     (eval_posloss, "nowhere", "--seed=1", "no checkpoint .*nowhere"),
     (eval_posloss, "reversed", "--seed=1", "different vocabularies")])
 def test_what_cannot_be_measured_is_one_line(

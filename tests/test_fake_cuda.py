@@ -25,11 +25,11 @@ HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)
 
 
 @pytest.mark.slow
-def test_in_a_process_with_a_simulated_gpu():
+def test_in_a_process_with_a_simulated_gpu(tmp_path):
     if HERE:
         return
     try:
-        environment = fakecuda.environment()
+        environment = fakecuda.environment(tmp_path)
     except UserError as e:
         pytest.skip(str(e))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -183,6 +182,44 @@ def test_a_write_that_is_killed_at_any_step_leaves_a_whole_file(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"a", "b", "printed"}, "files are left behind"
 
 
+def test_a_link_stays_a_link_and_what_is_no_file_is_refused(tmp_path):
+    far, link = tmp_path / "far/x.pt", tmp_path / "ckpt.pt"
+    far.parent.mkdir()
+    link.symlink_to(far)
+    for content in (b"old", b"new"):
+        write(link, checkpoint.previous(link), content)
+    assert link.is_symlink() and far.read_bytes() == b"new"
+    assert (tmp_path / "far/x_prev.pt").exists(), "the far disk's file cannot be renamed to here"
+    far.unlink()  # as a kill between the two renames leaves it
+    assert checkpoint.find(link).read_bytes() == b"old"
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/null", tmp_path, tmp_path / "pipe"):
+        refused("is a folder or a device: give the name of a file", write, path, None, b"")
+
+
+@pytest.mark.parametrize("name", ["", "log.jsonl"])
+def test_a_run_whose_log_is_removed_or_renamed_stops(run, tmp_path, monkeypatch, name):
+    def learning_rate(cfg, step):
+        if step == 3:  # the last checkpoint is of update 2
+            (tmp_path / "o" / name).rename(tmp_path / "moved")
+        return 0.0
+
+    monkeypatch.setattr(train, "learning_rate", learning_rate)
+    refused("o/log.jsonl was removed or renamed while", run, tmp_path / "o")
+    assert (tmp_path / "o").exists() == bool(name), "the folder is made again"
+    assert checkpoint.load(tmp_path / ("o" if name else "moved"))["iter"] == 2
+
+
+def test_an_evaluation_whose_result_is_removed_stops(corpus, tmp_path, monkeypatch):
+    def window_losses(cfg, *arguments):
+        (tmp_path / "o/posloss.jsonl").unlink()
+        return torch.zeros(len(arguments[2]), cfg.seq_len)
+
+    arguments = command(eval_posloss, corpus, tmp_path / "o")
+    monkeypatch.setattr(eval_posloss, "window_losses", window_losses)
+    refused("o/posloss.jsonl was removed or renamed", call, eval_posloss, *arguments)
+
+
 def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
     with pytest.raises(UserError, match="cannot write .*what was there stays"):
         with atomic_write(tmp_path / "a") as mine:
@@ -242,31 +279,6 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
     assert re.fullmatch(message + ".*\n", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("processor, dtype, is_advised", [
-    ("vendor_id: AuthenticAMD\nflags: avx2 avx512f", "bfloat16", True),
-    ("vendor_id: AuthenticAMD\nflags: avx2 avx512f", "float32", False),  # gains nothing
-    ("vendor_id: AuthenticAMD\nflags: avx2", "bfloat16", False),  # nobody has measured it there
-    ("vendor_id: GenuineIntel\nflags: avx2 avx512f", "bfloat16", False)])
-def test_how_to_make_bf16_fast_on_an_amd_processor_is_printed_once(
-        tmp_path, monkeypatch, capsys, processor, dtype, is_advised):
-    info = tmp_path / "cpuinfo"
-    info.write_text(processor)
-    monkeypatch.setattr(runtime, "CPU_INFO", info)
-    runtime.advise_fast_mkl.cache_clear()
-    for _ in range(2):
-        runtime.autocast(torch.device("cpu"), dtype)
-    printed = capsys.readouterr().out
-    assert printed.count("\n") == is_advised
-    if not is_advised or not shutil.which("gcc"):
-        return
-    again = f"from lib import runtime; runtime.CPU_INFO = runtime.Path({str(info)!r}); " \
-            "runtime.advise_fast_mkl()"
-    advice = printed.partition("first run: ")[2].strip()
-    done = subprocess.run(["bash", "-c", f'{advice} && "$0" -c "$1"', sys.executable, again],
-                          cwd=tmp_path, text=True, stdout=subprocess.PIPE, check=True)
-    assert done.stdout == "", "the advice is repeated to those who have followed it"
-
-
 # -----------------------------------------------------------------------------
 # checkpoints
 
@@ -275,7 +287,7 @@ def test_how_to_make_bf16_fast_on_an_amd_processor_is_printed_once(
 def saved(tmp_path):
     """Return the path of a checkpoint that has one before it."""
     for _ in range(2):
-        save_model(tmp_path / "ckpt.pt", tiny_model(n_layer=1, n_embd=8, n_inner=8), [1, 2, 3])
+        save_model(tmp_path / "ckpt.pt", tiny_model(n_layer=1, n_embd=8, n_inner=8), [1, 2, 50256])
     return tmp_path / "ckpt.pt"
 
 
@@ -342,7 +354,7 @@ def test_settings_that_a_checkpoint_lacks_or_has_off_take_their_defaults(saved):
 def test_the_fingerprint_is_that_of_the_weights_that_were_read(saved):
     first = checkpoint.load(saved)
     assert first["fingerprint"] == checkpoint.fingerprint(saved)
-    save_model(saved, tiny_model("softmax", n_layer=1, n_embd=8, n_inner=8), [1, 2, 3])
+    save_model(saved, tiny_model("softmax", n_layer=1, n_embd=8, n_inner=8), [1, 2, 50256])
     assert checkpoint.fingerprint(saved) != first["fingerprint"]
 
 
@@ -355,7 +367,7 @@ def test_the_fingerprint_is_that_of_the_weights_that_were_read(saved):
      ("theta", 4.0)),
     ({"rope_factor": 4.0}, {"rope_fraction": 0.0}, ("", 1.0))])
 def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, trained, expected):
-    save_model(tmp_path / "ckpt.pt", tiny_model(**trained), [1, 2, 3])
+    save_model(tmp_path / "ckpt.pt", tiny_model(**trained), [1, 2, 50256])
     model, _ = checkpoint.open_checkpoint(LoadConfig(**settings), tmp_path, "cpu")
     assert (model.config.rope_scaling, model.config.rope_factor) == expected
 

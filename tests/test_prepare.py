@@ -151,16 +151,16 @@ HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
     (GOOD + b'{"txt": "x", "id": 1}', ["a.jsonl"],
      "a.jsonl:2: there is no field 'text', only txt, id; choose one with --field"),
     (GOOD + b'{"text": 5}', ["a.jsonl"], "a.jsonl:2: the field 'text' holds 5, which is not text"),
-    (ARRAY, ["a.json"], r"a.json:1: .*from an array: jq -c '.\[\]' FILE > NEW.jsonl$"),
+    (ARRAY, ["a.json"], r"a.json:1: .*from an array: jq -c '.\[\]' FILE > NEW.jsonl; --skip"),
     (ARRAY.replace(b"\n", b""), ["a.json"], "a.json:1: it is a list; each line must be one JSON"),
     (b"[" * 100_000, ["a.json"], "a.json:1: RecursionError"),
     (gzip.compress(LONG)[:-1], ["a.jsonl.gz"], "a.jsonl.gz is incomplete or damaged, .*: get a"),
     (HALF, ["a.jsonl.zst"], "a.jsonl.zst is incomplete or damaged"),
     (HALF, ["a.txt.zst"], "a.txt.zst is incomplete or damaged"),
     (b"text", ["a.txt.zst"], "a.txt.zst is .* or not compressed as its name says"),
-    (b"caf\xe9", ["a.txt"], r"a.txt is not UTF-8 \(byte 0xe9 at 3\); .*iconv -f LATIN1"),
-    ("text".encode("utf-16"), ["a.txt"], "a.txt is UTF-16; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
-    (bytes(range(256)), ["a.txt"], "a.txt holds null characters, so it is binary or UTF-16"),
+    (b"caf\xe9", ["a.txt"], r"a.txt is not UTF-8 text; .*byte 0xe9 in position 3"),
+    ("text".encode("utf-16"), ["a.txt"], "not UTF-8 text; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
+    ("text".encode("utf-16le"), ["a.txt"], "a.txt is not UTF-8 text; .*it holds null characters"),
     (b"x", ["a.docx"], "a.docx: the name must end in .txt, .md, .*rename it to .txt if"),
     (b"x", ["a.txt", "b.txt"], "b.txt is not a file; name files"),
     (b"x", ["a.txt", "../"], "../ is not a file"),
@@ -301,6 +301,15 @@ def test_separators_in_a_text_file_are_named(tmp_path, write, capsys):
     go(tmp_path, a)
     printed = capsys.readouterr().out
     assert f"{a}: <|endoftext|> is ordinary text and ends no document" in printed
+
+
+def test_a_bin_that_is_removed_before_the_end_is_named(tmp_path, write):
+    def lose_a_bin(folder):
+        (folder / "train-00001.bin").unlink()
+
+    with mock.patch("prepare.write_checksums", lose_a_bin):
+        refused("train-00001.bin does not hold the .* delete that .json and run", go, tmp_path,
+                write("a.jsonl", jsonl(TEXTS)), "--shard_tokens=300")
 
 
 def test_sha256sum_finds_a_changed_byte_in_any_split(tmp_path, write):

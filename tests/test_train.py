@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 import signal
+import sys
 from unittest import mock
 
 import pytest
@@ -222,7 +223,8 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
             "--learning_rate=0.001": r"learning_rate=0.003 \(now 0.001\)",
             "--eval_seqs=8": r"eval_seqs=16 \(now 8\)", "--max_iters=9": r"max_iters=6 \(now 9\)",
             f"--dtype={other}": rf"dtype='{dtype}' \(now '{other}'\)"}.items():
-        refused(f"run: it has {message}; choose .* or delete", run, tmp_path, *begun, change)
+        refused(f"run: it has {message}; choose .*--init_from={tmp_path} trains on .* or delete",
+                run, tmp_path, *begun, change)
     (tmp_path / "niah-e.jsonl").write_text("{}")
     run(tmp_path, *begun)  # finished before
     assert state_of(tmp_path) == before
@@ -337,6 +339,13 @@ def test_sample_continues_a_prompt(run, tmp_path, capsys):
     refused("has no token 'z", call, sample, tmp_path, "--prompt=zebra")
 
 
+def test_wandb_writes_where_its_variable_says(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
+    monkeypatch.setenv("WANDB_DIR", "elsewhere")
+    run(tmp_path, "--wandb_log", "--max_iters=1")
+    assert sys.modules["wandb"].init.call_args.kwargs["dir"] == "elsewhere"
+
+
 def test_every_shipped_config_is_valid():
     folder, configs = ROOT / "config", {}
     for path in {*folder.glob("*.py")} - {*folder.glob("quick_*.py")}:  # which are evaluations'
@@ -377,7 +386,7 @@ def test_config_files_compose_or_are_refused(tmp_path):
 def test_help_explains_every_setting_in_groups(cls, capsys):
     with pytest.raises(SystemExit):
         configure(cls, ["--help"])
-    _, groups = capsys.readouterr().out.split("into a config file.\n")
+    _, groups = capsys.readouterr().out.split("(prepare.py takes none).\n")
     assert "\nsettings:" not in groups, "a setting without a group or a comment"
     for field in dataclasses.fields(cls):
         assert re.search(rf"^  --{field.name}=.*\s+\w", groups, re.M), field.name
