@@ -12,9 +12,19 @@ from lib.runtime import UserError
 
 
 def read(path):
-    """Return ({key: value}, {name: tensor of the package gguf}) of the GGUF at `path`."""
+    """Return ({key: value}, {name: tensor of the package gguf}) of the GGUF at `path`. ValueError
+    if it is cut off."""
     from gguf import GGUFReader
-    reader = GGUFReader(path)
+
+    class Reader(GGUFReader):
+        def _get(self, offset, dtype, count=1, **options):
+            values = super()._get(offset, dtype, count, **options)
+            # without this check, an array whose length is a lie is read far beyond the end
+            if len(values) < count:
+                raise ValueError(f"it ends before byte {offset}, where {count} numbers should be")
+            return values
+
+    reader = Reader(path)
     return ({key: field.contents() for key, field in reader.fields.items()},
             {tensor.name: tensor for tensor in reader.tensors})
 
