@@ -167,8 +167,6 @@ def to_config(hf_config, source):
          kind == "ministral3" and not hasattr(hf_config, "nanossmax_type")),
         (f"heads {hf_config.head_dim} wide, where hidden_size / num_attention_heads is "
          f"{width / heads:g}", hf_config.head_dim not in (None, width / heads)),
-        ("a sliding window in some of its layers",
-         window and "all" not in CLASSES[kind].windows),
         (f"a sliding window of {window:,} in a context of {block_size:,}",
          not 0 <= window <= block_size)]
     if reasons := [reason for reason, applies in refused if applies]:
@@ -177,7 +175,7 @@ def to_config(hf_config, source):
     # a query of Mistral 7B v0.1 sees itself and the `window` - 1 keys before it: an S layer
     layers = getattr(hf_config, "layer_types", None) or ["sliding_attention"]
     letters = {"sliding_attention": "S", "full_attention": "L"}
-    pattern = "".join(letters[layer] for layer in layers) * bool(window)
+    pattern = "".join(letters[layer] for layer in layers) if window else ""
     return ModelConfig(
         attention_type=getattr(hf_config, "nanossmax_type", "softmax"),
         block_size=block_size, vocab_size=hf_config.vocab_size,
@@ -185,8 +183,9 @@ def to_config(hf_config, source):
         n_embd=width, n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
         rope_theta=float(rope["rope_theta"]),
         qk_norm=getattr(hf_config, "qk_norm", CLASSES[kind].qk_norm),
-        window=window, window_pattern=pattern,
-        global_rope=bool(window) and getattr(hf_config, "global_rope", False))
+        window=window,
+        window_pattern=pattern,
+        global_rope="L" in pattern and getattr(hf_config, "global_rope", True))
 
 
 TRAINING_LENGTH = "nanossmax.training_length"  # our own key in a .gguf
@@ -339,11 +338,6 @@ def query_factor(model):
     return word, s, b
 
 
-def has_window(model):
-    """Return a bool for each layer: whether it sees only a window."""
-    return [math.isfinite(block.attn.reach) for block in model.blocks]
-
-
 def choose_class(model, target):
     """
     Return (model_type of the class that computes `model`, s, b), with s and b of `query_factor`.
@@ -363,9 +357,12 @@ def choose_class(model, target):
                         "because RoPE is stretched in some layers only; leave rope_factor out, or "
                         "choose a checkpoint that was trained without it")
     factor, s, b = query_factor(model)
-    windows = "none"
-    if c.window_pattern:
-        windows = "all" if all(has_window(model)) else "some"
+    limited = [math.isfinite(block.attn.reach) for block in model.blocks]
+    windows = "some"
+    if not any(limited):
+        windows = "none"
+    elif all(limited):
+        windows = "all"
     for model_type, cls in CLASSES.items():
         fits = (factor in cls.factors and cls.qk_norm in (c.qk_norm, None)
                 and windows in cls.windows)
@@ -398,15 +395,21 @@ def to_hf(model, target):
         learned = {name.split(".")[-1] for name in model.scales()}
         if ATTENTION[c.attention_type].f is mean_log_n:  # s f(n), a constant, stands in b
             learned = {"b"}
-        special = {"qk_norm": c.qk_norm, "ssmax_length": c.block_size * (model.p_n is not None),
-                   "learned": sorted(learned), "nanossmax_type": c.attention_type,
-                   # save_pretrained adds the class that is saved
-                   "auto_map": {"AutoModel": "modeling_nanossmax.NanoSSMaxModel"}}
+        special = {
+            "nanossmax_type": c.attention_type,  # for an import
+            "qk_norm": c.qk_norm,
+            "ssmax_length": 0 if model.p_n is None else c.block_size,
+            "learned": sorted(learned),
+            # save_pretrained adds the class that is saved
+            "auto_map": {"AutoModel": "modeling_nanossmax.NanoSSMaxModel"}}
         if c.window_pattern:
-            layers = ["sliding_attention" if limited else "full_attention"
-                      for limited in has_window(model)]
-            special |= {"layer_types": layers, "sliding_window": c.window,
-                        "use_sliding_window": True, "global_rope": c.global_rope}
+            layers = ["sliding_attention" if math.isfinite(block.attn.reach) else "full_attention"
+                      for block in model.blocks]
+            special |= {
+                "layer_types": layers,
+                "sliding_window": c.window,
+                "use_sliding_window": True,
+                "global_rope": c.global_rope}
     config_class, model_class = classes(model_type)
     config = config_class(
         vocab_size=c.vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,
@@ -516,8 +519,6 @@ def export_gguf(model, hf_model, state, settings, generation, out):
     """Write the file `out` for llama.cpp, with the texts of `text_settings`."""
     vocab, config = state["vocab"], hf_model.config
     architecture = CLASSES[config.model_type].llama_cpp
-    # what the tokenizer puts before a text, if anything
-    first = text.tokenizer(tokenizer_text(vocab)).encode("a").ids[0]
     keys = {
         "general.name": checkpoint.variant_of(state, model),
         "general.description": f"attention type {model.config.attention_type} of nanoSSMax (arXiv "
@@ -525,8 +526,7 @@ def export_gguf(model, hf_model, state, settings, generation, out):
         "general.file_type": 0,  # LLAMA_FTYPE of llama.cpp: all F32
         TRAINING_LENGTH: config.training_length,
         **gguf_files.model_keys(architecture, config),
-        **gguf_files.tokenizer_keys(tokenizer_text(vocab), config.vocab_size, settings, generation,
-                                    first)}
+        **gguf_files.tokenizer_keys(tokenizer_text(vocab), config.vocab_size, settings, generation)}
     largest = compare(model, hf_model, DIFFERS)
     with new(out) as file:
         gguf_files.write(file, architecture, keys, hf_model)

@@ -126,17 +126,17 @@ def tokenizer_json(keys):
     return tokenizer.to_str()
 
 
-def tokenizer_keys(vocab, vocab_size, settings, generation, first):
+def tokenizer_keys(vocab, vocab_size, settings, generation):
     """
     Return the keys of a GGUF that describe a tokenizer.
 
     vocab: the text of its tokenizer.json. vocab_size: number of the model's embeddings. settings,
-    generation: contents of tokenizer_config.json and generation_config.json. first: the id with
-    which a text begins.
+    generation: contents of tokenizer_config.json and generation_config.json.
     """
     from gguf import TokenType
+    loaded = text.tokenizer(vocab)
     # to_str() writes today's format, also for a file of an older version of tokenizers
-    tokenizer = json.loads(text.tokenizer(vocab).to_str())
+    tokenizer = json.loads(loaded.to_str())
     tokens = [f"[PAD{i}]" for i in range(vocab_size)]  # stays for embeddings without a token
     kinds = [int(TokenType.UNUSED)] * vocab_size
     for token, i in tokenizer["model"]["vocab"].items():
@@ -153,7 +153,7 @@ def tokenizer_keys(vocab, vocab_size, settings, generation, first):
             i = i[0]
         if i is not None:
             keys[name] = i
-    keys["add_bos_token"] = first == keys.get("bos_token_id")
+    keys["add_bos_token"] = loaded.encode("a").ids[0] == keys.get("bos_token_id")
     keys = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
     template = settings.get("chat_template")
     if type(template) is list:  # several, each with a name
