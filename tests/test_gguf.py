@@ -86,6 +86,17 @@ def test_a_softmax_file_comes_back_bit_by_bit(tmp_path, qk_norm):
     refuse_import("m.gguf is not a model .* or it is incomplete", tmp_path, path.name)
 
 
+def test_a_length_that_is_a_lie_is_one_line_at_once(tmp_path):
+    path = export(tmp_path, model_of("softmax"))
+    whole = path.read_bytes()
+    start = whole.index(b"tokenizer.ggml.token_type") + len("tokenizer.ggml.token_type")
+    whole += bytes((start - len(whole)) % 4)  # so that no element of the array is cut in half
+    for where in (start + 8, 8, 16):  # numbers of elements, tensors and keys
+        for length in (2**40, 2**63):
+            path.write_bytes(whole[:where] + length.to_bytes(8, "little") + whole[where + 8:])
+            refuse_import("m.gguf is not a model .* or it is incomplete", tmp_path, path.name)
+
+
 def test_a_swapped_and_stretched_model_is_written_and_is_no_softmax(tmp_path):
     path = export(tmp_path, model_of("softmax"), "--attention_type=ssmax", "--rope_factor=50")
     theirs, keys = load(path)

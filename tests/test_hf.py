@@ -7,9 +7,10 @@ import resource
 
 import pytest
 import torch
-from conftest import call, refused, save_model, tiny_model
+from conftest import CPU, call, refused, save_model, tiny_model
 
 import hf
+import sample
 from lib import checkpoint, gguf_files, text
 from model import ATTENTION, log_n, mean_log_n, one, p_n
 
@@ -160,6 +161,8 @@ def test_a_model_is_exported_with_its_swap_and_its_theta(tmp_path):
 
 
 def test_batches_are_padded_and_every_embedding_is_trained(tmp_path):
+    (tmp_path / "ours").mkdir()  # of an imported model that has no pad token
+    hf.write_texts(tmp_path / "ours", tokenizer().to_str(), {"eos_token": "<|endoftext|>"}, {})
     theirs = export(tmp_path, model_of())
     batch = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")(
         ["a", "a 12"], padding=True, return_tensors="pt")
@@ -167,6 +170,56 @@ def test_batches_are_padded_and_every_embedding_is_trained(tmp_path):
     idx = torch.tensor([[5, 11, 7, 11]])  # 11 is the padding of Ministral3's own tokenizer
     theirs(idx, labels=idx).loss.backward()
     assert theirs.get_input_embeddings().weight.grad[11].any()
+
+
+# all words of a vocabulary: " the", " of", ..., and the end of text
+WORDS = [262, 286, 290, 287, 284, 257, 329, 319, 326, 351, 50256]
+
+
+@pytest.mark.parametrize("settings", [{}, WINDOWS], ids=str)
+def test_a_folder_continues_prompts_as_sample_does(tmp_path, capsys, settings):
+    theirs = export(tmp_path, model_of(**settings, vocab_size=len(WORDS)), vocab=WORDS)
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs", trust_remote_code=True)
+    rng = random.Random(0)
+    for _ in range(16):
+        prompt = text.decode(rng.choices(range(10), k=rng.randrange(1, 20)), WORDS)
+        capsys.readouterr()
+        call(sample, tmp_path / "ours", f"--prompt={prompt}", *CPU, "--temperature=0",
+             "--num_samples=1", "--max_new_tokens=20")
+        ours = capsys.readouterr().out.removesuffix("\n" + "-" * 80 + "\n")
+        answer = theirs.generate(**read(prompt, return_tensors="pt"), max_new_tokens=20)
+        assert read.decode(answer[0], skip_special_tokens=True) == ours
+
+
+@torch.no_grad()
+def test_a_folder_with_code_is_read_as_automodel_too_and_cuts_nothing(tmp_path):
+    model = model_of(**WINDOWS)
+    theirs = export(tmp_path, model)
+    assert theirs.config.max_position_embeddings >= 100_000, "clients cut prompts there"
+    hidden = transformers.AutoModel.from_pretrained(tmp_path / "theirs", trust_remote_code=True)
+    idx = torch.randint(V, (2, 70))
+    assert torch.allclose(hidden.eval()(idx).last_hidden_state, model.hidden(idx), atol=1e-4)
+
+
+@pytest.mark.parametrize("settings, learned", [
+    ({}, "ss"), ({"attention_type": "ssmax_bias"}, "sbsb"), ({"attention_type": "softmax"}, ""),
+    ({"attention_type": "head_scale"}, "bb"), (WINDOWS, "s"),
+    ({"attention_type": "pn"}, "sbsb")], ids=str)
+def test_what_is_learned_is_trained_in_transformers_and_comes_back(tmp_path, settings, learned):
+    theirs = export(tmp_path, model_of(**settings), "--trainable")
+    names = [name for name, _ in theirs.named_parameters()]
+    assert "".join(name[-1] for name in names if name[-2:] in (".s", ".b")) == learned
+    theirs.train()
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    idx = torch.randint(V, (2, 30))
+    theirs(idx, labels=idx).loss.backward()
+    optimizer.step()
+    theirs.eval().save_pretrained(tmp_path / "theirs")
+    # code in the folder is never executed
+    (tmp_path / "theirs/modeling_nanossmax.py").write_text("raise SystemExit")
+    back, _ = import_(tmp_path)
+    same_logits(theirs, back)
+    assert back.config.attention_type == settings.get("attention_type", "ssmax")
 
 
 def test_a_compact_vocabulary_keeps_its_ids_and_its_probabilities(tmp_path):
@@ -179,7 +232,7 @@ def test_a_compact_vocabulary_keeps_its_ids_and_its_probabilities(tmp_path):
     for i, gpt2_id in enumerate(vocab):
         word = text.decode([i], vocab)
         if text.encode(word) == [gpt2_id]:  # else GPT-2 itself reads it as other tokens
-            assert read.encode(word) == [i]
+            assert read.encode(word) == [60, i], "documents come after an end of text"
     assert read.eos_token_id == theirs.config.eos_token_id == 60
     with pytest.raises(IndexError):  # a word that the model does not have
         theirs(read("zebra", return_tensors="pt")["input_ids"])
@@ -195,11 +248,12 @@ def test_gpt2s_tokenizer_has_tiktokens_ids_and_comes_back_as_no_file(tmp_path):
     rng = random.Random(0)
     noise = "".join(chr(rng.choice([rng.randrange(32, 127), rng.randrange(160, 0x3000)]))
                     for _ in range(3000))
-    for sample in ("two  spaces\n\n\ttabs \u00a0\u2003 12345 don't I'LL", "naïve 中文 😀🏽\u200d",
-                   noise):
-        ids = text.encode(sample)
-        assert read(sample)["input_ids"] == text.encode(sample, vocab) == ids
-        assert read.decode(ids) == text.decode(ids, vocab) == sample
+    for passage in ("two  spaces\n\n\ttabs \u00a0\u2003 12345 don't I'LL", "naïve 中文 😀🏽\u200d",
+                    noise):
+        ids = text.encode(passage)
+        assert read(passage)["input_ids"] == [50256, *ids]
+        assert text.encode(passage, vocab) == ids
+        assert read.decode(ids) == text.decode(ids, vocab) == passage
     assert text.end_of_text(vocab) == read.eos_token_id == 50256
     assert import_(tmp_path)[1]["vocab"] is None
 
@@ -236,6 +290,20 @@ def test_softmax_comes_back_bit_by_bit(tmp_path, capsys, settings):
     assert state["vocab"] == tokenizer().to_str()
     printed = capsys.readouterr().out
     assert float(printed.split()[-1]) < 1e-4, "the difference from transformers is printed"
+
+
+def test_a_qwen3_with_windows_in_some_layers_is_imported(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(
+        vocab_size=V, hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+        num_hidden_layers=4, intermediate_size=48, max_position_embeddings=64,
+        use_sliding_window=True, sliding_window=8, max_window_layers=2, initializer_range=0.3)
+    theirs = transformers.Qwen3ForCausalLM(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    hf.write_texts(tmp_path / "theirs", tokenizer().to_str(), {}, {})
+    back, _ = import_(tmp_path)
+    same_logits(theirs, back)
+    assert back.config.window_pattern == "LLSS"
 
 
 @pytest.mark.parametrize("n_kv_head", [1, 2])
@@ -339,8 +407,8 @@ def test_a_piece_of_text_gets_one_space_from_sentencepiece():
     pieces = Tokenizer(models.BPE(vocab=ids, merges=[("▁", "a"), ("▁", "b")]))
     pieces.normalizer = normalizers.Sequence([
         normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    for sample in (" a b", "a b"):
-        assert text.encode(sample, pieces.to_str()) == [2, 4]
+    for passage in (" a b", "a b"):
+        assert text.encode(passage, pieces.to_str()) == [2, 4]
 
 
 def plain(kind, **changes):
@@ -353,7 +421,8 @@ def plain(kind, **changes):
 @pytest.mark.parametrize("config, says", [
     ({"architectures": ["X"]}, "has the model_type None"),
     (plain("gpt2"), "has the model_type gpt2; .* imports llama"),
-    (plain("nanossmax"), "has the model_type nanossmax"),
+    (plain("nanossmax", head_dim=16, nanossmax_type="mine"), "unknown attention_type mine"),
+    (plain("llama", num_hidden_layers=10**9), "this llama has 1,000,000,000 layers"),
     (plain("llama", rope_theta=5e5, rope_scaling={  # Llama 3.1, 3.2
         "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64}), r"scaled RoPE \(rope_type llama3\)"),
@@ -363,12 +432,9 @@ def plain(kind, **changes):
     (plain("mistral", sliding_window=4096), "a sliding window of 4,096 in a context of 128"),
     (plain("mistral"), "a sliding window of 4,096"),  # the default of transformers
     (plain("mistral", sliding_window=-3), "a sliding window of -3"),
-    (plain("qwen3", head_dim=16, use_sliding_window=True, sliding_window=8, max_window_layers=1),
-     "a sliding window in some of its layers"),
     (plain("ministral3", head_dim=16, rope_parameters={
         "rope_type": "default", "rope_theta": 1e6, "llama_4_scaling_beta": 0.1,
         "original_max_position_embeddings": 16384}), "another temperature than SSMax"),
-    (plain("llama", attention_bias=True, hidden_act="gelu"), "biases and another activation than"),
     (plain("llama", hidden_size=None), "is not a model that")])
 def test_a_feature_that_is_known_is_named_before_the_weights_are_read(tmp_path, config, says):
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -378,8 +444,10 @@ def test_a_feature_that_is_known_is_named_before_the_weights_are_read(tmp_path, 
 
 @pytest.mark.parametrize("change, says", [
     ({"is_causal": False}, "a feature that model.py lacks.* difference: [0-9]"),
+    ({"training_length": 10**30}, "block_size=1000.* below 2..63"),
+    ({"hidden_act": "gelu"}, "a feature that model.py lacks.* difference: [0-9]"),
     ({"rope_parameters": {"rope_type": "default", "rope_theta": float("nan")}},
-     "broken numbers.* difference: nan"),
+     "rope_theta=nan must be a number"),
     ("nan", "broken numbers.* difference: nan"),
     ({"vocab_size": 300}, "config.json and weights differ in lm_head.weight"),
     ({"num_hidden_layers": 3}, "config.json and weights differ in model.layers.2"),
@@ -455,6 +523,7 @@ def test_mistakes_are_one_line(tmp_path):
     out = f"--out_dir={tmp_path}/x"
     for arguments in (["import"], ["import", "x"], ["copy", "x", out]):
         refused("give import SOURCE or export CHECKPOINT", call, hf, *arguments)
+    refused("a .gguf cannot be trained", call, hf, "export", "x", "--trainable", f"{out}.gguf")
     for source in (f"{tmp_path}/gone", "models/of/mine", "./gone", "gone/model.gguf", "no/such"):
         refused(f"{source} is not a model that transformers can read", call, hf, "import", source,
                 out)
