@@ -571,24 +571,10 @@ def profile(device):
 # -----------------------------------------------------------------------------
 # 4. Several cards
 
-KILLED = """import os, signal, sys
-sys.path.insert(0, ".")
-import train
-from lib import runtime
-rate = train.learning_rate
-def die(cfg, step):
-    if step == 30 and runtime.RANK == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return rate(cfg, step)
-train.learning_rate = die
-runtime.launch(train.main)
-"""
-
-
-def on_cards(n, script, name, *settings):
+def on_cards(n, module, name, *settings):
     """Train on n cards. Return the records of the updates."""
-    program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n}", script,
-            *settings, "--eval_interval=0", f"--out_dir={OUT}/{name}")
+    program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n}", "-m",
+            module, *settings, "--eval_interval=0", f"--out_dir={OUT}/{name}")
     return runtime.read_lines(OUT / name / "log.jsonl")[1:]
 
 
@@ -602,22 +588,21 @@ def several_cards(device):
              "--decay=none", "--max_iters=60", "--save_interval=20"]
     losses = {}
     for n in (1, 2):
-        records = on_cards(n, "train.py", f"on_{n}", *small)
+        records = on_cards(n, "train", f"on_{n}", *small)
         losses[n] = torch.tensor([record["loss"] for record in records])
     yield agree("two ranks against one, 60 updates", {"loss": losses[2]}, {"loss": losses[1]},
                 rounding(ModelConfig(**SMALL), "float32"))
 
-    killed, began = OUT / "killed.py", time.time()
-    killed.write_text(KILLED)
+    began = time.time()
     with contextlib.suppress(RuntimeError):
-        on_cards(2, killed, "killed", *small)
+        on_cards(2, "experiments.gpu.killed", "killed", *small)
     yield at_most("a killed rank ends the others after s", time.time() - began, 360)
     yield equal("it leaves the checkpoint of update", checkpoint.load(OUT / "killed")["iter"], 20)
 
     program("prepare.py", "--embedded=almanac", "--name=gpt2", f"--data_dir={OUT}/data")
     paper, rates = ["config/b_ssmax.py", f"--data_dir={OUT}/data/gpt2", "--max_iters=12"], {}
     for n in [n for n in (1, 2, 4, 8) if n <= n_cards]:
-        records = on_cards(n, "train.py", f"cards_{n}", *paper, f"--batch_size={n * SPEED_ROWS}")
+        records = on_cards(n, "train", f"cards_{n}", *paper, f"--batch_size={n * SPEED_ROWS}")
         rates[n] = median_rate(records[3:])
         yield at_least(f"{n} cards: speed / ({n} x that of one)", rates[n] / (n * rates[1]), 0.9)
 

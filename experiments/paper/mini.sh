@@ -23,7 +23,7 @@ case "$ONLY" in
     *) echo "error: ONLY=$ONLY must be windows, or be left out" >&2; exit 2 ;;
 esac
 # as in experiments/windows, a window of a quarter of the training length
-WINDOWS="--window_pattern=SL --window=128"
+WINDOWS="config/window.py --window=128"
 CORPUS=${CORPUS:-"--hf=slimpajama-6b --limit=60000 --val_fraction=0.01"}  # to train on
 TEST=${TEST:-"--hf=slimpajama-6b"}                                        # to measure on
 source experiments/common.sh
@@ -70,7 +70,7 @@ for seed in $SEEDS; do
     for name in a_softmax b_ssmax head_scale; do WINDOW_RUNS+=" windows/$name-$seed"; done
 done
 for run in $WINDOW_RUNS; do posloss $OUT/$run; done | in_parallel
-for run in $WINDOW_RUNS; do recall $run $run; done | in_parallel
+for run in $WINDOW_RUNS; do recall $run $run $WINDOWS; done | in_parallel
 for run in $WINDOW_RUNS; do needles 512,2048,8192,16384,65536 $run; done | in_parallel
 run python plot.py all "$OUT/windows" "$OUT/recall/windows" --out="$RESULTS/windows"
 
