@@ -2,10 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 
-.PHONY: quick check test clean
+.PHONY: quick gpu check test clean
 
 quick: $(VENV)/ready
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash experiments/quick/run.sh
+
+gpu: $(VENV)/ready  # checks on a GPU what is claimed for GPUs
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash experiments/gpu/run.sh
 
 check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that take a minute
 	$(VENV)/bin/ruff check

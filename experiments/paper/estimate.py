@@ -16,7 +16,7 @@ from model import GPT
 from train import PEAK_FLOPS, TrainConfig
 
 GPU = "H200"
-MFU = 0.45  # assumed share of the GPU's peak
+DOLLARS_PER_HOUR = 3  # of one GPU
 BYTES_PER_TOKEN = 2  # of a bin: ids of GPT-2's vocabulary fit in 16 bits
 BYTES_PER_PARAMETER = 12  # of a checkpoint: the weight and AdamW's two moments, in fp32
 
@@ -28,6 +28,7 @@ class EstimateConfig:
     # estimate
     base: str = ""  # config file of the model's size; empty: the paper's
     gpus: int = 1  # GPUs that train together
+    mfu: float = 0.45  # assumed share of the GPU's peak
     n_measured: int = 0  # number of checkpoints that are fine-tuned and measured
     n_seqs: int = 100_000  # windows for the loss by position of each of these
     seq_len: int = 20_000  # tokens in a window
@@ -40,8 +41,9 @@ def short(number):
 
 def main():
     cfg = configure(EstimateConfig)
-    flops_per_hour = 3600 * MFU * PEAK_FLOPS[GPU] * cfg.gpus
-    print(f"\nESTIMATES, computed and not measured: {cfg.gpus} x {GPU}, {MFU:.0%} MFU is assumed")
+    flops_per_hour = 3600 * cfg.mfu * PEAK_FLOPS[GPU] * cfg.gpus
+    print(f"\nESTIMATES, computed and not measured: {cfg.gpus} x {GPU}, "
+          f"{cfg.mfu:.0%} MFU is assumed")
 
     print(f"\n{'pretraining':<20}{'tokens':>16}{'hours':>10}")
     total = corpus = checkpoint = 0
@@ -68,6 +70,9 @@ def main():
     hours = flops / flops_per_hour
     print(f"loss by position, at most {cfg.n_seqs:,} windows of {cfg.seq_len:,} tokens: "
           f"{short(hours)} hours for each of {cfg.n_measured} checkpoints")
+    total += cfg.n_measured * hours
+    print(f"all of this at {DOLLARS_PER_HOUR} $ per GPU and hour: "
+          f"{short(total * cfg.gpus * DOLLARS_PER_HOUR)} $")
     print("not estimated: download, tokenizing, fine-tuning, needles")
 
     # Each measured checkpoint is fine-tuned into a folder of its own. (e) is not pretrained, but it

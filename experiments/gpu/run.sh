@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Check on this GPU what the repository claims about GPUs, in twenty minutes on an H100 and thirty
+# on an RTX 4090 (estimated: it has not run yet). It installs nothing and downloads nothing.
+# The result is out/gpu/report.md. The same command continues after an interruption.
+#
+#   bash experiments/gpu/run.sh                all checks
+#   bash experiments/gpu/run.sh rope cache     only these
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+exec python -m experiments.gpu.check "$@"
