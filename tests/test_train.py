@@ -386,7 +386,7 @@ def test_config_files_compose_or_are_refused(tmp_path):
 def test_help_explains_every_setting_in_groups(cls, capsys):
     with pytest.raises(SystemExit):
         configure(cls, ["--help"])
-    _, groups = capsys.readouterr().out.split("(prepare.py takes none).\n")
+    _, groups = capsys.readouterr().out.split("into a config file.\n")
     assert "\nsettings:" not in groups, "a setting without a group or a comment"
     for field in dataclasses.fields(cls):
         assert re.search(rf"^  --{field.name}=.*\s+\w", groups, re.M), field.name
