@@ -149,7 +149,7 @@ def share_label(curves):
     """Return the axis label for shares of right answers."""
     from lib import results
 
-    return results.in_words("{answers} found (all digits)", curves)
+    return results.in_words("needles found (all digits)", curves)
 
 
 def save(figure, path):
@@ -450,7 +450,8 @@ def main():
     figures = asked_for(name)
     from lib import results
 
-    curves = results.curves_of(results.load(inputs))
+    measured = results.load(inputs)
+    curves = results.curves_of(measured)
     folder = Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out"))
     drawn = []
     for make in figures:
@@ -466,6 +467,7 @@ def main():
             drawn.append(figure)
             save(figure, folder / f"{make.__name__}.png")
     if name in ("all", "table") and curves:
+        results.print_runs(measured)
         results.print_curves(curves)
     elif not drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "

@@ -379,13 +379,36 @@ def test_the_table_has_means_errors_and_folders(tmp_path, capsys):
     plant_log(tmp_path / "ssmax3", "ssmax", 3)
     results.print_tables([tmp_path])
     printed = capsys.readouterr().out
-    log, loss, _ = (line for line in printed.splitlines() if line.startswith("(b) SSMax"))
+    lines = [line for line in printed.splitlines() if line.startswith("(b) SSMax")]
+    log, loss, _, three, two = lines
     assert "-0.0200 ± 0.0000 (of 2)" in log, "the paired difference to (a), of two of the seeds"
-    assert "300 ± 0" in log and f"{tmp_path}/ssmax1 {tmp_path}/ssmax2 {tmp_path}/ssmax3" in log
-    assert "5.7952 ± 0.0100" in loss and "ssmax3" not in loss
+    assert three == f"(b) SSMax, 3 seeds: {tmp_path}/ssmax1 {tmp_path}/ssmax2 {tmp_path}/ssmax3"
+    assert "5.7952 ± 0.0100" in loss
+    assert two == f"(b) SSMax, 2 seeds: {tmp_path}/ssmax1 {tmp_path}/ssmax2"
     columns = printed.partition("validation loss (nats), mean")[2].splitlines()[1].split()
     assert columns[:5] == ["64", "128", "256", "1,024", "2,048"]
     assert "validation loss minus that of (a)" in printed
+
+
+def test_the_overview_sorts_runs_by_needles_and_then_by_loss(tmp_path, capsys):
+    plant_log(tmp_path / "logged", "ssmax", seed=3)
+    for variant in ("softmax", "head_scale", "ssmax"):
+        plant_niah(tmp_path / "x" / variant, variant)
+        plant_posloss(tmp_path / "x" / variant, variant, windows=4)
+    plant_niah(tmp_path / "x/ssmax", "ssmax", tag="short", sizes=(64, 256))
+    for seed in (8, 9):  # these found as many; the second has the higher loss
+        long_name = tmp_path / f"a_folder_with_a_long_name/{'softmax' * 8}-{seed}"
+        plant_niah(long_name, "softmax>scale_invariant", 4, settings={"dtype": f"{seed}"})
+        plant_posloss(long_name, "softmax>scale_invariant", seed)
+    results.print_runs(load([tmp_path]))
+    _, _, heads, columns, *lines = capsys.readouterr().out.strip().splitlines()
+    assert max(map(len, [heads, columns, *lines])) <= 120
+    assert [line.split()[0] for line in lines] == [
+        "x/ssmax", "x/head_scale", "x/softmax", "...axsoftmaxsoftmaxsoftmax-8",
+        "...axsoftmaxsoftmaxsoftmax-9", "logged", "x/ssmax"]
+    assert lines[0].split()[1:] == "ssmax 1 0.850 0.750 0.200 - 3.786 3.586 -0.203".split()
+    assert lines[-2].split()[1:] == "ssmax 3 - - - 5.000 - - -".split()
+    assert lines[-1].split()[1:4] == ["[short]", "ssmax", "1"]
 
 
 @pytest.mark.parametrize("task, words", [
