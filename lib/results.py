@@ -482,8 +482,8 @@ def print_runs(results):
     table.index = [name if len(name) <= 28 else f"...{name[-25:]}" for name in names]
     by = [("needles", "longest"), ("loss", "longest"), ("loss", "validation")]
     table = table.sort_values(by, ascending=[False, True, True]).dropna(axis=1, how="all")
-    print(f"runs in {above}\n1x: the training length; longest: {longest['niah']:,} tokens for needles,"
-          f" {longest['posloss']:,} for the loss; minus (a): at the longest")
+    print(f"runs in {above}\n1x: the training length; longest: {longest['niah']:,} tokens for "
+          f"needles, {longest['posloss']:,} for the loss; minus (a): at the longest")
     print(table.to_string(na_rep="-", float_format="{:.3f}".format), end="\n\n")
 
 
