@@ -81,15 +81,21 @@ class Result:
     samples: object = None  # of each window, prompt or update: what (a)'s are subtracted from
 
     def __post_init__(self):
-        self.variant = self.header["variant"]
-        self.tag = self.header.get("tag", "")
-        self.config = self.header["config"]
-        self.evaluation = self.header.get("settings", {})  # a log has none
-        self.model = MODEL_DEFAULTS | self.header["model_config"]  # as measured
-        self.block_size = self.model["block_size"]
+        self.variant = typed(self.header, "variant", str)
+        self.tag = typed(self.header, "tag", str, "")
+        self.config = typed(self.header, "config", dict)
+        self.evaluation = typed(self.header, "settings", dict, {})  # a log has none
+        self.task = typed(self.evaluation, "task", str, "needle")
+        self.split = typed(self.evaluation, "split", str, "test")
+        # as measured; a setting that an old file lacks has its default
+        self.model = MODEL_DEFAULTS | typed(self.header, "model_config", dict)
+        self.block_size = typed(self.model, "block_size", int)
+        # the text of a log is that of its training
+        text = self.header if self.file_type == "log" else self.evaluation
+        self.data = typed(text, "data", dict)
         # the training, and before it the training of the model that it began from, and so on
         self.runs = [self.config, *bases(self.header)]
-        self.seeds = tuple(run.get("seed", 0) for run in self.runs)
+        self.seeds = tuple(typed(run, "seed", int, 0) for run in self.runs)
         self.settings = settings_of(self)
         self.warnings = warnings_of(self)
 
@@ -98,6 +104,14 @@ class Result:
         """The key that the results of one curve have in common: everything but the seeds."""
         settings = tuple(sorted(self.settings.items()))
         return self.file_type, self.variant, self.tag, settings, self.warnings
+
+
+def typed(part, name, kind, default=None):
+    """Return part[name]. TypeError if it is not of the type `kind`, as after a bad edit."""
+    value = part.get(name, default)
+    if not isinstance(value, kind):
+        raise TypeError(f"its {name} is {value!r}")
+    return value
 
 
 def find(inputs):
@@ -130,13 +144,13 @@ def load(inputs):
     results = []
     for path in find(inputs):
         with explain(f"{path} is damaged, or not a result of this program; move it away",
-                     MALFORMED):
+                     (*MALFORMED, ArithmeticError)):
             result = read(path)
         if result:
             results.append(result)
     # Losses of fine-tuning are of other data, so they are left out beside those of pretraining.
     tuned = [result for result in results
-             if result.file_type == "log" and "squad" in result.header["data"]["source"]]
+             if result.file_type == "log" and "squad" in result.data["source"]]
     if any(result.file_type == "log" and result not in tuned for result in results):
         results = [result for result in results if result not in tuned]
     subtract_softmax(results)
@@ -151,6 +165,8 @@ def read(path):
     if file_type != "log":
         # Two processes that measured at the same time may have written a record twice.
         records = records.drop_duplicates(records.columns.intersection(["size", "cell", "i"]))
+        for name in records.columns.intersection(["size", "i"]):
+            records[name] = pd.Index(records[name], dtype="int64")
         if len(records) < header["records"]:
             print(f"left out, because it has {len(records):,} of {header['records']:,} records: "
                   f"{path}")
@@ -163,7 +179,7 @@ def read(path):
 
 
 def read_posloss(result, records):
-    ends = result.header["ends"]
+    ends = pd.Index(result.header["ends"], dtype="int64")
     result.samples = pd.DataFrame(records["losses"].tolist(), records["i"], ends)
     result.values["loss"] = result.samples.mean()
     result.errors["loss"] = result.samples.sem()  # windows do not overlap: they are independent
@@ -172,6 +188,7 @@ def read_posloss(result, records):
 def read_niah(result, records):
     prompts = records.assign(cell=records["cell"].astype(str)).set_index(["cell", "i", "size"])
     result.samples = prompts["exact"].astype(float).unstack()
+    result.values["by depth"] = records.groupby(["cell", "size"], dropna=False)["exact"].mean()
     by_size = records.groupby("size", dropna=False)
     for measure in ("exact", "first", "substring"):
         add_shares(result, measure, by_size[measure])
@@ -237,11 +254,11 @@ def settings_of(result):
     Return {name: text} of all settings that a result depends on, but the seeds of training. Names
     begin with "eval" in the evaluation, and with "base" in the run that the training began from.
     """
-    header = result.header
-    data = header.get("train_data") or header["data"]
+    base = result.header["base"]
+    data = result.header.get("train_data", result.data)
     settings = flatten(result.config | result.model | {"data": data})
-    settings |= flatten({"eval": result.evaluation, "base": header["base"] or {}})
-    settings["init_from"] = "a checkpoint" if header["base"] else ""
+    settings |= flatten({"eval": result.evaluation, "base": base or {}})
+    settings["init_from"] = "a checkpoint" if base else ""
     settings["RoPE"] = rope_of(result.model)
     return settings
 
@@ -285,10 +302,9 @@ def pair_of(result):
     # A swapped or fine-tuned model has seen the batches of the run that it began from.
     run = result.runs[0 if result.file_type == "log" else -1]
     batches = [run.get(name) for name in ("seed", "batch_size", "block_size", "data_order")]
-    text = result.header.get("data") or result.evaluation["data"]
     evaluation = [(name, value) for name, value in sorted(result.settings.items())
                   if name.startswith("eval ") and not is_of_variant(name)]
-    return str([result.file_type, batches, text["digest"], evaluation])
+    return str([result.file_type, batches, result.data.get("digest"), evaluation])
 
 
 def is_of_variant(name):
@@ -489,8 +505,8 @@ def print_runs(results):
 
 def in_words(text, curves):
     """Return a title or axis label with its split, and with its task if that is not needles."""
-    tasks = sorted({curve.first.evaluation.get("task", "needle") for curve in curves})
-    splits = sorted({curve.first.evaluation.get("split", "test") for curve in curves})
+    tasks = sorted({curve.first.task for curve in curves})
+    splits = sorted({curve.first.split for curve in curves})
     if not set(tasks) <= set(OF_NEEDLES):
         text = text.replace("needles", "answers")
         text = text.replace("digits", "of it").replace("digit", "character")

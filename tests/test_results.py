@@ -292,6 +292,22 @@ def test_a_damaged_file_is_one_line_with_its_name(tmp_path, name, text):
     refused(f"{name} is damaged", load, [tmp_path])
 
 
+@pytest.mark.parametrize("plant, line, name, value", [
+    (plant_log, 0, "variant", 7), (plant_log, 0, "data", None), (plant_posloss, 0, "tag", []),
+    (plant_posloss, 0, "ends", [10**30]), (plant_posloss, 1, "i", {}), (plant_niah, 0, "seed", "1"),
+    (plant_niah, 0, "split", 7), (plant_niah, 0, "block_size", None), (plant_niah, 1, "size", "x"),
+    (plant_needle, 0, "task", {}), (plant_needle, 1, "size", 1e400)])
+def test_a_value_of_a_wrong_type_is_one_line(tmp_path, plant, line, name, value):
+    path = plant(tmp_path)
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    lines[line] |= {name: value}
+    for part in ("settings", "config", "model_config"):
+        if name in lines[0].get(part, {}):
+            lines[0][part][name] = value
+    path.write_text("".join(json.dumps(record) + "\n" for record in lines))
+    refused(f"{path.name} is damaged", load, [tmp_path])
+
+
 def test_logs_of_fine_tuning_are_left_out_beside_those_of_pretraining(tmp_path):
     plant_log(tmp_path / "a")
     path = plant_log(tmp_path / "sft", **base(1))
