@@ -69,9 +69,11 @@ def draw(curves, measure, axis=None):
     Draw the mean over the seeds of each curve, with a band if there are few curves. Returns the
     axis.
     """
+    from lib.results import VARIANTS
+
     axis = axis or new_figure().subplots()
     if measure == "minus (a)":
-        axis.axhline(0, color="0.4", linewidth=0.8)
+        axis.axhline(0, color=VARIANTS["softmax"][1], linewidth=0.8)
     for curve in curves:
         seeds = curve.seeds(measure).dropna()  # what all seeds have measured
         if seeds.empty:  # no "minus (a)", because there is no run of (a) to compare with

@@ -303,13 +303,8 @@ def pair_of(result):
     run = result.runs[0 if result.file_type == "log" else -1]
     batches = [run.get(name) for name in ("seed", "batch_size", "block_size", "data_order")]
     evaluation = [(name, value) for name, value in sorted(result.settings.items())
-                  if name.startswith("eval ") and not is_of_variant(name)]
+                  if name.startswith("eval ") and not name.split()[-1].startswith(OF_VARIANT)]
     return str([result.file_type, batches, result.data.get("digest"), evaluation])
-
-
-def is_of_variant(name):
-    """Return whether this setting follows from the variant."""
-    return name.split()[-1].startswith(OF_VARIANT)
 
 
 def subtract_softmax(results):
@@ -353,10 +348,8 @@ class Curve:
 
     def seeds(self, measure):
         """Return a DataFrame of a measure: a line for each number of tokens, a column a seed."""
-        series = [r.values[measure] for r in self.results if measure in r.values]
-        if not series:
-            return pd.DataFrame()
-        return pd.concat(series, axis=1, keys=range(len(series)))
+        return pd.DataFrame({i: result.values[measure] for i, result in enumerate(self.results)
+                             if measure in result.values})
 
     def error(self, measure):
         """Return the standard error by tokens: over the seeds, or within the file of one seed."""
@@ -492,8 +485,8 @@ def print_runs(results):
             line[head, "longest"] = result.values[measure].get(far)
             if "minus (a)" in result.values:
                 line[head, "minus (a)"] = result.values["minus (a)"].get(far)
-    above = os.path.commonpath([folder.parent for folder, _ in lines])
     table = pd.DataFrame(lines.values(), columns=OVERVIEW_COLUMNS)
+    above = os.path.commonpath([folder.parent for folder, _ in lines])
     names = [os.path.relpath(folder, above) + f" [{tag}]" * bool(tag) for folder, tag in lines]
     table.index = [name if len(name) <= 28 else f"...{name[-25:]}" for name in names]
     by = [("needles", "longest"), ("loss", "longest"), ("loss", "validation")]
