@@ -53,12 +53,13 @@ TITLES = {  # {(file type, measure): title of its table}
     ("needle", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
     ("needle", "chance"): "needle ranked first by chance, share of the trials",
 }
-OVERVIEW = {  # {file type: (measure, its head in the overview of runs)}
-    "niah": ("exact", "needles"), "posloss": ("loss", "loss")}
-OVERVIEW_COLUMNS = pd.MultiIndex.from_tuples([
-    ("", "variant"), ("", "seed"),
-    ("needles", "1x"), ("needles", "longest"), ("needles", "minus (a)"),
-    ("loss", "validation"), ("loss", "1x"), ("loss", "longest"), ("loss", "minus (a)")])
+OVERVIEW = {  # {column of the overview of runs: (file type, measure)}
+    ("needles", "found"): ("niah", "exact"),
+    ("needles", "minus (a)"): ("niah", "minus (a)"),
+    ("loss", "validation"): ("log", "at the end"),
+    ("loss", "far"): ("posloss", "loss"),
+    ("loss", "minus (a)"): ("posloss", "minus (a)"),
+}
 # Settings that no result depends on, or that are compared in another form
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
 # Settings (their names begin so) that follow from the variant: a label of SSMax need not say
@@ -180,15 +181,17 @@ def read(path):
 
 def read_posloss(result, records):
     ends = pd.Index(result.header["ends"], dtype="int64")
-    result.samples = pd.DataFrame(records["losses"].tolist(), records["i"], ends)
+    result.samples = pd.DataFrame(records["losses"].tolist(), records["i"], ends, dtype=float)
     result.values["loss"] = result.samples.mean()
     result.errors["loss"] = result.samples.sem()  # windows do not overlap: they are independent
 
 
 def read_niah(result, records):
-    prompts = records.assign(cell=records["cell"].astype(str)).set_index(["cell", "i", "size"])
+    named = records.fillna({"cell": "no depth"})  # an index cannot be unstacked with None
+    prompts = named.set_index(["cell", "i", "size"])
     result.samples = prompts["exact"].astype(float).unstack()
-    result.values["by depth"] = records.groupby(["cell", "size"], dropna=False)["exact"].mean()
+    cells = records.groupby(["cell", "size"], dropna=False)
+    result.values["by depth"] = cells["exact"].mean()
     by_size = records.groupby("size", dropna=False)
     for measure in ("exact", "first", "substring"):
         add_shares(result, measure, by_size[measure])
@@ -299,12 +302,17 @@ def warnings_of(result):
 def pair_of(result):
     """Return what a result and that of softmax have in common if they may be subtracted: the
     batches of training, the text and the evaluation."""
-    # A swapped or fine-tuned model has seen the batches of the run that it began from.
-    run = result.runs[0 if result.file_type == "log" else -1]
-    batches = [run.get(name) for name in ("seed", "batch_size", "block_size", "data_order")]
-    evaluation = [(name, value) for name, value in sorted(result.settings.items())
-                  if name.startswith("eval ") and not name.split()[-1].startswith(OF_VARIANT)]
-    return str([result.file_type, batches, result.data.get("digest"), evaluation])
+    # An evaluated model, swapped or fine-tuned, has seen the batches of the run that it began from.
+    training = result.runs[0]
+    if result.file_type != "log":
+        training = result.runs[-1]
+    shared = [result.file_type, result.data.get("digest")]
+    for name in ("seed", "batch_size", "block_size", "data_order"):
+        shared.append(training.get(name))
+    for name, value in sorted(result.settings.items()):
+        if name.startswith("eval ") and not name.split()[-1].startswith(OF_VARIANT):
+            shared.append((name, value))
+    return str(shared)
 
 
 def subtract_softmax(results):
@@ -467,33 +475,33 @@ def print_runs(results):
     Print the overview of runs, which fits 120 columns: one line for each run, and one for each tag
     of its evaluations. The most needles come first, and of equal ones the lowest loss.
     """
-    longest = {}  # {file type: most tokens that were measured}
-    for file_type, (measure, _) in OVERVIEW.items():
-        sizes = [r.values[measure].index.max() for r in results if r.file_type == file_type]
-        longest[file_type] = max(sizes, default=0)
-    lines = {}
+    lines = {}  # {(folder, tag): {column: value}}
     for result in results:
         line = lines.setdefault((result.path.parent.absolute(), result.tag), {})
         line["", "variant"] = result.variant[:20]
         line["", "seed"] = result.seeds[-1]
-        if result.file_type == "log":
-            line["loss", "validation"] = result.values["at the end"].get("validation")
-        if result.file_type in OVERVIEW:
-            measure, head = OVERVIEW[result.file_type]
-            far = longest[result.file_type]
-            line[head, "1x"] = result.values[measure].get(result.block_size)
-            line[head, "longest"] = result.values[measure].get(far)
-            if "minus (a)" in result.values:
-                line[head, "minus (a)"] = result.values["minus (a)"].get(far)
-    table = pd.DataFrame(lines.values(), columns=OVERVIEW_COLUMNS)
+    far = {"log": "validation"}  # {file type: most tokens that were measured}
+    for column, (file_type, measure) in OVERVIEW.items():
+        shown = [result for result in results
+                 if result.file_type == file_type and measure in result.values]
+        sizes = [result.values[measure].index.max() for result in shown]
+        tokens = far.setdefault(file_type, max(sizes, default=0))
+        for result in shown:
+            line = lines[result.path.parent.absolute(), result.tag]
+            line[column] = result.values[measure].get(tokens)
+
     above = os.path.commonpath([folder.parent for folder, _ in lines])
-    names = [os.path.relpath(folder, above) + f" [{tag}]" * bool(tag) for folder, tag in lines]
-    table.index = [name if len(name) <= 28 else f"...{name[-25:]}" for name in names]
-    by = [("needles", "longest"), ("loss", "longest"), ("loss", "validation")]
-    table = table.sort_values(by, ascending=[False, True, True]).dropna(axis=1, how="all")
-    print(f"runs in {above}\n1x: the training length; longest: {longest['niah']:,} tokens for "
-          f"needles, {longest['posloss']:,} for the loss; minus (a): at the longest")
-    print(table.to_string(na_rep="-", float_format="{:.3f}".format), end="\n\n")
+    names = [f"{os.path.relpath(folder, above)} [{tag}]" for folder, tag in lines]
+    names = [name.removesuffix(" []")[-28:] for name in names]
+    columns = pd.MultiIndex.from_tuples([("", "variant"), ("", "seed"), *OVERVIEW])
+    table = pd.DataFrame(lines.values(), names, columns)
+    by = [("needles", "found"), ("loss", "far"), ("loss", "validation")]
+    table = table.sort_values(by, ascending=[False, True, True])
+    table = table.dropna(axis=1, how="all")
+    print(f"runs in {above}")
+    print(f"needles: at {far['niah']:,} tokens; loss, far: at {far['posloss']:,} tokens")
+    print(table.to_string(na_rep="-", float_format="{:.3f}".format))
+    print()
 
 
 def in_words(text, curves):
