@@ -393,9 +393,8 @@ def learned_s(curves):
     axis = new_figure().subplots()
     markers = {"-": "o", "--": "s", "-.": "^", ":": "v"}  # dots have no line style
     for curve in filter(learns_s_log_n, curves):
-        points = [(layer, s) for result in curve.results if "s" in result.records
-                  for run in result.records["s"].dropna().tail(1)  # none before the switch of (f)
-                  for layer, heads in enumerate(run, 1) for s in heads or ()]  # windows have no s
+        points = [(layer, s) for result in curve.results
+                  for layer, heads in enumerate(result.s, 1) for s in heads]
         if points:
             x, y = np.transpose(points)
             beside = 0.1 * len(axis.lines)  # so that no curve hides another
