@@ -233,8 +233,11 @@ def read_log(result, records):
         end["validation"] = result.values["val_loss"].iloc[-1]
     result.values["at the end"] = pd.Series(end)
     # the s of each layer's heads at the end; windows have none, and (f) has none before its switch
-    last = records["s"].dropna().tail(1) if "s" in records else ()
-    result.s = [[float(s) for s in heads or ()] for layers in last for heads in layers]
+    result.s = []
+    if "s" in records:
+        for layers in records["s"].dropna().tail(1):
+            for heads in layers:
+                result.s.append([float(s) for s in heads or ()])
 
 
 READERS = {"posloss": read_posloss, "niah": read_niah, "needle": read_needle, "log": read_log}
