@@ -28,6 +28,7 @@ from lib.runtime import UserError, atomic_write, launch
 # lib.results and matplotlib are imported where they are used, so that --help does not wait for
 # them.
 FEW = 4  # bands are drawn for at most this many curves in a panel: more would cover each other
+MEAN = "line: mean of the seeds"
 BAND = "band: range of the seeds (one seed: ± 2 standard errors)"
 LEGEND_WIDTH = 56  # characters; longer labels are wrapped
 STYLE = {
@@ -68,7 +69,11 @@ def draw(curves, measure, axis=None):
     Draw the mean over the seeds of each curve, with a band if there are few curves. Returns the
     axis.
     """
+    from lib.results import VARIANTS
+
     axis = axis or new_figure().subplots()
+    if measure == "minus (a)":
+        axis.axhline(0, color=VARIANTS["softmax"][1], linewidth=0.8)
     for curve in curves:
         seeds = curve.seeds(measure).dropna()  # what all seeds have measured
         if seeds.empty:  # no "minus (a)", because there is no run of (a) to compare with
@@ -104,23 +109,28 @@ def draw_seeds(axis, seeds, place=0.0, **style):
     axis.plot(seeds.index * shift, seeds, "o", color=style["color"], markersize=2.5, alpha=0.6)
 
 
-def finish(axis, curves=(), notes="", **labels):
-    """Set the labels of the axes and put a legend beside the axis. Return the figure."""
+def finish(axis, curves=(), notes="", mean=MEAN, **labels):
+    """
+    Set the labels of the axes and put a legend beside the axis. Return the figure. mean: how the
+    legend says that the seeds of a curve are averaged.
+    """
     axis.set(**labels)
+    if all(len(curve.results) == 1 for curve in curves):
+        mean = ""
     band = BAND if axis.collections else ""
-    lines = filter(None, [notes, band, rope_note(curves)])
+    lines = filter(None, [notes, mean, band, rope_note(curves)])
     handles, names = axis.get_legend_handles_labels()
     axis.legend(handles, map(wrap, names), title="\n".join(map(wrap, lines)),
-                alignment="left", loc="center left", bbox_to_anchor=(1, 0.5))
+                alignment="left", loc="upper left", bbox_to_anchor=(1, 1))
     return axis.figure
 
 
 def rope_note(curves):
-    """Return the RoPE that all curves have; "" if it differs, or if the model itself sets it."""
+    """Return the RoPE that all curves have; "" if it differs, because then the labels say it."""
     from lib import results
 
     names = {results.rope_of(curve.first.model) for curve in curves}
-    return names.pop() if len(names) == 1 and names != {"RoPE in windows"} else ""
+    return names.pop() if len(names) == 1 else ""
 
 
 def wrap(text):
@@ -149,7 +159,7 @@ def share_label(curves):
     """Return the axis label for shares of right answers."""
     from lib import results
 
-    return results.in_words("{answers} found (all digits)", curves)
+    return results.in_words("needles found (all digits)", curves)
 
 
 def save(figure, path):
@@ -239,7 +249,7 @@ def learning_curves(curves):
     """
     panels = [("loss", "loss"), ("loss", "loss, enlarged")]
     if any("minus (a)" in result.values for result in all_results(curves)):
-        panels.append(("minus (a)", "minus (a)"))
+        panels.append(("minus (a)", "loss minus (a)"))
     figure = new_figure(figsize=(5.6, 0.6 + 1.6 * len(panels)))
     axes = figure.subplots(len(panels), sharex=True)
     for axis, (measure, label) in zip(axes, panels, strict=True):
@@ -274,10 +284,10 @@ def posloss(curves):
     for axis, measure in zip(axes, measures, strict=True):
         draw(curves, measure, axis)
         token_axis(axis, curves)
-        axis.set_ylabel("minus (a)")
+        axis.set_ylabel("loss minus (a)")
     axes[-1].set_xlabel("position (tokens)")
     windows = span([len(result.records) for result in all_results(curves)])
-    return finish(axes[0], curves, f"{windows} windows per seed",
+    return finish(axes[0], curves, f"mean of {windows} windows per seed",
                   ylabel=results.in_words("{split} loss (nats per token)", curves))
 
 
@@ -293,8 +303,9 @@ def niah(curves):
     samples = set()
     for i, curve in enumerate(curves, 1):
         axis = figure.add_subplot(down, across, i)
-        shares, counts = grid_of(curve)
-        samples |= set(np.ravel(counts))
+        shares = curve.seeds("by depth").mean(axis=1).unstack()
+        for result in curve.results:
+            samples |= set(result.records.groupby(["cell", "size"], dropna=False).size())
         image = axis.imshow(shares, vmin=0, vmax=1, aspect="auto")  # one scale for all panels
         for (y, x), share in np.ndenumerate(shares):
             color = "white" if share < 0.6 else "black"  # cells with low shares are dark
@@ -313,16 +324,6 @@ def niah(curves):
     return figure
 
 
-def grid_of(curve):
-    """Return two DataFrames, (depths, sizes): the share of right answers, and how many there are
-    of each seed. A task without depths has one line."""
-    import pandas as pd
-
-    records = pd.concat([result.records for result in curve.results])
-    groups = records.groupby(["cell", "size"], dropna=False)["exact"]
-    return groups.mean().unstack(), groups.count().unstack() // len(curve.results)
-
-
 def retrieval(curves):
     """Fig. 6 as lines: share of needles found by context size, mean over depths."""
     axis = new_figure().subplots()
@@ -330,18 +331,16 @@ def retrieval(curves):
         draw_seeds(axis, curve.seeds("exact"), i / len(curves), **style_of(curve))
     token_axis(axis, curves)
     samples = span([result.records.groupby("size").size().max() for result in all_results(curves)])
-    notes = f"{samples} samples per size and seed"
-    if any(len(curve.results) > 1 for curve in curves):
-        notes += "\nline: mean of the seeds, dot: one seed"
-    return finish(axis, curves, notes, xlabel="context size (tokens)", ylabel=share_label(curves),
-                  ylim=(-0.02, 1.02))
+    notes = f"share of {samples} samples per size and seed"
+    return finish(axis, curves, notes, mean=f"{MEAN}, dot: one seed", ylim=(-0.02, 1.02),
+                  xlabel="context size (tokens)", ylabel=share_label(curves))
 
 
 def needle_scores(curves):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
     axis = draw(curves, "example")
     axis.locator_params(axis="x", integer=True)
-    return finish(axis, curves, xlabel="head, by rank", ylim=(-0.02, 1.02),
+    return finish(axis, curves, "one prompt per seed", xlabel="head, by rank", ylim=(-0.02, 1.02),
                   ylabel=f"needle score at {longest(curves)} tokens")
 
 
@@ -360,8 +359,8 @@ def top_scores(curves):
             filled = "full" if trial.exact else "none"
             axis.plot(x, trial.top, marker, color=curve.color, ms=3, fillstyle=filled)
     return finish(axis, curves, "● all right, △ only the beginning, × the beginning is wrong",
-                  xlabel="trials by rank (%)", ylim=(-0.02, 1.02),
-                  ylabel=f"top needle score at {longest(curves)} tokens")
+                  mean="line: the trials of all seeds", xlabel="trials by rank (%)",
+                  ylim=(-0.02, 1.02), ylabel=f"top needle score at {longest(curves)} tokens")
 
 
 def longest(curves):
@@ -382,7 +381,7 @@ def needle_weight(curves):
         chance = curve.seeds("chance").mean(axis=1)
         axes[1].plot(chance.index, chance, ":", color=curve.color)
     axes[1].set(xlabel="context size (tokens)", ylabel="needle ranked first\n(share of trials)")
-    return finish(axes[0], curves, "dotted: ranked first by chance",
+    return finish(axes[0], curves, "mean of the trials; dotted: ranked first by chance",
                   ylabel="weight on the needle\n(mean of the retrieval heads)")
 
 
@@ -394,9 +393,8 @@ def learned_s(curves):
     axis = new_figure().subplots()
     markers = {"-": "o", "--": "s", "-.": "^", ":": "v"}  # dots have no line style
     for curve in filter(learns_s_log_n, curves):
-        points = [(layer, s) for result in curve.results if "s" in result.records
-                  for run in result.records["s"].dropna().tail(1)  # none before the switch of (f)
-                  for layer, heads in enumerate(run, 1) for s in heads or ()]  # windows have no s
+        points = [(layer, s) for result in curve.results
+                  for layer, heads in enumerate(result.s, 1) for s in heads]
         if points:
             x, y = np.transpose(points)
             beside = 0.1 * len(axis.lines)  # so that no curve hides another
@@ -406,8 +404,11 @@ def learned_s(curves):
         return None
     for block in sorted({curve.first.block_size for curve in curves}):
         axis.axhline(1 / math.log(block), color="0.4", ls=":", label=f"1 / log {block:,}")
+    layers = max(curve.first.model["n_layer"] for curve in curves)
+    axis.set_xlim(0.5, layers + 0.5 + 0.1 * len(curves))
     axis.locator_params(axis="x", integer=True)
-    return finish(axis, curves, xlabel="layer", ylabel="s of each head")
+    return finish(axis, curves, mean="dot: one head of one seed", xlabel="layer",
+                  ylabel="s of each head")
 
 
 def learns_s_log_n(curve):
@@ -423,13 +424,13 @@ def learns_s_log_n(curve):
 
 FIGURES = {  # {figure: (type of result files that it reads, measure that it draws as a line)}
     fading: ("", ""), p_n: ("log", ""), z_max: ("", ""), learning_curves: ("log", "loss"),
-    posloss: ("posloss", "loss"), niah: ("niah", ""), retrieval: ("niah", "exact"),
+    posloss: ("posloss", "loss"), niah: ("niah", "by depth"), retrieval: ("niah", "exact"),
     needle_scores: ("needle", "example"), top_scores: ("needle", ""),
     needle_weight: ("needle", "weight"), learned_s: ("log", "")}
 
 
 def is_line(curves, measure):
-    """Return whether a curve has more than one point of this measure."""
+    """Return whether a curve has more than one point of this measure ("": is not counted)."""
     return not measure or any(len(curve.seeds(measure)) > 1 for curve in curves)
 
 
@@ -450,7 +451,8 @@ def main():
     figures = asked_for(name)
     from lib import results
 
-    curves = results.curves_of(results.load(inputs))
+    measured = results.load(inputs)
+    curves = results.curves_of(measured)
     folder = Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out"))
     drawn = []
     for make in figures:
@@ -466,6 +468,7 @@ def main():
             drawn.append(figure)
             save(figure, folder / f"{make.__name__}.png")
     if name in ("all", "table") and curves:
+        results.print_runs(measured)
         results.print_curves(curves)
     elif not drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "

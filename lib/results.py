@@ -3,17 +3,14 @@ Result files -> results -> curves and tables.
 
 Result: one file that train.py or an evaluation wrote. Its measures are Series by tokens.
 Curve: the results that are equal in everything but the seed of training. Only seeds are averaged.
-A curve is a line in a figure (plot.py) and a line in a table.
-
-The label of a curve is its variant, its tag, and the settings in which it differs from the other
-curves. It warns if the run was unfinished when it was measured, or if the ckpt.pt beside the
-result has changed since.
+A curve is a line in a figure (plot.py) and a line in a table. Its label is its variant, its tag,
+and the settings in which it differs from the other curves.
 """
 import dataclasses
-import fnmatch
-import json
+import itertools
 import math
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,22 +39,31 @@ VARIANTS = {
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
-FILES = ("posloss*.jsonl", "niah*.jsonl", "needle*.jsonl", "log.jsonl")
+FILES = re.compile(r"(posloss|niah|needle).*\.jsonl|log\.jsonl")
 TITLES = {  # {(file type, measure): title of its table}
-    ("log", "loss"): "losses in nats at the end; train: mean over the last tenth of the updates",
+    ("log", "at the end"): "losses in nats at the end (train: mean of the last tenth)",
     ("posloss", "loss"): "{split} loss (nats), mean of the tenth before a position",
     ("posloss", "minus (a)"): "{split} loss minus that of (a), same seed and windows",
-    ("niah", "exact"): "{answers} found, all digits right, by context size",
-    ("niah", "first"): "{answers} found, first digit right, by context size",
-    ("niah", "substring"): "{answers} found anywhere in the text, by context size",
+    ("niah", "exact"): "needles found, all digits right, by context size",
+    ("niah", "minus (a)"): "needles found minus those of (a), same seed and prompts",
+    ("niah", "first"): "needles found, first digit right, by context size",
+    ("niah", "substring"): "needles found anywhere in the text, by context size",
     ("needle", "score"): "top needle score by context size, median of the trials",
     ("needle", "weight"): "weight on the needle, mean of the retrieval heads",
     ("needle", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
     ("needle", "chance"): "needle ranked first by chance, share of the trials",
 }
-# Settings that no result depends on, or that are compared in another way
+OVERVIEW = {  # {column of the overview of runs: (file type, measure)}
+    ("needles", "found"): ("niah", "exact"),
+    ("needles", "minus (a)"): ("niah", "minus (a)"),
+    ("loss", "validation"): ("log", "at the end"),
+    ("loss", "far"): ("posloss", "loss"),
+    ("loss", "minus (a)"): ("posloss", "minus (a)"),
+}
+# Settings that no result depends on, or that are compared in another form
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
-# A variant's name implies these, so only curves of the same variant are compared in them.
+# Settings (their names begin so) that follow from the variant: a label of SSMax need not say
+# attention_type=ssmax. They are compared with other curves of the same variant only.
 OF_VARIANT = ("attention_type", "switch_", "swap_scale")
 OFF = ("", "0", "0.0", "False", "None")  # values that a label does not say
 MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
@@ -66,26 +72,33 @@ MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 # --- files -> results ---------------------------------------------------------------------------
 @dataclass
 class Result:
-    """One result file. The reader of its type fills `values` and `errors`."""
+    """One result file. The reader of its type adds `values` and what else the figures need."""
     file_type: str  # posloss, niah, needle or log
     path: Path
     header: dict  # first line of the file
     records: pd.DataFrame  # its other lines
     values: dict = field(default_factory=dict)  # {measure: Series by tokens; in a log, by update}
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
-    losses: object = None  # by window or update, from which those of softmax are subtracted
-    warnings: tuple = ()  # for the label
+    samples: object = None  # of each window, prompt or update: what (a)'s are subtracted from
 
     def __post_init__(self):
-        self.variant = self.header["variant"]
-        self.tag = self.header.get("tag", "")
-        self.config = self.header["config"]
-        self.evaluation = self.header.get("settings", {})  # a log has none
-        self.model = MODEL_DEFAULTS | self.header["model_config"]  # as measured
-        self.block_size = self.model["block_size"]
-        # of the training, and of the training of the model that it began from
-        self.seeds = tuple(run.get("seed", 0) for run in (self.config, *bases(self.header)))
-        self.settings = settings_of(self.header)
+        self.variant = typed(self.header, "variant", str)
+        self.tag = typed(self.header, "tag", str, "")
+        self.config = typed(self.header, "config", dict)
+        self.evaluation = typed(self.header, "settings", dict, {})  # a log has none
+        self.task = typed(self.evaluation, "task", str, "needle")
+        self.split = typed(self.evaluation, "split", str, "test")
+        # as measured; a setting that an old file lacks has its default
+        self.model = MODEL_DEFAULTS | typed(self.header, "model_config", dict)
+        self.block_size = typed(self.model, "block_size", int)
+        # the text of a log is that of its training
+        text = self.header if self.file_type == "log" else self.evaluation
+        self.data = typed(text, "data", dict)
+        # the training, and before it the training of the model that it began from, and so on
+        self.runs = [self.config, *bases(self.header)]
+        self.seeds = tuple(typed(run, "seed", int, 0) for run in self.runs)
+        self.settings = settings_of(self)
+        self.warnings = warnings_of(self)
 
     @property
     def curve(self):
@@ -93,9 +106,13 @@ class Result:
         settings = tuple(sorted(self.settings.items()))
         return self.file_type, self.variant, self.tag, settings, self.warnings
 
-    def similarity_to(self, other):
-        """Return how many settings are equal, and then how far the other run got."""
-        return len(self.settings.items() & other.settings.items()), len(other.losses)
+
+def typed(part, name, kind, default=None):
+    """Return part[name]. TypeError if it is not of the type `kind`, as after a bad edit."""
+    value = part.get(name, default)
+    if not isinstance(value, kind):
+        raise TypeError(f"its {name} is {value!r}")
+    return value
 
 
 def find(inputs):
@@ -103,24 +120,21 @@ def find(inputs):
     Return the paths of result files. inputs: files, or folders that are searched with all folders
     in them, links to folders included. UserError for an input that does not exist.
     """
-    paths = {}  # by their real names, because a folder may be named twice
+    paths = []
     visited = set()  # a link may lead back to a folder above it
     for path in map(Path, inputs):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
         if path.is_file():
-            paths[os.path.realpath(path)] = path
+            paths.append(path)
         for folder, below, names in os.walk(path, followlinks=True):
             if os.path.realpath(folder) in visited:
                 below.clear()
                 continue
             visited.add(os.path.realpath(folder))
             below.sort()  # the order of file systems is arbitrary
-            for pattern in FILES:
-                for name in sorted(fnmatch.filter(names, pattern)):
-                    file = Path(folder, name)
-                    paths.setdefault(os.path.realpath(file), file)
-    return list(paths.values())
+            paths += [Path(folder, name) for name in sorted(names) if FILES.fullmatch(name)]
+    return list({os.path.realpath(path): path for path in paths}.values())  # each file once
 
 
 def load(inputs):
@@ -131,17 +145,16 @@ def load(inputs):
     results = []
     for path in find(inputs):
         with explain(f"{path} is damaged, or not a result of this program; move it away",
-                     MALFORMED):
+                     (*MALFORMED, ArithmeticError)):
             result = read(path)
         if result:
             results.append(result)
     # Losses of fine-tuning are of other data, so they are left out beside those of pretraining.
-    logs = [result for result in results if result.file_type == "log"]
-    tuned = [log for log in logs if "squad" in log.header["data"]["source"]]
-    if len(tuned) < len(logs):
+    tuned = [result for result in results
+             if result.file_type == "log" and "squad" in result.data["source"]]
+    if any(result.file_type == "log" and result not in tuned for result in results):
         results = [result for result in results if result not in tuned]
-
-    subtract_softmax([result for result in results if result.losses is not None])
+    subtract_softmax(results)
     return results
 
 
@@ -153,6 +166,8 @@ def read(path):
     if file_type != "log":
         # Two processes that measured at the same time may have written a record twice.
         records = records.drop_duplicates(records.columns.intersection(["size", "cell", "i"]))
+        for name in records.columns.intersection(["size", "i"]):
+            records[name] = pd.Index(records[name], dtype="int64")
         if len(records) < header["records"]:
             print(f"left out, because it has {len(records):,} of {header['records']:,} records: "
                   f"{path}")
@@ -161,18 +176,22 @@ def read(path):
         return None  # the run has not made an update
     result = Result(file_type, path, header, records)
     READERS[file_type](result, records)
-    result.warnings = warnings_of(result)
     return result
 
 
 def read_posloss(result, records):
-    ends = result.header["ends"]
-    result.losses = pd.DataFrame(records["losses"].tolist(), records["i"], ends)
-    result.values["loss"] = result.losses.mean()
-    result.errors["loss"] = result.losses.sem()  # windows do not overlap: they are independent
+    ends = pd.Index(result.header["ends"], dtype="int64")
+    result.samples = pd.DataFrame(records["losses"].tolist(), records["i"], ends, dtype=float)
+    result.values["loss"] = result.samples.mean()
+    result.errors["loss"] = result.samples.sem()  # windows do not overlap: they are independent
 
 
 def read_niah(result, records):
+    named = records.fillna({"cell": "no depth"})  # an index cannot be unstacked with None
+    prompts = named.set_index(["cell", "i", "size"])
+    result.samples = prompts["exact"].astype(float).unstack()
+    cells = records.groupby(["cell", "size"], dropna=False)
+    result.values["by depth"] = cells["exact"].mean()
     by_size = records.groupby("size", dropna=False)
     for measure in ("exact", "first", "substring"):
         add_shares(result, measure, by_size[measure])
@@ -208,10 +227,25 @@ def read_log(result, records):
         series = records.set_index("iter")[measure].dropna()
         if pd.api.types.is_numeric_dtype(series):  # s and b are lists
             result.values[measure] = series[~series.index.duplicated(keep="last")]
-    result.losses = result.values["loss"]
+    losses = result.samples = result.values["loss"]
+    end = {"train": mean_at_end(losses)}
+    if "val_loss" in result.values:
+        end["validation"] = result.values["val_loss"].iloc[-1]
+    result.values["at the end"] = pd.Series(end)
+    # the s of each layer's heads at the end; windows have none, and (f) has none before its switch
+    result.s = []
+    if "s" in records:
+        for layers in records["s"].dropna().tail(1):
+            for heads in layers:
+                result.s.append([float(s) for s in heads or ()])
 
 
 READERS = {"posloss": read_posloss, "niah": read_niah, "needle": read_needle, "log": read_log}
+
+
+def mean_at_end(losses):
+    """Return the mean of the last tenth of the updates, because single ones are noisy."""
+    return losses.tail(max(1, len(losses) // 10)).mean()
 
 
 def add_shares(result, measure, groups):
@@ -224,39 +258,44 @@ def add_shares(result, measure, groups):
     result.errors[measure] = pd.Series(widths / (2 * 1.96), share.index)
 
 
-def settings_of(header):
+def settings_of(result):
     """
     Return {name: text} of all settings that a result depends on, but the seeds of training. Names
     begin with "eval" in the evaluation, and with "base" in the run that the training began from.
     """
-    model = MODEL_DEFAULTS | header["model_config"]  # as measured
-    data = header.get("train_data") or header["data"]
-    parts = {
-        "": header["config"] | model | {"data": data},
-        "eval ": header.get("settings", {})}
-    for i, base in enumerate(bases(header), 1):
-        parts["base " * i] = base
-    settings = {
-        "init_from": "a checkpoint" if header["base"] else "",
-        "RoPE": rope_of(model)}
-    for prefix, part in parts.items():
-        ignored = IGNORED if prefix == "eval " else IGNORED | {"seed"}
-        settings |= {prefix + name: part[name] for name in part.keys() - ignored}
-        if "data" in part:
-            digest, source = part["data"]["digest"], part["data"]["source"]
+    base = result.header["base"]
+    data = result.header.get("train_data", result.data)
+    settings = flatten(result.config | result.model | {"data": data})
+    settings |= flatten({"eval": result.evaluation, "base": base or {}})
+    settings["init_from"] = "a checkpoint" if base else ""
+    settings["RoPE"] = rope_of(result.model)
+    return settings
+
+
+def flatten(settings, prefix=""):
+    """Return {name: text} of nested settings. A name begins with those of the dicts around it."""
+    texts = {}
+    for name, value in settings.items():
+        if name == "data" and isinstance(value, dict):
             # Corpora generated with different seeds count as the same text.
-            text = source | {"seed": ""} if "seed" in source else {"digest": digest}
-            settings |= {f"{prefix}data {name}": value for name, value in text.items()}
-    return {name: str(value) for name, value in settings.items()}
+            generated = "seed" in value["source"]
+            value = value["source"] if generated else {"digest": value["digest"]}
+        if isinstance(value, dict):
+            texts |= flatten(value, f"{prefix}{name} ")
+        elif name not in IGNORED and (name != "seed" or prefix == "eval "):
+            texts[prefix + name] = str(value)
+    return texts
 
 
 def warnings_of(result):
-    """Return what a label warns of: an unfinished run, or another checkpoint."""
-    done, total = result.header.get("iter"), result.header.get("max_iters")
+    """Return what a label warns of: the run was unfinished when it was measured, or the ckpt.pt
+    beside the result has changed since."""
+    total = result.config.get("max_iters")  # an imported model has none
+    done = result.header.get("iter")
     if result.file_type == "log":
-        done, total = max(result.values["loss"].index), result.config.get("max_iters")
+        done = result.records["iter"].max()
     warnings = []
-    if total and done < total:  # an imported model has no total
+    if total and done < total:
         warnings.append(f"update {done:,} of {total:,}")
     beside = result.path.with_name("ckpt.pt")  # is not there if the result was moved
     if "checkpoint" in result.evaluation and beside.exists():
@@ -266,36 +305,42 @@ def warnings_of(result):
     return tuple(warnings)
 
 
-def pairing_of(result):
-    """Return what a result shares with that of softmax from which it is subtracted: the batches of
-    training, the text and the evaluation."""
-    # A swapped or fine-tuned model has seen the batches of the run that it began from.
-    runs = [result.config, *bases(result.header)]
-    run = runs[0 if result.file_type == "log" else -1]
-    batches = [run.get(name) for name in ("seed", "batch_size", "block_size", "data_order")]
-    text = result.header.get("data") or result.evaluation["data"]
-    evaluation = {name: value for name, value in result.evaluation.items()
-                  if name not in IGNORED and not name.startswith(OF_VARIANT)}
-    return json.dumps([result.file_type, batches, text["digest"], evaluation], sort_keys=True)
+def pair_of(result):
+    """Return what a result and that of softmax have in common if they may be subtracted: the
+    batches of training, the text and the evaluation."""
+    # An evaluated model, swapped or fine-tuned, has seen the batches of the run that it began from.
+    training = result.runs[0]
+    if result.file_type != "log":
+        training = result.runs[-1]
+    shared = [result.file_type, result.data.get("digest")]
+    for name in ("seed", "batch_size", "block_size", "data_order"):
+        shared.append(training.get(name))
+    for name, value in sorted(result.settings.items()):
+        if name.startswith("eval ") and not name.split()[-1].startswith(OF_VARIANT):
+            shared.append((name, value))
+    return str(shared)
 
 
 def subtract_softmax(results):
     """
-    Add the measure "minus (a)": the loss minus that of softmax in the same windows or batches, with
-    its standard error over the windows. Of several softmax runs the most similar one is taken.
+    Add the measure "minus (a)": the numbers minus those of softmax in the same windows, prompts or
+    batches, with the standard error of the mean difference.
     """
+    results = [result for result in results if result.samples is not None]
     softmax = {}
     for result in results:
         if result.variant == "softmax":
-            softmax.setdefault(pairing_of(result), []).append(result)
+            softmax.setdefault(pair_of(result), []).append(result)
     for result in results:
-        candidates = softmax.get(pairing_of(result), [result])
-        nearest = max(candidates, key=result.similarity_to)
-        if nearest is result:
+        # of several runs of softmax the one with the most equal settings, and then the longest
+        baseline = max(softmax.get(pair_of(result), [result]), key=lambda other: (
+            len(result.settings.items() & other.settings.items()), len(other.samples)))
+        if baseline is result:
             continue
-        difference = (result.losses - nearest.losses).dropna()
+        difference = (result.samples - baseline.samples).dropna()
         if result.file_type == "log":
             result.values["minus (a)"] = difference
+            result.values["at the end"]["minus (a)"] = mean_at_end(difference)
         else:
             result.values["minus (a)"] = difference.mean()
             result.errors["minus (a)"] = difference.sem()
@@ -317,10 +362,8 @@ class Curve:
 
     def seeds(self, measure):
         """Return a DataFrame of a measure: a line for each number of tokens, a column a seed."""
-        series = [r.values[measure] for r in self.results if measure in r.values]
-        if not series:
-            return pd.DataFrame()
-        return pd.concat(series, axis=1, keys=range(len(series)))
+        return pd.DataFrame({i: result.values[measure] for i, result in enumerate(self.results)
+                             if measure in result.values})
 
     def error(self, measure):
         """Return the standard error by tokens: over the seeds, or within the file of one seed."""
@@ -343,16 +386,14 @@ def curves_of(results):
     def order(result):
         return names.index(result.variant), result.tag, result.curve, result.seeds
 
-    groups = {}
-    for result in sorted(results, key=order):
-        group = groups.setdefault(result.curve, [])
-        if group and group[-1].seeds == result.seeds:
-            raise UserError(f"{group[-1].path} and {result.path} have the same settings and the "
-                            f"same seed, {result.seeds[0]}; leave one of them out, or give one "
-                            "evaluation another --tag")
-        group.append(result)
     curves = {}
-    for group in groups.values():
+    for _, group in itertools.groupby(sorted(results, key=order), lambda result: result.curve):
+        group = list(group)
+        for result, other in itertools.pairwise(group):
+            if result.seeds == other.seeds:
+                raise UserError(f"{result.path} and {other.path} have the same settings and the "
+                                f"same seed, {other.seeds[0]}; leave one of them out, or give one "
+                                "evaluation another --tag")
         of_type = curves.setdefault(group[0].file_type, [])
         color = colors[names.index(group[0].variant) % len(colors)]
         n_before = sum(curve.color == color for curve in of_type)
@@ -418,29 +459,71 @@ def print_curves(by_type):
     print("mean ± standard error: over the seeds; for a single seed, over its windows or samples")
     for (file_type, measure), title in TITLES.items():
         curves = by_type.get(file_type, ())
-        cells = {curve.label: cells_of(curve, measure) for curve in curves}
-        if any(cells.values()):
-            print_frame(in_words(title, curves), curves, cells)
+        lines = {curve.label: cells_of(curve, measure) for curve in curves}
+        lines = {label: cells for label, cells in lines.items() if cells}
+        if not lines:
+            continue
+        table = pd.DataFrame.from_dict(lines, "index")
+        if file_type != "log":
+            table = table[sorted(table)].rename(columns="{:,}".format)
+        print(f"\n{in_words(title, curves)}\n{table.fillna('-').to_string()}")
+    folders = {}  # {label: {folder: None}}, each folder once
+    for curve in itertools.chain(*by_type.values()):
+        for result in curve.results:
+            folders.setdefault(curve.label, {})[str(result.path.parent)] = None
+    print("\nfolders of these results")
+    for label, names in folders.items():
+        print(f"{label}: {' '.join(names)}")
+
+
+def print_runs(results):
+    """
+    Print the overview of runs, which fits 120 columns: one line for each run, and one for each tag
+    of its evaluations. The most needles come first, and of equal ones the lowest loss.
+    """
+    lines = {}  # {(folder, tag): {column: value}}
+    for result in results:
+        line = lines.setdefault((result.path.parent.absolute(), result.tag), {})
+        line["", "variant"] = result.variant[:20]
+        line["", "seed"] = result.seeds[-1]
+    far = {"log": "validation"}  # {file type: most tokens that were measured}
+    for column, (file_type, measure) in OVERVIEW.items():
+        shown = [result for result in results
+                 if result.file_type == file_type and measure in result.values]
+        sizes = [result.values[measure].index.max() for result in shown]
+        tokens = far.setdefault(file_type, max(sizes, default=0))
+        for result in shown:
+            line = lines[result.path.parent.absolute(), result.tag]
+            line[column] = result.values[measure].get(tokens)
+
+    above = os.path.commonpath([folder.parent for folder, _ in lines])
+    names = [f"{os.path.relpath(folder, above)} [{tag}]" for folder, tag in lines]
+    names = [name.removesuffix(" []")[-28:] for name in names]
+    columns = pd.MultiIndex.from_tuples([("", "variant"), ("", "seed"), *OVERVIEW])
+    table = pd.DataFrame(lines.values(), names, columns)
+    by = [("needles", "found"), ("loss", "far"), ("loss", "validation")]
+    table = table.sort_values(by, ascending=[False, True, True])
+    table = table.dropna(axis=1, how="all")
+    print(f"runs in {above}")
+    print(f"needles: at {far['niah']:,} tokens; loss, far: at {far['posloss']:,} tokens")
+    print(table.to_string(na_rep="-", float_format="{:.3f}".format))
+    print()
 
 
 def in_words(text, curves):
-    """Return a title or axis label with its {answers} and {split} filled in."""
-    tasks = sorted({curve.first.evaluation.get("task", "needle") for curve in curves})
-    splits = sorted({curve.first.evaluation.get("split", "test") for curve in curves})
-    of_needles = set(tasks) <= set(OF_NEEDLES)
-    if not of_needles:
+    """Return a title or axis label with its split, and with its task if that is not needles."""
+    tasks = sorted({curve.first.task for curve in curves})
+    splits = sorted({curve.first.split for curve in curves})
+    if not set(tasks) <= set(OF_NEEDLES):
+        text = text.replace("needles", "answers")
         text = text.replace("digits", "of it").replace("digit", "character")
-    split = " and ".join({"val": "validation"}.get(split, split) for split in splits)
-    text = text.format(answers="needles" if of_needles else "answers", split=split)
+    text = text.format(split=" and ".join(splits).replace("val", "validation"))
     return text if tasks == ["needle"] else f"{text}, task: {', '.join(tasks)}"
 
 
 def cells_of(curve, measure):
     """Return {column: "mean ± error"} of a curve; the columns are numbers of tokens."""
     seeds, errors = curve.seeds(measure), curve.error(measure)
-    if curve.first.file_type == "log":
-        seeds = pd.DataFrame([at_end(result) for result in curve.results]).T
-        errors = seeds.sem(axis=1)
     if curve.first.file_type == "posloss":
         shown = {round(multiple * curve.first.block_size) for multiple in MULTIPLES}
         seeds = seeds[seeds.index.isin(shown)]
@@ -449,31 +532,6 @@ def cells_of(curve, measure):
         of = f" (of {values.count()})" if values.count() < len(curve.results) else ""
         cells[column] = plus_minus(values.mean(), errors.get(column, np.nan)) + of
     return cells
-
-
-def at_end(result):
-    """Return {column: number} of a log: its losses at the end of the run."""
-    last = {"updates": result.values["loss"].index[-1]}
-    for name, measure in (("train", "loss"), ("minus (a)", "minus (a)")):
-        if measure in result.values:
-            losses = result.values[measure]
-            last[name] = losses.iloc[-max(1, len(losses) // 10):].mean()  # single ones are noisy
-    if "val_loss" in result.values:  # a run that was stopped has not validated its last update
-        validations = result.values["val_loss"]
-        last |= {"validated at": validations.index[-1], "validation": validations.iloc[-1]}
-    return last
-
-
-def print_frame(title, curves, cells):
-    """Print a table: a line for each curve, {label: {column: text}}, and its folders at the end."""
-    shown = [curve for curve in curves if cells[curve.label]]
-    table = pd.DataFrame([cells[curve.label] for curve in shown], [curve.label for curve in shown])
-    if all(isinstance(column, (int, np.integer)) for column in table):
-        table = table[sorted(table)].rename(columns="{:,}".format)
-    for curve in shown:
-        folders = dict.fromkeys(str(result.path.parent) for result in curve.results)
-        table.loc[curve.label, "results in"] = " ".join(folders)
-    print(f"\n{title}\n{table.fillna('-').to_string()}")
 
 
 def plus_minus(mean, error):

@@ -58,6 +58,9 @@ def test_a_line_of_one_point_is_left_out_of_all_and_drawn_if_asked_for(tmp_path)
     assert figures_in(tmp_path) == {"niah", "needle_scores", "top_scores"}
     call(plot, "retrieval", tmp_path)
     assert "retrieval" in figures_in(tmp_path)
+    plant_niah(tmp_path / "b/c", sizes=(128,), depths=(None,), settings={"task": "tracking"})
+    call(plot, "all", tmp_path / "b")
+    assert not figures_in(tmp_path / "b"), "one cell"
 
 
 @pytest.mark.parametrize("n_seeds", [[2], [1], [1, 2], [1] * 5])
@@ -67,7 +70,9 @@ def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds):
             plant_posloss(tmp_path / f"{number}-{seed}", f"type {number}", seed)
     axis, = plot.posloss(curves(tmp_path, "posloss")).axes
     has_bands = len(n_seeds) <= plot.FEW  # more bands would cover each other
-    title = ["8 windows per seed", *[plot.BAND] * has_bands, "RoPE theta 10,000"]
+    has_mean = max(n_seeds) > 1
+    title = ["mean of 8 windows per seed", *[plot.MEAN] * has_mean, *[plot.BAND] * has_bands,
+             "RoPE theta 10,000"]
     assert legend_of(axis)[0] == "\n".join(map(plot.wrap, title))
     assert len(axis.collections) == has_bands * len(n_seeds)
     if n_seeds == [1]:
@@ -82,8 +87,8 @@ def test_the_loss_has_a_second_panel_with_the_paired_difference(tmp_path):
         plant_posloss(tmp_path / variant, variant, settings={"split": "val"})
     loss, difference = plot.posloss(curves(tmp_path, "posloss")).axes
     assert loss.get_ylabel() == "validation loss (nats per token)"
-    assert difference.get_ylabel() == "minus (a)"
-    assert difference.lines[0].get_ydata() == pytest.approx(-0.2 - 0.002 * 3.5)
+    assert difference.get_ylabel() == "loss minus (a)"
+    assert difference.lines[1].get_ydata() == pytest.approx(-0.2 - 0.002 * 3.5)
 
 
 def test_learning_curves_show_every_loss_in_the_first_panel(tmp_path):
@@ -94,7 +99,7 @@ def test_learning_curves_show_every_loss_in_the_first_panel(tmp_path):
     low, high = whole.get_ylim()
     assert low < losses.min() and losses.max() < high
     assert np.ptp(enlarged.get_ylim()) < np.ptp(losses) / 10
-    assert difference.lines[0].get_ydata() == pytest.approx(-0.02)
+    assert difference.lines[1].get_ydata() == pytest.approx(-0.02)
     x = whole.lines[-1].get_xdata()
     assert len(x) == 100 and x[0] == 2, "a point is the mean of three updates"
 

@@ -292,6 +292,22 @@ def test_a_damaged_file_is_one_line_with_its_name(tmp_path, name, text):
     refused(f"{name} is damaged", load, [tmp_path])
 
 
+@pytest.mark.parametrize("plant, line, name, value", [
+    (plant_log, 0, "variant", 7), (plant_log, 0, "data", None), (plant_posloss, 0, "tag", []),
+    (plant_posloss, 0, "ends", [10**30]), (plant_posloss, 1, "i", {}), (plant_niah, 0, "seed", "1"),
+    (plant_niah, 0, "split", 7), (plant_niah, 0, "block_size", None), (plant_niah, 1, "size", "x"),
+    (plant_log, -1, "s", [7]), (plant_needle, 0, "task", {}), (plant_needle, 1, "size", 1e400)])
+def test_a_value_of_a_wrong_type_is_one_line(tmp_path, plant, line, name, value):
+    path = plant(tmp_path)
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    lines[line] |= {name: value}
+    for part in ("settings", "config", "model_config"):
+        if name in lines[0].get(part, {}):
+            lines[0][part][name] = value
+    path.write_text("".join(json.dumps(record) + "\n" for record in lines))
+    refused(f"{path.name} is damaged", load, [tmp_path])
+
+
 def test_logs_of_fine_tuning_are_left_out_beside_those_of_pretraining(tmp_path):
     plant_log(tmp_path / "a")
     path = plant_log(tmp_path / "sft", **base(1))
@@ -379,13 +395,36 @@ def test_the_table_has_means_errors_and_folders(tmp_path, capsys):
     plant_log(tmp_path / "ssmax3", "ssmax", 3)
     results.print_tables([tmp_path])
     printed = capsys.readouterr().out
-    log, loss, _ = (line for line in printed.splitlines() if line.startswith("(b) SSMax"))
+    lines = [line for line in printed.splitlines() if line.startswith("(b) SSMax")]
+    log, loss, _, three, two = lines
     assert "-0.0200 ± 0.0000 (of 2)" in log, "the paired difference to (a), of two of the seeds"
-    assert "300 ± 0" in log and f"{tmp_path}/ssmax1 {tmp_path}/ssmax2 {tmp_path}/ssmax3" in log
-    assert "5.7952 ± 0.0100" in loss and "ssmax3" not in loss
+    assert three == f"(b) SSMax, 3 seeds: {tmp_path}/ssmax1 {tmp_path}/ssmax2 {tmp_path}/ssmax3"
+    assert "5.7952 ± 0.0100" in loss
+    assert two == f"(b) SSMax, 2 seeds: {tmp_path}/ssmax1 {tmp_path}/ssmax2"
     columns = printed.partition("validation loss (nats), mean")[2].splitlines()[1].split()
     assert columns[:5] == ["64", "128", "256", "1,024", "2,048"]
     assert "validation loss minus that of (a)" in printed
+
+
+def test_the_overview_sorts_runs_by_needles_and_then_by_loss(tmp_path, capsys):
+    plant_log(tmp_path / "logged", "ssmax", seed=3)
+    for variant in ("softmax", "head_scale", "ssmax"):
+        plant_niah(tmp_path / "x" / variant, variant)
+        plant_posloss(tmp_path / "x" / variant, variant, windows=4)
+    plant_niah(tmp_path / "x/ssmax", "ssmax", tag="short", sizes=(64, 256))
+    for seed in (8, 9):  # these found as many; the second has the higher loss
+        long_name = tmp_path / f"a_folder_with_a_long_name/{'softmax' * 8}-{seed}"
+        plant_niah(long_name, "softmax>scale_invariant", 4, settings={"dtype": f"{seed}"})
+        plant_posloss(long_name, "softmax>scale_invariant", seed)
+    results.print_runs(load([tmp_path]))
+    _, _, heads, columns, *lines = capsys.readouterr().out.strip().splitlines()
+    assert max(map(len, [heads, columns, *lines])) <= 120
+    assert [line.split()[0] for line in lines] == [
+        "x/ssmax", "x/head_scale", "x/softmax", ("softmax" * 8 + "-8")[-28:],
+        ("softmax" * 8 + "-9")[-28:], "logged", "x/ssmax"]
+    assert lines[0].split()[1:] == "ssmax 1 0.750 0.200 - 3.586 -0.203".split()
+    assert lines[-2].split()[1:] == "ssmax 3 - - 5.000 - -".split()
+    assert lines[-1].split()[1:4] == ["[short]", "ssmax", "1"]
 
 
 @pytest.mark.parametrize("task, words", [
