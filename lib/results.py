@@ -505,7 +505,8 @@ def print_runs(results):
     table = table.sort_values(by, ascending=[False, True, True])
     table = table.dropna(axis=1, how="all")
     print(f"runs in {above}")
-    print(f"needles: at {far['niah']:,} tokens; loss, far: at {far['posloss']:,} tokens")
+    names = {"niah": "needles found", "posloss": "loss, far"}
+    print("; ".join(f"{name}: at {far[key]:,} tokens" for key, name in names.items() if far[key]))
     print(table.to_string(na_rep="-", float_format="{:.3f}".format))
     print()
 
