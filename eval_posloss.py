@@ -6,10 +6,10 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
     python eval_posloss.py out/laptop/b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
 
 The result is posloss[-tag].jsonl beside the checkpoint (or, with --out=FOLDER, in FOLDER/RUN). Its
-first line has the list `ends` of positions. Each other line is of one window: `i` is its number,
+first line has the list `ends` of positions. Each other line is of one piece: `i` is its number,
 and `losses` has a loss for each end, which is the mean over the tenth of the positions before it
 (for 1,000, the positions 900 to 999). The same command continues a killed evaluation. `torchrun`
-divides the windows among its processes.
+divides the pieces among its processes.
 """
 from dataclasses import dataclass
 
@@ -27,8 +27,8 @@ from lib.text import check_same_vocab
 @dataclass(frozen=True)
 class PosLossConfig(EvalConfig):
     # evaluation
-    seq_len: int = 20_000  # tokens in a window (a piece of the text; not an attention window)
-    n_seqs: int = 1000  # number of windows; fewer if the split is too short (paper: 100,000)
+    seq_len: int = 20_000  # tokens in a piece of the text
+    n_seqs: int = 1000  # number of pieces; fewer if the split is too short (paper: 100,000)
     # machine
     loss_chunk: int = 0  # rows of logits in memory at once; 0: chosen for the device
 
@@ -39,37 +39,37 @@ class PosLossConfig(EvalConfig):
                              f"and n_seqs at most {MOST_RECORDS:,}")
 
 
-def choose_windows(cfg, n_tokens):
+def choose_pieces(cfg, n_tokens):
     """
-    Return the first positions of the windows in a split of `n_tokens`, in rising order, as int64.
+    Return the first positions of the pieces in a split of `n_tokens`, in rising order, as int64.
 
-    They follow from cfg.seed and are the same for every checkpoint. Windows do not overlap, so that
-    a mean over windows has an honest error. There are fewer than cfg.n_seqs if no more fit.
+    They follow from cfg.seed and are the same for every checkpoint. Pieces do not overlap, so that
+    a mean over pieces has an honest error. There are fewer than cfg.n_seqs if no more fit.
     UserError if none fits.
     """
-    usable = n_tokens - 1  # the last position of a window needs the token after it as its target
+    usable = n_tokens - 1  # the last position of a piece needs the token after it as its target
     n_fit = usable // cfg.seq_len
     if n_fit == 0:
         raise UserError(f"seq_len={cfg.seq_len:,} is too long: split {cfg.split} has {n_tokens:,} "
                         f"tokens; choose a smaller --seq_len, {usable:,} at most")
     if n_fit < cfg.n_seqs:
-        print0(f"only {n_fit:,} windows of {cfg.seq_len:,} tokens fit into split {cfg.split} "
+        print0(f"only {n_fit:,} pieces of {cfg.seq_len:,} tokens fit into split {cfg.split} "
                f"without overlap: n_seqs={cfg.n_seqs:,} becomes {n_fit:,}")
     n = min(cfg.n_seqs, n_fit)
-    # The tokens that no window needs become gaps between the windows. We draw for each window how
-    # many of them lie before it, and sort these numbers. So windows never overlap.
+    # The tokens that no piece needs become gaps between the pieces. We draw for each piece how
+    # many of them lie before it, and sort these numbers. So pieces never overlap.
     n_spare = usable - n * cfg.seq_len
     spare_before = np.sort(random_starts(cfg.seed, "posloss", 0, n, n_spare + 1)).astype(np.int64)
     return spare_before + cfg.seq_len * np.arange(n)
 
 
-def window_losses(cfg, model, tokens, starts, device):
-    """Return the losses (B, seq_len) of the windows that begin at these B positions."""
-    window = torch.from_numpy(tokens.read(starts, cfg.seq_len + 1)).to(device)
+def piece_losses(cfg, model, tokens, starts, device):
+    """Return the losses (B, seq_len) of the pieces that begin at these B positions."""
+    piece = torch.from_numpy(tokens.read(starts, cfg.seq_len + 1)).to(device)
     chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
     # Each weight is used once per pass, so caching its bf16 copy would save nothing.
     with runtime.autocast(device, cfg.dtype, cache=False):
-        return token_losses(model, window[:, :-1], window[:, 1:], chunk)
+        return token_losses(model, piece[:, :-1], piece[:, 1:], chunk)
 
 
 @torch.no_grad()
@@ -84,9 +84,9 @@ def measure(cfg, path, out, tokens, starts, device):
         cfg, path, "posloss", model, state, tokens.data, n_records=len(starts))
     header["ends"] = ends
 
-    def measure_windows(jobs):
+    def measure_pieces(jobs):
         numbers = [i for _, _, i in jobs]
-        losses = window_losses(cfg, model, tokens, starts[numbers], device)
+        losses = piece_losses(cfg, model, tokens, starts[numbers], device)
         means = []  # of each end, over the last tenth of the positions before it
         for end in ends:
             tenth = losses[:, end - max(1, end // 10):end]
@@ -97,14 +97,14 @@ def measure(cfg, path, out, tokens, starts, device):
         return records
 
     jobs = [(cfg.seq_len, None, i) for i in range(len(starts))]
-    evaluate.measure(cfg, out, header, jobs, measure_windows, device)
+    evaluate.measure(cfg, out, header, jobs, measure_pieces, device)
 
 
 def main():
     cfg, device = evaluate.start(PosLossConfig)
     files = evaluate.result_files(cfg, "posloss")
     tokens = Tokens(cfg.data_dir, cfg.split)
-    starts = choose_windows(cfg, len(tokens))
+    starts = choose_pieces(cfg, len(tokens))
     if device.type == "cpu" and len(starts) * cfg.seq_len > 5e6:  # the defaults are for a GPU
         print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
     for path, out in files.items():

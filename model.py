@@ -80,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    plain_when_short: bool = False  # equals softmax up to block_size; swap does not rescale it
+    plain_when_short: bool = False  # 1 on contexts shorter than block_size; never rescaled
 
 
 ATTENTION = {
@@ -325,8 +325,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # s = (scale - b) / mean f^g makes the mean factor `scale`. Without a learned s, W_q is
-        # scaled.
+        # With s = 1 the mean factor is `mean` = mean f^g + b, so s = (scale - b) / (mean - b) makes
+        # it `scale`. Without a learned s, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -336,7 +336,7 @@ class Attention(nn.Module):
         wide = widest_float(n.device)
         mean, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
-            self.s.fill_((scale - b) / (mean - b))  # s was 1, so mean - b is mean f^g
+            self.s.fill_((scale - b) / (mean - b))
         elif ATTENTION[attention_type].plain_when_short:
             self.scale_queries(scale)
         else:

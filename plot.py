@@ -286,8 +286,8 @@ def posloss(curves):
         token_axis(axis, curves)
         axis.set_ylabel("loss minus (a)")
     axes[-1].set_xlabel("position (tokens)")
-    windows = span([len(result.records) for result in all_results(curves)])
-    return finish(axes[0], curves, f"mean of {windows} windows per seed",
+    pieces = span([len(result.records) for result in all_results(curves)])
+    return finish(axes[0], curves, f"mean of {pieces} pieces of text per seed",
                   ylabel=results.in_words("{split} loss (nats per token)", curves))
 
 
@@ -440,7 +440,7 @@ def asked_for(name):
     names = ["all", "table", *figures]
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"name one of {', '.join(names)}"
+        hint = f"did you mean {near[0]}?" if near else f"name one of {', '.join(names)}."
         raise UserError(f"there is no figure {name!r}; {hint} Then name folders of results.")
     return [*FIGURES] if name == "all" else [figures[name]] if name in figures else []
 

@@ -49,7 +49,7 @@ class TrainConfig(ModelConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     train_split: str = "train"  # split to train on
     val_split: str = "val"  # split for the validation loss
-    data_order: Literal[ORDERS] = "windows"  # windows: blocks at random places; sequence: in order
+    data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     loss_on: Literal["all", "repeats"] = "all"  # repeats: only where (token, target) came before
     seed: int = 1337  # seed of the initial weights and of the order of the data
     init_from: str = ""  # start from this checkpoint, whose softmax and windows may change
@@ -93,7 +93,7 @@ class TrainConfig(ModelConfig):
                              f"it to at least {runtime.WORLD_SIZE}, one for each rank")
         if self.eval_seqs < 1:
             raise ValueError("eval_seqs=0 must be positive; eval_interval=0 turns validation off")
-        if self.switch_iter >= self.max_iters > 0:  # sft.py computes max_iters later if it is 0
+        if self.max_iters and self.switch_iter >= self.max_iters:  # 0: sft.py computes it later
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
 
@@ -209,6 +209,7 @@ def from_checkpoint(cfg, data, device):
     if fixed:
         raise UserError(f"{cfg.init_from} was trained with {', '.join(fixed)}, which cannot "
                         "change now; leave these settings out")
+    # asked to convert to windows that the checkpoint already has
     if not changes and (same := [f"{key}={given[key]}" for key in WINDOWS if key in given]):
         raise UserError(f"{cfg.init_from} has {', '.join(same)} already, so nothing would be "
                         "converted; leave these settings out to train it further")
@@ -562,7 +563,7 @@ def fit(cfg, model, metadata, resumed, batches):
         if stops:  # a rank without a signal exits as for SIGTERM
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "continues", status=128 + (received_signals or [signal.SIGTERM])[0])
-    if received_signals:  # in the last validation or save
+    if received_signals:  # a signal came during the last validation or save
         sys.exit(128 + received_signals[0])
     if resumed and start >= cfg.max_iters:
         print0(f"nothing to train: this run has its {start:,} updates already: {path}")

@@ -78,8 +78,8 @@ def beyond_the_paper(config):
             if key in ModelConfig.__annotations__}
 
 
-def has_rope_to_stretch(config):
-    """Return whether an evaluation can stretch RoPE: layers that see all keys must have RoPE."""
+def has_global_rope(config):
+    """Return whether layers that see all keys have RoPE. Only this RoPE is ever stretched."""
     in_all_layers = not config.window_pattern or config.global_rope
     return in_all_layers and config.rope_fraction > 0 and not config.alibi
 
@@ -110,7 +110,7 @@ class Extended(Gated):
 
     def __init__(self, config, layer):
         super().__init__(config, layer)
-        rotates = has_rope_to_stretch(config) and config.rope_scaling != "nope"
+        rotates = has_global_rope(config) and config.rope_scaling != "nope"
         self.n_rotating = rotates * int(config.rope_fraction * self.head_size / 2)  # of the pairs
 
     def rotate(self, x, position):
@@ -169,8 +169,8 @@ class Sink(Extended):
 
     def set_type(self, attention_type):
         super().set_type(attention_type)
-        # Keep the order s, sink: the norm of the gradient is summed in it, and a resume must be
-        # bitwise.
+        # The gradient norm is summed in the order of the parameters. So s must stay before sink, or
+        # a resumed run would not be bitwise the same.
         if "sink" in self._parameters:
             self.register_parameter("sink", self._parameters.pop("sink"))
 
@@ -381,13 +381,14 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
+        # The plain layer is made even if it is not used: drawing its weights moves the generator
+        # on as in a plain model. So runs of one seed begin with the same weights in all that they
+        # share, whatever another class adds.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain
-        # Whatever a class adds, the random numbers that follow are those of a model with plain
-        # attention: runs with the same seed begin with the same weights.
         with torch.random.fork_rng(devices=()):
-            torch.default_generator.manual_seed(torch.initial_seed() ^ (layer + 1) << 32)
+            torch.default_generator.manual_seed(torch.initial_seed() ^ ((layer + 1) << 32))
             return cls(config, layer)
 
     return GPT(config, make_attention)

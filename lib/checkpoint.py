@@ -195,7 +195,7 @@ def open_checkpoint(cfg, path, device):
         if trained.rope_scaling:
             raise UserError(f"{path} was trained with rope_scaling={trained.rope_scaling}, and "
                             "cannot be stretched again: leave rope_scaling and rope_factor out")
-        if attention.has_rope_to_stretch(trained):
+        if attention.has_global_rope(trained):
             changes["rope_scaling"] = cfg.rope_scaling
             changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
     model = restore(state, device, path, cfg.attention_type or None, cfg.swap_scale, **changes)

@@ -26,8 +26,8 @@ from lib import runtime
 from lib.runtime import MALFORMED, UserError, check_types, explain
 from lib.text import check_same_vocab, check_vocab, vocab_size
 
-# windows: every row begins at a random token; sequence: row after row, in the order of the files
-ORDERS = ("windows", "sequence")
+# random: every row begins at a random token; sequence: row after row, in the order of the files
+ORDERS = ("random", "sequence")
 # How prepare.py makes the corpora that are named in defaults and come from no file of the user
 SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
            "almanac": "--embedded=almanac --compact_vocab",
@@ -92,11 +92,11 @@ class Tokens:
         maps = {}
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
             first, last = np.searchsorted(self.ends, (start, start + length - 1), side="right")
-            for i in range(first, last + 1):  # a window may cross shards
+            for i in range(first, last + 1):  # a piece may cross shards
                 if i not in maps:
                     maps[i] = self.open_shard(i)
-                begin = start - self.begins[i]  # in this shard; negative if the window began before
-                missing = max(0, -begin)  # tokens of the window that are in shards before this one
+                begin = start - self.begins[i]  # in this shard; negative if the piece began before
+                missing = max(0, -begin)  # tokens of the piece that are in shards before this one
                 piece = maps[i][max(0, begin):begin + length]
                 if piece.max() >= self.vocab_size:  # the embedding would raise an IndexError
                     raise UserError(f"{self.paths[i]} holds the id {piece.max():,} and its "
@@ -105,28 +105,28 @@ class Tokens:
                 row[missing:missing + len(piece)] = piece
         return out
 
-    def batch(self, seed, step, batch_size, block_size, order="windows"):
+    def batch(self, seed, step, batch_size, block_size, order="random"):
         """
         Return this rank's rows of global batch `step`: x and y, (rows, block_size) int64 each, y
         being the tokens that follow those of x. order: see ORDERS.
         """
-        fewest = block_size + 1 if order == "windows" else 2 * block_size + 1
+        fewest = block_size + 1 if order == "random" else 2 * block_size + 1
         if len(self) < fewest:
             raise UserError(f"split {self.split} has {len(self)} tokens, but data_order={order} "
                             f"with block_size={block_size} needs {fewest}; prepare more text, or "
                             "make block_size smaller")
         # every rank draws the whole batch, so that the number of ranks does not change the data
         rows = np.arange(batch_size)[runtime.RANK::runtime.WORLD_SIZE]
-        if order == "windows":
-            n_starts = len(self) - block_size  # a window has block_size + 1 tokens
+        if order == "random":
+            n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
             starts = random_starts(seed, self.split, step, batch_size, n_starts)[rows]
         else:
             blocks = self.blocks_in_sequence(block_size)
             row_numbers = (step * batch_size + rows) % blocks
             # the first row begins at the first end of text, see blocks_in_sequence
             starts = block_size + row_numbers * (block_size + 1)
-        window = self.read(starts, block_size + 1)
-        return window[:, :-1], window[:, 1:]
+        pieces = self.read(starts, block_size + 1)
+        return pieces[:, :-1], pieces[:, 1:]
 
     def blocks_in_sequence(self, block_size):
         """

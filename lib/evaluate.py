@@ -135,7 +135,7 @@ def make_header(cfg, path, kind, model, state, data, n_records):
 
 def job_of(header, record):
     """Return the job that a record is of: (length in tokens, asked depth or None, number)."""
-    length = record.get("size") or header["settings"]["seq_len"]
+    length = record.get("size") or header["settings"].get("seq_len", 0)
     return length, record.get("cell"), record["i"]
 
 
@@ -169,8 +169,8 @@ def resume(cfg, out, header):
 
     A result of the same settings is continued, also by other code, which is then added to its
     header. A result of other settings is a UserError, because it may have taken days. --overwrite
-    begins again; it only continues an unfinished result of the same settings and code, which an
-    interrupted --overwrite has left. UserError if the file is not a result.
+    begins again. Exception: an unfinished result of the same settings and code comes from an
+    interrupted --overwrite, and is continued. UserError if the file is not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = runtime.read_lines(out)

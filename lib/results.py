@@ -43,7 +43,7 @@ FILES = re.compile(r"(posloss|niah|needle).*\.jsonl|log\.jsonl")
 TITLES = {  # {(file type, measure): title of its table}
     ("log", "at the end"): "losses in nats at the end (train: mean of the last tenth)",
     ("posloss", "loss"): "{split} loss (nats), mean of the tenth before a position",
-    ("posloss", "minus (a)"): "{split} loss minus that of (a), same seed and windows",
+    ("posloss", "minus (a)"): "{split} loss minus that of (a), same seed and pieces",
     ("niah", "exact"): "needles found, all digits right, by context size",
     ("niah", "minus (a)"): "needles found minus those of (a), same seed and prompts",
     ("niah", "first"): "needles found, first digit right, by context size",
@@ -183,7 +183,7 @@ def read_posloss(result, records):
     ends = pd.Index(result.header["ends"], dtype="int64")
     result.samples = pd.DataFrame(records["losses"].tolist(), records["i"], ends, dtype=float)
     result.values["loss"] = result.samples.mean()
-    result.errors["loss"] = result.samples.sem()  # windows do not overlap: they are independent
+    result.errors["loss"] = result.samples.sem()  # pieces do not overlap: they are independent
 
 
 def read_niah(result, records):
@@ -323,7 +323,7 @@ def pair_of(result):
 
 def subtract_softmax(results):
     """
-    Add the measure "minus (a)": the numbers minus those of softmax in the same windows, prompts or
+    Add the measure "minus (a)": the numbers minus those of softmax in the same pieces, prompts or
     batches, with the standard error of the mean difference.
     """
     results = [result for result in results if result.samples is not None]
@@ -428,8 +428,9 @@ def differences(result, others):
     texts = []
     for name, value in sorted(result.settings.items()):
         setting = name.split()[-1]
-        missing = value if name.startswith("base ") else ""  # others may have no base
-        compared = [other.settings.get(name, missing) for other in others
+        value_if_absent = value if name.startswith("base ") else ""  # others may have no base
+        # settings of the variant are compared within the variant only
+        compared = [other.settings.get(name, value_if_absent) for other in others
                     if other.variant == result.variant or not setting.startswith(OF_VARIANT)]
         if setting.startswith("rope_") or value in OFF or compared.count(value) == len(compared):
             continue  # "RoPE" says the settings of RoPE in words
@@ -456,7 +457,7 @@ def print_tables(inputs):
 
 def print_curves(by_type):
     """Print a line for each curve with mean ± standard error, and the folders of its results."""
-    print("mean ± standard error: over the seeds; for a single seed, over its windows or samples")
+    print("mean ± standard error: over the seeds; for a single seed, over its pieces of text or prompts")
     for (file_type, measure), title in TITLES.items():
         curves = by_type.get(file_type, ())
         lines = {curve.label: cells_of(curve, measure) for curve in curves}
@@ -525,7 +526,7 @@ def in_words(text, curves):
 def cells_of(curve, measure):
     """Return {column: "mean ± error"} of a curve; the columns are numbers of tokens."""
     seeds, errors = curve.seeds(measure), curve.error(measure)
-    if curve.first.file_type == "posloss":
+    if "ends" in curve.first.header:
         shown = {round(multiple * curve.first.block_size) for multiple in MULTIPLES}
         seeds = seeds[seeds.index.isin(shown)]
     cells = {}

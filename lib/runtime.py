@@ -211,8 +211,9 @@ def logits_at_once(device, vocab_size, training=False):
 def join_ranks(backend):
     """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
     # torchrun's store survives a restart, and with it the addresses of the lost ranks. Half of the
-    # restarts waited for these addresses. So each attempt has its own prefix for all keys in the
-    # store. With several machines the count of restarts may differ (pytorch#135712): no prefix.
+    # restarts waited for these addresses. So each restart has its own prefix for all keys in the
+    # store. With several machines the count of restarts may differ (pytorch#135712), so there all
+    # restarts share one prefix.
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     with explain_lost_rank():

@@ -64,7 +64,7 @@ class Asked:
     answers: list  # the right answers
     end: str  # text after the hay: the question, up to where the answer begins
     lead: str = ""  # text before the hay
-    room: int = 0  # tokens that the model may write; more if the answers take more in the prompt
+    room: int = 0  # the model may write at least this many tokens, and as many as the answers take
     ordered: bool = False  # facts keep their order: the last one is inserted first
     words: list | None = None  # the whole context, one token each, instead of hay and facts
 

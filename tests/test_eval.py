@@ -335,7 +335,7 @@ def test_posloss_is_the_plain_forward(corpus, evaluate, tmp_path):
     assert {16, 32, 64} <= set(ends)
     model, tokens = checkpoint.load_model(tmp_path / "b")[0], Tokens(corpus, "test")
     cfg = configure(eval_posloss.PosLossConfig, ["x", "--seq_len=64", "--n_seqs=12"])
-    starts = eval_posloss.choose_windows(cfg, len(tokens))
+    starts = eval_posloss.choose_pieces(cfg, len(tokens))
     window = tokens.read(starts, 65)
     x, y = torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:])
     with torch.no_grad():
@@ -352,7 +352,7 @@ def test_windows_do_not_overlap_and_follow_from_the_seed(capsys, n_seqs, n_token
     def windows(seed):
         cfg = configure(eval_posloss.PosLossConfig, [
             "x", "--seq_len=100", f"--n_seqs={n_seqs}", f"--seed={seed}"])
-        return eval_posloss.choose_windows(cfg, n_tokens)
+        return eval_posloss.choose_pieces(cfg, n_tokens)
 
     fit = (n_tokens - 1) // 100
     for seed in range(20):
@@ -413,7 +413,7 @@ def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path,
 
 @pytest.mark.parametrize("program, name, more", [
     (eval_niah, "answer", []), (eval_niah, "answer", ["--trials=8"]),
-    (eval_posloss, "window_losses", [])])
+    (eval_posloss, "piece_losses", [])])
 def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
         evaluate, tmp_path, monkeypatch, capsys, program, name, more):
     real, room, kill_after, measured = getattr(program, name), 2, 3, []
@@ -511,7 +511,7 @@ def test_out_keeps_the_results_of_several_checkpoints_apart(
 
 def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_measured(
         evaluate, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(eval_posloss, "window_losses", None)  # calling it fails otherwise
+    monkeypatch.setattr(eval_posloss, "piece_losses", None)  # calling it fails otherwise
 
     def refuse(message, *arguments):
         refused(message, call, eval_posloss, *EVALS["eval_posloss"], f"--data_dir={corpus}",

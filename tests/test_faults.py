@@ -211,12 +211,12 @@ def test_a_run_whose_log_is_removed_or_renamed_stops(run, tmp_path, monkeypatch,
 
 
 def test_an_evaluation_whose_result_is_removed_stops(corpus, tmp_path, monkeypatch):
-    def window_losses(cfg, *arguments):
+    def piece_losses(cfg, *arguments):
         (tmp_path / "o/posloss.jsonl").unlink()
         return torch.zeros(len(arguments[2]), cfg.seq_len)
 
     arguments = command(eval_posloss, corpus, tmp_path / "o")
-    monkeypatch.setattr(eval_posloss, "window_losses", window_losses)
+    monkeypatch.setattr(eval_posloss, "piece_losses", piece_losses)
     refused("o/posloss.jsonl was removed or renamed", call, eval_posloss, *arguments)
 
 

@@ -10,7 +10,7 @@ PROGRAMS = {path.stem for path in ROOT.glob("*.py")} - {"model"}
 EXPERIMENTS = sorted(ROOT.glob("experiments/**/*.py"))
 ARCHIVE = sorted(ROOT.glob("experiments/archive/*"))
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md")]
-TEXTS = [ROOT / "Makefile", *ROOT.glob("*.py"), *PAGES]
+TEXTS = [ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("*.py"), *PAGES]
 for folder in ("config", "experiments", "lib", "tests"):
     TEXTS += [*ROOT.glob(f"{folder}/**/*.py"), *ROOT.glob(f"{folder}/**/*.sh")]
 
