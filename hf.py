@@ -202,13 +202,18 @@ def read(source):
     folder, gguf = source, {}
     if Path(source).suffix == ".gguf":
         folder, gguf = Path(source).parent, {"gguf_file": Path(source).name}
-    keys = gguf_files.read(source)[0] if gguf else {}  # first, because it notices a damaged file
-    kind = PreTrainedConfig.get_config_dict(folder, **gguf)[0].get("model_type")
+    # first, because it notices a damaged file
+    keys, tensors = gguf_files.read(source) if gguf else ({}, {})
+    settings_given = PreTrainedConfig.get_config_dict(folder, **gguf)[0]
+    kind = settings_given.get("model_type")
     if kind not in CLASSES:
         raise UserError(f"{source} has the model_type {kind}; choose another model. {IMPORTABLE}")
     config_class, model_class = classes(kind)
     hf_config = config_class.from_pretrained(folder, **gguf)
     hf_config._attn_implementation = "eager"  # config.json could name code to download and run
+    for name in ("bos_token_id", "eos_token_id"):
+        if name not in settings_given:  # the default of a class, such as 2, may be any token here
+            setattr(hf_config, name, None)
     # transformers would make another tokenizer out of the files, so we read them as they are
     if gguf:
         if TRAINING_LENGTH in keys:
@@ -231,6 +236,9 @@ def read(source):
     if wrong:  # transformers only warns and uses random numbers for them
         raise UserError(f"{source}: config.json and weights differ in "
                         f"{', '.join(sorted(wrong))[:200]}; get a whole copy of the model")
+    if gguf and (unknown := gguf_files.unknown_parts(keys, tensors, model)):
+        raise UserError(f"{source} has {', '.join(unknown)[:200]}, which model.py lacks; choose "
+                        f"another model. {IMPORTABLE}")
     return config, model.eval(), tokenizer, settings
 
 
@@ -290,7 +298,9 @@ def import_model(source, out):
     if text.vocab_size(vocab) > config.vocab_size:
         raise UserError(f"{source}: its tokenizer.json has more tokens than the model has "
                         "embeddings; get the tokenizer.json of this model")
-    text.end_of_text(vocab)  # a UserError if it has none, as every program needs it
+    generation = hf_model.generation_config.to_diff_dict()
+    # a UserError if it has no end of text, as every program needs one
+    generation.setdefault("eos_token_id", text.end_of_text(vocab))
     largest = compare(model, hf_model, f"{source} has other logits in transformers, so it has a "
                       "feature that model.py lacks, or broken numbers; choose another model")
     weights = state["model"]["blocks.0.attn.qkv.weight"].numpy()
@@ -302,7 +312,7 @@ def import_model(source, out):
         "data": {"digest": digest, "source": {"import": Path(source).name}}}
     with new(out) as folder:
         checkpoint.save(folder / "ckpt.pt", state)
-        write_texts(folder, tokenizer, settings, hf_model.generation_config.to_diff_dict())
+        write_texts(folder, tokenizer, settings, generation)
     print(f"{out}: {model.num_params():,} parameters, trained at {config.block_size:,} tokens; its "
           f"logits differ from those in transformers by at most {largest:.1e}")
 

@@ -61,6 +61,10 @@ def main():
     cfg = configure(SFTConfig)
     device = runtime.setup(cfg.device)
     examples, held_out, data = read_examples(cfg.data, cfg.val_fraction)
+    if not examples or cfg.eval_interval and not held_out:
+        raise UserError(f"--val_fraction={cfg.val_fraction:g} leaves no article for "
+                        f"{'validation' if examples else 'training'}: take a file with more "
+                        "articles, or --val_fraction=0 --eval_interval=0")
     updates = len(examples) / cfg.batch_size  # per epoch; fit counts in updates
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype),
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
@@ -78,7 +82,7 @@ def main():
     if not rows or cfg.eval_interval and not val_rows:
         question = "held-out question" if rows else "question"
         raise UserError(f"{cfg.data or 'SQuAD'}: no {question} fits a block of {block_size} tokens;"
-                        " choose a checkpoint with a larger block_size, or another --val_fraction")
+                        " choose a checkpoint with a larger block_size")
     print0(f"{metadata['variant']}: {len(rows):,} examples ({len(examples) - len(rows)} do not fit "
            f"{block_size} tokens, even with a cut context), {cfg.max_iters:,} updates of "
            f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")

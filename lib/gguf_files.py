@@ -80,6 +80,9 @@ def pre_tokenizer_name(tokenizer):
                 for step in pre.get("pretokenizers", [pre])]
 
     model, normalizer = tokenizer["model"], tokenizer["normalizer"] or {"type": "NFC"}
+    if not model.get("merges"):
+        raise UserError("the tokenizer of this checkpoint has no merges, and llama.cpp does not "
+                        "load such a model: export to a folder instead")
     # llama.cpp does not normalize (NFC), which few texts need
     if model["type"] == "BPE" and not model["byte_fallback"] and normalizer["type"] == "NFC":
         for name, pre in pre_tokenizers().items():
@@ -189,6 +192,30 @@ def model_keys(architecture, config):
     return {f"{architecture}.{key}": value for key, value in keys.items()}
 
 
+def tensor_names(architecture, hf_model):
+    """Return {name in transformers: name in a GGUF} of a model's tensors."""
+    import gguf
+    arch = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
+    names = gguf.get_tensor_name_map(arch, hf_model.config.num_hidden_layers)
+    return {name: names.get_name(name, [".weight"]) for name in hf_model.state_dict()}
+
+
+def unknown_parts(keys, tensors, hf_model):
+    """
+    Return the names of what a GGUF says about its model and a model of transformers made from it
+    lacks, because transformers skips it silently. Llama 3.1 has its scaled RoPE in a tensor.
+    """
+    architecture, config = keys["general.architecture"], hf_model.config
+    known = {*model_keys(architecture, config), f"{architecture}.vocab_size",
+             f"{architecture}.tensor_data_layout"}  # how another program had stored the weights
+    rotated = f"{architecture}.rope.dimension_count"
+    if keys.get(rotated, config.head_dim) != config.head_dim:  # only a part of each head
+        known.remove(rotated)
+    of_model = {key for key in keys if key.startswith(f"{architecture}.")}
+    names = tensor_names(architecture, hf_model).values()
+    return sorted((of_model - known) | (tensors.keys() - names))
+
+
 def write(path, architecture, keys, hf_model):
     """Write a GGUF with these keys and the weights of a model of transformers, in fp32."""
     import gguf
@@ -197,15 +224,14 @@ def write(path, architecture, keys, hf_model):
            str: writer.add_string, list: writer.add_array}
     for key, value in keys.items():
         add[type(value)](key, value)
-    arch = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
-    names = gguf.get_tensor_name_map(arch, hf_model.config.num_hidden_layers)
+    names = tensor_names(architecture, hf_model)
     for name, tensor in hf_model.state_dict().items():
         if architecture != "qwen3" and name.endswith(("q_proj.weight", "k_proj.weight")):
             # RoPE rotates the pairs (i, i + D/2) here, and (2i, 2i + 1) in llama.cpp's llama and
             # mistral3; its qwen3 rotates as we do.
             heads = tensor.unflatten(0, (-1, 2, hf_model.config.head_dim // 2))
             tensor = heads.transpose(1, 2).reshape(tensor.shape)
-        writer.add_tensor(names.get_name(name, [".weight"]), tensor.contiguous().numpy())
+        writer.add_tensor(names[name], tensor.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.runtime import UserError, explain
-from lib.text import encode, end_of_text
+from lib.text import encode, end_of_text, whole_characters
 
 HUB = "rajpurkar/squad_v2"
 # for fine-tuning and for the needle's prompt; the paper does not give its format
@@ -61,12 +61,13 @@ def read_examples(path, val_fraction):
 def read_rows(path):
     """Yield (title, context, question, texts of the answers, their starts) of every question."""
     if path:
-        for article in json.loads(Path(path).read_bytes())["data"]:
+        for number, article in enumerate(json.loads(Path(path).read_bytes())["data"]):
+            title = article.get("title", number)  # annotation tools write none
             for paragraph in article["paragraphs"]:
                 for row in paragraph["qas"]:
                     texts = [answer["text"] for answer in row["answers"]]
                     starts = [answer["answer_start"] for answer in row["answers"]]
-                    yield article["title"], paragraph["context"], row["question"], texts, starts
+                    yield title, paragraph["context"], row["question"], texts, starts
     else:
         import datasets  # late: the import takes seconds
         for row in datasets.load_dataset(HUB, split="train"):
@@ -100,7 +101,7 @@ def encode_example(example, block_size, vocab=None):
         text_before = example["context"][:example["start"]].lstrip().rstrip(" ")
         middle = len(encode(text_before, vocab)) + len(answer) // 2
         begin = min(max(0, middle - room // 2), len(ids) - room)
-        ids = ids[begin:begin + room]
+        ids = whole_characters(ids[begin:begin + room], vocab)
     whole = np.array(head + ids + tail + answer, dtype=np.int64)
     targets = np.full(len(whole) - 1, -1, dtype=np.int64)
     targets[-len(answer):] = answer  # position i predicts token i + 1

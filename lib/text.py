@@ -54,6 +54,26 @@ def tokenizer(vocab, special=False):
     return loaded
 
 
+@functools.cache
+def may_lose_text(vocab):
+    """Return whether this tokenizer.json has no token for characters that it does not know."""
+    from tokenizers.pre_tokenizers import ByteLevel
+    loaded = tokenizer(vocab)
+    has_unknown = (getattr(loaded.model, "unk_token", None) is not None
+                   or getattr(loaded.model, "byte_fallback", False))
+    return not has_unknown and not loaded.get_vocab().keys() >= set(ByteLevel.alphabet())
+
+
+def check_nothing_is_lost(text, offsets):
+    """Raise a UserError if the tokens at these [(start, end), ...] do not cover the text."""
+    left = list(text)
+    for start, end in offsets:
+        left[start:end] = " " * (end - start)
+    if lost := "".join(left).split():  # a tokenizer may skip spaces
+        raise UserError(f"the tokenizer has no token for {lost[0]!r} and would leave it out; train "
+                        "it again with an unk_token, or with initial_alphabet=ByteLevel.alphabet()")
+
+
 def matching_files(pattern):
     """
     Return the paths that match a pattern, sorted, because glob has the file system's order. If a
@@ -92,11 +112,14 @@ def encode(text, vocab=None, special=False):
     """
     if type(vocab) is str:
         loaded = tokenizer(vocab, special)
-        first = loaded.encode("a", add_special_tokens=False).tokens[0]
+        letter = "".join(loaded.encode("a", add_special_tokens=False).tokens)
         # SentencePiece (Llama 2, Mistral) puts a space in front by itself
-        text = text.removeprefix(" ") if first.startswith("▁") else text
+        text = text.removeprefix(" ") if letter.startswith("▁") else text
         # no special tokens are added: callers mark where a document begins or ends
-        return loaded.encode(text, add_special_tokens=False).ids
+        tokens = loaded.encode(text, add_special_tokens=False)
+        if may_lose_text(vocab):
+            check_nothing_is_lost(text, tokens.offsets)
+        return tokens.ids
     gpt2 = gpt2_encoding()
     ids = []
     if special:
@@ -120,6 +143,15 @@ def decode(ids, vocab=None):
         # special tokens stay: an end of text should be visible, as with GPT-2's vocabulary
         return tokenizer(vocab).decode(list(ids), skip_special_tokens=False)
     return gpt2_encoding().decode([vocab[i] for i in ids] if vocab else list(ids))
+
+
+def whole_characters(ids, vocab=None):
+    """Return the list `ids` without the tokens of a character that is cut off at either end."""
+    while decode(ids[:4], vocab).startswith("\N{REPLACEMENT CHARACTER}"):
+        ids = ids[1:]
+    while decode(ids[-4:], vocab).endswith("\N{REPLACEMENT CHARACTER}"):
+        ids = ids[:-1]
+    return ids
 
 
 def end_of_text(vocab=None):

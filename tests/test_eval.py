@@ -560,6 +560,13 @@ def test_what_cannot_be_measured_is_one_line(
     assert not list(tmp_path.glob("*/*.jsonl"))
 
 
+def test_a_loss_that_is_not_finite_is_no_result(evaluate, tmp_path):
+    state = checkpoint.load(tmp_path / "a")
+    state["model"]["norm.weight"][0] = torch.nan
+    checkpoint.save(tmp_path / "a/ckpt.pt", state)
+    refused("a: the loss is not finite", evaluate, eval_posloss, "a")
+
+
 @pytest.mark.slow
 def test_two_ranks_measure_the_same(evaluate, corpus, tmp_path):
     one = [evaluate(eval_niah, "b", "--n_samples=1"),

@@ -97,6 +97,27 @@ def test_a_length_that_is_a_lie_is_one_line_at_once(tmp_path):
             refuse_import("m.gguf is not a model .* or it is incomplete", tmp_path, path.name)
 
 
+@pytest.mark.parametrize("name, value", [
+    ("rope_freqs.weight", np.full(8, 8, dtype=np.float32)),  # Llama 3.1 and 3.2
+    ("blk.0.attn_q.bias", np.ones(32, dtype=np.float32)),
+    ("llama.rope.scaling.type", "yarn"), ("llama.attention.sliding_window", 8),
+    ("llama.rope.dimension_count", 8)])
+def test_what_transformers_skips_in_a_file_is_refused(tmp_path, monkeypatch, name, value):
+    write_header = gguf.GGUFWriter.write_header_to_file
+
+    def add_and_write(writer):
+        if type(value) is np.ndarray:
+            writer.add_tensor(name, value)
+        else:
+            writer.kv_data[0].pop(name, None)
+            writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+        write_header(writer)
+
+    monkeypatch.setattr(gguf.GGUFWriter, "write_header_to_file", add_and_write)
+    path = export(tmp_path, model_of("softmax"))
+    refuse_import(f"m.gguf has {name}, which model.py lacks", tmp_path, path.name)
+
+
 def test_a_swapped_and_stretched_model_is_written_and_is_no_softmax(tmp_path):
     path = export(tmp_path, model_of("softmax"), "--attention_type=ssmax", "--rope_factor=50")
     theirs, keys = load(path)
@@ -147,6 +168,9 @@ def test_a_tokenizer_that_llama_cpp_has_no_name_for_is_refused(tmp_path):
     for vocab in (strange.to_str(), sentencepiece.to_str()):
         refused("has no name in llama.cpp that hf.py knows; it knows gpt-2, smollm, llama-bpe",
                 export, tmp_path, model_of(), vocab=vocab)
+    without_merges = gguf_files.byte_level(tokenizer().get_vocab(), [], ["<|endoftext|>"])
+    refused("has no merges, and llama.cpp does not load", export, tmp_path, model_of(),
+            vocab=without_merges.to_str())
     refused("does not know the tokenizer of this GGUF .llama, default.", gguf_files.tokenizer_json,
             {"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default"})
 

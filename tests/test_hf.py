@@ -377,6 +377,18 @@ def test_an_instruct_model_keeps_its_chat_template_and_its_end(tmp_path):
     assert load(tmp_path / "x").generation_config.eos_token_id == 0
 
 
+def test_an_end_that_no_file_names_is_the_end_of_text_and_no_default(tmp_path):
+    export(tmp_path, model_of("softmax"))
+    path = tmp_path / "theirs/config.json"
+    config = json.loads(path.read_text())
+    del config["bos_token_id"], config["eos_token_id"]  # a Llama's are 1 and 2 then
+    path.write_text(json.dumps(config))
+    (tmp_path / "theirs/generation_config.json").unlink()
+    import_(tmp_path)
+    generation = json.loads((tmp_path / "back/generation_config.json").read_text())
+    assert generation["eos_token_id"] == 0 and "bos_token_id" not in generation
+
+
 def test_a_tied_model_has_two_matrices_here_and_a_tokenizer_cuts_nothing(tmp_path):
     model = model_of("softmax")
     model.lm_head.weight.data = model.wte.weight.data.clone()

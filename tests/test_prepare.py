@@ -104,7 +104,7 @@ def test_a_file_that_two_patterns_match_is_read_once(tmp_path, write):
 def word_tokenizer(folder):
     words = tokenizers.Tokenizer(tokenizers.models.BPE())
     words.add_special_tokens(["</s>"])
-    words.add_tokens(["ab", "c", "a", "<", "/", "s", ">"])
+    words.add_tokens(["ab", "c", "a", "<", "/", "s", ">", "\ufffd"])
     words.save(f"{folder}/tokenizer.json")
 
 
@@ -114,8 +114,19 @@ def test_a_tokenizer_of_another_model_gives_its_ids(tmp_path, write):
     go(tmp_path, path, f"--tokenizer={tmp_path}")
     assert Tokens(tmp_path / "c", "train").dtype == "uint16"
     # an end of text that is written in a document ends nothing
-    assert ids(tmp_path) == [1, 2, 0, 2, 1, 0, 3, 4, 5, 6, 7, 2, 0]
+    assert ids(tmp_path) == [1, 2, 0, 8, 2, 1, 0, 3, 4, 5, 6, 7, 2, 0]
     refused(r"prepared with tokenizer_sha256=\w{16} \(now None\)", go, tmp_path, path)
+
+
+def test_a_tokenizer_that_would_leave_text_out_is_refused(tmp_path, write):
+    word_tokenizer(tmp_path)
+    path = write("a.jsonl", jsonl(["abc", "ab  c7 d"]))
+    refused("has no token for '7' and would leave it out; train it again with an unk_token",
+            go, tmp_path, path, f"--tokenizer={tmp_path}")
+    byte_level = tokenizers.ByteLevelBPETokenizer({"</s>": 0, "a": 1}, [])
+    byte_level.save(f"{tmp_path}/tokenizer.json")
+    path.write_bytes(jsonl(["aa é"]))
+    refused("has no token for 'é'", go, tmp_path, path, f"--tokenizer={tmp_path}")
 
 
 def test_a_tokenizer_that_cannot_be_used_is_one_line_and_nothing_is_written(tmp_path, write):
