@@ -112,6 +112,8 @@ def tiny(small, monkeypatch):
         extra = {"train.py": TINY_RUN, "-m": TINY_RUN, "eval_niah.py": ["--context_sizes=(128,)"]}
         if "config/mini.py" in settings:
             extra["train.py"] = ["--batch_size=1", "--max_iters=2", *TINY_RUN]
+        if "--name=recall" in settings:
+            extra["prepare.py"] = ["--n_copy=64", "--n_train=300"]
         program(name, *settings, *extra.get(name, []))
 
     monkeypatch.setattr(check, "configure", lambda cls, argv: configure(
@@ -169,7 +171,7 @@ def gpu(small, monkeypatch):
         assert result.shape == expected.shape and result.device == CUDA
         return 0.0
 
-    def make_model(config):  # such a tensor cannot be moved by model.to
+    def make_model(config):
         with CUDA:
             return attention.build(config)
 
@@ -184,7 +186,9 @@ def gpu(small, monkeypatch):
 
     for replacement in (distance, make_model, reference, peak_gib):
         monkeypatch.setattr(check, replacement.__name__, replacement)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)  # not simulated
+    # these are not simulated
+    monkeypatch.setattr(torch.nn.Module, "to", lambda model, device: model)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda *args: work(*args))
     with FakeTensorMode(allow_non_fake_inputs=True):
         yield
