@@ -124,11 +124,12 @@ def tiny(small, monkeypatch):
     monkeypatch.setattr(torch.profiler, "ProfilerActivity", SimpleNamespace(
         CUDA=torch.profiler.ProfilerActivity.CPU))
     monkeypatch.setattr(check, "TURNS", 1)
+    monkeypatch.setattr(check, "KILLED", check.KILLED.replace("60", "30"))
     monkeypatch.setattr(check, "TRAINING_GIB", {2: 6.0})
     monkeypatch.setattr(check, "EVALUATIONS", [(work, 2, 200, 9.0) for work, *_ in
                                                check.EVALUATIONS])
     for name, value in (("set_per_process_memory_fraction", None), ("device_count", 2),
-                        ("get_device_properties", SimpleNamespace(total_memory=2**30)),
+                        ("get_device_properties", SimpleNamespace(total_memory=2**33)),
                         ("set_sync_debug_mode", None)):
         monkeypatch.setattr(torch.cuda, name, lambda *args, value=value: value)
 
