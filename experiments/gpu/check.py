@@ -222,10 +222,11 @@ def resume(device):
     data = corpus("almanac", "--compact_vocab")
 
     def weights(name, *lengths):
+        out_dir = OUT / "runs" / name
         for length in lengths:
             program("train.py", *QUICK, *STEADY, data, "--dtype=bfloat16",
-                    f"--max_iters={length}", f"--device={device.type}", f"--out_dir={OUT}/runs/{name}")
-        tensors = checkpoint.load(OUT / "runs" / name)["model"].values()
+                    f"--max_iters={length}", f"--device={device.type}", f"--out_dir={out_dir}")
+        tensors = checkpoint.load(out_dir)["model"].values()
         return torch.cat([tensor.flatten() for tensor in tensors])
 
     whole = weights("whole", 40)
@@ -449,7 +450,8 @@ def several_cards(device):
         train_on(2, "killed", *small, "--max_iters=1000000", "--save_interval=20", script=KILLED)
     seconds = time.time() - began - KILL_AFTER
     yield "seconds after which a killed rank has ended the others", seconds, "<=", 60
-    yield "update of the checkpoint that is left", checkpoint.load(OUT / "runs/killed")["iter"], ">=", 20
+    left = checkpoint.load(OUT / "runs/killed")
+    yield "update of the checkpoint that is left", left["iter"], ">=", 20
 
     data, rates = corpus("gpt2"), {}
     for n in [n for n in (1, 2, 4, 8) if n <= n_cards]:
