@@ -128,7 +128,7 @@ def weights_times_v_are_the_output(model):
         assert_near(weights[:, :, -1], of_last[:, layer], 1e-6,
                     f"layer {layer}: the weights of the last query alone differ")
         x = block(x, position)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(idx.device.type, torch.bfloat16):
         dtype = model.last_query_attention(idx).dtype
     assert dtype == torch.float32, f"the weights are {dtype} under autocast"
 
@@ -137,7 +137,7 @@ def weights_times_v_are_the_output(model):
 def bf16_is_near_fp32(model):
     idx = tokens(2, 30)
     expected = model.hidden(idx)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(idx.device.type, torch.bfloat16):
         error = model.hidden(idx).float() - expected
     share = (error.pow(2).mean() / expected.pow(2).mean()).sqrt().item()
     assert share < 0.04, f"the root mean square of the error is {share:.0%}"
