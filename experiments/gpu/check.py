@@ -32,7 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import train
 from eval_niah import needle_scores
-from eval_posloss import PosLossConfig, window_losses
+from eval_posloss import PosLossConfig, piece_losses
 from experiments import bench
 from experiments.check import CASES, PROMISES, WINDOWS, broken, make_model, small
 from lib import attention, checkpoint, runtime
@@ -308,7 +308,7 @@ def out_of_memory(device):
 def position_losses(model, texts, length, dtype="auto"):
     cfg = PosLossConfig(files=("",), seq_len=length, dtype=dtype)
     device = model.wte.weight.device
-    return window_losses(cfg, model, RandomText(), np.arange(texts), device).cpu()
+    return piece_losses(cfg, model, RandomText(), np.arange(texts), device).cpu()
 
 
 def ask_needles(model, texts, length, dtype="auto"):
