@@ -457,7 +457,8 @@ def print_tables(inputs):
 
 def print_curves(by_type):
     """Print a line for each curve with mean ± standard error, and the folders of its results."""
-    print("mean ± standard error: over the seeds; for a single seed, over its pieces of text or prompts")
+    print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
+          "text")
     for (file_type, measure), title in TITLES.items():
         curves = by_type.get(file_type, ())
         lines = {curve.label: cells_of(curve, measure) for curve in curves}
