@@ -533,7 +533,8 @@ def fit(cfg, model, metadata, resumed, batches):
         # not compiled, since the validation batch has other shapes
         loss, _, micro = batch_loss(cfg, model, summed_loss, batches.val, micro)
         runtime.all_reduce([loss])
-        if not loss.isfinite():  # the last update has no next one, whose check would find it
+        # After the last update no other check would find it; before the first, `update` says more.
+        if done and not loss.isfinite():
             raise UserError(f"iter {done:,}: the validation loss is {loss.item()}, so training "
                             "stopped and did not save this model; try a lower learning_rate, in "
                             "another --out_dir", status=1)
