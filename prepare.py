@@ -134,8 +134,12 @@ def file_rows(path, field):
     if not kind:
         from pyarrow.parquet import ParquetFile  # late: most inputs do not need it
         with ParquetFile(path) as table:
+            names = table.schema_arrow.names
+            if names.count(field) > 1:  # a row is a dict, which holds only the last of them
+                raise UserError(f"{path} has {names.count(field)} columns named {field!r}; write "
+                                "it again with the one that holds the text")
             # without that column all are read, and text_of names them in its message
-            columns = [field] if field in table.schema_arrow.names else None
+            columns = [field] if field in names else None
             for batch in table.iter_batches(batch_size=1000, columns=columns):
                 yield from batch.to_pylist()
         return

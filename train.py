@@ -26,7 +26,7 @@ import torch
 from lib import attention, checkpoint, runtime
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE
-from lib.config import changed, complete, configure
+from lib.config import arguments, changed, complete, configure
 from lib.data import ORDERS, Tokens, check_splits
 from lib.loss import summed_loss
 from lib.runtime import UserError, print0
@@ -201,7 +201,8 @@ def from_checkpoint(cfg, data, device):
     """
     state = checkpoint.load(cfg.init_from)
     trained = state["model_config"]
-    given = {key: value for key, value in changed(cfg).items() if key in trained}
+    # not `changed`: whoever types --attention_type=softmax, the default, asks for softmax
+    given = {key: value for key, value in arguments(type(cfg)).items() if key in trained}
     changes = {key: value for key, value in given.items() if value != trained[key]}
     # All other settings of the model must be the checkpoint's: another n_head, for instance, would
     # load and silently be another model.
@@ -215,7 +216,8 @@ def from_checkpoint(cfg, data, device):
                         "converted; leave these settings out to train it further")
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     if changes:
-        was_to_is = [f"{key} {trained[key] or 'none'} -> {changes[key]}" for key in changes]
+        was_to_is = [f"{key} {trained[key] or 'none'} -> {changes[key] or 'none'}"
+                      for key in changes]
         print0(f"converted {cfg.init_from}: {', '.join(was_to_is)}")
         if "window_pattern" in changes and trained["attention_type"] != "softmax":
             print0("note: in layers with a window the factor on the queries no longer depends on "
@@ -292,6 +294,9 @@ class Batches:
         if cfg.loss_on == "repeats":
             y = only_repeats(x, y)
             trained = sum(runtime.all_gather(int((y >= 0).sum())))
+            if not trained:  # the mean loss would be 0 / 0
+                raise UserError("loss_on=repeats: no row of a batch repeats a pair, so there is "
+                                "nothing to train on; make block_size or batch_size larger")
         documents = None
         if self.config.doc_mask:  # an end-of-text token belongs to the document that follows it
             documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
@@ -313,6 +318,22 @@ def only_repeats(x, y):
 
 # -----------------------------------------------------------------------------
 # what is made ready before the loop
+
+
+def check_ranks(cfg, metadata, resumed):
+    """
+    Raise UserError unless all ranks have the same settings, data and weights. Each reads files of
+    its own machine, and the ranks would otherwise add up gradients of different runs.
+    """
+    run = {key: value for key, value in dataclasses.asdict(cfg).items()
+           if key not in FREE_TO_CHANGE}
+    run["the data in data_dir"] = metadata["data"]["digest"]
+    run["the checkpoint of init_from"] = metadata["base"]
+    run["the checkpoint in out_dir"] = resumed and resumed["fingerprint"]
+    runs = runtime.all_gather(run)
+    if differences := [key for key in run if any(other[key] != runs[0][key] for other in runs)]:
+        raise UserError(f"the ranks differ in {', '.join(differences)}; start all of them with the "
+                        "same command, and with these folders on a disk that all machines share")
 
 
 def check_schedule(cfg, model, start):
@@ -489,6 +510,7 @@ def fit(cfg, model, metadata, resumed, batches):
     print0("settings that differ from the defaults:", *settings)
     device = model.wte.weight.device
     start = resumed["iter"] if resumed else 0
+    check_ranks(cfg, metadata, resumed)
     check_schedule(cfg, model, start)
     path = Path(cfg.out_dir) / "ckpt.pt"
     prepare_folder(path.parent, model, resumed)
@@ -512,6 +534,11 @@ def fit(cfg, model, metadata, resumed, batches):
         # not compiled, since the validation batch has other shapes
         loss, _, micro = batch_loss(cfg, model, summed_loss, batches.val, micro)
         runtime.all_reduce([loss])
+        # After the last update no other check would find it; before the first, `update` says more.
+        if done and not loss.isfinite():
+            raise UserError(f"iter {done:,}: the validation loss is {loss.item()}, so training "
+                            "stopped and did not save this model; try a lower learning_rate, in "
+                            "another --out_dir", status=1)
         log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
         print0(f"iter {done:,}: validation loss {loss.item():.4f}")
 

@@ -26,6 +26,17 @@ from lib.runtime import UserError, explain
 def configure(cls, argv=None):
     """
     Return a `cls` (a frozen dataclass) made from the arguments `argv`, by default the program's.
+    See `arguments`.
+    """
+    try:
+        return cls(**arguments(cls, argv))
+    except ValueError as e:  # from the dataclass's own check of its values
+        raise UserError(str(e)) from e
+
+
+def arguments(cls, argv=None):
+    """
+    Return {name: value} of the settings that `argv` gives, those that equal a default, too.
 
     Arguments that end in .py are config files. Other arguments without "--" go to the field
     `files`, if `cls` has one. UserError for an unknown key, a bad value or a bad file.
@@ -55,10 +66,7 @@ def configure(cls, argv=None):
         else:
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
                             "or --key=value; see --help")
-    try:
-        return cls(**values)
-    except ValueError as e:  # from the dataclass's own check of its values
-        raise UserError(str(e)) from e
+    return values
 
 
 def complete(cfg, **values):

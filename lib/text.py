@@ -76,12 +76,13 @@ def check_nothing_is_lost(text, offsets):
 
 def matching_files(pattern):
     """
-    Return the paths that match a pattern, sorted, because glob has the file system's order. If a
-    file has the pattern as its name (with brackets, say), or if nothing matches, return [pattern].
+    Return the paths that match a pattern, sorted, because glob has the file system's order; **
+    stands for any number of folders. If a file has the pattern as its name (with brackets, say), or
+    if nothing matches, return [pattern].
     """
     if os.path.exists(pattern):
         return [pattern]
-    return sorted(glob.glob(pattern)) or [pattern]
+    return sorted(glob.glob(pattern, recursive=True)) or [pattern]
 
 
 def decode_file(raw, path):

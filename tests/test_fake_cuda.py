@@ -98,7 +98,8 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
     cfg = TrainConfig(
         device="cuda", out_dir=str(tmp_path), max_iters=2, eval_interval=0, switch_iter=1,
         switch_attention_type=attention_type, compile=compiled)
-    metadata = {"variant": "x", "base": None, "vocab": None, "data": {}, "code": "x"}
+    metadata = {"variant": "x", "base": None, "vocab": None, "data": {"digest": "x"},
+                "code": "x"}
     model = on_gpu("softmax", qk_norm=compiled, **settings)
     batches = SimpleNamespace(train=lambda step, m: ([(y, y, None), (y, masked, None)], 64))
     fit(cfg, model, metadata, None, batches)

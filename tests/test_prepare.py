@@ -101,6 +101,20 @@ def test_a_file_that_two_patterns_match_is_read_once(tmp_path, write):
     assert ids(tmp_path) == expected(["one", "two"])
 
 
+def test_two_stars_stand_for_any_number_of_folders(tmp_path, write):
+    for name in ("in/top.txt", "in/a/mid.txt", "in/a/b/deep.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(name, name.encode())
+    go(tmp_path, tmp_path / "in/**/*.txt")
+    assert ids(tmp_path) == expected(["in/a/b/deep.txt", "in/a/mid.txt", "in/top.txt"])
+
+
+def test_a_parquet_with_two_columns_of_the_field_is_refused(tmp_path):
+    table = pyarrow.Table.from_arrays([["left"], ["right"]], names=["text", "text"])
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    refused("a.parquet has 2 columns named 'text'", go, tmp_path, tmp_path / "a.parquet")
+
+
 def word_tokenizer(folder):
     words = tokenizers.Tokenizer(tokenizers.models.BPE())
     words.add_special_tokens(["</s>"])

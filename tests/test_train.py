@@ -142,6 +142,41 @@ train.torch.compile = broken_compile if train.runtime.RANK else lambda loss, dyn
         assert numbers(tmp_path / f"{name}-2") == pytest.approx(numbers(tmp_path / name), abs=1e-5)
 
 
+def test_ranks_that_differ_are_refused(corpus, run, tmp_path):
+    # each may have a disk of its own, with another checkpoint or corpus at the same path
+    make_other = ["--embedded=almanac", "--compact_vocab", "--name=other", "--seed=5",
+                  "--block_size=32", "--n_copy=64", "--n_train=256", f"--data_dir={tmp_path}"]
+    call(prepare, *make_other)
+    for seed in (1, 2):
+        run(tmp_path / f"init-{seed}", f"--seed={seed}", "--max_iters=0")
+    run(tmp_path / "begun-0", "--max_iters=2")
+    cases = {  # what differs: a setting of rank 0, and of rank 1
+        "seed": ("--seed=1", "--seed=2"),
+        "the data in data_dir": (f"--data_dir={corpus}", f"--data_dir={tmp_path}/other"),
+        "init_from, the checkpoint of init_from": (
+            f"--init_from={tmp_path}/init-1", f"--init_from={tmp_path}/init-2"),
+        "the checkpoint in out_dir": (
+            f"--out_dir={tmp_path}/begun-0", f"--out_dir={tmp_path}/begun-1"),
+    }
+    code = f"""
+from conftest import call, refused, train
+for differences, settings in {cases}.items():
+    refused(f"the ranks differ in {{differences}}; start all", call, train, *{TINY_RUN},
+            "--data_dir={corpus}", "--out_dir={tmp_path}/new", settings[train.runtime.RANK])
+"""
+    two_ranks(tmp_path, code)
+    assert not (tmp_path / "new").exists()
+
+
+def test_no_number_is_not_taken_for_a_loss(run, tmp_path):
+    # a batch in which nothing is trained on; weights that the last update made infinite
+    assert refused("no row of a batch repeats a pair", run, tmp_path / "a", "--loss_on=repeats",
+                   "--block_size=2", "--batch_size=1") == 2
+    assert refused("iter 1: the validation loss is nan, so training stopped", run, tmp_path / "b",
+                   "--max_iters=1", "--warmup_iters=1", "--learning_rate=1e18") == 1
+    assert not checkpoint.find(tmp_path / "b/ckpt.pt").exists()
+
+
 def test_learning_rate_warms_up_and_decays(run, tmp_path, capsys):
     cfg = TrainConfig(learning_rate=1.0, min_lr=0.1, max_iters=100, warmup_iters=10, switch_iter=50,
                       switch_warmup_iters=5, decay="linear", decay_iters=20)
@@ -297,9 +332,17 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     assert torch.allclose(same(idx)[0], a(idx)[0], atol=1e-5), "a wide window changes something"
     for changes, message in (
             ([f"--init_from={tmp_path}/c", *windows], "has window_pattern=SL, window=4 already"),
-            ([init, "--window_pattern=SLS", "--window=4"], "more letters than n_layer=2")):
+            ([init, "--window_pattern=SLS", "--window=4"], "more letters than n_layer=2"),
+            # they equal the defaults, and are asked for all the same
+            ([init, "--attention_type=softmax"], "and these are ssmax_bias; choose a softmax"),
+            ([init, "--block_size=1024"], "with block_size=32, which cannot change")):
         assert refused(message, run, tmp_path / "x", *changes) == 2
     assert not (tmp_path / "x").exists()
+    run(tmp_path / "aw", f"--init_from={tmp_path}/a", *windows, "--max_iters=0")
+    run(tmp_path / "back", f"--init_from={tmp_path}/aw", "--window_pattern=", "--window=0",
+        "--max_iters=0")
+    back, _ = checkpoint.load_model(tmp_path / "back")
+    assert torch.equal(back(idx)[0], a(idx)[0])
 
 
 def test_only_the_scales_are_trained_if_asked(run, tmp_path):
