@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments import verdicts
+from experiments.windows import windows
 from experiments.windows.windows import collect, draw_needles
 from lib import runtime
 from lib.config import configure
@@ -107,12 +108,16 @@ def print_tables(needles, text):
 
 
 def draw(table, path):
-    figure = new_figure(figsize=(5.6, 3.4))
-    axis = figure.subplots()
-    draw_needles(axis, table, DRAWN, SIZES)
-    axis.set(title="A softmax model with RoPE, converted in a tenth of its training",
-             ylabel="needles found", ylim=(-0.03, 1.03))
-    axis.legend(loc="lower left")
+    """Draw the figure of the front page: models trained with windows, and converted ones."""
+    figure = new_figure(figsize=(8.4, 3.3))
+    left, right = figure.subplots(1, 2, sharey=True)
+    from_scratch = verdicts.read_stored(HERE.parent / "windows/results.csv")
+    draw_needles(left, from_scratch, windows.DRAWN, windows.SIZES)
+    left.set(title="Trained with windows", ylabel="needles found", ylim=(-0.03, 1.03))
+    left.legend(loc="lower left")
+    draw_needles(right, table, DRAWN, SIZES)
+    right.set_title("A trained model, converted to windows")
+    right.legend(loc="lower left")
     figure.tight_layout()
     save(figure, path)
 
