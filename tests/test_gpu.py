@@ -100,7 +100,7 @@ def test_without_a_gpu_the_program_says_so_in_one_line():
 # each check once, on the CPU, with tiny models and runs
 
 TINY = ["--n_layer=2", "--n_embd=32", "--n_head=2", "--n_inner=48"]
-TINY_RUN = [*TINY, "--block_size=64", "--eval_seqs=2"]
+TINY_RUN = [*TINY, "--block_size=64", "--eval_seqs=2", "--compile=False"]
 
 
 @pytest.fixture
