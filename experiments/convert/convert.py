@@ -8,6 +8,7 @@ them.
     python -m experiments.convert.convert --text=out/convert_text --out=FOLDER
                             of the stored results and new ones on text
 """
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,8 +89,15 @@ def collect_new(cfg):
     return needles, text
 
 
+def with_rows(table, rows):
+    """Return the table with a line for each of `rows`: those that were not measured are empty."""
+    empty = [[row, 0, "not measured", 0, math.nan] for row in rows]
+    return verdicts.merge(table, verdicts.table_of(empty))
+
+
 def print_tables(needles, text):
     path = HERE / "predictions.csv"
+    needles = with_rows(needles, ROWS | AFTERWARDS | {"rope": ""})
     verdicts.print_verdicts(verdicts.read_predictions(path, needles, "needles"))
     of_needles = ("Needles found, all digits right", "needles", SIZES, 2)
     of_loss = ("Test loss (nats) before a position", "loss", (128, 512, 2048, 8192), 3)
@@ -104,7 +112,7 @@ def print_tables(needles, text):
     if len(text):
         verdicts.print_verdicts(verdicts.read_predictions(path, text, "text"), " on text")
         title = "Loss on text (nats) before a position"
-        verdicts.print_by_size(text, TEXT_ROWS, title, "loss", TEXT_SIZES, 3)
+        verdicts.print_by_size(text, TEXT_ROWS, title, "loss", TEXT_SIZES, 3, block=256)
 
 
 def draw(table, path):
