@@ -71,7 +71,7 @@ def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds):
     axis, = plot.posloss(curves(tmp_path, "posloss")).axes
     has_bands = len(n_seeds) <= plot.FEW  # more bands would cover each other
     has_mean = max(n_seeds) > 1
-    title = ["mean of 8 windows per seed", *[plot.MEAN] * has_mean, *[plot.BAND] * has_bands,
+    title = ["mean of 8 pieces of text per seed", *[plot.MEAN] * has_mean, *[plot.BAND] * has_bands,
              "RoPE theta 10,000"]
     assert legend_of(axis)[0] == "\n".join(map(plot.wrap, title))
     assert len(axis.collections) == has_bands * len(n_seeds)

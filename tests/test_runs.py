@@ -167,6 +167,7 @@ def test_the_papers_recipe(script):
 @pytest.mark.parametrize("name, settings", [
     ("mini", {"SEEDS": "1", "AGAIN": "", "TYPES": "softmax scale_invariant"}),
     ("windows", {"SEEDS": "1", "CHANGES": "masked SLSL"}),
+    ("convert", {"SEEDS": "11"}),
     ("paper", {"SIZE": "mini", "SEEDS": "1", "CORPUS": "--hf=x --val_fraction=0.1"})])
 def test_an_experiment_runs_what_its_dry_run_says(script, name, settings):
     out, results = (script.folder / kind / f"{name}-made" for kind in ("out", "experiments"))

@@ -19,8 +19,9 @@ train() {  # train NAME: its progress is one line on a terminal, and some lines 
         tee -a out/quick/$1.txt |
         awk -F" [|] " -v name=$1 -v terminal=$terminal '/ETA/ {
             line = name ": " $1 ", " $2 ", " $NF
+            split($1, iter, /[ \/]/)
             if (terminal) printf "\r%-78s", line
-            else if (line ~ /000\//) print line
+            else if (iter[2] ~ /000$/ || iter[2] == iter[3]) print line
             fflush()
         }'
 }
