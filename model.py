@@ -26,7 +26,7 @@ import torch.nn.functional as F
 # division of the logits by sqrt(D) stays. With g = 1 these are Eqs. 2-4 and 11 of the paper; g is
 # ASEntmax's (arXiv 2506.16640).
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
-# line to ATTENTION: nothing else has to change.
+# line to ATTENTION: nothing else has to change to train and evaluate it.
 
 
 def one(n, model):

@@ -392,7 +392,10 @@ def learned_s(curves):
     """
     axis = new_figure().subplots()
     markers = {"-": "o", "--": "s", "-.": "^", ":": "v"}  # dots have no line style
-    for curve in filter(learns_s_log_n, curves):
+    for curve in curves:
+        if not learns_s_log_n(curve):
+            print(f"learned_s leaves out {curve.label}: its factor is not s log n")
+            continue
         points = [(layer, s) for result in curve.results
                   for layer, heads in enumerate(result.s, 1) for s in heads]
         if points:
@@ -407,7 +410,7 @@ def learned_s(curves):
     layers = max(curve.first.model["n_layer"] for curve in curves)
     axis.set_xlim(0.5, layers + 0.5 + 0.1 * len(curves))
     axis.locator_params(axis="x", integer=True)
-    return finish(axis, curves, mean="dot: one head of one seed", xlabel="layer",
+    return finish(axis, curves, "dot: one head of one seed", mean="", xlabel="layer",
                   ylabel="s of each head")
 
 
@@ -472,7 +475,7 @@ def main():
         results.print_curves(curves)
     elif not drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "
-                        "name folders in which train.py or an evaluation has written its files")
+                        "name folders with other results, from train.py or an evaluation")
 
 
 if __name__ == "__main__":

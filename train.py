@@ -433,8 +433,9 @@ def first_micro_batch(cfg, model):
 
 class Log:
     """
-    Writes out_dir/log.jsonl: one line about the run, then one per update or evaluation. It also
-    sends the numbers to Weights & Biases if wandb_log is set.
+    Writes out_dir/log.jsonl. Its first line is about the run. Each update has a line with iter,
+    loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned s, b
+    and g, [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
 
     start: None for a new run. A run that resumes after `start` updates drops the lines of later
     updates, which it runs again.

@@ -232,7 +232,8 @@ def read_log(result, records):
     if "val_loss" in result.values:
         end["validation"] = result.values["val_loss"].iloc[-1]
     result.values["at the end"] = pd.Series(end)
-    # the s of each layer's heads at the end; windows have none, and (f) has none before its switch
+    # The s of each layer's heads at the end; windows have none, and (f) has none before its switch.
+    # For the s of all validations read records["s"].
     result.s = []
     if "s" in records:
         for layers in records["s"].dropna().tail(1):
