@@ -9,6 +9,7 @@ from conftest import ROOT, call, refused
 from test_results import plant_log, plant_needle, plant_niah, plant_posloss
 
 from experiments import verdicts
+from experiments.convert import convert
 from experiments.mini import mini
 from experiments.verdicts import by_seed
 from experiments.windows import windows
@@ -31,10 +32,13 @@ GOLDEN = {
         "does not |",
         "| 17 | 16x, ssmax with YaRN without temperature finds more than softmax with YaRN as "
         "published | +0.092 ± 0.260 share | 5 | **undecided** | undecided |"],
+    convert: [
+        "| 2 | 64x: SSMax finds more than a learned constant | +0.872 ± 0.060 share | 10 | "
+        "**holds** | holds |"],
 }
 
 
-@pytest.mark.parametrize("program", GOLDEN, ids=["windows", "mini"])
+@pytest.mark.parametrize("program", GOLDEN, ids=["windows", "mini", "convert"])
 def test_stored_results_give_the_verdicts_of_the_pages(program, capsys):
     call(program)
     lines = capsys.readouterr().out.splitlines()
@@ -43,7 +47,7 @@ def test_stored_results_give_the_verdicts_of_the_pages(program, capsys):
     # Holm's family is the whole table: without one prediction others could change their verdict.
     tables = [i for i, line in enumerate(lines) if line.startswith("| no. | prediction")]
     sizes = [lines[i:].index("") - 2 for i in tables]
-    assert sizes == {windows: [33], mini: [102, 102, 15, 12]}[program]
+    assert sizes == {windows: [33], mini: [102, 102, 15, 12], convert: [25]}[program]
 
 
 PAPER = "ssmax softmax>>ssmax ssmax_s1 ssmax_bias softmax>ssmax softmax>constant head_scale softmax"

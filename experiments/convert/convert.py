@@ -50,10 +50,10 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needle ranked first by a retrieval head", "ranked first", SCORED, 2),
     ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
 # {row: (name, colour)} of the figure
-DRAWN = {"rope|theta50": ("before (theta x 50)", "#8C8C8C"),
-         "softmax.400": ("converted, no factor", "#D55E00"),
-         "head_scale.400": ("converted, learned constant", "#E69F00"),
-         "ssmax.400": ("converted, SSMax", "#0072B2")}
+DRAWN = {"rope|theta50": ("before, theta x 50", "#6A3D9A"),
+         "softmax.400": ("no factor", "#D55E00"),
+         "head_scale.400": ("learned constant", "#8C8C8C"),
+         "ssmax.400": ("SSMax", "#0072B2")}
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def draw(table, path):
     left.legend(loc="lower left")
     draw_needles(right, table, DRAWN, SIZES)
     right.set_title("A trained model, converted to windows")
-    right.legend(loc="lower left")
+    right.legend(loc="lower right", bbox_to_anchor=(1, 0.05))
     figure.tight_layout()
     save(figure, path)
 
