@@ -80,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    plain_when_short: bool = False  # 1 on contexts shorter than block_size; never rescaled
+    plain_when_short: bool = False  # 1 on contexts shorter than block_size; a swap keeps its size
 
 
 ATTENTION = {
@@ -90,7 +90,7 @@ ATTENTION = {
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
     "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; one p_n for all layers
     "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, otherwise like (b)
-    # other published factors that are trained (experiments/mini/README.md)
+    # other factors that are trained (experiments/windows/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # other published factors, swapped into softmax weights without training (--attention_type)
@@ -325,8 +325,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # With s = 1 the mean factor is `mean` = mean f^g + b, so s = (scale - b) / (mean - b) makes
-        # it `scale`. Without a learned s, the weights that make q are scaled instead.
+        # `mean` is the mean factor with s = 1. With another s it is s (mean - b) + b; solving this
+        # for `scale` gives s. Without a learned s, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -418,7 +418,8 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # What a subclass of Attention adds keeps the values that its own class gave it.
+        # Only these matrices are initialized here. What a subclass of Attention adds is initialized
+        # by that subclass.
         for name, module in self.named_modules():
             if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)

@@ -50,7 +50,7 @@ class TrainConfig(ModelConfig):
     train_split: str = "train"  # split to train on
     val_split: str = "val"  # split for the validation loss
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
-    loss_on: Literal["all", "repeats"] = "all"  # repeats: only where (token, target) came before
+    loss_on: Literal["all", "repeats"] = "all"  # repeats: only pairs (token, target) seen before
     seed: int = 1337  # seed of the initial weights and of the order of the data
     init_from: str = ""  # start from this checkpoint, whose softmax and windows may change
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
@@ -210,7 +210,6 @@ def from_checkpoint(cfg, data, device):
     if fixed:
         raise UserError(f"{cfg.init_from} was trained with {', '.join(fixed)}, which cannot "
                         "change now; leave these settings out")
-    # asked to convert to windows that the checkpoint already has
     if not changes and (same := [f"{key}={given[key]}" for key in WINDOWS if key in given]):
         raise UserError(f"{cfg.init_from} has {', '.join(same)} already, so nothing would be "
                         "converted; leave these settings out to train it further")
@@ -298,7 +297,9 @@ class Batches:
                 raise UserError("loss_on=repeats: no row of a batch repeats a pair, so there is "
                                 "nothing to train on; make block_size or batch_size larger")
         documents = None
-        if self.config.doc_mask:  # an end-of-text token belongs to the document that follows it
+        if self.config.doc_mask:
+            # The end of text counts as the first token of the next document, as in a prompt that
+            # begins with it.
             documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
         micros = []
         for i in range(0, len(x), m):
@@ -535,7 +536,8 @@ def fit(cfg, model, metadata, resumed, batches):
         # not compiled, since the validation batch has other shapes
         loss, _, micro = batch_loss(cfg, model, summed_loss, batches.val, micro)
         runtime.all_reduce([loss])
-        # After the last update no other check would find it; before the first, `update` says more.
+        # After the last update nothing else would notice NaN. Before the first, the check in
+        # `update` has the better message.
         if done and not loss.isfinite():
             raise UserError(f"iter {done:,}: the validation loss is {loss.item()}, so training "
                             "stopped and did not save this model; try a lower learning_rate, in "
@@ -591,12 +593,12 @@ def fit(cfg, model, metadata, resumed, batches):
         if stops:  # a rank without a signal exits as for SIGTERM
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "continues", status=128 + (received_signals or [signal.SIGTERM])[0])
-    if received_signals:  # a signal came during the last validation or save
-        sys.exit(128 + received_signals[0])
     if resumed and start >= cfg.max_iters:
         print0(f"nothing to train: this run has its {start:,} updates already: {path}")
     else:
         print0(f"done: {path}")
+    if received_signals:  # a signal came during the last validation or save
+        sys.exit(128 + received_signals[0])
 
 
 def is_due(interval, done):

@@ -209,8 +209,8 @@ class Sink(Extended):
 
 class FromWeights(Extended):
     """
-    Attention that is computed from `weights`. A subclass with other logits overrides `logits`, one
-    that is no softmax overrides `weights`, and nothing else. It takes T x T memory.
+    Attention that is computed from `weights`. A subclass with other logits overrides `logits`, and
+    one that is no softmax overrides `weights`. It takes T x T memory.
     """
 
     def attend(self, q, k, v, mask):

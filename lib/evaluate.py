@@ -3,8 +3,8 @@ What the evaluations share: their settings, the result file of a checkpoint, whi
 after a kill, and dividing the work among ranks.
 
 A result file is a .jsonl. Its first line is the header (`make_header`), which says what was
-measured. Each other line is the record of one job: a window of eval_posloss.py or a prompt of
-eval_niah.py. A file with fewer records than its header announces is not finished.
+measured. Each other line is the record of one job: a piece of text of eval_posloss.py or a prompt
+of eval_niah.py. A file with fewer records than its header announces is not finished.
 """
 import dataclasses
 import itertools
@@ -36,7 +36,7 @@ class EvalConfig(LoadConfig):
     out: str = ""  # folder for the results; empty: beside each checkpoint
     overwrite: bool = False  # measure again and replace the results
     # machine
-    micro_batch_size: int = 0  # windows or prompts computed at once; 0: chosen for the device
+    micro_batch_size: int = 0  # pieces or prompts computed at once; 0: chosen for the device
 
     def __post_init__(self):
         super().__post_init__()
@@ -141,8 +141,7 @@ def job_of(header, record):
 
 def measure(cfg, out, header, jobs, measure_jobs, device):
     """
-    Measure the `jobs` that have no record in the result file `out` yet. Return the list of the
-    records of all jobs, in the order of `jobs`.
+    Measure the `jobs` that have no record in the result file `out` yet.
 
     Records are appended as they are measured, so that a kill costs little. jobs, measure_jobs: see
     `work`; a record leads back to its job by `job_of`. UserError if the file is of other settings.
@@ -157,10 +156,8 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
             file = open(out, "a", encoding="utf-8")
         name = out.parent.name  # in the progress bar
         for new in work(device, name, left, measure_jobs, cfg.micro_batch_size):
-            records |= {job_of(header, record): record for record in new}
             if runtime.RANK == 0:
                 runtime.append_lines(file, new)
-    return [records[job] for job in jobs]
 
 
 def resume(cfg, out, header):

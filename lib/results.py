@@ -62,8 +62,8 @@ OVERVIEW = {  # {column of the overview of runs: (file type, measure)}
 }
 # Settings that no result depends on, or that are compared in another form
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
-# Settings (their names begin so) that follow from the variant: a label of SSMax need not say
-# attention_type=ssmax. They are compared with other curves of the same variant only.
+# Settings (their names begin so) that the variant implies. A label says them only where two curves
+# of one variant differ in them.
 OF_VARIANT = ("attention_type", "switch_", "swap_scale")
 OFF = ("", "0", "0.0", "False", "None")  # values that a label does not say
 MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
@@ -79,7 +79,7 @@ class Result:
     records: pd.DataFrame  # its other lines
     values: dict = field(default_factory=dict)  # {measure: Series by tokens; in a log, by update}
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
-    samples: object = None  # of each window, prompt or update: what (a)'s are subtracted from
+    samples: object = None  # by piece of text, prompt or update; those of (a) are subtracted
 
     def __post_init__(self):
         self.variant = typed(self.header, "variant", str)

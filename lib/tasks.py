@@ -335,9 +335,9 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     for head, tail, *_ in facts:
         n_hay -= len(head) + len(tail)
     if n_hay < 1:
-        raise UserError(f"a context of {size} tokens is too small for needle and question; take at "
-                        f"least {size - n_hay + 1} tokens; --trials also asks at the training "
-                        "length")
+        raise UserError(f"a prompt of {size} tokens is too small for needle and question: take at "
+                        f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
+                        "training length)")
     n = int(cfg.begin)
     if asked.words:
         ids = encode("".join(asked.words), vocab)
