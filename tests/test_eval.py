@@ -321,7 +321,7 @@ def test_heads_are_chosen_on_other_prompts_of_the_training_length(corpus, evalua
 
     assert chosen("b", 100) == chosen("b", "32,100") == {32}
     assert chosen("b", 24) == chosen("pn", 24) == {24}, "not longer than trials"
-    refused("of 32 tokens is too small .* --trials also asks at the training length",
+    refused("of 32 tokens is too small .* --trials also makes prompts of the training length",
             chosen, "b", 200, "--task=multikey")
 
 
