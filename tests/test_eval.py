@@ -321,7 +321,7 @@ def test_heads_are_chosen_on_other_prompts_of_the_training_length(corpus, evalua
 
     assert chosen("b", 100) == chosen("b", "32,100") == {32}
     assert chosen("b", 24) == chosen("pn", 24) == {24}, "not longer than trials"
-    refused("of 32 tokens is too small .* --trials also makes prompts of the training length",
+    refused("of 32 tokens is too small .* .--trials also makes prompts of the training length",
             chosen, "b", 200, "--task=multikey")
 
 
@@ -530,7 +530,7 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
 
 
 @pytest.mark.parametrize("program, name, argument, message", [
-    (eval_niah, "a", "--context_sizes=[15]", "too small for needle and question; take at least"),
+    (eval_niah, "a", "--context_sizes=[15]", "too small for needle and question: take at least"),
     (eval_niah, "a", "--context_sizes=99999", "choose a smaller context"),
     (eval_niah, "a", "--context_sizes=256,1e3", "context_sizes must be positive whole"),
     (eval_niah, "a", "--number_format=()", "number_format must be positive whole"),
