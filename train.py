@@ -221,8 +221,11 @@ def from_checkpoint(cfg, data, device):
         if "window_pattern" in changes and trained["attention_type"] != "softmax":
             print0("note: in layers with a window the factor on the queries no longer depends on "
                    "n; it is now the mean of its values up to the window")
+    variant = checkpoint.variant_of(state, model) + switch_name(cfg)
+    if "window_pattern" in changes:
+        variant += ", converted"
     return model.train(), {
-        "variant": cfg.variant or checkpoint.variant_of(state, model) + switch_name(cfg),
+        "variant": cfg.variant or variant,
         "base": state["config"] | {key: state[key] for key in ("iter", "data", "base")},
         "vocab": state["vocab"],
         "data": data,
