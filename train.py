@@ -211,8 +211,8 @@ def from_checkpoint(cfg, data, device):
         raise UserError(f"{cfg.init_from} was trained with {', '.join(fixed)}, which cannot "
                         "change now; leave these settings out")
     if not changes and (same := [f"{key}={given[key]}" for key in WINDOWS if key in given]):
-        raise UserError(f"{cfg.init_from} has {', '.join(same)} already, so nothing would be "
-                        "converted; leave these settings out to train it further")
+        print0(f"note: {cfg.init_from} has {', '.join(same)} already, so nothing is converted and "
+               "it is trained further as it is")
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     if changes:
         was_to_is = [f"{key} {trained[key] or 'none'} -> {changes[key] or 'none'}"
@@ -541,12 +541,13 @@ def fit(cfg, model, metadata, resumed, batches):
         runtime.all_reduce([loss])
         # After the last update nothing else would notice NaN. Before the first, the check in
         # `update` has the better message.
-        if done and not loss.isfinite():
-            raise UserError(f"iter {done:,}: the validation loss is {loss.item()}, so training "
-                            "stopped and did not save this model; try a lower learning_rate, in "
-                            "another --out_dir", status=1)
-        log({"iter": done, "val_loss": loss.item(), **learned_scales(model)})
-        print0(f"iter {done:,}: validation loss {loss.item():.4f}")
+        loss = loss.item()
+        if done and not math.isfinite(loss):
+            raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped "
+                            "and did not save this model; try a lower learning_rate, in another "
+                            "--out_dir", status=1)
+        log({"iter": done, "val_loss": loss, **learned_scales(model)})
+        print0(f"iter {done:,}: validation loss {loss:.4f}")
 
     def save(done):
         if runtime.RANK == 0:

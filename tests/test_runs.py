@@ -25,7 +25,7 @@ def tiny(program, line):
     """Return arguments that make a program take a moment. They come after those in `line`."""
     cpu = " ".join(CPU)
     more = {
-        "train.py": f"{cpu} --block_size=96 --n_layer=1 --n_head=2 --n_embd=8 --n_inner=16 "
+        "train.py": f"{cpu} --block_size=96 --n_layer=2 --n_head=2 --n_embd=8 --n_inner=16 "
             "--batch_size=2 --warmup_iters=1 --eval_seqs=1 --decay_iters=0 --compile=False "
             "--log_interval=1 --max_iters=" + ("0" if "config/e_swap" in line else "4"),
         "sft.py": f"{cpu} --max_iters=2 --batch_size=4 --eval_seqs=4 --val_fraction=0.25 "

@@ -330,8 +330,9 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     same = attention.convert(a, window_pattern="SL", window=64, global_rope=True)
     idx = torch.arange(64)[None]
     assert torch.allclose(same(idx)[0], a(idx)[0], atol=1e-5), "a wide window changes something"
+    run(tmp_path / "same", f"--init_from={tmp_path}/c", *windows, "--max_iters=0")
+    assert "has window_pattern=SL, window=4 already, so nothing is" in capsys.readouterr().out
     for changes, message in (
-            ([f"--init_from={tmp_path}/c", *windows], "has window_pattern=SL, window=4 already"),
             ([init, "--window_pattern=SLS", "--window=4"], "more letters than n_layer=2"),
             # they equal the defaults, and are asked for all the same
             ([init, "--attention_type=softmax"], "and these are ssmax_bias; choose a softmax"),
