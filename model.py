@@ -552,11 +552,6 @@ class GPT(nn.Module):
         for _ in range(max_new_tokens):
             logits, _ = self(new, cache=cache)
             logits = logits[:, -1].float()
-            # Without this check, NaN would silently become token 0. (A GPU waits for it, so it is
-            # made once.)
-            if new is idx and not logits.isfinite().all():
-                raise FloatingPointError("the model's logits are not finite, so it has diverged or "
-                                         "its file is damaged; take another checkpoint")
             logits[:, list(banned)] = -math.inf  # before top_k, or they would count among the k
             if temperature == 0:  # greedy; dividing by 0 would fail
                 new = logits.argmax(dim=-1, keepdim=True)

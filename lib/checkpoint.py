@@ -221,4 +221,8 @@ def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_sc
         # swapped after loading, because the weights are those of the old type
         if attention_type not in (None, trained.attention_type):
             model.swap_attention(attention_type, swap_scale)
+    # Greedy decoding would turn NaN into token 0, silently.
+    if not all(p.isfinite().all() for p in model.parameters()):
+        raise UserError(f"{name}: some weights are not finite, so the model has diverged; take "
+                        "another checkpoint")
     return model.to(device).eval()

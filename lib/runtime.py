@@ -48,8 +48,6 @@ def launch(main):
         if out_of_memory(e):
             # training and evaluations tried smaller micro-batches before they gave up
             message = f"out of memory ({describe(e)}); take a smaller model or a shorter context"
-        elif isinstance(e, FloatingPointError):
-            message = str(e)
         elif isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
             message = f"{e.filename or 'operating system'}: {e.strerror}"
         else:

@@ -560,11 +560,12 @@ def test_what_cannot_be_measured_is_one_line(
     assert not list(tmp_path.glob("*/*.jsonl"))
 
 
-def test_a_loss_that_is_not_finite_is_no_result(evaluate, tmp_path):
+def test_a_model_that_has_diverged_is_not_measured(evaluate, tmp_path):
     state = checkpoint.load(tmp_path / "a")
     state["model"]["norm.weight"][0] = torch.nan
     checkpoint.save(tmp_path / "a/ckpt.pt", state)
-    refused("a: the loss is not finite", evaluate, eval_posloss, "a")
+    for program in (eval_posloss, eval_niah):
+        refused("a: some weights are not finite", evaluate, program, "a")
 
 
 @pytest.mark.slow

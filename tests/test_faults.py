@@ -267,7 +267,6 @@ def test_a_cluster_that_sets_one_of_the_two_alone_gets_one_process(monkeypatch, 
     (UserError("no such thing"), 2, "error: no such thing"), (UserError("end", 143), 143, "end"),
     (torch.OutOfMemoryError("CUDA"), 2, "error: out of memory .*shorter context"),
     (KeyboardInterrupt(), 130, "interrupted"),
-    (FloatingPointError("the logits are NaN"), 2, "error: the logits are NaN"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, "error: out of memory"),
     (OSError(28, "No space left on device", "x.json"), 2, "error: x.json: No space left")])
 def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
