@@ -137,7 +137,7 @@ def tiny(small, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["promises", "compiled", "kernels", "resume", "training_memory",
                                   "out_of_memory", "evaluation_costs", "speed", "anatomy",
-                                  "several_cards", "learns", "learns_49m"])
+                                  "learns_49m"])
 def test_each_check_runs_on_a_cpu(tiny, name):
     lines = check.run(name, check.CPU)
     errors = [line for line in lines if "Error" in line[2]]

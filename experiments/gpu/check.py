@@ -203,7 +203,7 @@ def program(*command):
                           stderr=subprocess.STDOUT)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[1:4])} ended with status {done.returncode}: "
-                           f"{done.stdout.strip().splitlines()[-1:]}")
+                           f"{done.stdout.strip().splitlines()[-3:]}")
 
 
 def corpus(name, *settings):
@@ -423,11 +423,11 @@ def anatomy(device):
 # 4. Several cards
 
 KILL_AFTER = 60  # seconds
-KILLED = (f'[ $RANK = 1 ] && exec timeout --signal=KILL {KILL_AFTER} python train.py "$@"; '
-          'exec python train.py "$@"')
+TRAIN = f'{sys.executable} train.py "$@"'  # what each rank runs in bash
+KILLED = f"[ $RANK = 1 ] && exec timeout --signal=KILL {KILL_AFTER} {TRAIN}; exec {TRAIN}"
 
 
-def train_on(n, name, *settings, script='exec python train.py "$@"'):
+def train_on(n, name, *settings, script=f"exec {TRAIN}"):
     """Train on n cards. Return the records of the updates. script: what each rank runs."""
     program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n}", "--no-python",
             "bash", "-c", script, "train", *settings, *STEADY, f"--out_dir={OUT}/runs/{name}")

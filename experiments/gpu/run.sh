@@ -7,4 +7,7 @@
 #   bash experiments/gpu/run.sh rope cache     only these
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+case "${1:-}" in
+    -*) echo "error: unknown option $1; name checks, or nothing for all of them" >&2; exit 2 ;;
+esac
 exec python -m experiments.gpu.check "$@"
