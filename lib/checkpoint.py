@@ -157,6 +157,10 @@ def read_model_config(state, name):
     layers = {name.split(".")[1] for name in state["model"] if name.startswith("blocks.")}
     if config.n_layer != len(layers):  # checked first, because building 10^18 layers never ends
         raise ValueError(f"n_layer={config.n_layer}, but there are {len(layers)} layers of weights")
+    for name, shape in (("wte.weight", (config.vocab_size, config.n_embd)),
+                        ("blocks.0.mlp.down.weight", (config.n_embd, config.n_inner))):
+        if name in state["model"] and state["model"][name].shape != shape:
+            raise ValueError(f"{name} does not have the shape {shape} of the settings")
     return config
 
 

@@ -224,11 +224,19 @@ def draw_hay(vocab, rng, hay, room, asked):
     for fact in asked.facts[-len(asked.answers):]:
         head, rest = re.escape(fact.head.strip()), re.escape(fact.rest.strip())
         patterns.append(head + r"[\d\s]+" + rest)
-    for _ in range(10):
-        begin = rng.randrange(len(hay) - room + 1)
+
+    def read(begin):
         # text files are in memory; a corpus may be larger, so only this part of it is read
         ids = hay.read([begin], room)[0] if isinstance(hay, Tokens) else hay[begin:begin + room]
-        ids = ids.tolist()
+        return ids.tolist()
+
+    for _ in range(10):
+        begin = rng.randrange(len(hay) - room + 1)
+        ids = read(begin)
+        for _ in range(3):  # a character has at most four bytes, and each may be a token
+            if begin and decode(ids[:4], vocab).startswith("\ufffd"):  # it is inside a character
+                begin -= 1
+                ids = read(begin)
         if not re.search("|".join(patterns), decode(ids, vocab)):
             return ids
     raise UserError(f"the hay itself answers the question, in 10 of 10 pieces of {room:,} tokens; "

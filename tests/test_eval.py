@@ -136,6 +136,7 @@ def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
     place = sample["spans"][0][0] - len(encode(" The special magic Tokyo number is:"))
     assert abs(place / 1000 - depth / 100) < 0.05
     assert decode(sample["prompt"][:place]).endswith(end)
+    assert not decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
 
 
 def test_no_needle_is_inside_another(tmp_path):

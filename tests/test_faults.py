@@ -332,7 +332,8 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
     ({"model_config": {"n_layer": 2**70}}, "must be a number that is not negative, and below"),
     ({"model_config": {"norm_eps": math.nan}}, "norm_eps=nan must be a number"),
     ({"model_config": {"attention_type": "sofmax"}}, "attention_type sofmax"),
-    ({"model_config": {"n_embd": 10**18}}, "does not fit the settings"),
+    ({"model_config": {"n_embd": 10**18}}, "wte.weight does not have the shape"),
+    ({"model_config": {"vocab_size": 10**9}}, "wte.weight does not have the shape"),
     ({"model_config": {"tomorrow": 3}}, "cannot build; .*tomorrow=3 is unknown")])
 def test_metadata_of_a_checkpoint_is_checked_as_settings_are(saved, changes, message):
     state = checkpoint.load(saved)

@@ -498,7 +498,7 @@ def test_a_config_cannot_choose_the_code_that_computes_attention(tmp_path):
     export(tmp_path, model_of("softmax"))
     edit(tmp_path / "theirs/config.json", attn_implementation="someone/kernel",
          _attn_implementation="someone/kernel")
-    import_(tmp_path)
+    assert import_(tmp_path)[0].num_params() == model_of("softmax").num_params()
 
 
 # -----------------------------------------------------------------------------
