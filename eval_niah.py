@@ -119,10 +119,10 @@ def trial_jobs(cfg, block_size):
 
 
 def sample_of(cfg, vocab, hay, job):
-    size, cell, i = job
-    depth = 50 if i < 0 else cell  # the paper's example: depth 50
+    size, asked_depth, i = job
+    depth = 50 if i < 0 else asked_depth  # the paper's example: depth 50
     sample = make_sample(cfg, vocab, hay, size, depth, i)
-    sample["cell"] = cell
+    sample["asked_depth"] = asked_depth
     return sample
 
 
@@ -157,13 +157,13 @@ def answer(cfg, model, vocab, batch, device):
     Return the records of `batch`, samples of one size, after asking the model all of them:
 
         size, i, answers, depth   see `make_sample`
-        cell                      the asked depth; None in trials
+        asked_depth               None in trials
         text                      what the model wrote
         exact, first, substring   see `score`
 
     and in trials, see `needle_scores`:
 
-        chooses                   whether retrieval heads are chosen on this prompt, which is then
+        chooses_heads             whether retrieval heads are chosen on this prompt, which is then
                                   not a trial
         needle_tokens             number of tokens of the needle's number
         scores, ranks             for each head, [layer][head]
@@ -181,7 +181,7 @@ def answer(cfg, model, vocab, batch, device):
         text = decode(rows[b, sample["size"]:end].tolist(), vocab)
         record = {
             "size": sample["size"],
-            "cell": sample["cell"],
+            "asked_depth": sample["asked_depth"],
             "depth": sample["depth"],
             "i": sample["i"],
             "answers": sample["answers"],
@@ -190,7 +190,7 @@ def answer(cfg, model, vocab, batch, device):
         }
         if cfg.trials:
             scores, ranks = needle_scores(weights[b], sample["spans"])
-            record["chooses"] = sample["i"] >= cfg.trials
+            record["chooses_heads"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record["scores"] = [[round(x, 5) for x in layer] for layer in scores.tolist()]
             record["ranks"] = ranks.tolist()
@@ -221,7 +221,7 @@ def needle_scores(weights, spans):
 # -----------------------------------------------------------------------------
 
 
-def measure(cfg, kind, path, out, device):
+def measure(cfg, file_type, path, out, device):
     """Ask a checkpoint all prompts, and write the result file `out`."""
     model, state = checkpoint.open_checkpoint(cfg, path, device)
     cfg = choose_prompt(cfg, path, state)
@@ -238,7 +238,7 @@ def measure(cfg, kind, path, out, device):
         # the last token of the answer is never an input
         n_inputs = sample["size"] + sample["room"] - 1
         evaluate.check_length(path, model, n_inputs)
-    header = evaluate.make_header(cfg, path, kind, model, state, data, n_records=len(jobs))
+    header = evaluate.make_header(cfg, path, file_type, model, state, data, n_records=len(jobs))
 
     def answer_jobs(jobs):
         batch = [sample_of(cfg, vocab, hay, job) for job in jobs]
@@ -249,10 +249,10 @@ def measure(cfg, kind, path, out, device):
 
 def main():
     cfg, device = evaluate.start(NiahConfig)
-    kind = "needle" if cfg.trials else "niah"
-    files = evaluate.result_files(cfg, kind)
+    file_type = "needle" if cfg.trials else "niah"
+    files = evaluate.result_files(cfg, file_type)
     for path, out in files.items():
-        measure(cfg, kind, path, out, device)
+        measure(cfg, file_type, path, out, device)
     if runtime.RANK == 0:
         results.print_tables(list(files.values()))
 

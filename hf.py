@@ -156,7 +156,8 @@ IMPORTABLE = ("hf.py imports llama, mistral and qwen3 with SiLU and RoPE of rope
 
 def to_config(hf_config, source):
     """Return the ModelConfig for a config of transformers; UserError for what model.py lacks."""
-    heads, width, kind = hf_config.num_attention_heads, hf_config.hidden_size, hf_config.model_type
+    heads, width = hf_config.num_attention_heads, hf_config.hidden_size
+    model_type = hf_config.model_type
     rope, window = hf_config.rope_parameters, getattr(hf_config, "sliding_window", None) or 0
     # our own exports have a training_length, because their max_position_embeddings is larger
     block_size = getattr(hf_config, "training_length", hf_config.max_position_embeddings)
@@ -164,14 +165,14 @@ def to_config(hf_config, source):
         (f"{hf_config.num_hidden_layers:,} layers", hf_config.num_hidden_layers > 1000),
         (f"scaled RoPE (rope_type {rope['rope_type']})", rope["rope_type"] != "default"),
         ("another temperature than SSMax",
-         kind == "ministral3" and not hasattr(hf_config, "nanossmax_type")),
+         model_type == "ministral3" and not hasattr(hf_config, "nanossmax_type")),
         (f"heads {hf_config.head_dim} wide, where hidden_size / num_attention_heads is "
          f"{width / heads:g}", hf_config.head_dim not in (None, width / heads)),
         (f"a sliding window of {window:,} in a context of {block_size:,}",
          not 0 <= window <= block_size)]
     if reasons := [reason for reason, applies in refused if applies]:
-        raise UserError(f"{source}: this {kind} has {' and '.join(reasons)}, which model.py does "
-                        f"not have; choose another model. {IMPORTABLE}")
+        raise UserError(f"{source}: this {model_type} has {' and '.join(reasons)}, which model.py "
+                        f"does not have; choose another model. {IMPORTABLE}")
     # a query of Mistral 7B v0.1 sees itself and the `window` - 1 keys before it: an S layer
     layers = getattr(hf_config, "layer_types", None) or ["sliding_attention"]
     letters = {"sliding_attention": "S", "full_attention": "L"}
@@ -182,7 +183,7 @@ def to_config(hf_config, source):
         n_layer=hf_config.num_hidden_layers, n_head=heads, n_kv_head=hf_config.num_key_value_heads,
         n_embd=width, n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
         rope_theta=float(rope["rope_theta"]),
-        qk_norm=getattr(hf_config, "qk_norm", CLASSES[kind].qk_norm),
+        qk_norm=getattr(hf_config, "qk_norm", CLASSES[model_type].qk_norm),
         window=window,
         window_pattern=pattern,
         global_rope="L" in pattern and getattr(hf_config, "global_rope", True))
@@ -205,10 +206,11 @@ def read(source):
     # first, because it notices a damaged file
     keys, tensors = gguf_files.read(source) if gguf else ({}, {})
     settings_given = PreTrainedConfig.get_config_dict(folder, **gguf)[0]
-    kind = settings_given.get("model_type")
-    if kind not in CLASSES:
-        raise UserError(f"{source} has the model_type {kind}; choose another model. {IMPORTABLE}")
-    config_class, model_class = classes(kind)
+    model_type = settings_given.get("model_type")
+    if model_type not in CLASSES:
+        raise UserError(f"{source} has the model_type {model_type}; choose another model. "
+                        f"{IMPORTABLE}")
+    config_class, model_class = classes(model_type)
     hf_config = config_class.from_pretrained(folder, **gguf)
     hf_config._attn_implementation = "eager"  # config.json could name code to download and run
     for name in ("bos_token_id", "eos_token_id"):
@@ -219,7 +221,7 @@ def read(source):
         if TRAINING_LENGTH in keys:
             hf_config.training_length = keys[TRAINING_LENGTH]
         # transformers ignores this key of a qwen3
-        hf_config.head_dim = keys.get(f"{kind}.attention.key_length", hf_config.head_dim)
+        hf_config.head_dim = keys.get(f"{model_type}.attention.key_length", hf_config.head_dim)
         tokenizer, settings = gguf_files.tokenizer_json(keys), gguf_files.tokenizer_config(keys)
     else:
         tokenizer = read_text(folder, "tokenizer.json")

@@ -299,13 +299,13 @@ def niah(curves):
     across = min(len(curves), 4)  # more panels in a row are too small to read
     down = math.ceil(len(curves) / 4)
     figure = new_figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
-    has_depth = any(result.records["cell"].notna().any() for result in all_results(curves))
+    has_depth = any(result.records["asked_depth"].notna().any() for result in all_results(curves))
     samples = set()
     for i, curve in enumerate(curves, 1):
         axis = figure.add_subplot(down, across, i)
         shares = curve.seeds("by depth").mean(axis=1).unstack()
         for result in curve.results:
-            samples |= set(result.records.groupby(["cell", "size"], dropna=False).size())
+            samples |= set(result.records.groupby(["asked_depth", "size"], dropna=False).size())
         image = axis.imshow(shares, vmin=0, vmax=1, aspect="auto")  # one scale for all panels
         for (y, x), share in np.ndenumerate(shares):
             color = "white" if share < 0.6 else "black"  # cells with low shares are dark

@@ -130,8 +130,8 @@ def input_files(cfg):
 
 
 def file_rows(path, field):
-    kind, packing = INPUT.search(path.lower()).groups()
-    if not kind:
+    ending, packing = INPUT.search(path.lower()).groups()
+    if not ending:
         from pyarrow.parquet import ParquetFile  # late: most inputs do not need it
         with ParquetFile(path) as table:
             names = table.schema_arrow.names
@@ -148,7 +148,7 @@ def file_rows(path, field):
     compression = {".gz": "gzip", ".zst": "zstd", None: None}[packing]
     with pyarrow.input_stream(path, compression=compression) as plain:
         lines = io.BufferedReader(plain, 1 << 20)
-        if kind in ("txt", "md"):
+        if ending in ("txt", "md"):
             text = decode_file(lines.read(), path)
             if "<|endoftext|>" in text:
                 tqdm.write(f"{path}: <|endoftext|> is ordinary text and ends no document; make the "

@@ -78,13 +78,14 @@ def check_length(path, model, length):
 # result files
 
 
-def result_files(cfg, kind):
+def result_files(cfg, file_type):
     """
     Return {checkpoint: file for its result}.
 
-    kind: posloss, niah or needle. The file is KIND[-tag].jsonl beside the checkpoint. With
-    --out=FOLDER it is FOLDER/RUN/KIND[-tag].jsonl, where RUN is the name of the checkpoint's own
-    folder. UserError if a checkpoint is missing, or if two results would be one file.
+    file_type: posloss, niah or needle. The file is FILE_TYPE[-tag].jsonl beside the checkpoint.
+    With --out=FOLDER it is FOLDER/RUN/FILE_TYPE[-tag].jsonl, where RUN is the name of the
+    checkpoint's own folder. UserError if a checkpoint is missing, or if two results would be one
+    file.
     """
     files = {}
     for path in cfg.files:
@@ -92,7 +93,7 @@ def result_files(cfg, kind):
         folder = checkpoint.find(path).parent
         if cfg.out:
             folder = Path(cfg.out) / Path(os.path.abspath(folder)).name  # "." has no name
-        out = folder / (f"{kind}-{cfg.tag}.jsonl" if cfg.tag else f"{kind}.jsonl")
+        out = folder / (f"{file_type}-{cfg.tag}.jsonl" if cfg.tag else f"{file_type}.jsonl")
         if out in files.values():
             raise UserError(f"two results would both be written to {out}; evaluate one checkpoint "
                             "at a time, each with another --out")
@@ -100,7 +101,7 @@ def result_files(cfg, kind):
     return files
 
 
-def make_header(cfg, path, kind, model, state, data, n_records):
+def make_header(cfg, path, file_type, model, state, data, n_records):
     """
     Return the header of a result file. Also print the checkpoint and what was changed in it.
 
@@ -125,7 +126,7 @@ def make_header(cfg, path, kind, model, state, data, n_records):
     if data["digest"] in [text.get("digest") for text in texts]:
         print0("*** this is the text that the model was trained on ***")
     return {
-        "kind": kind, "variant": variant, "tag": cfg.tag,
+        "file_type": file_type, "variant": variant, "tag": cfg.tag,
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in the file
         "model_config": dataclasses.asdict(model.config), "config": state["config"],
         "base": state["base"], "train_data": state["data"], "iter": done, "max_iters": total,

@@ -161,11 +161,12 @@ def load(inputs):
 def read(path):
     """Return the Result of a file, or None if it has no numbers or the evaluation is unfinished."""
     header, *lines = read_lines(path)
-    file_type = header.get("kind", "log")
+    file_type = header.get("file_type", "log")
     records = pd.DataFrame(lines)
     if file_type != "log":
         # Two processes that measured at the same time may have written a record twice.
-        records = records.drop_duplicates(records.columns.intersection(["size", "cell", "i"]))
+        of_record = records.columns.intersection(["size", "asked_depth", "i"])
+        records = records.drop_duplicates(of_record)
         for name in records.columns.intersection(["size", "i"]):
             records[name] = pd.Index(records[name], dtype="int64")
         if len(records) < header["records"]:
@@ -187,10 +188,10 @@ def read_posloss(result, records):
 
 
 def read_niah(result, records):
-    named = records.fillna({"cell": "no depth"})  # an index cannot be unstacked with None
-    prompts = named.set_index(["cell", "i", "size"])
+    named = records.fillna({"asked_depth": "no depth"})  # an index cannot be unstacked with None
+    prompts = named.set_index(["asked_depth", "i", "size"])
     result.samples = prompts["exact"].astype(float).unstack()
-    cells = records.groupby(["cell", "size"], dropna=False)
+    cells = records.groupby(["asked_depth", "size"], dropna=False)
     result.values["by depth"] = cells["exact"].mean()
     by_size = records.groupby("size", dropna=False)
     for measure in ("exact", "first", "substring"):
@@ -200,14 +201,14 @@ def read_niah(result, records):
 def read_needle(result, records):
     scores = np.stack(records["scores"].map(np.array))  # (records, layers, heads)
     ranks = np.stack(records["ranks"].map(np.array))
-    means = scores[records["chooses"]].mean(0)
+    means = scores[records["chooses_heads"]].mean(0)
     heads = means >= means.max() / 2  # the retrieval heads, (layers, heads)
     records["weight"] = scores[:, heads].mean(1)
     records["ranked first"] = (ranks[:, heads] == 1).any(1)
     needle_share = records["needle_tokens"] / records["size"]
     records["chance"] = 1 - (1 - needle_share) ** heads.sum()
 
-    result.trials = records[~records["chooses"] & (records["i"] >= 0)]
+    result.trials = records[~records["chooses_heads"] & (records["i"] >= 0)]
     result.longest = result.trials["size"].max()
     by_size = result.trials.groupby("size", dropna=False)
     result.values["score"] = by_size["top"].median()

@@ -202,7 +202,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     for record in records:
         assert (record["exact"], record["substring"]) == pytest.approx(expected)
         sample = sample_of("--haystack=noise", f"--task={task}", "--prompt=sft",
-                           size=record["size"], depth=record["cell"], i=record["i"])
+                           size=record["size"], depth=record["asked_depth"], i=record["i"])
         prompt = decode(sample["prompt"])
         # where pieces of it meet, two tokens may read as one, or one as two
         assert abs(len(encode(prompt)) - record["size"]) <= 1
@@ -280,7 +280,7 @@ def test_needle_scores_and_ranks_are_those_of_the_whole_attention_matrix(
     assert [(r["size"], r["i"]) for r in records] == [
         *itertools.product((100, 64), range(-1, 3)), *((32, i) for i in range(3, 6))]
     for record in records:
-        assert record["cell"] is None and record["chooses"] == (record["i"] >= 3)
+        assert record["asked_depth"] is None and record["chooses_heads"] == (record["i"] >= 3)
         depth = 50 if record["i"] == -1 else None
         sample = make_sample(cfg, state["vocab"], hay, record["size"], depth, record["i"])
         assert sample["answers"] == record["answers"]
@@ -315,8 +315,9 @@ def test_heads_are_chosen_on_other_prompts_of_the_training_length(corpus, evalua
     def chosen(name, sizes, *arguments):
         records = evaluate(eval_niah, name, "--trials=4", f"--trial_sizes={sizes}", "--overwrite",
                            *arguments)
-        choosing = {(r["size"], r["depth"]) for r in records if r["chooses"]}
-        trials = {(r["size"], r["depth"]) for r in records if not r["chooses"] and r["i"] >= 0}
+        choosing = {(r["size"], r["depth"]) for r in records if r["chooses_heads"]}
+        trials = {(r["size"], r["depth"]) for r in records
+                  if not r["chooses_heads"] and r["i"] >= 0}
         assert len(choosing) == 4 and not choosing & trials, "a prompt is there twice"
         return {size for size, _ in choosing}
 

@@ -36,7 +36,7 @@ def write(path, variant, seed, records, settings=None, base=None, embedded="alma
         model |= {name: value for name, value in settings.items() if name in vars(ModelConfig())}
         text = {"digest": "test", "source": {"hf": "x"}}
         header |= {
-            "kind": path.stem.split("-")[0],
+            "file_type": path.stem.split("-")[0],
             "tag": tag,
             "settings": {"seed": 7, "split": "test", "data": text, **settings},
             "train_data": corpus,
@@ -80,7 +80,7 @@ def plant_niah(folder, variant="softmax", seed=1, sizes=(128, 256, 1024), n=20, 
     for size, depth, i in itertools.product(sizes, depths, range(n)):
         share = 0.9 - LEVEL.get(variant, 0.05) - size / 10_000 - 0.05 * seed
         right = i < n * share
-        records.append({"size": size, "cell": depth, "depth": depth, "i": i, "exact": right,
+        records.append({"size": size, "asked_depth": depth, "depth": depth, "i": i, "exact": right,
                         "first": right or i % 2 == 0, "substring": float(right)})
     name = f"niah-{tag}.jsonl" if tag else "niah.jsonl"
     return write(folder / name, variant, seed, records, settings or {"task": "needle"}, tag=tag,
@@ -100,12 +100,12 @@ def plant_needle(folder, variant="softmax", seed=1, sizes=(128, 1024), n=10, **c
                  {"task": "needle", "trial_sizes": list(sizes)}, **changes)
 
 
-def needle_record(size, i, scores, ranks, chooses=False):
+def needle_record(size, i, scores, ranks, chooses_heads=False):
     return {
-        "size": size, "cell": None, "depth": 50, "i": i,
+        "size": size, "asked_depth": None, "depth": 50, "i": i,
         "exact": i % 4 == 3,
         "first": i % 4 > 1,
-        "chooses": chooses,
+        "chooses_heads": chooses_heads,
         "scores": scores,
         "ranks": ranks,
         "top": max(map(max, scores)),
@@ -284,7 +284,7 @@ def test_an_unfinished_evaluation_is_left_out_and_a_record_twice_counts_once(tmp
 
 
 @pytest.mark.parametrize("name, text", [
-    ("niah.jsonl", '{"cells": [\n'), ("niah.jsonl", '{"kind": "niah", "records": 0}\n'),
+    ("niah.jsonl", '{"cells": [\n'), ("niah.jsonl", '{"file_type": "niah", "records": 0}\n'),
     ("posloss.jsonl", "[]\n"), ("needle.jsonl", "3\n"), ("log.jsonl", ""),
     ("log.jsonl", "x\n{}\n")], ids=range(6))
 def test_a_damaged_file_is_one_line_with_its_name(tmp_path, name, text):
