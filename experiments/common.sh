@@ -22,6 +22,14 @@ in_parallel() {  # run `python` with the arguments in each line of the input, JO
         xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # errors go to the screen
     fi
 }
+make_almanacs() {  # a corpus for each of SEEDS to train on, and number 0 to measure all models on
+    echo "== corpora"
+    local seed
+    for seed in 0 $SEEDS; do
+        echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \
+            "--n_train=64001"
+    done | in_parallel
+}
 needs_scipy() {  # stop now, and not after hours of training, if the tables could not be made
     [ "$DRY_RUN" ] || python -c "import scipy" 2> /dev/null || {
         echo "error: the tables need scipy; install it with: pip install '.[experiments]'" >&2

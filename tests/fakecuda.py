@@ -6,8 +6,10 @@ on a machine without one. It proves nothing about numbers, NCCL or the allocator
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from lib.runtime import UserError, explain
@@ -33,6 +35,17 @@ def environment(folder):
                         *link], check=True)
     # before torch: it asks only once what devices there are
     return {**os.environ, "LD_PRELOAD": library, ENABLED: "1"}
+
+
+def run_tests(folder, *options):
+    """Run pytest with these options in a process with such a device. Skip if it cannot be built."""
+    try:
+        variables = environment(folder)
+    except UserError as e:
+        pytest.skip(str(e))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, env=variables, text=True, stdout=subprocess.PIPE)
+    assert done.returncode == 0 and "skipped" not in done.stdout, done.stdout[-3000:]
 
 
 def enabled():

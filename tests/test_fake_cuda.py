@@ -2,8 +2,6 @@
 The path on a GPU, on a simulated CUDA device: where tensors lie, which kernels are taken, what
 waits for the device. It cannot prove numbers, NCCL or the allocator; nothing of that is run.
 """
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import train
 from lib import checkpoint
 from lib.loss import summed_loss, token_losses
-from lib.runtime import UserError
 from model import ATTENTION, KVCache
 from tests import fakecuda
 from train import TrainConfig, fit
@@ -26,15 +23,8 @@ HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)
 
 @pytest.mark.slow
 def test_in_a_process_with_a_simulated_gpu(tmp_path):
-    if HERE:
-        return
-    try:
-        environment = fakecuda.environment(tmp_path)
-    except UserError as e:
-        pytest.skip(str(e))
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE)
-    assert done.returncode == 0 and "skipped" not in done.stdout, done.stdout[-3000:]
+    if not HERE:
+        fakecuda.run_tests(tmp_path, __file__)
 
 
 class Watch(TorchDispatchMode):

@@ -3,8 +3,6 @@ The checks of experiments/gpu: with real numbers on the CPU, which stands in for
 path on a simulated GPU. Nothing here says what a card computes.
 """
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +13,6 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from experiments.gpu import check
 from lib import attention
-from lib.runtime import UserError
 from tests import fakecuda
 
 HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)
@@ -150,16 +147,8 @@ def test_each_check_runs_on_a_cpu(tiny, name):
 
 @pytest.mark.slow
 def test_in_a_process_with_a_simulated_gpu(tmp_path):
-    if HERE:
-        return
-    try:
-        environment = fakecuda.environment(tmp_path)
-    except UserError as e:
-        pytest.skip(str(e))
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__,
-               "-k", "gpu_path"]
-    done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE)
-    assert done.returncode == 0 and "skipped" not in done.stdout, done.stdout[-3000:]
+    if not HERE:
+        fakecuda.run_tests(tmp_path, __file__, "-k", "gpu_path")
 
 
 @pytest.fixture

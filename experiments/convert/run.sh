@@ -14,12 +14,7 @@ FEWER=$(echo $SEEDS | cut -d" " -f1-5)  # for what is not in the main comparison
 FACTORS="softmax head_scale ssmax"
 TRAINED=$OUT/trained
 
-echo "== corpora: one for each seed to train on, and one to measure all on"
-for seed in 0 $SEEDS; do
-    echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \
-        "--n_train=64001"
-done | in_parallel
-
+make_almanacs
 echo "== models with RoPE in both layers"
 train() {  # train NAME SEED SETTINGS
     echo "train.py config/quick.py ${*:3} --seed=$2 --data_dir=data/almanac-$2" \

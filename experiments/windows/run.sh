@@ -38,12 +38,7 @@ if [ -n "$NAME" ]; then
     fi
 fi
 
-echo "== corpora: one for each seed to train on, and one to measure all on"
-for seed in 0 $SEEDS; do
-    echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \
-        "--n_train=64001"
-done | in_parallel
-
+make_almanacs
 echo "== training"
 train() {  # train NAME SEED SETTINGS
     echo "train.py config/quick.py config/window.py --seed=$2 $3" \
