@@ -27,11 +27,13 @@ SIZES = tuple(BLOCK * multiple for multiple in (1, 2, 4, 8, 10, 16))
 HEADS = ("1.1", "1.2", "2.1", "2.2")  # layer.head
 SCORED = 8 * BLOCK  # length at which scores are compared with success
 LOSS, LOSS_IN_PIECES = "loss, last eighth", "loss, last eighth, of 2,048"  # stored measures
-TYPES = ("softmax", "ssmax", "ssmax_bias", "residual", "head_scale", "asentmax", "scale_invariant")
-COLUMNS = {  # columns of the figure: {title: end of the names of its rows}
-    "RoPE": " trained", "RoPE, theta x 50": " theta50",
-    "YaRN without temperature": " yarn_no_temperature", "p-RoPE": "-prope trained",
-    "p-RoPE, theta x 50": "-prope theta50", "NoPE": "-nope trained"}
+STYLES = results.VARIANTS | {"scale_invariant": ("scale-invariant", "#009E73")}
+PANELS = {  # of the figure: {title: {type: row}}
+    "RoPE, theta x 50": {}, "RoPE, YaRN": {"softmax": "softmax yarn"}, "no RoPE": {}}
+for _type in ("softmax", "ssmax", "head_scale", "scale_invariant"):
+    PANELS["RoPE, theta x 50"][_type] = f"{_type} theta50"
+    PANELS["RoPE, YaRN"].setdefault(_type, f"{_type} yarn_no_temperature")
+    PANELS["no RoPE"][_type] = f"{_type}-nope trained"
 AGAIN = range(6, 11)  # seeds of the predictions that were made after seed 1
 
 
@@ -225,39 +227,23 @@ def print_training(table):
 
 
 def draw(table, folder):
-    """Draw the paper's variants, and a grid of types (rows) and positions (columns)."""
-    figure = new_figure()
-    axis = figure.subplots()
-    for place, name in enumerate(("softmax", "ssmax", "head_scale")):
-        label, color = results.VARIANTS[name]
-        seeds = by_size(table, f"{name} theta50", "needles", SIZES)
-        draw_seeds(axis, seeds, place / 3, color=color, label=label)
-    axis.set(xlabel="context size / training length", ylabel="needles found, theta x 50")
-    axis.legend()
-    set_multiples(axis)
-    save(figure, folder / "needles.png")
-
-    figure = new_figure(figsize=(10.5, 9), layout="constrained")
-    axes = figure.subplots(len(TYPES), len(COLUMNS), sharex=True, sharey=True)
-    set_multiples(axes[0, 0])  # this holds for all panels, which share their axes
-    for i, attention in enumerate(TYPES):
-        axes[i, 0].set_ylabel(attention)
-        for j, (title, position) in enumerate(COLUMNS.items()):
-            seeds = by_size(table, attention + position, "needles", SIZES)
-            draw_seeds(axes[i, j], seeds, color="#0072B2")
-            axes[0, j].set_title(title)
-    figure.supxlabel("context size / training length")
-    figure.supylabel("needles found (line: mean, dots: seeds)")
-    save(figure, folder / "positions.png")
-
-
-def set_multiples(axis):
-    """Make x a logarithmic axis of multiples of the training length."""
-    axis.set_xscale("log", base=2)
+    """Draw the needles found, with a panel for each position."""
+    figure = new_figure(figsize=(9, 3.6), layout="constrained")
+    axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
+    axes[0].set_xscale("log", base=2)
     multiples = (1, 2, 4, 8, 16)
-    axis.set_xticks([BLOCK * k for k in multiples], [f"{k}x" for k in multiples])
-    axis.minorticks_off()
-    axis.set_ylim(-0.05, 1.05)
+    axes[0].set_xticks([BLOCK * k for k in multiples], [f"{k}x" for k in multiples])
+    axes[0].minorticks_off()
+    axes[0].set(ylim=(-0.05, 1.05), ylabel="needles found")
+    for axis, (title, rows) in zip(axes, PANELS.items(), strict=True):
+        axis.set(title=title, xlabel="context size / training length")
+        for place, (name, row) in enumerate(rows.items()):
+            label, color = STYLES[name]
+            seeds = by_size(table, row, "needles", SIZES)
+            draw_seeds(axis, seeds, place / 4, color=color, label=label)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    save(figure, folder / "needles.png")
 
 
 def main():
