@@ -183,8 +183,9 @@ def print_row(table, row):
     seeds = by_seed(table, row, "needles", 128).index
     table = table[table.index.isin(seeds, level="seed")]
     names = {name: ROWS.get(name, name) for name in ("softmax", "ssmax", "head_scale", row)}
-    for of_table in TABLES:
-        verdicts.print_by_size(table, names, *of_table)
+    for title, measure, *options in TABLES:
+        if measure in table.loc[row].index.unique("measure"):
+            verdicts.print_by_size(table, names, title, measure, *options)
     missed = ", ".join(map(in_words, first_missed(table, row).values()))
     print(f"First context size at which more than half of the needles are missed, by seed: {missed}"
           "\n")
