@@ -221,7 +221,7 @@ def needle_scores(weights, spans):
 # -----------------------------------------------------------------------------
 
 
-def measure(cfg, file_type, path, out, device):
+def evaluate_checkpoint(cfg, file_type, path, out, device):
     """Ask a checkpoint all prompts, and write the result file `out`."""
     model, state = checkpoint.open_checkpoint(cfg, path, device)
     cfg = choose_prompt(cfg, path, state)
@@ -252,7 +252,7 @@ def main():
     file_type = "needle" if cfg.trials else "niah"
     files = evaluate.result_files(cfg, file_type)
     for path, out in files.items():
-        measure(cfg, file_type, path, out, device)
+        evaluate_checkpoint(cfg, file_type, path, out, device)
     if runtime.RANK == 0:
         results.print_tables(list(files.values()))
 

@@ -73,7 +73,7 @@ def piece_losses(cfg, model, tokens, starts, device):
 
 
 @torch.no_grad()
-def measure(cfg, path, out, tokens, starts, device):
+def evaluate_checkpoint(cfg, path, out, tokens, starts, device):
     """Measure the loss of one checkpoint and write the result file `out`."""
     model, state = checkpoint.open_checkpoint(cfg, path, device)
     evaluate.check_length(path, model, cfg.seq_len)
@@ -85,15 +85,14 @@ def measure(cfg, path, out, tokens, starts, device):
     header["ends"] = ends
 
     def measure_pieces(jobs):
-        numbers = [i for _, _, i in jobs]
-        losses = piece_losses(cfg, model, tokens, starts[numbers], device)
+        losses = piece_losses(cfg, model, tokens, starts[[i for _, _, i in jobs]], device)
         means = []  # of each end, over the last tenth of the positions before it
         for end in ends:
             tenth = losses[:, end - max(1, end // 10):end]
             means.append(tenth.mean(dim=1))
         records = []
-        for i, row in zip(numbers, torch.stack(means, dim=1).tolist(), strict=True):
-            records.append({"i": i, "losses": [round(loss, 6) for loss in row]})
+        for (size, _, i), row in zip(jobs, torch.stack(means, dim=1).tolist(), strict=True):
+            records.append({"size": size, "i": i, "losses": [round(loss, 6) for loss in row]})
         return records
 
     jobs = [(cfg.seq_len, None, i) for i in range(len(starts))]
@@ -108,7 +107,7 @@ def main():
     if device.type == "cpu" and len(starts) * cfg.seq_len > 5e6:  # the defaults are for a GPU
         print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
     for path, out in files.items():
-        measure(cfg, path, out, tokens, starts, device)
+        evaluate_checkpoint(cfg, path, out, tokens, starts, device)
     if runtime.RANK == 0:
         results.print_tables(list(files.values()))
 

@@ -37,7 +37,8 @@ import torch
 from lib import attention, checkpoint, gguf_files, text
 from lib.attention import ModelConfig
 from lib.config import changed, complete, configure
-from lib.runtime import UserError, explain, launch, lock
+from lib.runtime import UserError, explain, launch
+from lib.storage import lock
 from model import ATTENTION, GPTConfig, log_n, mean_log_n, one, p_n
 
 

@@ -43,7 +43,8 @@ from tqdm import tqdm
 from lib import almanac, mqar
 from lib.config import configure
 from lib.data import Tokens, read_manifests
-from lib.runtime import UserError, atomic_write, describe, explain, launch, lock, write_json
+from lib.runtime import UserError, describe, explain, launch
+from lib.storage import atomic_write, lock, write_json
 from lib.text import (
     GPT2_EOT,
     decode_file,

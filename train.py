@@ -23,11 +23,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lib import attention, checkpoint, runtime
+from lib import attention, checkpoint, runtime, storage
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE
 from lib.config import arguments, changed, complete, configure
 from lib.data import ORDERS, Tokens, check_splits
+from lib.log import Log, learned_scales
 from lib.loss import summed_loss
 from lib.runtime import UserError, print0
 from lib.text import check_same_vocab, end_of_text
@@ -360,9 +361,9 @@ def check_schedule(cfg, model, start):
 
 def prepare_folder(folder, model, resumed):
     """Make the folder of a run. UserError if a new run finds results in it, or a full disk."""
-    with runtime.writing(folder):
+    with storage.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    runtime.lock(folder / "ckpt.pt")
+    storage.lock(folder / "ckpt.pt")
     if resumed:
         return
     results = sorted({path.name for path in folder.glob("[!.]*.json*")} - {"log.jsonl"})
@@ -377,7 +378,7 @@ def prepare_folder(folder, model, resumed):
 
 
 def make_optimizer(cfg, model):
-    """Return AdamW with weight decay on matrices only. The last group has the learned scales."""
+    """Return AdamW with weight decay on matrices only. Learned scales are a group of their own."""
     # s, b and p_n have no weight decay, as in the paper: it would pull s to 0, which is uniform
     # attention.
     scales = model.scales()
@@ -427,78 +428,12 @@ def first_micro_batch(cfg, model):
     """Return how many sequences a rank computes at once in the beginning."""
     if cfg.micro_batch_size:
         return cfg.micro_batch_size
-    # On a GPU 16 sequences of the paper's model (12 GiB, compiled); halved if they do not fit.
+    # On a GPU 16 sequences of the paper's model (12 GiB by simulation); halved if they do not fit.
     # A CPU is not faster with more than 4,096 tokens.
     tokens = 2**14 if model.wte.weight.device.type == "cuda" else 2**12
     rows_of_rank = math.ceil(cfg.batch_size / runtime.WORLD_SIZE)
     rows = min(rows_of_rank, max(1, tokens // model.config.block_size))
     return 2 ** (rows.bit_length() - 1)  # a power of two can be halved repeatedly
-
-
-class Log:
-    """
-    Writes out_dir/log.jsonl. Its first line is about the run. Each update has a line with iter,
-    loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned s, b
-    and g, [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
-
-    start: None for a new run. A run that resumes after `start` updates drops the lines of later
-    updates, which it runs again.
-    """
-
-    def __init__(self, cfg, model, metadata, start):
-        self.file = self.wandb = None
-        if runtime.RANK != 0:
-            return
-        path, config = Path(cfg.out_dir) / "log.jsonl", dataclasses.asdict(cfg)
-        header = {
-            "config": config,
-            "params": model.num_params(),
-            "model_config": dataclasses.asdict(model.config),
-            "torch": torch.__version__,
-            "code": metadata["code"],
-            "variant": metadata["variant"],
-            "base": metadata["base"],
-            "data": metadata["data"],
-        }
-        records = []
-        if start is not None and path.exists():
-            with runtime.explain(f"{path} is not a log of this program; move it away",
-                                 runtime.MALFORMED):
-                old_header, *old = runtime.read_lines(path)
-                # a run that became longer has another max_iters
-                header = old_header | {"config": config, "code": metadata["code"]}
-                records = [record for record in old if record["iter"] <= start]
-        elif start:
-            print0(f"note: {path} is missing, so the log begins again after iter {start:,}")
-        runtime.write_lines(path, [header, *records])
-        self.file = open(path, "a", encoding="utf-8")
-        if cfg.wandb_log:
-            try:
-                import wandb
-                self.wandb = wandb.init(project=cfg.wandb_project, config=config,
-                                        dir=os.environ.get("WANDB_DIR", cfg.out_dir),
-                                        name=cfg.wandb_run_name or path.parent.name)
-            except Exception as e:  # training goes on without a key, network or package
-                print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
-
-    def __call__(self, record):
-        if self.file:
-            runtime.append_lines(self.file, [record])
-        if self.wandb:
-            # wandb cannot plot lists: s of each head stays in log.jsonl
-            numbers = {k: v for k, v in record.items() if not isinstance(v, list)}
-            self.wandb.log(numbers, step=record["iter"])
-
-
-def learned_scales(model):
-    """Return learned s, b, g and sink as {name: [layer][head]}; a layer without them is None."""
-    scales = {}
-    for name, p in model.scales().items():
-        if name.startswith("blocks."):  # leaves out p_n, which stays in the checkpoint
-            _, layer, *_, letter = name.split(".")
-            by_layer = scales.setdefault(letter, [None] * len(model.blocks))
-            by_layer[int(layer)] = p.detach().cpu().double().round(decimals=5).tolist()
-    return scales
 
 
 # -----------------------------------------------------------------------------
@@ -676,8 +611,8 @@ def accumulate(cfg, model, loss_fn, micro_batches, trained):
     """Return the sums (loss, tokens) over the micro-batches; call backward if gradients are
     enabled."""
     device = model.wte.weight.device
-    # Compiled code on a GPU is fastest with all logits at once. All other code computes them in
-    # chunks, to bound memory.
+    # Compiled code on a GPU should be fastest with all logits at once. All other code computes
+    # them in chunks, to bound memory.
     chunk, compiled = cfg.loss_chunk, loss_fn is not summed_loss
     if not chunk and not (device.type == "cuda" and compiled):
         chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)

@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from lib.runtime import UserError, atomic_write, explain
+from lib.runtime import UserError, explain
+from lib.storage import atomic_write
 
 COLUMNS = ["row", "seed", "measure", "tokens", "value"]  # of results.csv
 INDEX = ["row", "measure", "tokens", "seed"]

@@ -27,7 +27,8 @@ import torch
 from lib import attention
 from lib.attention import ModelConfig
 from lib.config import checked
-from lib.runtime import DType, UserError, atomic_write, check_types, explain
+from lib.runtime import DType, UserError, check_types, explain
+from lib.storage import atomic_write
 from lib.text import check_vocab
 from model import ATTENTION
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from lib import checkpoint, runtime
+from lib import checkpoint, runtime, storage
 from lib.checkpoint import LoadConfig
 from lib.config import changed, configure
 from lib.runtime import MALFORMED, UserError, explain, print0
@@ -56,6 +56,9 @@ HEADER = {"variant": str, "tag": str, "settings": dict, "model_config": dict, "c
 # Settings that a result does not depend on, or that its header holds in another form
 NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size",
                      "loss_chunk"}
+
+
+JOB = ("size", "asked_depth", "i")  # what of a record says which job it is of
 
 
 def start(cls):
@@ -134,31 +137,25 @@ def make_header(cfg, path, file_type, model, state, data, n_records):
     }
 
 
-def job_of(header, record):
-    """Return the job that a record is of: (length in tokens, asked depth or None, number)."""
-    length = record.get("size") or header["settings"].get("seq_len", 0)
-    return length, record.get("cell"), record["i"]
-
-
 def measure(cfg, out, header, jobs, measure_jobs, device):
     """
     Measure the `jobs` that have no record in the result file `out` yet.
 
     Records are appended as they are measured, so that a kill costs little. jobs, measure_jobs: see
-    `work`; a record leads back to its job by `job_of`. UserError if the file is of other settings.
+    `work`. UserError if the file is of other settings.
     """
-    runtime.lock(out)
+    storage.lock(out)
     header, records = resume(cfg, out, header) if out.exists() else (header, {})
     left = [job for job in jobs if job not in records]
     if left:
         # written again, because a kill may have left half a line at the end of the file
         if runtime.RANK == 0:
-            runtime.write_lines(out, [header, *records.values()])
+            storage.write_lines(out, [header, *records.values()])
             file = open(out, "a", encoding="utf-8")
         name = out.parent.name  # in the progress bar
         for new in work(device, name, left, measure_jobs, cfg.micro_batch_size):
             if runtime.RANK == 0:
-                runtime.append_lines(file, new)
+                storage.append_lines(file, new)
 
 
 def resume(cfg, out, header):
@@ -171,11 +168,11 @@ def resume(cfg, out, header):
     interrupted --overwrite, and is continued. UserError if the file is not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
-        before, *lines = runtime.read_lines(out)
+        before, *lines = storage.read_lines(out)
         runtime.check_types(before, HEADER)
         differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
         # a dict, because two processes may have written a record twice
-        records = {job_of(before, record): record for record in lines}
+        records = {tuple(record.get(name) for name in JOB): record for record in lines}
         finished = len(records) >= before["records"]
         same_code = header["code"] in before["code"].split(", ")
     if cfg.overwrite and (finished or differ or not same_code):

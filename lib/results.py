@@ -20,8 +20,9 @@ import pandas as pd
 from lib import checkpoint
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE, bases
-from lib.evaluate import MULTIPLES, wilson
-from lib.runtime import MALFORMED, UserError, explain, read_lines
+from lib.evaluate import JOB, MULTIPLES, wilson
+from lib.runtime import MALFORMED, UserError, explain
+from lib.storage import read_lines
 from lib.tasks import OF_NEEDLES
 
 # {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
@@ -165,7 +166,7 @@ def read(path):
     records = pd.DataFrame(lines)
     if file_type != "log":
         # Two processes that measured at the same time may have written a record twice.
-        of_record = records.columns.intersection(["size", "asked_depth", "i"])
+        of_record = records.columns.intersection(JOB)
         records = records.drop_duplicates(of_record)
         for name in records.columns.intersection(["size", "i"]):
             records[name] = pd.Index(records[name], dtype="int64")

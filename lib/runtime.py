@@ -1,12 +1,8 @@
-"""Program exit, device and precision, distributed ranks, and files."""
-import atexit
+"""Program exit, device and precision, and distributed ranks."""
 import contextlib
 import ctypes
 import datetime
 import errno
-import fcntl
-import glob
-import json
 import os
 import signal
 import subprocess
@@ -266,113 +262,3 @@ def print0(*args):
     """Print on rank 0 only."""
     if RANK == 0:
         print(*args, flush=True)
-
-
-# -----------------------------------------------------------------------------
-# files
-
-
-def writing(path):
-    """Return a context in which a failed write is a UserError that names the file."""
-    return explain(f"cannot write {path}; what was there stays; make space or choose another "
-                   "folder", OSError)
-
-
-@contextlib.contextmanager
-def atomic_write(path, mode="wb", previous=None):
-    """
-    Open a temporary file beside `path`, which replaces it if the block ends without an error. If
-    `path` is a symbolic link, the file that it leads to is replaced.
-
-    previous: path under which the replaced file is kept; None: it is not.
-    """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():  # os.replace would put a file over a device
-        raise UserError(f"{path} is a folder or a device: give the name of a file")
-    # with the process's number, so that two processes do not write into one file
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            stale.unlink(missing_ok=True)  # its process was killed
-        try:
-            with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as f:
-                yield f
-                f.flush()
-                os.fsync(f.fileno())  # after a power cut the file could otherwise be empty
-            if previous and path.exists():
-                os.replace(path, previous)  # killed after this, there is only `previous`
-            os.replace(temporary, path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            os.fsync(folder)  # after a power cut the rename could otherwise be lost
-            os.close(folder)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-LOCKS = {}  # {path: the open file that holds its lock}
-
-
-def lock(path):
-    """
-    Keep other programs from writing the file or folder `path` until this process ends, also by a
-    kill. UserError if another program writes it now.
-    """
-    path = Path(os.path.realpath(path))  # a link and the file it leads to have one lock
-    if RANK != 0 or path in LOCKS:
-        return
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path.with_name(f".{path.name}.lock"), "a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another program is writing {path}: wait until it ends, or choose "
-                            "another folder") from None
-        except OSError:  # some network disks have no locks
-            pass
-    LOCKS[path] = file
-
-
-def unlock():
-    """Give back the locks of this process."""
-    while LOCKS:
-        _, file = LOCKS.popitem()
-        Path(file.name).unlink(missing_ok=True)
-        file.close()
-
-
-atexit.register(unlock)  # a kill leaves the file, but not its lock
-
-
-def write_json(path, content):
-    """Write a JSON file, all or nothing."""
-    write_lines(path, [content])
-
-
-def write_lines(path, records):
-    """Write a .jsonl with one record a line, all or nothing."""
-    with atomic_write(path, "w") as f:
-        f.writelines(json.dumps(record) + "\n" for record in records)
-
-
-def append_lines(file, records):
-    """
-    Append records to an open .jsonl, one a line. UserError if the file was removed or renamed since
-    it was opened: what is written would be lost.
-    """
-    with writing(file.name):
-        file.writelines(json.dumps(record) + "\n" for record in records)
-        file.flush()
-    with contextlib.suppress(OSError):
-        if os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
-            return
-    raise UserError(f"{file.name} was removed or renamed while this program wrote it; put it back, "
-                    "and run the same command again")
-
-
-def read_lines(path):
-    """Return the records of a .jsonl. A last line that a kill has cut short is ignored."""
-    with explain(f"{path} is damaged; move it away", ValueError):
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 import prepare  # noqa: E402
 import train  # noqa: E402
-from lib import checkpoint, runtime  # noqa: E402
+from lib import checkpoint, storage  # noqa: E402
 from lib.attention import ModelConfig, build  # noqa: E402
 from lib.runtime import UserError  # noqa: E402
 
@@ -44,7 +44,7 @@ def call(module, *arguments):
     finally:  # train.py's own handlers would swallow the Ctrl-C that is meant for pytest
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        runtime.unlock()  # programs hold their locks until their process ends
+        storage.unlock()  # programs hold their locks until their process ends
 
 
 def refused(message, work, /, *arguments, **options):
@@ -102,7 +102,7 @@ def signal_in(update, number=signal.SIGTERM):
 
 def log(out_dir):
     """Return the records of a run's log. The first is about the run."""
-    return runtime.read_lines(out_dir / "log.jsonl")
+    return storage.read_lines(out_dir / "log.jsonl")
 
 
 def state_of(path):

@@ -13,7 +13,7 @@ import tokenizers
 from conftest import refused
 
 import prepare
-from lib import data, runtime, tasks, text
+from lib import data, runtime, storage, tasks, text
 from lib.config import configure
 from lib.data import Tokens, check_splits, permutation, random_starts
 from train import TrainConfig
@@ -25,7 +25,7 @@ def make(folder, shards, name="train", split="train", **changes):
     path, manifest = folder / f"{name}.json", prepare.new_manifest(cfg)
     for ids in shards:
         prepare.write_bins(cfg, path, manifest, {split: [np.array(ids, dtype="<u2")]})
-    runtime.write_json(path, manifest | {"complete": True} | changes)
+    storage.write_json(path, manifest | {"complete": True} | changes)
     return folder
 
 

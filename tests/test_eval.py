@@ -15,7 +15,7 @@ from conftest import CPU, EVALS, call, refused, save_model, signal_in, tiny_mode
 import eval_niah
 import eval_posloss
 from eval_niah import NiahConfig, score
-from lib import checkpoint, runtime
+from lib import checkpoint, runtime, storage
 from lib.almanac import CITIES
 from lib.config import configure
 from lib.data import Tokens
@@ -30,7 +30,7 @@ PROGRAMS = pytest.mark.parametrize("program, kind", [
 
 def read(folder, name):
     """(header, records) of a result file."""
-    header, *records = runtime.read_lines(folder / f"{name}.jsonl")
+    header, *records = storage.read_lines(folder / f"{name}.jsonl")
     return header, records
 
 
@@ -351,21 +351,21 @@ def test_posloss_is_the_plain_forward(corpus, evaluate, tmp_path):
 
 @pytest.mark.parametrize("n_seqs, n_tokens", [(12, 5000), (49, 5000), (1000, 5000), (3, 101)])
 def test_windows_do_not_overlap_and_follow_from_the_seed(capsys, n_seqs, n_tokens):
-    def windows(seed):
+    def pieces(seed):
         cfg = configure(eval_posloss.PosLossConfig, [
             "x", "--seq_len=100", f"--n_seqs={n_seqs}", f"--seed={seed}"])
         return eval_posloss.choose_pieces(cfg, n_tokens)
 
     fit = (n_tokens - 1) // 100
     for seed in range(20):
-        starts = windows(seed)
+        starts = pieces(seed)
         assert len(starts) == min(n_seqs, fit)
         assert (np.diff(starts) >= 100).all()
         assert starts[0] >= 0 and starts[-1] + 100 < n_tokens, "the last position has no target"
-        assert starts.tolist() == windows(seed).tolist()
+        assert starts.tolist() == pieces(seed).tolist()
     assert (f"becomes {fit}" in capsys.readouterr().out) == (n_seqs > fit)
     if n_seqs == 12:
-        firsts = [windows(seed)[0] for seed in range(50)]
+        firsts = [pieces(seed)[0] for seed in range(50)]
         assert len(set(firsts)) > 40, "the first window begins at the same place"
 
 
@@ -421,7 +421,7 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     real, room, kill_after, measured = getattr(program, name), 2, 3, []
 
     def disturbed(*arguments):
-        if len(arguments[3]) > room:  # prompts or windows at once
+        if len(arguments[3]) > room:  # prompts or pieces at once
             raise torch.OutOfMemoryError("CUDA out of memory")
         if len(measured) == kill_after:
             raise KeyboardInterrupt

@@ -32,11 +32,12 @@ import eval_posloss
 import prepare
 import sample
 import train
-from lib import checkpoint, runtime
+from lib import checkpoint, runtime, storage
 from lib.checkpoint import LoadConfig
 from lib.config import changed, configure
 from lib.data import Tokens
-from lib.runtime import UserError, atomic_write
+from lib.runtime import UserError
+from lib.storage import atomic_write
 from train import TrainConfig
 
 # -----------------------------------------------------------------------------
@@ -451,12 +452,12 @@ def test_every_setting_is_in_the_help_with_its_comment():
 
 def test_a_second_program_that_writes_the_same_is_refused_until_the_first_is_killed(tmp_path):
     path = str(tmp_path / "ckpt.pt")
-    code = f"from lib import runtime; runtime.lock({path!r}); print('locked', flush=True); input()"
+    code = f"from lib import storage; storage.lock({path!r}); print('locked', flush=True); input()"
     first = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, text=True)
     assert first.stdout.readline() == "locked\n"
-    refused("another program is writing .*ckpt.pt", runtime.lock, tmp_path / "ckpt.pt")
+    refused("another program is writing .*ckpt.pt", storage.lock, tmp_path / "ckpt.pt")
     first.kill()
     first.wait()
-    runtime.lock(tmp_path / "ckpt.pt")
-    runtime.lock(tmp_path / "ckpt.pt")  # a program may come back to its own file
+    storage.lock(tmp_path / "ckpt.pt")
+    storage.lock(tmp_path / "ckpt.pt")  # a program may come back to its own file

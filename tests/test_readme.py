@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT, TINY_RUN, state_of
 
 from experiments.check import PROMISES
-from lib import checkpoint, runtime
+from lib import checkpoint, storage
 
 README = (ROOT / "README.md").read_text()
 
@@ -27,11 +27,11 @@ def hunks():
 # runs each line of the input as a program with its arguments, in one process to save time
 PROGRAMS = """
 import importlib, sys
-from lib import runtime
+from lib import storage
 for line in sys.stdin:
     program, *sys.argv[1:] = line.split()
     importlib.import_module(program).main()
-    runtime.unlock()
+    storage.unlock()
 """
 
 
@@ -88,7 +88,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
     assert "task: adjective" in done.stdout and "1 documents" in done.stdout
     assert (tmp_path / "out/sqrt/grad_norm.png").stat().st_size > 10_000
     for name in runs:
-        records = runtime.read_lines(tmp_path / f"out/{name}/needle.jsonl")[1:]
+        records = storage.read_lines(tmp_path / f"out/{name}/needle.jsonl")[1:]
         assert records and all(0 <= record["top"] < 1 for record in records)
     assert state_of(tmp_path / "out/parts") == state_of(tmp_path / "out/whole")
     state = checkpoint.load(tmp_path / "out/whole")["optimizer"]

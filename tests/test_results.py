@@ -62,10 +62,10 @@ def plant_log(folder, variant="softmax", seed=1, s=None, updates=300, **changes)
     return write(folder / "log.jsonl", variant, seed, lines, **changes)
 
 
-def plant_posloss(folder, variant="softmax", seed=1, tag="", windows=8, settings=None, **changes):
-    """Windows differ much from each other, and by the same numbers for all variants."""
+def plant_posloss(folder, variant="softmax", seed=1, tag="", pieces=8, settings=None, **changes):
+    """Pieces differ much from each other, and by the same numbers for all variants."""
     records = []
-    for i in range(windows):
+    for i in range(pieces):
         level = 2 + 0.02 * seed + i + LEVEL.get(variant, 0.05)
         noise = 0.01 * i * LEVEL.get(variant, 0.05)
         records.append({"i": i, "losses": [level + noise + 3 / end**0.5 for end in ENDS]})
@@ -410,7 +410,7 @@ def test_the_overview_sorts_runs_by_needles_and_then_by_loss(tmp_path, capsys):
     plant_log(tmp_path / "logged", "ssmax", seed=3)
     for variant in ("softmax", "head_scale", "ssmax"):
         plant_niah(tmp_path / "x" / variant, variant)
-        plant_posloss(tmp_path / "x" / variant, variant, windows=4)
+        plant_posloss(tmp_path / "x" / variant, variant, pieces=4)
     plant_niah(tmp_path / "x/ssmax", "ssmax", tag="short", sizes=(64, 256))
     for seed in (8, 9):  # these found as many; the second has the higher loss
         long_name = tmp_path / f"a_folder_with_a_long_name/{'softmax' * 8}-{seed}"

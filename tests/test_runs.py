@@ -13,7 +13,7 @@ import pytest
 from conftest import CPU, ROOT, squad_file, text_file
 
 from lib import checkpoint
-from lib.runtime import read_lines
+from lib.storage import read_lines
 from lib.text import gpt2_encoding
 
 # what the forks of `Program` need, imported once

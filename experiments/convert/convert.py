@@ -15,7 +15,7 @@ from pathlib import Path
 from experiments import verdicts
 from experiments.windows import windows
 from experiments.windows.windows import collect, draw_needles
-from lib import runtime
+from lib import runtime, storage
 from lib.config import configure
 from plot import new_figure, save
 
@@ -70,7 +70,7 @@ def learned_s(folder):
     lines = []
     for path in sorted(Path(folder).glob("trained/ssmax.*/log.jsonl")):
         name, seed = path.parent.name.rsplit("-", 1)
-        *_, s = [record["s"][-1] for record in runtime.read_lines(path)[1:] if "s" in record]
+        *_, s = [record["s"][-1] for record in storage.read_lines(path)[1:] if "s" in record]
         lines += [[name, int(seed), "least s", 128, min(s)],
                   [name, int(seed), "largest s", 128, max(s)]]
     return lines

@@ -35,7 +35,7 @@ from eval_niah import needle_scores
 from eval_posloss import PosLossConfig, piece_losses
 from experiments import bench
 from experiments.check import CASES, PROMISES, WINDOWS, broken, make_model, small
-from lib import attention, checkpoint, runtime
+from lib import attention, checkpoint, runtime, storage
 from lib.attention import ModelConfig
 from lib.config import configure
 from lib.loss import summed_loss
@@ -431,7 +431,7 @@ def train_on(n, name, *settings, script=f"exec {TRAIN}"):
     """Train on n cards. Return the records of the updates. script: what each rank runs."""
     program("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n}", "--no-python",
             "bash", "-c", script, "train", *settings, *STEADY, f"--out_dir={OUT}/runs/{name}")
-    return runtime.read_lines(OUT / "runs" / name / "log.jsonl")[1:]
+    return storage.read_lines(OUT / "runs" / name / "log.jsonl")[1:]
 
 
 def several_cards(device):
@@ -475,7 +475,7 @@ def learns(device):
         program("eval_niah.py", "config/quick_niah.py", OUT / "runs" / name, data, "--n_samples=8",
                 "--context_sizes=(128,65536)", f"--device={device.type}")
         found = {128: [], 65536: []}
-        for record in runtime.read_lines(OUT / "runs" / name / "niah.jsonl")[1:]:
+        for record in storage.read_lines(OUT / "runs" / name / "niah.jsonl")[1:]:
             found[record["size"]].append(record["exact"])
         yield f"{name}: needles found at 128 tokens", np.mean(found[128]), ">=", 0.9
         yield f"{name}: needles found at 65,536 tokens", np.mean(found[65536]), relation, 0.9
@@ -487,7 +487,7 @@ def learns_49m(device):
     program("train.py", "config/mini.py", "config/b_ssmax.py", data, "--data_order=sequence",
             "--max_iters=300", "--decay_iters=60", "--eval_interval=300",
             f"--device={device.type}", f"--out_dir={OUT}/runs/49m")
-    log = runtime.read_lines(OUT / "runs/49m/log.jsonl")[1:]
+    log = storage.read_lines(OUT / "runs/49m/log.jsonl")[1:]
     first, last = (record["val_loss"] for record in log if "val_loss" in record)
     # log 50,257 = 10.82, and a little more for random logits
     yield "loss at update 0 (10.8 to 10.95): distance from 10.875", abs(first - 10.875), "<=", 0.075
@@ -535,7 +535,7 @@ def judge(what, measured, relation="", claimed=""):
 
 def write_report(where, finished):
     """Write report.json and report.md. finished: {name of a check: its lines}."""
-    runtime.write_json(OUT / "report.json", {"environment": where, "checks": finished})
+    storage.write_json(OUT / "report.json", {"environment": where, "checks": finished})
     text = ["# On this GPU", "", ", ".join(f"{key} {value}" for key, value in where.items())]
     for part, functions in PARTS.items():
         text += ["", f"## {part}", "", "| | claimed | measured | |", "|---|---|---|---|"]
@@ -543,7 +543,7 @@ def write_report(where, finished):
             for line in finished.get(function.__name__, []):
                 cells = [cell.replace("|", "/") for cell in line]
                 text.append(f"| {' | '.join(cells)} |")
-    with runtime.atomic_write(OUT / "report.md", "w") as file:
+    with storage.atomic_write(OUT / "report.md", "w") as file:
         file.write("\n".join(text) + "\n")
 
 
@@ -572,12 +572,12 @@ def main():
                         "fits (experiments/gpu/README.md)")
     device = runtime.setup(cfg.device)
     where, path = environment(device), OUT / "checks.jsonl"
-    before = runtime.read_lines(path) if path.exists() else []
+    before = storage.read_lines(path) if path.exists() else []
     finished = {r["check"]: r["lines"] for r in before if r["environment"] == where}
     for name in cfg.files or [name for name in CHECKS if name not in finished]:
         finished[name] = run(name, device)
         before.append({"check": name, "environment": where, "lines": finished[name]})
-        runtime.write_lines(path, before)
+        storage.write_lines(path, before)
         write_report(where, finished)
         torch.compiler.reset()
         gc.collect()

@@ -30,7 +30,7 @@ class EstimateConfig:
     gpus: int = 1  # GPUs that train together
     mfu: float = 0.45  # assumed share of the GPU's peak
     n_measured: int = 0  # number of checkpoints that are fine-tuned and measured
-    n_seqs: int = 100_000  # windows for the loss by position of each of these
+    n_seqs: int = 100_000  # pieces for the loss by position of each of these
     seq_len: int = 20_000  # tokens in a window
 
 
@@ -68,7 +68,7 @@ def main():
     # a forward pass alone has a third of an update's FLOPs
     flops = tokens * model.flops_per_token(cfg.seq_len) / 3
     hours = flops / flops_per_hour
-    print(f"loss by position, at most {cfg.n_seqs:,} windows of {cfg.seq_len:,} tokens: "
+    print(f"loss by position, at most {cfg.n_seqs:,} pieces of {cfg.seq_len:,} tokens: "
           f"{short(hours)} hours for each of {cfg.n_measured} checkpoints")
     total += cfg.n_measured * hours
     print(f"all of this at {DOLLARS_PER_HOUR} $ per GPU and hour: "
