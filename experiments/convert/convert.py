@@ -50,9 +50,9 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needle ranked first by a retrieval head", "ranked first", SCORED, 2),
     ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
 # {row: (name, colour)} of the figure
-DRAWN = {"rope|theta50": ("before, theta x 50", "#6A3D9A"),
+DRAWN = {"rope|theta50": ("before, RoPE theta x 50", "#6A3D9A"),
          "softmax.400": ("no factor", "#D55E00"),
-         "head_scale.400": ("learned constant", "#8C8C8C"),
+         "head_scale.400": ("control: learned constant", "#8C8C8C"),
          "ssmax.400": ("SSMax", "#0072B2")}
 
 
@@ -120,12 +120,13 @@ def draw(table, path):
     figure = new_figure(figsize=(8.4, 3.3))
     left, right = figure.subplots(1, 2, sharey=True)
     from_scratch = verdicts.read_stored(HERE.parent / "windows/results.csv")
-    draw_needles(left, from_scratch, windows.DRAWN, windows.SIZES)
+    shown = [size for size in windows.SIZES if size <= SIZES[-1]]
+    draw_needles(left, from_scratch, windows.DRAWN, shown)
     left.set(title="Trained with windows", ylabel="needles found", ylim=(-0.03, 1.03))
     left.legend(loc="lower left")
     draw_needles(right, table, DRAWN, SIZES)
     right.set_title("A trained model, converted to windows")
-    right.legend(loc="lower right", bbox_to_anchor=(1, 0.05))
+    right.legend(loc="lower right", bbox_to_anchor=(1, 0.13))
     figure.tight_layout()
     save(figure, path)
 

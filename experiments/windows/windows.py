@@ -50,7 +50,7 @@ COMPARED = {  # {measure: sizes} at which a row of one's own is compared with ot
     "ranked first": (65536,), "look_63": (8192,), "loss": (128, 2048, 8192)}
 # {row: (name, colour)} of the figure. SSMax is drawn last, because it lies on the clip.
 DRAWN = {"softmax": ("(a) softmax", "#D55E00"),
-         "head_scale": ("head_scale (control)", "#8C8C8C"),
+         "head_scale": ("control: learned constant", "#8C8C8C"),
          "softmax|clip": ("clip, swapped into (a)", "#E69F00"),
          "ssmax": ("(b) SSMax", "#0072B2")}
 
@@ -204,16 +204,15 @@ def draw_needles(axis, table, shown, sizes):
         linestyle = "--" if row.startswith("ssmax") else "-"
         draw_seeds(axis, seeds, place / len(shown), color=color, label=label, linestyle=linestyle)
     axis.set_xscale("log", base=2)
-    axis.set_xticks(sizes, [f"{size // 1024}k" if size >= 1024 else size for size in sizes])
+    axis.set_xticks(sizes, [f"{size // BLOCK}x" for size in sizes])
     axis.minorticks_off()
-    axis.set_xlabel("context size (tokens)")
-    axis.axvline(BLOCK, color="0.5", linestyle=":")
+    axis.set_xlabel("context size / training length")
 
 
 def draw(table, path, row=""):
     """Draw the figure of the front page: this arrangement, and beside it the paper's. row: one more
     to draw."""
-    figure = new_figure(figsize=(7.6, 3.1))
+    figure = new_figure(figsize=(8.4, 3.3))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
     draw_needles(left, table, DRAWN | ({row: (row, "#6A3D9A")} if row else {}), SIZES)
     left.set(title="Windows", ylabel="needles found", ylim=(-0.03, 1.03))
