@@ -1,4 +1,4 @@
-"""The changes that README.md shows under "Hack it" fit the code, and the changed programs run."""
+"""The changes that README.md and CONTRIBUTING.md show fit the code, and what is changed runs."""
 import re
 import shutil
 import subprocess
@@ -10,12 +10,12 @@ from conftest import ROOT, TINY_RUN, state_of
 from experiments.check import PROMISES
 from lib import checkpoint, storage
 
-README = (ROOT / "README.md").read_text()
+PAGES = "".join((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
 
 
 def hunks():
-    """Yield (file, old lines, new lines) of each part of README.md's diffs."""
-    for block in re.findall(r"```diff\n(.*?)```", README, re.DOTALL):
+    """Yield (file, old lines, new lines) of each part of the diffs."""
+    for block in re.findall(r"```diff\n(.*?)```", PAGES, re.DOTALL):
         for part in re.split(r"(?m)^# ", block)[1:]:
             file, _, lines = part.partition("\n")
             for hunk in lines.strip("\n").split("\n\n"):
@@ -37,7 +37,7 @@ for line in sys.stdin:
 
 def added_lines(name):
     """Return how many lines the diff adds that has `name` in it."""
-    diff, = (block for block in re.findall(r"```diff\n(.*?)```", README, re.DOTALL)
+    diff, = (block for block in re.findall(r"```diff\n(.*?)```", PAGES, re.DOTALL)
              if f"+class {name}(" in block)
     return sum(line.startswith("+") for line in diff.splitlines())
 
@@ -56,7 +56,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
     changed = set()
     for file, old, new in hunks():
         code = (tmp_path / file).read_text()
-        assert code.count(old) == 1, f"README.md changes lines that {file} does not have:\n{old}"
+        assert code.count(old) == 1, f"a page changes lines that {file} does not have:\n{old}"
         (tmp_path / file).write_text(code.replace(old, new))
         changed.add(file)
     assert changed == {"model.py", "train.py", "prepare.py", "plot.py", "lib/attention.py",
