@@ -80,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    plain_when_short: bool = False  # 1 on contexts shorter than block_size; a swap keeps its size
+    plain_when_short: bool = False  # the factor is 1 for n < block_size: a swap does not rescale q
 
 
 ATTENTION = {
@@ -147,8 +147,8 @@ class Position(NamedTuple):
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
     sin: torch.Tensor  # (T, D), with the first D/2 negated
     f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    # (T, S) bool, True where the query sees the key; subclasses may use another form. None means a
-    # causal mask if T = S, and no mask if T = 1: the query sees all S keys.
+    # (T, S) bool, True where the query sees the key; subclasses may use another form. None: the
+    # mask is causal if T = S, and a single query (T = 1) sees all S keys.
     mask: torch.Tensor | None
 
 
@@ -177,32 +177,32 @@ class Attention(nn.Module):
         norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity ignores its arguments
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
-        self.numbers = set()  # names of s, b, g, ...
+        self.scales = set()  # names of s, b, g, ...
         self.set_type(config.attention_type)
 
     def set_type(self, attention_type):
         """Create s, b and g as ATTENTION defines them for this type."""
         self.type = attention_type
         factor = ATTENTION[attention_type]
-        self.set_number("s", factor.s)
-        self.set_number("b", factor.b)
+        self.set_scale("s", factor.s)
+        self.set_scale("b", factor.b)
         self.g = None
         if factor.g is not None:
-            self.set_number("g", factor.g)
+            self.set_scale("g", factor.g)
 
-    def set_number(self, name, value):
+    def set_scale(self, name, value):
         """
         Create a tensor (H,) of this name: a parameter if `value` is Learned, else a buffer.
 
         Parameters made here are in GPT.scales: training logs them and gives them no weight decay.
         """
-        self.numbers.add(name)
+        self.scales.add(name)
         learned = isinstance(value, Learned)
         if learned:
             value = self.config.s_init if value.start is None else value.start
-        numbers = torch.full((self.n_head,), float(value), device=self.qkv.weight.device)
+        values = torch.full((self.n_head,), float(value), device=self.qkv.weight.device)
         setattr(self, name,
-                nn.Parameter(numbers) if learned else nn.Buffer(numbers, persistent=False))
+                nn.Parameter(values) if learned else nn.Buffer(values, persistent=False))
 
     def forward(self, x, position, cache=None, last=False):
         """Return the output (B, T, C) for x (B, T, C); with `last`, for the last query alone."""
@@ -325,8 +325,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # `mean` is the mean factor with s = 1. With another s it is s (mean - b) + b; solving this
-        # for `scale` gives s. Without a learned s, the weights that make q are scaled instead.
+        # With s = 1 the mean factor is `mean`, so with s it is s (mean - b) + b. Set this to
+        # `scale` and solve for s. Without a learned s, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -511,11 +511,11 @@ class GPT(nn.Module):
             block.attn.swap(attention_type, self, scale)
 
     def scales(self):
-        """Return {name: parameter} of p_n and all that Attention.set_number made: s, b, g, ..."""
+        """Return {name: parameter} of p_n and all that Attention.set_scale made: s, b, g, ..."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
             # sorted: an optimizer's state is stored in this order, which a swap must not change
-            for name in sorted(block.attn.numbers):
+            for name in sorted(block.attn.scales):
                 number = getattr(block.attn, name)
                 if isinstance(number, nn.Parameter):
                     scales[f"blocks.{layer}.attn.{name}"] = number

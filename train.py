@@ -153,9 +153,10 @@ def describe_run(cfg, model, metadata, corpus):
 
 
 # -----------------------------------------------------------------------------
-# Where the model comes from. `metadata` holds the variant, `base` (the settings of the run that
-# this one began from), the vocabulary, the data and the version of the code. All of it goes into
-# the checkpoint, and all but the vocabulary into the log.
+# Where the model comes from. `metadata` holds the variant, `base`, the vocabulary, the data and the
+# version of the code. `base` describes the run whose weights this one began from: its settings,
+# updates, data and its own `base`. All of it goes into the checkpoint, and all but the vocabulary
+# into the log.
 
 
 def find_resumable(cfg, data):

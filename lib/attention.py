@@ -165,7 +165,7 @@ class Sink(Extended):
 
     def __init__(self, config, layer):
         super().__init__(config, layer)
-        self.set_number("sink", Learned(0.0) if config.sink == "learned" else 0.0)
+        self.set_scale("sink", Learned(0.0) if config.sink == "learned" else 0.0)
 
     def set_type(self, attention_type):
         super().set_type(attention_type)
@@ -381,9 +381,8 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
-        # The plain layer is made even if it is not used: drawing its weights moves the generator
-        # on as in a plain model. So runs of one seed begin with the same weights in all that they
-        # share, whatever another class adds.
+        # The plain layer is made even if it is not used, so that the generator advances as in a
+        # plain model. Then runs of one seed begin with equal weights in all that both models have.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain
@@ -409,7 +408,7 @@ def convert(model, **changes):
         if isinstance(new.attn, Window) and not isinstance(old.attn, Window):
             n = torch.arange(1, new.attn.reach + 1, device=old.attn.s.device)
             constants[new.attn] = old.attn.factor(ATTENTION[old.attn.type].f(n, model)).mean(-1)
-            for name in old.attn.numbers:
+            for name in old.attn.scales:
                 weights.pop(f"blocks.{layer}.attn.{name}", None)
     converted.load_state_dict(weights)
     for attn, constant in constants.items():

@@ -132,9 +132,8 @@ class Tokens:
         """
         Return how many rows order="sequence" has before it begins again.
 
-        A row is block_size + 1 tokens. In an embedded corpus each document has block_size words and
-        an end of text, so a row is the end of text before a document, and the document. The first
-        document is skipped, because it has no end of text before it.
+        A row is block_size + 1 tokens. In an embedded corpus it is one document with the end of
+        text before it. The first document has none before it, so row 0 holds the second document.
         """
         return (len(self) - block_size) // (block_size + 1)
 

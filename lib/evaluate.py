@@ -162,10 +162,11 @@ def resume(cfg, out, header):
     """
     Return the header and {job: record} of an existing result `out`, or (header, {}) to begin again.
 
-    A result of the same settings is continued, also by other code, which is then added to its
-    header. A result of other settings is a UserError, because it may have taken days. --overwrite
-    begins again. Exception: an unfinished result of the same settings and code comes from an
-    interrupted --overwrite, and is continued. UserError if the file is not a result.
+    Same settings, finished: it is kept. Same settings, unfinished: it is continued; if the code is
+    another one, its name is added to the header. Other settings: UserError, because the result may
+    have taken days. --overwrite begins again, unless the result is unfinished and of the same
+    settings and code: that --overwrite was interrupted, and is continued. UserError if the file is
+    not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = storage.read_lines(out)

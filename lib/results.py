@@ -108,10 +108,10 @@ class Result:
         return self.file_type, self.variant, self.tag, settings, self.warnings
 
 
-def typed(part, name, kind, default=None):
-    """Return part[name]. TypeError if it is not of the type `kind`, as after a bad edit."""
+def typed(part, name, required, default=None):
+    """Return part[name]. TypeError if its type is not `required`, as after a bad edit."""
     value = part.get(name, default)
-    if not isinstance(value, kind):
+    if not isinstance(value, required):
         raise TypeError(f"its {name} is {value!r}")
     return value
 
@@ -432,11 +432,14 @@ def differences(result, others):
     for name, value in sorted(result.settings.items()):
         setting = name.split()[-1]
         value_if_absent = value if name.startswith("base ") else ""  # others may have no base
-        # settings of the variant are compared within the variant only
-        compared = [other.settings.get(name, value_if_absent) for other in others
-                    if other.variant == result.variant or not setting.startswith(OF_VARIANT)]
-        if setting.startswith("rope_") or value in OFF or compared.count(value) == len(compared):
-            continue  # "RoPE" says the settings of RoPE in words
+        compared = others
+        if setting.startswith(OF_VARIANT):
+            compared = [other for other in others if other.variant == result.variant]
+        values = [other.settings.get(name, value_if_absent) for other in compared]
+        same_in_all = values.count(value) == len(values)
+        said_in_words = setting.startswith("rope_")  # by the value of "RoPE"
+        if value in OFF or same_in_all or said_in_words:
+            continue
         texts.append(value if name == "RoPE" else f"{name}={value}")
     return texts
 

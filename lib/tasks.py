@@ -60,8 +60,8 @@ class Fact(NamedTuple):
 @dataclass
 class Asked:
     """What a task puts into the hay and what it asks, as text."""
-    facts: list  # of Fact, in the order of their insertion; the last len(answers) are asked for
-    answers: list  # the right answers
+    facts: list  # of Fact, in the order of their insertion; the last ones hold the answers
+    answers: list  # the right answers, one of each fact that is asked for
     end: str  # text after the hay: the question, up to where the answer begins
     lead: str = ""  # text before the hay
     room: int = 0  # the model may write at least this many tokens, and as many as the answers take

@@ -36,7 +36,7 @@ class Differential(FromWeights):
 
     def __init__(self, config, layer):
         super().__init__(config, layer)
-        self.set_number("lam", Learned(0.8))
+        self.set_scale("lam", Learned(0.8))
         self.mine = nn.Parameter(torch.full((2, 3), 0.8))
         self.matrix = nn.Linear(config.n_embd, 7)
 
