@@ -28,7 +28,7 @@ from typing import Literal
 
 import torch
 
-from lib import checkpoint, config, evaluate, results, runtime
+from lib import checkpoint, config, evaluate, runtime, tables
 from lib.almanac import CITIES
 from lib.evaluate import MOST_RECORDS, EvalConfig
 from lib.runtime import print0
@@ -254,7 +254,7 @@ def main():
     for path, out in files.items():
         evaluate_checkpoint(cfg, file_type, path, out, device)
     if runtime.RANK == 0:
-        results.print_tables(list(files.values()))
+        tables.print_tables(list(files.values()))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lib import checkpoint, evaluate, results, runtime
+from lib import checkpoint, evaluate, runtime, tables
 from lib.data import Tokens, random_starts
 from lib.evaluate import MOST_RECORDS, EvalConfig, measured_ends
 from lib.loss import token_losses
@@ -109,7 +109,7 @@ def main():
     for path, out in files.items():
         evaluate_checkpoint(cfg, path, out, tokens, starts, device)
     if runtime.RANK == 0:
-        results.print_tables(list(files.values()))
+        tables.print_tables(list(files.values()))
 
 
 if __name__ == "__main__":

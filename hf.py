@@ -279,7 +279,7 @@ def from_hf(hf_model, model):
             if ATTENTION[config.attention_type].f is mean_log_n:  # s f(n), a constant, stands in b
                 value = mean_log_n(torch.ones(1, dtype=torch.long), model)
                 numbers[f"blocks.{i}.attn.s"] = b / value
-    restored = {name: numbers[name] for name in model.scales()}
+    restored = {name: numbers[name] for name in model.learned_scales()}
     for name, parts in parameter_names(config).items():  # tied embeddings become two matrices
         restored[name] = torch.cat([tensors[part] for part in parts])
     return restored
@@ -405,7 +405,7 @@ def to_hf(model, target):
         special = {"llama_4_scaling": vllm, "sliding_window": None,
                    "nanossmax_type": c.attention_type, "ssmax_s": s.tolist()}  # for an import
     elif model_type == "nanossmax":
-        learned = {name.split(".")[-1] for name in model.scales()}
+        learned = {name.split(".")[-1] for name in model.learned_scales()}
         if ATTENTION[c.attention_type].f is mean_log_n:  # s f(n), a constant, stands in b
             learned = {"b"}
         special = {

@@ -177,7 +177,7 @@ class Attention(nn.Module):
         norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity ignores its arguments
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
-        self.scales = set()  # names of s, b, g, ...
+        self.scale_names = set()  # names of s, b, g, ...
         self.set_type(config.attention_type)
 
     def set_type(self, attention_type):
@@ -194,9 +194,10 @@ class Attention(nn.Module):
         """
         Create a tensor (H,) of this name: a parameter if `value` is Learned, else a buffer.
 
-        Parameters made here are in GPT.scales: training logs them and gives them no weight decay.
+        Parameters made here are in GPT.learned_scales: training logs them and gives them no weight
+        decay.
         """
-        self.scales.add(name)
+        self.scale_names.add(name)
         learned = isinstance(value, Learned)
         if learned:
             value = self.config.s_init if value.start is None else value.start
@@ -510,12 +511,12 @@ class GPT(nn.Module):
         for block in self.blocks:
             block.attn.swap(attention_type, self, scale)
 
-    def scales(self):
-        """Return {name: parameter} of p_n and all that Attention.set_scale made: s, b, g, ..."""
+    def learned_scales(self):
+        """Return {name: parameter} of p_n, and of Attention.set_scale's parameters: s, b, g, ..."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
             # sorted: an optimizer's state is stored in this order, which a swap must not change
-            for name in sorted(block.attn.scales):
+            for name in sorted(block.attn.scale_names):
                 number = getattr(block.attn, name)
                 if isinstance(number, nn.Parameter):
                     scales[f"blocks.{layer}.attn.{name}"] = number

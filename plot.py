@@ -158,9 +158,9 @@ def token_axis(axis, curves):
 
 def share_label(curves):
     """Return the axis label for shares of right answers."""
-    from lib import results
+    from lib.tables import in_words
 
-    return results.in_words("needles found (all digits)", curves)
+    return in_words("needles found (all digits)", curves)
 
 
 def save(figure, path):
@@ -275,7 +275,7 @@ def posloss(curves):
     Fig. 5: loss by position, and the same minus that of (a). The point at n is the mean over the
     last n/10 positions.
     """
-    from lib import results
+    from lib.tables import in_words
 
     measures = ["loss"]
     if any("minus (a)" in result.values for result in all_results(curves)):
@@ -285,11 +285,10 @@ def posloss(curves):
     for axis, measure in zip(axes, measures, strict=True):
         draw(curves, measure, axis)
         token_axis(axis, curves)
-        axis.set_ylabel("loss minus (a)")
-    axes[-1].set_xlabel("position (tokens)")
+    axes[-1].set(xlabel="position (tokens)", ylabel="loss minus (a)")
     pieces = span([len(result.records) for result in all_results(curves)])
     return finish(axes[0], curves, f"mean of {pieces} pieces of text per seed",
-                  ylabel=results.in_words("{split} loss (nats per token)", curves))
+                  ylabel=in_words("{split} loss (nats per token)", curves))
 
 
 def niah(curves):
@@ -453,7 +452,7 @@ def main():
     cfg = configure(PlotConfig)
     name, *inputs = cfg.files or ("",)
     figures = asked_for(name)
-    from lib import results
+    from lib import results, tables
 
     measured = results.load(inputs)
     curves = results.curves_of(measured)
@@ -472,8 +471,8 @@ def main():
             drawn.append(figure)
             save(figure, folder / f"{make.__name__}.png")
     if name in ("all", "table") and curves:
-        results.print_runs(measured)
-        results.print_curves(curves)
+        tables.print_runs(measured)
+        tables.print_curves(curves)
     elif not drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "
                         "name folders with other results, from train.py or an evaluation")

@@ -14,8 +14,9 @@ from lib.config import complete, configure
 from lib.data import permutation
 from lib.runtime import UserError, print0
 from lib.squad import encode_example, pad, read_examples
+from lib.start import find_resumable, from_checkpoint, resume
 from lib.text import end_of_text
-from train import Decay, TrainConfig, find_resumable, fit, from_checkpoint, resume
+from train import Decay, TrainConfig, fit
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import dataclasses
 import datetime
 import math
 import os
-import shutil
 import signal
 import sys
 import time
@@ -23,16 +22,24 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lib import attention, checkpoint, runtime, storage
+from lib import checkpoint, runtime
 from lib.attention import ModelConfig
-from lib.checkpoint import FREE_TO_CHANGE
-from lib.config import arguments, changed, complete, configure
+from lib.config import changed, complete, configure
 from lib.data import ORDERS, Tokens, check_splits
-from lib.log import Log, learned_scales
+from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.runtime import UserError, print0
+from lib.start import (
+    check_ranks,
+    check_schedule,
+    find_resumable,
+    from_checkpoint,
+    from_scratch,
+    prepare_folder,
+    resume,
+)
 from lib.text import check_same_vocab, end_of_text
-from model import ATTENTION, GPTConfig
+from model import ATTENTION
 
 # -----------------------------------------------------------------------------
 # settings
@@ -67,7 +74,7 @@ class TrainConfig(ModelConfig):
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
-    train_only: Literal["", "scales"] = ""  # scales: only s, b, g and p_n; empty: all parameters
+    train_only: Literal["", "scales"] = ""  # scales: only s, b, g, sink and p_n; empty: all
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     switch_iter: int = 0  # the paper's (f): switch attention_type at this update; 0: never
     switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the type to switch to
@@ -97,19 +104,6 @@ class TrainConfig(ModelConfig):
         if self.max_iters and self.switch_iter >= self.max_iters:  # 0: sft.py computes it later
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
-
-
-# Dense bf16 peak in FLOP/s, from data sheets. The first key that occurs in the device's name
-# counts. Unknown devices report no MFU.
-PEAK_FLOPS = {
-    "B200": 2250e12, "H200 NVL": 835e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12,
-    "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
-}
-
-
-# the settings of a trained model that --init_from may change
-WINDOWS = ("window_pattern", "window", "global_rope")
-CONVERTIBLE = (*WINDOWS, "attention_type", "rope_theta")
 
 
 # -----------------------------------------------------------------------------
@@ -153,114 +147,6 @@ def describe_run(cfg, model, metadata, corpus):
 
 
 # -----------------------------------------------------------------------------
-# Where the model comes from. `metadata` holds the variant, `base`, the vocabulary, the data and the
-# version of the code. `base` describes the run whose weights this one began from: its settings,
-# updates, data and its own `base`. All of it goes into the checkpoint, and all but the vocabulary
-# into the log.
-
-
-def find_resumable(cfg, data):
-    """Return the checkpoint in out_dir, or None. UserError if its settings or data differ."""
-    path = checkpoint.find(Path(cfg.out_dir) / "ckpt.pt")
-    if not path.exists():
-        return None
-    state = checkpoint.load(path)
-    # without decay, max_iters does not affect the schedule, so a run may become longer
-    free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    # settings added since then count as default
-    old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
-    differences = []
-    for key, value in dataclasses.asdict(cfg).items():
-        if key not in free and old[key] != value:
-            differences.append(f"{key}={old[key]!r} (now {value!r})")
-    if state["data"]["digest"] != data["digest"]:
-        differences.append("other training data")
-    if differences:
-        raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differences)}; choose "
-                        f"another --out_dir (--init_from={cfg.out_dir} trains on from its weights, "
-                        "with a new schedule), or delete that folder")
-    return state
-
-
-def resume(cfg, state, device):
-    """Return (model, metadata) of the run in cfg.out_dir, whose checkpoint is `state`."""
-    print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
-    model = checkpoint.restore(state, device, name=cfg.out_dir)
-    metadata = {key: state[key] for key in ("variant", "base", "vocab", "data", "code")}
-    code = runtime.code_version()
-    if not metadata["code"].endswith(code):
-        print0(f"note: this run was trained by the code {metadata['code']}, and this is {code}")
-        if state["iter"] < cfg.max_iters:
-            metadata["code"] += f" > {code}"
-    return model.train(), metadata
-
-
-def from_checkpoint(cfg, data, device):
-    """
-    Return (model, metadata) of a new run that begins with the weights of cfg.init_from.
-
-    data: digest and source of the data.
-    """
-    state = checkpoint.load(cfg.init_from)
-    trained = state["model_config"]
-    # not `changed`: whoever types --attention_type=softmax, the default, asks for softmax
-    given = {key: value for key, value in arguments(type(cfg)).items() if key in trained}
-    changes = {key: value for key, value in given.items() if value != trained[key]}
-    # All other settings of the model must be the checkpoint's: another n_head, for instance, would
-    # load and silently be another model.
-    fixed = [f"{key}={trained[key]}" for key in changes if key not in CONVERTIBLE]
-    if fixed:
-        raise UserError(f"{cfg.init_from} was trained with {', '.join(fixed)}, which cannot "
-                        "change now; leave these settings out")
-    if not changes and (same := [f"{key}={given[key]}" for key in WINDOWS if key in given]):
-        print0(f"note: {cfg.init_from} has {', '.join(same)} already, so nothing is converted and "
-               "it is trained further as it is")
-    model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
-    if changes:
-        was_to_is = [f"{key} {trained[key] or 'none'} -> {changes[key] or 'none'}"
-                      for key in changes]
-        print0(f"converted {cfg.init_from}: {', '.join(was_to_is)}")
-        if "window_pattern" in changes and trained["attention_type"] != "softmax":
-            print0("note: in layers with a window the factor on the queries no longer depends on "
-                   "n; it is now the mean of its values up to the window")
-    variant = checkpoint.variant_of(state, model) + switch_name(cfg)
-    if "window_pattern" in changes:
-        variant += ", converted"
-    return model.train(), {
-        "variant": cfg.variant or variant,
-        "base": state["config"] | {key: state[key] for key in ("iter", "data", "base")},
-        "vocab": state["vocab"],
-        "data": data,
-        "code": runtime.code_version(),
-    }
-
-
-def switch_name(cfg):
-    return f">>{cfg.switch_attention_type}" if cfg.switch_iter else ""  # softmax>>ssmax is (f)
-
-
-def from_scratch(cfg, corpus, device):
-    """Return (model, metadata) of a new run with random weights."""
-    # the corpus defines the vocabulary; a vocab_size that was typed must agree with it
-    if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
-        raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size} ids, not "
-                        f"vocab_size={cfg.vocab_size}; leave vocab_size out")
-    settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(ModelConfig)}
-    settings["vocab_size"] = corpus.vocab_size
-    # Initialized on the CPU, so that the weights do not depend on the device. They do not depend on
-    # the attention type either, because s, b and g are not random.
-    torch.manual_seed(cfg.seed)
-    model = attention.build(ModelConfig(**settings)).to(device)
-    return model.train(), {
-        "variant": cfg.variant or cfg.attention_type + switch_name(cfg),
-        "base": None,
-        "vocab": corpus.vocab,
-        "data": corpus.data,
-        "code": runtime.code_version(),
-    }
-
-
-# -----------------------------------------------------------------------------
 # batches
 
 
@@ -294,11 +180,11 @@ class Batches:
         cfg, block_size = self.cfg, self.config.block_size
         x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
         # counted in the global batch, so that ranks and micro-batches add up to the mean loss
-        trained = n * block_size
+        n_targets = n * block_size
         if cfg.loss_on == "repeats":
             y = only_repeats(x, y)
-            trained = sum(runtime.all_gather(int((y >= 0).sum())))
-            if not trained:  # the mean loss would be 0 / 0
+            n_targets = sum(runtime.all_gather(int((y >= 0).sum())))
+            if not n_targets:  # the mean loss would be 0 / 0
                 raise UserError("loss_on=repeats: no row of a batch repeats a pair, so there is "
                                 "nothing to train on; make block_size or batch_size larger")
         documents = None
@@ -310,7 +196,7 @@ class Batches:
         for i in range(0, len(x), m):
             rows = slice(i, i + m)
             micros.append((x[rows], y[rows], documents[rows] if self.config.doc_mask else None))
-        return micros, trained
+        return micros, n_targets
 
 
 def only_repeats(x, y):
@@ -326,63 +212,11 @@ def only_repeats(x, y):
 # what is made ready before the loop
 
 
-def check_ranks(cfg, metadata, resumed):
-    """
-    Raise UserError unless all ranks have the same settings, data and weights. Each reads files of
-    its own machine, and the ranks would otherwise add up gradients of different runs.
-    """
-    run = {key: value for key, value in dataclasses.asdict(cfg).items()
-           if key not in FREE_TO_CHANGE}
-    run["the data in data_dir"] = metadata["data"]["digest"]
-    run["the checkpoint of init_from"] = metadata["base"]
-    run["the checkpoint in out_dir"] = resumed and resumed["fingerprint"]
-    runs = runtime.all_gather(run)
-    if differences := [key for key in run if any(other[key] != runs[0][key] for other in runs)]:
-        raise UserError(f"the ranks differ in {', '.join(differences)}; start all of them with the "
-                        "same command, and with these folders on a disk that all machines share")
-
-
-def check_schedule(cfg, model, start):
-    """Print a note on a schedule that is longer than the run. UserError if the model cannot be
-    switched (f)."""
-    for key in ("warmup_iters", "decay_iters"):
-        if 0 < cfg.max_iters < getattr(cfg, key):
-            print0(f"note: {key}={getattr(cfg, key):,} is longer than the run of {cfg.max_iters:,} "
-                   f"updates; set --{key}")
-    if cfg.train_only and not model.scales():
-        raise UserError(f"train_only=scales: attention_type={model.config.attention_type} learns "
-                        "no scale; choose another, such as ssmax")
-    if cfg.switch_iter and start <= cfg.switch_iter:  # it is still to come
-        if model.config.attention_type != "softmax":
-            raise UserError(f"switch_iter={cfg.switch_iter} needs a softmax model to switch from, "
-                            f"not {model.config.attention_type}: leave switch_iter out")
-        with runtime.explain("the model cannot be switched; leave switch_iter out", ValueError):
-            dataclasses.replace(model.config, attention_type=cfg.switch_attention_type)
-
-
-def prepare_folder(folder, model, resumed):
-    """Make the folder of a run. UserError if a new run finds results in it, or a full disk."""
-    with storage.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    storage.lock(folder / "ckpt.pt")
-    if resumed:
-        return
-    results = sorted({path.name for path in folder.glob("[!.]*.json*")} - {"log.jsonl"})
-    if results:
-        raise UserError(f"{folder} holds results of an earlier run: {', '.join(results)}; choose "
-                        "another --out_dir, or move them away")
-    # A new run needs room for three checkpoints.
-    needed, free = 3 * 12 * model.num_params(), shutil.disk_usage(folder).free
-    if free < needed:
-        raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but the checkpoints of this model "
-                        f"take {needed / 1e9:.1f} GB; make room or choose another --out_dir")
-
-
 def make_optimizer(cfg, model):
     """Return AdamW with weight decay on matrices only. Learned scales are a group of their own."""
     # s, b and p_n have no weight decay, as in the paper: it would pull s to 0, which is uniform
     # attention.
-    scales = model.scales()
+    scales = model.learned_scales()
     rest = [p for name, p in model.named_parameters() if name not in scales]
     groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
               {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
@@ -458,7 +292,7 @@ def fit(cfg, model, metadata, resumed, batches):
 
     if cfg.train_only:
         model.requires_grad_(False)
-        for p in model.scales().values():
+        for p in model.learned_scales().values():
             p.requires_grad_(True)
     optimizer = make_optimizer(cfg, model)
     if resumed:
@@ -467,7 +301,7 @@ def fit(cfg, model, metadata, resumed, batches):
     micro = first_micro_batch(cfg, model)  # sequences that a rank computes at once
     log = Log(cfg, model, metadata, start if resumed else None)
     received_signals = runtime.install_stop_flag()
-    peak = runtime.peak_flops(device, PEAK_FLOPS)
+    peak = runtime.peak_flops(device)
 
     @torch.no_grad()
     def validate(done):
@@ -482,7 +316,7 @@ def fit(cfg, model, metadata, resumed, batches):
             raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped "
                             "and did not save this model; try a lower learning_rate, in another "
                             "--out_dir", status=1)
-        log({"iter": done, "val_loss": loss, **learned_scales(model)})
+        log({"iter": done, "val_loss": loss, **scales_by_layer(model)})
         print0(f"iter {done:,}: validation loss {loss:.4f}")
 
     def save(done):
@@ -597,9 +431,10 @@ def batch_loss(cfg, model, loss_fn, batch, micro):
     runs out on any rank, all ranks halve it.
     """
     while True:
-        micro_batches, trained = batch(micro)
+        micro_batches, n_targets = batch(micro)
         try:
-            return *runtime.attempt(accumulate, cfg, model, loss_fn, micro_batches, trained), micro
+            sums = runtime.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
+            return *sums, micro
         except torch.OutOfMemoryError:
             if micro == 1:
                 raise torch.OutOfMemoryError("with a micro-batch of 1") from None
@@ -608,7 +443,7 @@ def batch_loss(cfg, model, loss_fn, batch, micro):
         model.zero_grad(set_to_none=True)  # the whole batch runs again, so nothing counts twice
 
 
-def accumulate(cfg, model, loss_fn, micro_batches, trained):
+def accumulate(cfg, model, loss_fn, micro_batches, n_targets):
     """Return the sums (loss, tokens) over the micro-batches; call backward if gradients are
     enabled."""
     device = model.wte.weight.device
@@ -625,7 +460,7 @@ def accumulate(cfg, model, loss_fn, micro_batches, trained):
         x, y = to_device(x, device), to_device(y, device)
         counted, documents = to_device(counted, device), to_device(documents, device)
         with runtime.autocast(device, cfg.dtype):
-            loss = loss_fn(model, x, y, chunk, counted, documents) / trained
+            loss = loss_fn(model, x, y, chunk, counted, documents) / n_targets
         if torch.is_grad_enabled():
             loss.backward()
         total += loss.detach()

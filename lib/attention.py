@@ -408,7 +408,7 @@ def convert(model, **changes):
         if isinstance(new.attn, Window) and not isinstance(old.attn, Window):
             n = torch.arange(1, new.attn.reach + 1, device=old.attn.s.device)
             constants[new.attn] = old.attn.factor(ATTENTION[old.attn.type].f(n, model)).mean(-1)
-            for name in old.attn.scales:
+            for name in old.attn.scale_names:
                 weights.pop(f"blocks.{layer}.attn.{name}", None)
     converted.load_state_dict(weights)
     for attn, constant in constants.items():

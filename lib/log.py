@@ -12,8 +12,8 @@ from lib.runtime import print0
 class Log:
     """
     Writes out_dir/log.jsonl. Its first line is about the run. Each update has a line with iter,
-    loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned s, b
-    and g, [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
+    loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned s, b,
+    g and sink, [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
 
     start: None for a new run. A run that resumes after `start` updates drops the lines of later
     updates, which it runs again.
@@ -64,10 +64,10 @@ class Log:
             self.wandb.log(numbers, step=record["iter"])
 
 
-def learned_scales(model):
+def scales_by_layer(model):
     """Return learned s, b, g and sink as {name: [layer][head]}; a layer without them is None."""
     scales = {}
-    for name, p in model.scales().items():
+    for name, p in model.learned_scales().items():
         if name.startswith("blocks."):  # leaves out p_n, which stays in the checkpoint
             _, layer, *_, letter = name.split(".")
             by_layer = scales.setdefault(letter, [None] * len(model.blocks))

@@ -1,14 +1,13 @@
 """
-Result files -> results -> curves and tables.
+Result files -> results -> curves.
 
 Result: one file that train.py or an evaluation wrote. Its measures are Series by tokens.
 Curve: the results that are equal in everything but the seed of training. Only seeds are averaged.
-A curve is a line in a figure (plot.py) and a line in a table. Its label is its variant, its tag,
-and the settings in which it differs from the other curves.
+A curve is a line in a figure (plot.py) and in a table (lib/tables.py). Its label is its variant,
+its tag, and the settings in which it differs from the other curves.
 """
 import dataclasses
 import itertools
-import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -20,10 +19,9 @@ import pandas as pd
 from lib import checkpoint
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE, bases
-from lib.evaluate import JOB, MULTIPLES, wilson
+from lib.evaluate import JOB, wilson
 from lib.runtime import MALFORMED, UserError, explain
 from lib.storage import read_lines
-from lib.tasks import OF_NEEDLES
 
 # {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
 # colour-blind readers (Okabe and Ito). Other variants get one of PALETTE.
@@ -41,26 +39,6 @@ VARIANTS = {
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
 FILES = re.compile(r"(posloss|niah|needle).*\.jsonl|log\.jsonl")
-TITLES = {  # {(file type, measure): title of its table}
-    ("log", "at the end"): "losses in nats at the end (train: mean of the last tenth)",
-    ("posloss", "loss"): "{split} loss (nats), mean of the tenth before a position",
-    ("posloss", "minus (a)"): "{split} loss minus that of (a), same seed and pieces",
-    ("niah", "exact"): "needles found, all digits right, by context size",
-    ("niah", "minus (a)"): "needles found minus those of (a), same seed and prompts",
-    ("niah", "first"): "needles found, first digit right, by context size",
-    ("niah", "substring"): "needles found anywhere in the text, by context size",
-    ("needle", "score"): "top needle score by context size, median of the trials",
-    ("needle", "weight"): "weight on the needle, mean of the retrieval heads",
-    ("needle", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
-    ("needle", "chance"): "needle ranked first by chance, share of the trials",
-}
-OVERVIEW = {  # {column of the overview of runs: (file type, measure)}
-    ("needles", "found"): ("niah", "exact"),
-    ("needles", "minus (a)"): ("niah", "minus (a)"),
-    ("loss", "validation"): ("log", "at the end"),
-    ("loss", "far"): ("posloss", "loss"),
-    ("loss", "minus (a)"): ("posloss", "minus (a)"),
-}
 # Settings that no result depends on, or that are compared in another form
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
 # Settings (their names begin so) that the variant implies. A label says them only where two curves
@@ -81,6 +59,9 @@ class Result:
     values: dict = field(default_factory=dict)  # {measure: Series by tokens; in a log, by update}
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
     samples: object = None  # by piece of text, prompt or update; those of (a) are subtracted
+    trials: object = None  # of needle: the records on which no heads were chosen
+    longest: int = 0  # of needle: the most tokens in a trial
+    s: list = field(default_factory=list)  # of log: of the heads of each layer, at the end
 
     def __post_init__(self):
         self.variant = typed(self.header, "variant", str)
@@ -203,7 +184,8 @@ def read_needle(result, records):
     scores = np.stack(records["scores"].map(np.array))  # (records, layers, heads)
     ranks = np.stack(records["ranks"].map(np.array))
     means = scores[records["chooses_heads"]].mean(0)
-    heads = means >= means.max() / 2  # the retrieval heads, (layers, heads)
+    # A retrieval head has at least half of the largest mean score. heads: (layers, heads)
+    heads = means >= means.max() / 2
     records["weight"] = scores[:, heads].mean(1)
     records["ranked first"] = (ranks[:, heads] == 1).any(1)
     needle_share = records["needle_tokens"] / records["size"]
@@ -236,7 +218,6 @@ def read_log(result, records):
     result.values["at the end"] = pd.Series(end)
     # The s of each layer's heads at the end; windows have none, and (f) has none before its switch.
     # For the s of all validations read records["s"].
-    result.s = []
     if "s" in records:
         for layers in records["s"].dropna().tail(1):
             for heads in layers:
@@ -453,100 +434,3 @@ def rope_of(config):
     stretch = config["rope_factor"] if scaling == "theta" else 1
     name = f"RoPE theta {config['rope_theta'] * stretch:,.0f}"
     return name if scaling in ("", "theta") else f"{name}, {scaling} x {config['rope_factor']:g}"
-
-
-# --- tables -------------------------------------------------------------------------------------
-def print_tables(inputs):
-    """Print what was measured. inputs: result files, or folders of them."""
-    print_curves(curves_of(load(inputs)))
-
-
-def print_curves(by_type):
-    """Print a line for each curve with mean ± standard error, and the folders of its results."""
-    print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
-          "text")
-    for (file_type, measure), title in TITLES.items():
-        curves = by_type.get(file_type, ())
-        lines = {curve.label: cells_of(curve, measure) for curve in curves}
-        lines = {label: cells for label, cells in lines.items() if cells}
-        if not lines:
-            continue
-        table = pd.DataFrame.from_dict(lines, "index")
-        if file_type != "log":
-            table = table[sorted(table)].rename(columns="{:,}".format)
-        print(f"\n{in_words(title, curves)}\n{table.fillna('-').to_string()}")
-    folders = {}  # {label: {folder: None}}, each folder once
-    for curve in itertools.chain(*by_type.values()):
-        for result in curve.results:
-            folders.setdefault(curve.label, {})[str(result.path.parent)] = None
-    print("\nfolders of these results")
-    for label, names in folders.items():
-        print(f"{label}: {' '.join(names)}")
-
-
-def print_runs(results):
-    """
-    Print the overview of runs, which fits 120 columns: one line for each run, and one for each tag
-    of its evaluations. The most needles come first, and of equal ones the lowest loss.
-    """
-    lines = {}  # {(folder, tag): {column: value}}
-    for result in results:
-        line = lines.setdefault((result.path.parent.absolute(), result.tag), {})
-        line["", "variant"] = result.variant[:20]
-        line["", "seed"] = result.seeds[-1]
-    far = {"log": "validation"}  # {file type: most tokens that were measured}
-    for column, (file_type, measure) in OVERVIEW.items():
-        shown = [result for result in results
-                 if result.file_type == file_type and measure in result.values]
-        sizes = [result.values[measure].index.max() for result in shown]
-        tokens = far.setdefault(file_type, max(sizes, default=0))
-        for result in shown:
-            line = lines[result.path.parent.absolute(), result.tag]
-            line[column] = result.values[measure].get(tokens)
-
-    above = os.path.commonpath([folder.parent for folder, _ in lines])
-    names = [f"{os.path.relpath(folder, above)} [{tag}]" for folder, tag in lines]
-    names = [name.removesuffix(" []")[-28:] for name in names]
-    columns = pd.MultiIndex.from_tuples([("", "variant"), ("", "seed"), *OVERVIEW])
-    table = pd.DataFrame(lines.values(), names, columns)
-    by = [("needles", "found"), ("loss", "far"), ("loss", "validation")]
-    table = table.sort_values(by, ascending=[False, True, True])
-    table = table.dropna(axis=1, how="all")
-    print(f"runs in {above}")
-    names = {"niah": "needles found", "posloss": "loss, far"}
-    print("; ".join(f"{name}: at {far[key]:,} tokens" for key, name in names.items() if far[key]))
-    print(table.to_string(na_rep="-", float_format="{:.3f}".format))
-    print()
-
-
-def in_words(text, curves):
-    """Return a title or axis label with its split, and with its task if that is not needles."""
-    tasks = sorted({curve.first.task for curve in curves})
-    splits = sorted({curve.first.split for curve in curves})
-    if not set(tasks) <= set(OF_NEEDLES):
-        text = text.replace("needles", "answers")
-        text = text.replace("digits", "of it").replace("digit", "character")
-    text = text.format(split=" and ".join(splits).replace("val", "validation"))
-    return text if tasks == ["needle"] else f"{text}, task: {', '.join(tasks)}"
-
-
-def cells_of(curve, measure):
-    """Return {column: "mean ± error"} of a curve; the columns are numbers of tokens."""
-    seeds, errors = curve.seeds(measure), curve.error(measure)
-    if "ends" in curve.first.header:
-        shown = {round(multiple * curve.first.block_size) for multiple in MULTIPLES}
-        seeds = seeds[seeds.index.isin(shown)]
-    cells = {}
-    for column, values in seeds.iterrows():
-        of = f" (of {values.count()})" if values.count() < len(curve.results) else ""
-        cells[column] = plus_minus(values.mean(), errors.get(column, np.nan)) + of
-    return cells
-
-
-def plus_minus(mean, error):
-    """Return "mean ± error" with two digits of the error. No error: NaN."""
-    if not error or math.isnan(error):  # 0: all seeds agree
-        text = f"{mean:,.4f}".rstrip("0").rstrip(".")
-        return text if math.isnan(error) else f"{text} ± 0"
-    digits = min(4, max(0, 1 - math.floor(math.log10(error))))
-    return f"{mean:.{digits}f} ± {error:.{digits}f}"

@@ -100,7 +100,7 @@ def test_a_class_initializes_its_own_parameters_and_declares_what_is_logged(monk
     attn = model.blocks[1].attn
     assert attn.lam.tolist() == pytest.approx([0.8] * 2)
     assert attn.mine.tolist() == [[pytest.approx(0.8)] * 3] * 2
-    assert [name.rpartition(".")[2] for name in model.scales()] == ["lam", "s"] * 2
+    assert [name.rpartition(".")[2] for name in model.learned_scales()] == ["lam", "s"] * 2
 
 
 # -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from test_results import plant_log, plant_needle, plant_niah, plant_posloss
 
 from experiments import verdicts
 from experiments.convert import convert
-from experiments.mini import mini
+from experiments.rope import rope
 from experiments.verdicts import by_seed
 from experiments.windows import windows
 from lib import checkpoint
@@ -23,7 +23,7 @@ GOLDEN = {
         "undecided |",
         "| 10 | 64x: loss of the control higher than of (a) | -0.029 ± 0.014 nats | 10 | "
         "**does not** | does not |"],
-    mini: [
+    rope: [
         "| 6 | (b) finds more needles than (a) at 4x | +0.603 ± 0.112 share | 10 | **holds** | "
         "holds |",
         "| 6 | (b) finds more needles than (a) at 4x | +0.596 ± 0.134 share | 8 | **holds** | "
@@ -38,7 +38,7 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize("program", GOLDEN, ids=["windows", "mini", "convert"])
+@pytest.mark.parametrize("program", GOLDEN, ids=["windows", "rope", "convert"])
 def test_stored_results_give_the_verdicts_of_the_pages(program, capsys):
     call(program)
     lines = capsys.readouterr().out.splitlines()
@@ -47,7 +47,7 @@ def test_stored_results_give_the_verdicts_of_the_pages(program, capsys):
     # Holm's family is the whole table: without one prediction others could change their verdict.
     tables = [i for i, line in enumerate(lines) if line.startswith("| no. | prediction")]
     sizes = [lines[i:].index("") - 2 for i in tables]
-    assert sizes == {windows: [33, 10], mini: [102, 102, 15, 12], convert: [25]}[program]
+    assert sizes == {windows: [33, 10], rope: [102, 102, 15, 12], convert: [25]}[program]
 
 
 PAPER = "ssmax softmax>>ssmax ssmax_s1 ssmax_bias softmax>ssmax softmax>constant head_scale softmax"
@@ -59,7 +59,7 @@ ELSEWHERE = {"(d) trains to lower loss than (b)", "(d) trains to lower loss than
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_papers_order_agrees_with_its_claims_and_the_reverse_does_not(sign):
     lines = []
-    stored = verdicts.read_stored(ROOT / "experiments/mini/results.csv")
+    stored = verdicts.read_stored(ROOT / "experiments/rope/results.csv")
     for (place, model), position, seed, k in itertools.product(
             enumerate(PAPER.split()), ("trained", "theta50"), (1, 2, 3), (1, 4, 8, 10, 16)):
         # The later in the order the worse, and the worse the farther out and the more stretched.
@@ -71,7 +71,7 @@ def test_the_papers_order_agrees_with_its_claims_and_the_reverse_does_not(sign):
     table = verdicts.table_of(lines)
     others = stored[~stored.index.isin(table.index.unique("row"), level="row")]
     agree = 0
-    for prediction in mini.predictions(verdicts.merge(others, table), "paper"):
+    for prediction in rope.predictions(verdicts.merge(others, table), "paper"):
         if prediction.margin or prediction.number == 1 or prediction.unit == "Spearman":
             continue  # these are not about the order
         right = (sign > 0) != (prediction.text in ELSEWHERE)
@@ -125,7 +125,7 @@ def test_new_results_of_windows_replace_stored_ones_of_their_seeds(tmp_path, cap
     assert (tmp_path / "windows.png").exists()
 
 
-def test_a_run_of_mini_is_collected(tmp_path, monkeypatch, capsys):
+def test_a_run_of_rope_is_collected(tmp_path, monkeypatch, capsys):
     for name, variant in (("softmax", "softmax"), ("softmax_to_ssmax", "softmax>>ssmax"),
                           ("pn", "pn")):
         plant_log(tmp_path / f"trained/{name}-1", variant, s=0.3)
@@ -136,7 +136,7 @@ def test_a_run_of_mini_is_collected(tmp_path, monkeypatch, capsys):
             plant_niah(tmp_path / f"measured/{position}/softmax-1", tag=tag)
     plant_needle(tmp_path / "measured/theta50/softmax-1")
     plant_posloss(tmp_path / "measured/theta50/softmax-1")
-    table = mini.collect(tmp_path)
+    table = rope.collect(tmp_path)
     loss = by_seed(table, "softmax trained", "training loss", 128)[1]
     assert loss == pytest.approx(3.02, abs=0.01)
     assert by_seed(table, "softmax>>ssmax trained", "s 1.2", 128)[1] == pytest.approx(0.4)
@@ -153,14 +153,14 @@ def test_a_run_of_mini_is_collected(tmp_path, monkeypatch, capsys):
     with pytest.raises(KeyError):  # the run has not learned
         by_seed(table, "all that learned theta50", "rank correlation", 1024)
     # the stored losses are of other positions, so they are not compared with new ones
-    merged = verdicts.merge(verdicts.read_stored(mini.HERE / "results.csv"), table)
-    loss, = (prediction for prediction in mini.predictions(merged, "paper")
+    merged = verdicts.merge(verdicts.read_stored(rope.HERE / "results.csv"), table)
+    loss, = (prediction for prediction in rope.predictions(merged, "paper")
              if prediction.text == "(b) has lower loss than (a) at 4x")
     assert loss.values.empty
 
 
 @pytest.mark.parametrize("script, arguments", [
-    ("windows", []), ("windows", ["mine", "--set=--sink=learned"]), ("mini", [])])
+    ("windows", []), ("windows", ["mine", "--set=--sink=learned"]), ("rope", [])])
 def test_a_script_prints_commands_of_settings_that_exist(script, arguments):
     printed = subprocess.check_output(["bash", f"experiments/{script}/run.sh", "--dry_run",
                                        *arguments], cwd=ROOT, text=True)

@@ -8,7 +8,7 @@ import pytest
 from conftest import refused, save_model, tiny_model
 
 from experiments import verdicts
-from lib import checkpoint, results
+from lib import checkpoint, results, tables
 from lib.attention import ModelConfig
 from lib.results import curves_of, load
 
@@ -385,7 +385,7 @@ def test_the_most_similar_finished_softmax_run_of_the_same_batches_is_subtracted
     ([150.0], 12.0, "150 ± 12"), ([0.5], np.nan, "0.5"), ([1.0, 1.0], None, "1 ± 0")])
 def test_two_digits_of_the_standard_error(values, error, expected):
     error = pd.Series(values).sem() if error is None else error
-    assert results.plus_minus(np.mean(values), error) == expected
+    assert tables.plus_minus(np.mean(values), error) == expected
 
 
 def test_the_table_has_means_errors_and_folders(tmp_path, capsys):
@@ -393,7 +393,7 @@ def test_the_table_has_means_errors_and_folders(tmp_path, capsys):
         plant_log(tmp_path / f"{variant}{seed}", variant, seed)
         plant_posloss(tmp_path / f"{variant}{seed}", variant, seed, settings={"split": "val"})
     plant_log(tmp_path / "ssmax3", "ssmax", 3)
-    results.print_tables([tmp_path])
+    tables.print_tables([tmp_path])
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("(b) SSMax")]
     log, loss, _, three, two = lines
@@ -416,7 +416,7 @@ def test_the_overview_sorts_runs_by_needles_and_then_by_loss(tmp_path, capsys):
         long_name = tmp_path / f"a_folder_with_a_long_name/{'softmax' * 8}-{seed}"
         plant_niah(long_name, "softmax>scale_invariant", 4, settings={"dtype": f"{seed}"})
         plant_posloss(long_name, "softmax>scale_invariant", seed)
-    results.print_runs(load([tmp_path]))
+    tables.print_runs(load([tmp_path]))
     _, _, heads, columns, *lines = capsys.readouterr().out.strip().splitlines()
     assert max(map(len, [heads, columns, *lines])) <= 120
     assert [line.split()[0] for line in lines] == [
@@ -431,7 +431,7 @@ def test_the_overview_sorts_runs_by_needles_and_then_by_loss(tmp_path, capsys):
     ("needle", "needles found, all digits right"), ("tracking", "answers found, all of it right")])
 def test_a_table_says_its_task(tmp_path, capsys, task, words):
     plant_niah(tmp_path, settings={"task": task})
-    results.print_tables([tmp_path])
+    tables.print_tables([tmp_path])
     printed = capsys.readouterr().out
     assert words in printed
     assert (f", task: {task}" in printed) == (task != "needle")
@@ -440,7 +440,7 @@ def test_a_table_says_its_task(tmp_path, capsys, task, words):
 def test_measured_sizes_stay_whatever_another_file_has(tmp_path, capsys):
     plant_niah(tmp_path / "a", sizes=(128, 512, 1024))
     plant_niah(tmp_path / "b", "ssmax", sizes=(128, 2048))
-    results.print_tables([tmp_path])
+    tables.print_tables([tmp_path])
     head, a, b = capsys.readouterr().out.partition("all digits")[2].splitlines()[1:4]
     assert head.split()[:4] == ["128", "512", "1,024", "2,048"]
     assert [line.split()[2:].count("-") for line in (a, b)] == [1, 2]

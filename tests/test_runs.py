@@ -165,7 +165,7 @@ def test_the_papers_recipe(script):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, settings", [
-    ("mini", {"SEEDS": "1", "AGAIN": "", "TYPES": "softmax scale_invariant"}),
+    ("rope", {"SEEDS": "1", "AGAIN": "", "TYPES": "softmax scale_invariant"}),
     ("windows", {"SEEDS": "1", "CHANGES": "masked SLSL"}),
     ("convert", {"SEEDS": "11"}),
     ("paper", {"SIZE": "mini", "SEEDS": "1", "CORPUS": "--hf=x --val_fraction=0.1"})])

@@ -28,7 +28,7 @@ import sample
 import train
 from eval_niah import NiahConfig
 from eval_posloss import PosLossConfig
-from lib import attention, checkpoint, runtime
+from lib import attention, checkpoint, runtime, start
 from lib.config import configure
 from lib.data import Tokens
 from lib.loss import summed_loss
@@ -269,7 +269,7 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
 
 
 def test_a_full_disk_is_refused_before_a_new_run(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(train.shutil, "disk_usage", lambda folder: mock.Mock(free=10**5))
+    monkeypatch.setattr(start.shutil, "disk_usage", lambda folder: mock.Mock(free=10**5))
     refused("has 0.0 GB free, but the checkpoints .*; make room", run, tmp_path)
 
 

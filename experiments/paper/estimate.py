@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from lib.config import configure
-from lib.runtime import launch
+from lib.runtime import PEAK_FLOPS, launch
 from model import GPT
-from train import PEAK_FLOPS, TrainConfig
+from train import TrainConfig
 
 GPU = "H200"
 DOLLARS_PER_HOUR = 3  # of one GPU

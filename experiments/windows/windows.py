@@ -217,9 +217,9 @@ def draw(table, path, row=""):
     draw_needles(left, table, DRAWN | ({row: (row, "#6A3D9A")} if row else {}), SIZES)
     left.set(title="Windows", ylabel="needles found", ylim=(-0.03, 1.03))
     left.legend(loc="lower left", bbox_to_anchor=(0.06, 0))
-    mini = verdicts.read_stored(HERE.parent / "mini/results.csv")
-    rope = {f"{name} theta50": DRAWN[name] for name in ("softmax", "head_scale", "ssmax")}
-    draw_needles(right, mini, rope, (128, 256, 512, 1024, 2048))
+    of_rope = verdicts.read_stored(HERE.parent / "rope/results.csv")
+    drawn = {f"{name} theta50": DRAWN[name] for name in ("softmax", "head_scale", "ssmax")}
+    draw_needles(right, of_rope, drawn, (128, 256, 512, 1024, 2048))
     right.set_title("The paper's arrangement, theta x 50")
     figure.tight_layout()
     save(figure, path)

@@ -2,9 +2,9 @@
 Tables, verdicts and figures of the paper's arrangement in a small model: RoPE in every layer.
 README.md in this folder discusses them.
 
-    python -m experiments.mini.mini                      the stored results
-    python -m experiments.mini.mini out/mini --out=FOLDER    with new ones; writes results.csv and
-                                                             the figures into FOLDER
+    python -m experiments.rope.rope                  of the stored results
+    python -m experiments.rope.rope out/rope_runs --out=FOLDER
+                            of these and new ones; writes results.csv and needles.png
 
 A row is named "model position". The model is an attention type, with "-nope" if it was trained
 without RoPE and ">type" if a type was swapped in. The position is how RoPE was stretched.
@@ -38,9 +38,9 @@ AGAIN = range(6, 11)  # seeds of the predictions that were made after seed 1
 
 
 @dataclass(frozen=True)
-class MiniConfig:
+class RopeConfig:
     # arguments
-    files: tuple = ()  # out/mini, the folder of new results; nothing: only the stored ones
+    files: tuple = ()  # out/rope_runs, the folder of new results; nothing: only the stored ones
     # output
     out: str = ""  # folder for results.csv and the figures
 
@@ -50,7 +50,7 @@ class MiniConfig:
 
 
 def collect(folder):
-    """Return the table of the results in out/mini."""
+    """Return the table of the results in out/rope_runs."""
     lines, trials = [], []
     for result in results.load([folder]):
         model, seed = result.path.parent.name.replace("_to_", ">>").rsplit("-", 1)
@@ -247,7 +247,7 @@ def draw(table, folder):
 
 
 def main():
-    cfg = configure(MiniConfig)
+    cfg = configure(RopeConfig)
     table = verdicts.read_stored(HERE / "results.csv")
     for folder in cfg.files:
         table = verdicts.merge(table, collect(folder))

@@ -5,13 +5,13 @@
 # positions with five seeds, in about five hours. Every program skips what is done, so the same
 # command continues after any interruption.
 #
-#   bash experiments/mini/run.sh                        everything
-#   TYPES= bash experiments/mini/run.sh                 only the first part
-#   JOBS=8 SEEDS="1 2" bash experiments/mini/run.sh     fewer seeds on more cores
-#   bash experiments/mini/run.sh --dry_run              only print the commands
+#   bash experiments/rope/run.sh                        everything
+#   TYPES= bash experiments/rope/run.sh                 only the first part
+#   JOBS=8 SEEDS="1 2" bash experiments/rope/run.sh     fewer seeds on more cores
+#   bash experiments/rope/run.sh --dry_run              only print the commands
 cd "$(dirname "$0")/../.."
-OUT=${OUT:-out/mini}
-RESULTS=${RESULTS:-experiments/mini}
+OUT=${OUT:-out/rope_runs}
+RESULTS=${RESULTS:-experiments/rope}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of (a), (b), the control; others: the first five
 TYPES=${TYPES-"softmax ssmax ssmax_bias residual head_scale asentmax scale_invariant"}
 FEWER=$(echo $SEEDS | cut -d" " -f1-5)
@@ -127,4 +127,4 @@ if [ -n "$TYPES" ]; then
 fi
 
 echo "== figures, tables and verdicts"
-run python -m experiments.mini.mini "$OUT" --out="$RESULTS"
+run python -m experiments.rope.rope "$OUT" --out="$RESULTS"
