@@ -6,7 +6,7 @@ Import models of Hugging Face's transformers, and export checkpoints for transfo
     python hf.py export out/b_ssmax --out_dir=hf/b_ssmax
     python hf.py export out/smol --attention_type=ssmax --out_dir=hf/e         swapped, as in (e)
     python hf.py export out/b_ssmax --out_dir=hf/t --trainable       to be trained in transformers
-    python hf.py export out/b_ssmax --out_dir=b.gguf                    a file for llama.cpp, Ollama
+    python hf.py export out/b_ssmax --out_dir=b.gguf                    a file for llama.cpp
 
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with its
 tokenizer.json beside it. No beginning-of-text token is put before prompts. A folder that was

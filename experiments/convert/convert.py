@@ -50,7 +50,8 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needle ranked first by a retrieval head", "ranked first", SCORED, 2),
     ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
 # {row: (name, colour)} of the figure
-DRAWN = {"rope|theta50": ("before, RoPE theta x 50", "#6A3D9A"),
+DRAWN = {"rope|theta50": ("before, theta x 50", "#6A3D9A"),
+         "rope|yarn": ("before, YaRN", "#009E73"),
          "softmax.400": ("no factor", "#D55E00"),
          "head_scale.400": ("control: learned constant", "#8C8C8C"),
          "ssmax.400": ("SSMax", "#0072B2")}
@@ -117,16 +118,16 @@ def print_tables(needles, text):
 
 def draw(table, path):
     """Draw the figure of the front page: models trained with windows, and converted ones."""
-    figure = new_figure(figsize=(8.4, 3.3))
+    figure = new_figure(figsize=(8.4, 3.9))
     left, right = figure.subplots(1, 2, sharey=True)
     from_scratch = verdicts.read_stored(HERE.parent / "windows/results.csv")
     shown = [size for size in windows.SIZES if size <= SIZES[-1]]
     draw_needles(left, from_scratch, windows.DRAWN, shown)
     left.set(title="Trained with windows", ylabel="needles found", ylim=(-0.03, 1.03))
-    left.legend(loc="lower left")
     draw_needles(right, table, DRAWN, SIZES)
     right.set_title("A trained model, converted to windows")
-    right.legend(loc="lower right", bbox_to_anchor=(1, 0.13))
+    for axis in (left, right):
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
     figure.tight_layout()
     save(figure, path)
 

@@ -240,7 +240,8 @@ def draw(table, folder):
         for place, (name, row) in enumerate(rows.items()):
             label, color = STYLES[name]
             seeds = by_size(table, row, "needles", SIZES)
-            draw_seeds(axis, seeds, place / 4, color=color, label=label)
+            linestyle = "--" if name == "ssmax" else "-"
+            draw_seeds(axis, seeds, place / 4, color=color, label=label, linestyle=linestyle)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     save(figure, folder / "needles.png")
