@@ -54,7 +54,8 @@ DRAWN = {"rope|theta50": ("before, theta x 50", "#6A3D9A"),
          "rope|yarn": ("before, YaRN", "#009E73"),
          "softmax.400": ("no factor", "#D55E00"),
          "head_scale.400": ("control: learned constant", "#8C8C8C"),
-         "ssmax.400": ("SSMax", "#0072B2")}
+         "ssmax.400": ("SSMax", "#0072B2"),
+         "ssmax.1200": ("SSMax, three times as long", "#56B4E9")}
 
 
 @dataclass(frozen=True)
