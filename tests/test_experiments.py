@@ -35,10 +35,10 @@ GOLDEN = {
     convert: [
         "| 2 | 64x: SSMax finds more than a learned constant | +0.872 ± 0.060 share | 10 | "
         "**holds** | holds |",
-        "| 5 | 256x, 1,200 updates: SSMax finds more than a learned constant | +0.950 ± 0.048 share | "
-        "10 | **holds** | holds |",
-        "| 13 | 256x: a constant of 2 swapped in afterwards finds less than trained SSMax | +0.420 ± "
-        "0.336 share | 5 | **holds** | undecided |"],
+        "| 5 | 256x, 1,200 updates: SSMax finds more than a learned constant | +0.950 ± 0.048 "
+        "share | 10 | **holds** | holds |",
+        "| 13 | 256x: a constant of 2 swapped in afterwards finds less than trained SSMax | "
+        "+0.420 ± 0.336 share | 5 | **holds** | undecided |"],
 }
 
 

@@ -26,6 +26,7 @@ TEXT_SIZES = (256, 1024, 2048, 5120)
 FACTORS = {"softmax": "no factor", "head_scale": "constant, learned", "ssmax": "SSMax"}
 ROWS = {"rope|trained": "before, as trained", "rope|theta50": "before, theta x 50",
         "rope|yarn": "before, YaRN"}
+NOT_CONVERTED = {"rope": "before, as trained", "rope.1200": "not converted, 1,200 updates more"}
 for _updates in (100, 400, 1200):
     ROWS |= {f"{factor}.{_updates}": f"{name}, {_updates:,} updates"
              for factor, name in FACTORS.items()}
@@ -99,11 +100,11 @@ def with_rows(table, rows):
 
 def print_tables(needles, text):
     path = HERE / "predictions.csv"
-    needles = with_rows(needles, ROWS | AFTERWARDS | {"rope": ""})
+    needles = with_rows(needles, ROWS | AFTERWARDS | NOT_CONVERTED)
     verdicts.print_verdicts(verdicts.read_predictions(path, needles, "needles"))
     of_needles = ("Needles found, all digits right", "needles", SIZES, 2)
     of_loss = ("Test loss (nats) before a position", "loss", (128, 512, 2048, 8192), 3)
-    for rows in (ROWS | {"rope": "before, as trained"}, AFTERWARDS):
+    for rows in (ROWS | NOT_CONVERTED, AFTERWARDS):
         for table in (of_needles, of_loss):
             verdicts.print_by_size(needles, rows, *table)
     for table in TABLES:

@@ -70,6 +70,8 @@ done | in_parallel
 
 echo "== 100 and 1,200 updates"
 for seed in $SEEDS; do
+    # the control of the losses: as many updates without a conversion
+    convert rope.1200 $seed rope --window_pattern= --window=0 --max_iters=1200
     for updates in 100 1200; do
         for factor in $FACTORS; do
             convert $factor.$updates $seed rope --attention_type=$factor --max_iters=$updates
@@ -77,6 +79,7 @@ for seed in $SEEDS; do
     done
 done | in_parallel
 for seed in $SEEDS; do
+    echo "$loss --out=$OUT/measured/loss $TRAINED/rope.1200-$seed"
     for updates in 100 1200; do
         measure "$(names $seed softmax.$updates head_scale.$updates ssmax.$updates)"
     done
