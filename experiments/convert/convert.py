@@ -26,11 +26,14 @@ TEXT_SIZES = (256, 1024, 2048, 5120)
 FACTORS = {"softmax": "no factor", "head_scale": "constant, learned", "ssmax": "SSMax"}
 ROWS = {"rope|trained": "before, as trained", "rope|theta50": "before, theta x 50",
         "rope|yarn": "before, YaRN"}
-NOT_CONVERTED = {"rope": "before, as trained", "rope.1200": "not converted, 1,200 updates more"}
+NOT_CONVERTED = {"rope": "before, as trained"}
 for _updates in (100, 400, 1200):
+    NOT_CONVERTED[f"rope.{_updates}"] = f"not converted, {_updates:,} updates more"
     ROWS |= {f"{factor}.{_updates}": f"{name}, {_updates:,} updates"
              for factor, name in FACTORS.items()}
 AFTERWARDS = {
+    **{f"{factor}.random": f"{name}, 400 updates in random order"
+       for factor, name in FACTORS.items()},
     "softmax.400|e": "no factor, then (e) swapped in",
     "softmax.400|clip": "no factor, then `logn_clip` swapped in",
     "softmax.400|constant": "no factor, then a constant of 2 swapped in",
