@@ -4,6 +4,7 @@
 #     --attention_type=ssmax --out_dir=out/converted
 window_pattern = "SL"  # letters of the layers, repeated: S sees `window` tokens, L sees all
 window = 32
+data_order = "random"  # the beginning of the almanac is copy exercises (experiments/convert)
 max_iters = 400
 learning_rate = 1e-3  # a third of config/quick.py's
 warmup_iters = 10

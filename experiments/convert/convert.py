@@ -54,12 +54,12 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needle ranked first by a retrieval head", "ranked first", SCORED, 2),
     ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
 # {row: (name, colour)} of the figure
-DRAWN = {"rope|theta50": ("before, theta x 50", "#6A3D9A"),
-         "rope|yarn": ("before, YaRN", "#009E73"),
+DRAWN = {"rope|trained": ("before, as trained", "#6A3D9A"),
+         "rope|yarn": ("before, YaRN x 64", "#009E73"),
          "softmax.400": ("no factor", "#D55E00"),
          "head_scale.400": ("control: learned constant", "#8C8C8C"),
          "ssmax.400": ("SSMax", "#0072B2"),
-         "ssmax.1200": ("SSMax, three times as long", "#56B4E9")}
+         "ssmax.random": ("SSMax, text in random order", "#56B4E9")}
 
 
 @dataclass(frozen=True)

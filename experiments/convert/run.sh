@@ -26,7 +26,9 @@ train() {  # train NAME SEED SETTINGS
 } | in_parallel
 
 convert() {  # convert NAME SEED SOURCE SETTINGS
-    train "$1" "$2" config/convert.py "--init_from=$TRAINED/$3-$2 --variant=$1 ${*:4}"
+    # the order of the protocol, in which a conversion reads the beginning of the corpus
+    train "$1" "$2" config/convert.py \
+        "--data_order=sequence --init_from=$TRAINED/$3-$2 --variant=$1 ${*:4}"
 }
 ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0"
 loss="eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192 --n_seqs=48"
@@ -95,7 +97,8 @@ for seed in $SEEDS; do
 done | in_parallel
 for seed in $FEWER; do
     for factor in $FACTORS; do
-        convert $factor.random $seed rope --attention_type=$factor --data_order=random
+        train $factor.random $seed config/convert.py --attention_type=$factor \
+            --init_from=$TRAINED/rope-$seed --variant=$factor.random
     done
 done | in_parallel
 for seed in $FEWER; do
