@@ -248,7 +248,7 @@ def evaluate_checkpoint(cfg, file_type, path, out, device):
 
 
 def main():
-    cfg, device = evaluate.start(NiahConfig)
+    cfg, device = evaluate.configure_evaluation(NiahConfig)
     file_type = "needle" if cfg.trials else "niah"
     files = evaluate.result_files(cfg, file_type)
     for path, out in files.items():

@@ -100,7 +100,7 @@ def evaluate_checkpoint(cfg, path, out, tokens, starts, device):
 
 
 def main():
-    cfg, device = evaluate.start(PosLossConfig)
+    cfg, device = evaluate.configure_evaluation(PosLossConfig)
     files = evaluate.result_files(cfg, "posloss")
     tokens = Tokens(cfg.data_dir, cfg.split)
     starts = choose_pieces(cfg, len(tokens))

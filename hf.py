@@ -36,7 +36,7 @@ import torch
 
 from lib import attention, checkpoint, gguf_files, text
 from lib.attention import ModelConfig
-from lib.config import changed, complete, configure
+from lib.config import complete, configure, non_defaults
 from lib.runtime import UserError, explain, launch
 from lib.storage import lock
 from model import ATTENTION, GPTConfig, log_n, mean_log_n, one, p_n
@@ -361,7 +361,7 @@ def choose_class(model, target):
     exportable = {field.name for field in dataclasses.fields(GPTConfig)} | {
         "window", "window_pattern", "global_rope", "rope_scaling", "rope_factor",
         "doc_mask"}  # it matters in training only
-    for key, value in changed(c).items():
+    for key, value in non_defaults(c).items():
         if key not in exportable or key == "rope_scaling" and value != "theta":
             raise UserError(f"{key}={value} of this checkpoint cannot be exported; choose a "
                             "checkpoint without it")

@@ -80,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    plain_when_short: bool = False  # the factor is 1 for n < block_size: a swap does not rescale q
+    plain_when_short: bool = False  # the factor is 1 for n < block_size: a swap keeps its mean
 
 
 ATTENTION = {

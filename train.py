@@ -24,8 +24,8 @@ import torch
 
 from lib import checkpoint, runtime
 from lib.attention import ModelConfig
-from lib.config import changed, complete, configure
-from lib.data import ORDERS, Tokens, check_splits
+from lib.config import complete, configure, non_defaults
+from lib.data import ORDERS, Tokens, check_splits, only_repeats
 from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.runtime import UserError, print0
@@ -60,7 +60,7 @@ class TrainConfig(ModelConfig):
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     loss_on: Literal["all", "repeats"] = "all"  # repeats: only pairs (token, target) seen before
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # start from this checkpoint, whose softmax and windows may change
+    init_from: str = ""  # start from this checkpoint; its type, windows and theta may change
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
     # optimization
     max_iters: int = 200_000  # number of updates
@@ -199,15 +199,6 @@ class Batches:
         return micros, n_targets
 
 
-def only_repeats(x, y):
-    """Return y (rows, T) with -1 at the first occurrence of each pair (token, target) in a row."""
-    masked = y.copy()
-    for row, pairs in zip(masked, (x << 32) + y, strict=True):  # one int64 per pair
-        _, first = np.unique(pairs, return_index=True)  # index of the first occurrence
-        row[first] = -1
-    return masked
-
-
 # -----------------------------------------------------------------------------
 # what is made ready before the loop
 
@@ -271,6 +262,13 @@ def first_micro_batch(cfg, model):
     return 2 ** (rows.bit_length() - 1)  # a power of two can be halved repeatedly
 
 
+def with_new_scales(cfg, model, optimizer):
+    """Return an optimizer for the model after (f), with the moments of all old parameters."""
+    new = make_optimizer(cfg, model)
+    new.state.update(optimizer.state)
+    return new
+
+
 # -----------------------------------------------------------------------------
 # the loop
 
@@ -281,7 +279,7 @@ def fit(cfg, model, metadata, resumed, batches):
 
     resumed: the checkpoint that this run continues, or None. batches: see Batches.
     """
-    settings = [f"{key}={value}" for key, value in changed(cfg).items()]
+    settings = [f"{key}={value}" for key, value in non_defaults(cfg).items()]
     print0("settings that differ from the defaults:", *settings)
     device = model.wte.weight.device
     start = resumed["iter"] if resumed else 0
@@ -337,12 +335,10 @@ def fit(cfg, model, metadata, resumed, batches):
         save(0)
     began = time.time()
     for step in range(start, cfg.max_iters):
-        if cfg.switch_iter and step == cfg.switch_iter:  # (f): Adam's moments are kept, s is new
+        if cfg.switch_iter and step == cfg.switch_iter:  # (f)
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
             model.swap_attention(cfg.switch_attention_type)
-            moments = optimizer.state
-            optimizer = make_optimizer(cfg, model)
-            optimizer.state.update(moments)
+            optimizer = with_new_scales(cfg, model, optimizer)
 
         record, stops = update(cfg, model, optimizer, loss_fn, step, partial(batches.train, step),
                                micro, received_signals)
@@ -380,18 +376,18 @@ def is_due(interval, done):
     return interval > 0 and done % interval == 0
 
 
-def update(cfg, model, optimizer, loss_fn, step, batch, micro, received_signals=()):
+def update(cfg, model, optimizer, loss_fn, step, get_batch, micro, received_signals=()):
     """
     Run update `step` (from 0). Return its record for the log, and the number of stop signals that
     all ranks have received.
 
-    loss_fn: see `training_loss`. batch, micro: see `batch_loss`.
+    loss_fn: see `training_loss`. get_batch, micro: see `batch_loss`.
     """
     began = time.perf_counter()
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:  # a group may ask for another rate by its lr_scale
         group["lr"] = lr * group.get("lr_scale", 1.0)
-    loss, tokens, micro = batch_loss(cfg, model, loss_fn, batch, micro)  # adds up the gradients
+    loss, tokens, micro = batch_loss(cfg, model, loss_fn, get_batch, micro)  # adds up the gradients
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
     # many, and the compiled graph gets no breaks from DDP.
@@ -422,16 +418,16 @@ def update(cfg, model, optimizer, loss_fn, step, batch, micro, received_signals=
             "tokens_per_s": tokens_per_s, "micro_batch_size": micro}, stops
 
 
-def batch_loss(cfg, model, loss_fn, batch, micro):
+def batch_loss(cfg, model, loss_fn, get_batch, micro):
     """
     Return (loss, tokens, micro) of this rank's part of a global batch, and add up the gradients if
     they are enabled. The losses of all ranks add up to the mean over the global batch.
 
-    batch(m): the batch in micro-batches of m sequences, see Batches. micro: the m to try; if memory
-    runs out on any rank, all ranks halve it.
+    get_batch(m): the batch in micro-batches of m sequences, see Batches. micro: the m to try; if
+    memory runs out on any rank, all ranks halve it.
     """
     while True:
-        micro_batches, n_targets = batch(micro)
+        micro_batches, n_targets = get_batch(micro)
         try:
             sums = runtime.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
             return *sums, micro

@@ -16,7 +16,7 @@ import torch
 
 from lib import attention, runtime
 from lib.attention import ModelConfig
-from lib.config import changed, complete, configure
+from lib.config import complete, configure, non_defaults
 from lib.runtime import UserError
 from model import ATTENTION, GPT, GPTConfig, KVCache
 from train import TrainConfig
@@ -218,14 +218,14 @@ def broken(promise, config):
 def main():
     cfg = configure(CheckConfig)
     torch.set_num_threads(1)
-    if cfg.files or changed(cfg):
+    if cfg.files or non_defaults(cfg):
         types = cfg.files or [cfg.attention_type]
         configs = [small(complete(cfg, attention_type=name)) for name in types]
     else:
         configs = [small(ModelConfig(kind, **settings)) for kind, settings in CASES]
     failures = 0
     for config in configs:
-        settings = [f"--{key}={value}" for key, value in changed(config).items()
+        settings = [f"--{key}={value}" for key, value in non_defaults(config).items()
                     if key not in SIZES]
         print(" ".join(settings) or "softmax")
         for promise in PROMISES:

@@ -11,7 +11,7 @@ after it, a document fills one training block. It consists of
 
 Some of the first `n_copy` training documents are copy exercises instead: 4 to 16 random words,
 repeated to the end of the document. They become rarer from document to document. From them the
-model learns to copy. At this size, looking up comes with copying (experiments/rope/README.md).
+model learns to copy. In models of this size, looking up comes with copying.
 """
 import itertools
 import random

@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from lib.config import changed
+from lib.config import non_defaults
 from model import ATTENTION, GPT, Attention, GPTConfig, Learned
 
 SCALINGS = ("", "theta", "pi", "ntk", "yarn", "yarn_no_temperature", "nope")
@@ -74,7 +74,7 @@ class ModelConfig(GPTConfig):
 def beyond_the_paper(config):
     """Return {setting: value} of the settings with which a config leaves the paper's model."""
     # __annotations__: its own fields only, without GPTConfig's
-    return {key: value for key, value in changed(config).items()
+    return {key: value for key, value in non_defaults(config).items()
             if key in ModelConfig.__annotations__}
 
 

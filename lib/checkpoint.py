@@ -67,6 +67,9 @@ class LoadConfig:
         if self.rope_factor < 1:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
                              "RoPE as trained")
+        if self.rope_scaling not in ("theta", "nope") and self.rope_factor == 1:
+            raise ValueError(f"rope_scaling={self.rope_scaling} needs a factor: set rope_factor, "
+                             "as in --rope_factor=16")
 
 
 def find(path):

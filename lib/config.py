@@ -77,7 +77,7 @@ def complete(cfg, **values):
         raise UserError(str(e)) from e
 
 
-def changed(cfg):
+def non_defaults(cfg):
     """Return {name: value} of the settings that differ from their defaults."""
     defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
     return {name: value for name, value in vars(cfg).items() if value != defaults[name]}
@@ -107,7 +107,7 @@ def checked(fields, key, value, origin, is_text=False):
             hint += " (the name of a helper must begin with _)"
         raise UserError(f"{origin}: unknown setting {key!r}{hint}")
     want = type(fields[key].default)
-    value = converted(value, want, is_text)
+    value = to_type(value, want, is_text)
     if type(value) is not want:
         example = {bool: "True or False", int: "a whole number such as 1000"}.get(want)
         advice = f"; write {example}" if example else ""
@@ -123,7 +123,7 @@ def checked(fields, key, value, origin, is_text=False):
     return value
 
 
-def converted(value, want, is_text):
+def to_type(value, want, is_text):
     """Return `value` in the type `want`, or as it is if that is not possible."""
     if is_text and want is not str:
         with contextlib.suppress(
@@ -134,7 +134,7 @@ def converted(value, want, is_text):
     if want is tuple:
         if not isinstance(value, list | tuple):
             value = [value]
-        return tuple(converted(part, str, is_text) for part in value)
+        return tuple(to_type(part, str, is_text) for part in value)
     # a shell replaces ~ only where an argument begins, and not in --out_dir=~/runs
     if isinstance(value, str) and value.split("/")[0] == "~":
         return os.path.expanduser(value)

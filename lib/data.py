@@ -207,3 +207,12 @@ def find_manifest(folder, split):
     raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}; to "
                     f"make it: python prepare.py {source} --name={folder.name} "
                     f"--data_dir={folder.parent}")
+
+
+def only_repeats(x, y):
+    """Return y (rows, T) with -1 at the first occurrence of each pair (token, target) in a row."""
+    masked = y.copy()
+    for row, pairs in zip(masked, (x << 32) + y, strict=True):  # one int64 per pair
+        _, first = np.unique(pairs, return_index=True)  # index of the first occurrence
+        row[first] = -1
+    return masked

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from lib import checkpoint, runtime, storage
 from lib.checkpoint import LoadConfig
-from lib.config import changed, configure
+from lib.config import configure, non_defaults
 from lib.runtime import MALFORMED, UserError, explain, print0
 
 
@@ -61,11 +61,11 @@ NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "
 JOB = ("size", "asked_depth", "i")  # what of a record says which job it is of
 
 
-def start(cls):
+def configure_evaluation(cls):
     """Return (settings of type `cls`, device), and print the settings that are not defaults."""
     cfg = configure(cls)
     device = runtime.setup(cfg.device)
-    settings = [f"{key}={value}" for key, value in changed(cfg).items() if key != "files"]
+    settings = [f"{key}={value}" for key, value in non_defaults(cfg).items() if key != "files"]
     print0("settings that differ from the defaults:", *settings)
     return cfg, device
 
@@ -145,7 +145,7 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
     `work`. UserError if the file is of other settings.
     """
     storage.lock(out)
-    header, records = resume(cfg, out, header) if out.exists() else (header, {})
+    header, records = continue_result(cfg, out, header) if out.exists() else (header, {})
     left = [job for job in jobs if job not in records]
     if left:
         # written again, because a kill may have left half a line at the end of the file
@@ -158,7 +158,7 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
                 storage.append_lines(file, new)
 
 
-def resume(cfg, out, header):
+def continue_result(cfg, out, header):
     """
     Return the header and {job: record} of an existing result `out`, or (header, {}) to begin again.
 

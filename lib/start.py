@@ -12,8 +12,8 @@ from lib.config import arguments
 from lib.runtime import UserError, print0
 from model import GPTConfig
 
-# the settings of a trained model that --init_from may change
 WINDOWS = ("window_pattern", "window", "global_rope")
+# the settings of a trained model that --init_from may change
 CONVERTIBLE = (*WINDOWS, "attention_type", "rope_theta")
 
 

@@ -98,7 +98,7 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         before_answer = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
         question = cfg.question.format(city=cities[0])
         lead, _, end = before_answer.format(context="\0", question=question).partition("\0")
-    # room = tokens of the longest spelling of the number + 1
+    # one token for each group of digits, or for each digit, and one to see whether the number ends
     room = 1 + (len(groups) if len(groups) > 1 else 1 + digits)
     return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead, room)
 

@@ -34,7 +34,7 @@ import sample
 import train
 from lib import checkpoint, runtime, storage
 from lib.checkpoint import LoadConfig
-from lib.config import changed, configure
+from lib.config import configure, non_defaults
 from lib.data import Tokens
 from lib.runtime import UserError
 from lib.storage import atomic_write
@@ -361,7 +361,7 @@ def test_the_fingerprint_is_that_of_the_weights_that_were_read(saved):
 
 
 @pytest.mark.parametrize("settings, trained, expected", [
-    ({}, {}, ("", 1.0)), ({"rope_scaling": "yarn"}, {}, ("", 1.0)),
+    ({}, {}, ("", 1.0)), ({"rope_scaling": "yarn", "rope_factor": 4.0}, {}, ("yarn", 4.0)),
     ({"rope_factor": 4.0}, {}, ("theta", 4.0)),
     ({"rope_scaling": "nope", "rope_factor": 4.0}, {}, ("nope", 1.0)),
     ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SL"}, ("", 1.0)),
@@ -372,6 +372,10 @@ def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, tra
     save_model(tmp_path / "ckpt.pt", tiny_model(**trained), [1, 2, 50256])
     model, _ = checkpoint.open_checkpoint(LoadConfig(**settings), tmp_path, "cpu")
     assert (model.config.rope_scaling, model.config.rope_factor) == expected
+
+
+def test_a_stretch_of_rope_needs_a_factor():
+    refused("rope_scaling=yarn needs a factor", configure, LoadConfig, ["--rope_scaling=yarn"])
 
 
 # -----------------------------------------------------------------------------
@@ -401,7 +405,7 @@ def test_an_odd_command_line_is_one_line(argument, message):
 def test_odd_command_lines_that_are_right():
     cfg = configure(TrainConfig, ["--seed=1_000", "--grad_clip=2", "--wandb_log", "--seed=7",
                                   "--data_dir=München/a b", "--variant=~a"])
-    assert changed(cfg) == {"seed": 7, "grad_clip": 2.0, "wandb_log": True,
+    assert non_defaults(cfg) == {"seed": 7, "grad_clip": 2.0, "wandb_log": True,
                             "data_dir": "München/a b", "variant": "~a"}
 
 

@@ -14,9 +14,8 @@ from conftest import call, program, refused
 
 import prepare
 from lib.config import configure
-from lib.data import Tokens
+from lib.data import Tokens, only_repeats
 from lib.text import gpt2_encoding
-from train import only_repeats
 
 TEXTS = ["The quick brown fox.\n", "größer, 東京 \u00a0 \u2003 x\n\n  y\t z", "a\ud800b",
          "a<|endoftext|>b", "x" * 700]
