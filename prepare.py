@@ -430,20 +430,9 @@ def prepare(cfg):
     return manifest
 
 
-def refuse_scripts(argv):
-    """Raise a UserError for a .py file in the folder of an input: my_texts/* may have matched it,
-    and it would be run as a config file."""
-    paths = [Path(arg) for arg in argv if not arg.startswith("--")]
-    folders = {path.parent for path in paths if path.suffix != ".py"}
-    for path in paths:
-        if path.suffix == ".py" and path.parent in folders:
-            raise UserError(f"{path}: a .py file is taken for a config file and executed, so it "
-                            "cannot be an input; copy it to a .txt, or name the other files alone")
-
-
 def main():
-    refuse_scripts(sys.argv[1:])
-    cfg = configure(PrepareConfig)
+    # a config file is executed, and my_texts/* may match a .py file
+    cfg = configure(PrepareConfig, config_files=False)
     manifest = prepare(cfg)
     for split, total in manifest["splits"].items():
         print(f"{split}: {total['tokens']:,} tokens, {total['documents']:,} documents")

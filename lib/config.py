@@ -23,23 +23,24 @@ from pathlib import Path
 from lib.runtime import UserError, explain
 
 
-def configure(cls, argv=None):
+def configure(cls, argv=None, config_files=True):
     """
     Return a `cls` (a frozen dataclass) made from the arguments `argv`, by default the program's.
     See `arguments`.
     """
     try:
-        return cls(**arguments(cls, argv))
+        return cls(**arguments(cls, argv, config_files))
     except ValueError as e:  # from the dataclass's own check of its values
         raise UserError(str(e)) from e
 
 
-def arguments(cls, argv=None):
+def arguments(cls, argv=None, config_files=True):
     """
     Return {name: value} of the settings that `argv` gives, those that equal a default, too.
 
-    Arguments that end in .py are config files. Other arguments without "--" go to the field
-    `files`, if `cls` has one. UserError for an unknown key, a bad value or a bad file.
+    Arguments that end in .py are config files, unless `config_files` is False. Other arguments
+    without "--" go to the field `files`, if `cls` has one. UserError for an unknown key, a bad
+    value or a bad file.
     """
     argv = sys.argv[1:] if argv is None else argv
     for arg in argv:
@@ -47,7 +48,7 @@ def arguments(cls, argv=None):
             raise UserError(f"{arg!r} holds a null character, or bytes that are not UTF-8; rename "
                             "the file or folder")
     if {"-h", "--help"} & set(argv):  # before the other arguments, which may be wrong
-        print(help_text(cls))
+        print(help_text(cls, config_files))
         sys.exit(0)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     values = {}
@@ -58,7 +59,7 @@ def arguments(cls, argv=None):
                 raise UserError(f"{arg} needs a value: write {arg}=value")
             text = text if equals else "True"  # --wandb_log alone means --wandb_log=True
             values[key] = checked(fields, key, text, arg, is_text=True)
-        elif arg.endswith(".py"):
+        elif arg.endswith(".py") and config_files:
             for key, value in read_config_file(arg).items():
                 values[key] = checked(fields, key, value, arg)
         elif "files" in fields:
@@ -147,7 +148,7 @@ def did_you_mean(name, names):
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def help_text(cls):
+def help_text(cls, config_files=True):
     """Return the text of --help: what the program does, then its settings in groups."""
     headings, comments = {}, {}  # of each setting
     # Comments are read from the source, so that each field is explained once. Parents come first;
@@ -164,9 +165,9 @@ def help_text(cls):
                 comments[name] = comment
 
     fields = {f.name: f for f in dataclasses.fields(cls)}
+    ways = "--key=value, or write key = value into a config file" if config_files else "--key=value"
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
-             "Settings with their defaults: give --key=value, or write key = value into a config "
-             "file."]
+             f"Settings with their defaults: give {ways}."]
     for group in dict.fromkeys(headings.values()):
         lines += ["", f"{group}:"]
         for name in (name for name in headings if headings[name] == group):

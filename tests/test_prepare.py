@@ -316,8 +316,7 @@ def test_bad_lines_are_left_out_counted_and_named_if_asked_for(
 
 def test_a_script_among_the_inputs_is_not_run(tmp_path, write):
     script = write("a.py", b"raise SystemExit('it was run')")
-    refused("a .py file is taken for a config file and executed", go, tmp_path,
-            write("a.txt", b"text"), script)
+    refused("a.py: the name must end in .txt", go, tmp_path, write("a.txt", b"text"), script)
 
 
 def test_separators_in_a_text_file_are_named(tmp_path, write, capsys):
