@@ -10,4 +10,4 @@ learning_rate = 1e-3  # a third of config/quick.py's
 warmup_iters = 10
 decay_iters = 0  # the decay begins after the warm-up
 min_lr = 1e-5
-eval_interval = 400
+eval_interval = 400  # (a validation loss in another order is of other text)

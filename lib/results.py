@@ -44,6 +44,9 @@ IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
 # Settings (their names begin so) that the variant implies. A label says them only where two curves
 # of one variant differ in them.
 OF_VARIANT = ("attention_type", "switch_", "swap_scale")
+# A run that began from a checkpoint has a schedule of its own, so labels compare the schedules of
+# such runs, and of the others, among themselves.
+SCHEDULE = ("max_iters", "learning_rate", "warmup_iters", "decay", "decay_iters", "min_lr")
 OFF = ("", "0", "0.0", "False", "None")  # values that a label does not say
 MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 
@@ -416,6 +419,9 @@ def differences(result, others):
         compared = others
         if setting.startswith(OF_VARIANT):
             compared = [other for other in others if other.variant == result.variant]
+        if setting in SCHEDULE:
+            compared = [other for other in others
+                        if bool(other.header["base"]) == bool(result.header["base"])]
         values = [other.settings.get(name, value_if_absent) for other in compared]
         same_in_all = values.count(value) == len(values)
         said_in_words = setting.startswith("rope_")  # by the value of "RoPE"

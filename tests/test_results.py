@@ -183,7 +183,7 @@ FILES = {"files": [["name", 1]] * 3000}
      "(a) Softmax | (b) SSMax, sink=learned"),
     ([{"sink": "learned"}, B],
      "(a) Softmax, sink=learned | (b) SSMax"),
-    ([A, {**B, "base": {"seed": 1, "base": None}}],
+    ([A, {**B, "learning_rate": 0.1, "base": {"seed": 1, "base": None}}],  # of its own schedule
      "(a) Softmax | (b) SSMax, init_from=a checkpoint"),
     ([A, {**B, "tag": "x", "settings": {"seed": 8}}],
      "(a) Softmax, eval seed=7 | (b) SSMax [x], eval seed=8"),
