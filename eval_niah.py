@@ -106,9 +106,9 @@ def choose_prompt(cfg, path, state):
 
 def trial_jobs(cfg, block_size):
     """
-    Return the jobs of Figs. 7 and 8: at each size the paper's example (number -1) and the trials.
-    As many prompts follow, with later numbers, on which the retrieval heads are chosen. Their size
-    is the training length, or that of the longest trial if it is shorter.
+    Return the jobs of Figs. 7 and 8. First come those that are measured: for each size the paper's
+    example (number -1) and the trials. Then come as many, with later numbers, on which the
+    retrieval heads are chosen: of the training length, or of the longest trial if it is shorter.
     """
     jobs = []
     for size in cfg.trial_sizes:

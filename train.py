@@ -73,7 +73,7 @@ class TrainConfig(ModelConfig):
     min_lr: float = 0.0  # learning rate that the decay would reach after the last update
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
-    weight_decay: float = 0.1  # for matrices only; s, b, p_n and norms have none
+    weight_decay: float = 0.1  # for matrices only; s, b, g, sink, p_n and norms have none
     train_only: Literal["", "scales"] = ""  # scales: only s, b, g, sink and p_n; empty: all
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     switch_iter: int = 0  # the paper's (f): switch attention_type at this update; 0: never

@@ -1,4 +1,4 @@
-# Real text on a laptop. A model takes five to ten minutes on two cores of a new server, and up to
+# Real text on a laptop. A model takes five to eleven minutes on two cores of a server, and up to
 # half an hour on old ones. It has 13.7 M parameters, most of them in the embedding and in lm_head.
 data_dir = "data/books"
 out_dir = "out/laptop/run"

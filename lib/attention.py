@@ -381,8 +381,8 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
-        # The plain layer is made even if it is not used, so that the generator advances as in a
-        # plain model. Then runs of one seed begin with equal weights in all that both models have.
+        # The plain layer is drawn even if it is not used, and the other class draws from its own
+        # generator. So runs of one seed share all weights that their models have in common.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain
