@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import call, refused
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from experiments.gpu import check
@@ -195,3 +195,15 @@ def test_gpu_path_of_what_fits(gpu):
         _, model = check.paper_model(CUDA, "config/b_ssmax.py")
         gib = check.peak_gib(CUDA, lambda: check.position_losses(model, 6, 20_000))
     assert 1.1 * gib + 0.5 == pytest.approx(4.5, abs=0.2), "EVALUATIONS claims 4.5"
+
+
+def test_gpu_path_of_training(gpu, monkeypatch):
+    monkeypatch.setattr(FakeTensor, "tolist", lambda tensor: [0.0] * len(tensor))
+
+    def train_once():  # the tracker cannot follow a second micro-batch
+        _, update = check.trainer(CUDA, "config/b_ssmax.py", "--batch_size=4")
+        assert update()["micro_batch_size"] == 4
+
+    gib = check.peak_gib(CUDA, train_once)
+    # compiled code, which is not simulated here, takes a little less
+    assert 1.1 * gib + 0.5 == pytest.approx(6.0, abs=0.3), "TRAINING_GIB claims 6.0"
