@@ -60,7 +60,7 @@ class TrainConfig(ModelConfig):
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     loss_on: Literal["all", "repeats"] = "all"  # repeats: only pairs (token, target) seen before
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # start from this checkpoint; its type, windows and theta may change
+    init_from: str = ""  # start from this checkpoint; type, windows, theta and length may change
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
     # optimization
     max_iters: int = 200_000  # number of updates

@@ -14,7 +14,7 @@ from model import GPTConfig
 
 WINDOWS = ("window_pattern", "window", "global_rope")
 # the settings of a trained model that --init_from may change
-CONVERTIBLE = (*WINDOWS, "attention_type", "rope_theta")
+CONVERTIBLE = (*WINDOWS, "attention_type", "rope_theta", "block_size")
 
 
 # -----------------------------------------------------------------------------
@@ -77,6 +77,12 @@ def from_checkpoint(cfg, data, device):
     if fixed:
         raise UserError(f"{cfg.init_from} was trained with {', '.join(fixed)}, which cannot "
                         "change now; leave these settings out")
+    # the other types' factors, and RoPE that was stretched, depend on the training length
+    plain = trained["attention_type"] in ("softmax", "ssmax") and not trained["rope_scaling"]
+    if "block_size" in changes and not plain:
+        raise UserError(f"{cfg.init_from} was trained with block_size={trained['block_size']}, "
+                        "which can change only in softmax and ssmax models whose RoPE is not "
+                        "stretched; leave it out")
     if not changes and (same := [f"{key}={given[key]}" for key in WINDOWS if key in given]):
         print0(f"note: {cfg.init_from} has {', '.join(same)} already, so nothing is converted and "
                "it is trained further as it is")

@@ -336,7 +336,7 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
             ([init, "--window_pattern=SLS", "--window=4"], "more letters than n_layer=2"),
             # they equal the defaults, and are asked for all the same
             ([init, "--attention_type=softmax"], "and these are ssmax_bias; choose a softmax"),
-            ([init, "--block_size=1024"], "with block_size=32, which cannot change")):
+            ([init, "--block_size=1024"], "with block_size=32, which can change only in softmax")):
         assert refused(message, run, tmp_path / "x", *changes) == 2
     assert not (tmp_path / "x").exists()
     run(tmp_path / "aw", f"--init_from={tmp_path}/a", *windows, "--max_iters=0")
@@ -344,6 +344,11 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
         "--max_iters=0")
     back, _ = checkpoint.load_model(tmp_path / "back")
     assert torch.equal(back(idx)[0], a(idx)[0])
+    run(tmp_path / "long", f"--init_from={tmp_path}/a", "--block_size=64",
+        "--attention_type=ssmax", "--max_iters=1")
+    long, _ = checkpoint.load_model(tmp_path / "long")
+    mean = sum(math.log(n) for n in range(1, 65)) / 64
+    assert torch.allclose(long.blocks[1].attn.s, torch.tensor(1 / mean), atol=2e-3)
 
 
 def test_only_the_scales_are_trained_if_asked(run, tmp_path):
