@@ -7,15 +7,20 @@ them.
                             of these and new ones; writes results.csv and convert.png
     python -m experiments.convert.convert --text=out/convert_text --out=FOLDER
                             of the stored results and new ones on text
+    python -m experiments.convert.convert --real=out/convert_real --out=FOLDER
+                            of the stored results and new ones of a model that others trained
 """
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from experiments import verdicts
+from experiments.verdicts import by_seed
 from experiments.windows import windows
 from experiments.windows.windows import collect, draw_needles
-from lib import runtime, storage
+from lib import results, runtime, storage
 from lib.config import configure
 from plot import new_figure, save
 
@@ -48,6 +53,13 @@ TEXT_ROWS = {
     "rope": "before, as trained", "rope|theta50": "before, theta x 50", "rope|yarn": "before, YaRN",
     "windows": "windows from the beginning", "softmax.80": "converted, no factor",
     "ssmax.80": "converted, SSMax"}
+REAL_ROWS = {
+    "softmax": "softmax, as imported", "head_scale.scales": "control, only its scales trained",
+    "ssmax.scales": "SSMax, only s trained", "softmax|theta2": "softmax, theta x 2",
+    "head_scale.scales|theta2": "control, theta x 2", "ssmax.scales|theta2": "SSMax, theta x 2",
+    "not_converted": "not converted, trained further", "softmax.windows": "windows, no factor",
+    "ssmax.windows": "windows, SSMax"}
+REAL_SIZES = (1024, 2048, 4096, 8192, 16384)
 TABLES = (  # (title, measure, sizes, digits)
     ("Top needle score, median of the trials", "score", SCORED, 3),
     ("Weight of the retrieval heads on the needle", "weight", SCORED, 3),
@@ -67,6 +79,7 @@ class ConvertConfig:
     # arguments
     files: tuple = ()  # out/convert, the folder of new results; nothing: only the stored ones
     text: str = ""  # out/convert_text, the folder of new results on text
+    real: str = ""  # out/convert_real, the folder of new results of a real model
     # output
     out: str = ""  # folder for results.csv and convert.png
 
@@ -82,17 +95,43 @@ def learned_s(folder):
     return lines
 
 
-def collect_new(cfg):
-    """Return the tables (needles, text) of the stored results and of the new ones that cfg names.
+def collect_real(folder):
     """
-    needles, text = (verdicts.read_stored(HERE / f"{name}.csv") if (HERE / f"{name}.csv").exists()
-                     else verdicts.table_of([]) for name in ("results", "text"))
+    Return the table of one model. In place of seeds it has the numbers of the prompts or the pieces
+    of text. The validation losses are by the number of tokens that the run has been trained on.
+    """
+    lines = []
+    for result in results.load([Path(folder) / "measured", Path(folder) / "trained"]):
+        row = result.path.parent.name + f"|{result.tag}" * bool(result.tag)
+        if result.file_type == "log":
+            per_update = result.config["batch_size"] * result.block_size
+            for updates, loss in result.values["val_loss"].items():
+                lines.append([row, 0, "val_loss", updates * per_update, round(loss, 4)])
+            continue
+        measure = {"niah": "needles", "posloss": "loss"}[result.file_type]
+        samples = result.samples.sort_index().reset_index(drop=True)
+        for size in samples.columns.intersection(REAL_SIZES):
+            if measure == "loss" and size != samples.columns[-1]:
+                continue  # other pieces of text have another loss there
+            for i, value in samples[size].items():
+                lines.append([row, i, measure, size, round(value, 4)])
+    return verdicts.table_of(lines)
+
+
+def collect_new(cfg):
+    """Return {name: table} of the stored results and of the new ones that cfg names."""
+    tables = {}
+    for name in ("results", "text", "real"):
+        path = HERE / f"{name}.csv"
+        tables[name] = verdicts.read_stored(path) if path.exists() else verdicts.table_of([])
     for folder in cfg.files:
         new = verdicts.merge(collect(folder, SIZES), verdicts.table_of(learned_s(folder)))
-        needles = verdicts.merge(needles, new)
+        tables["results"] = verdicts.merge(tables["results"], new)
     if cfg.text:
-        text = verdicts.merge(text, collect(cfg.text, TEXT_SIZES))
-    return needles, text
+        tables["text"] = verdicts.merge(tables["text"], collect(cfg.text, TEXT_SIZES))
+    if cfg.real:
+        tables["real"] = verdicts.merge(tables["real"], collect_real(cfg.real))
+    return tables
 
 
 def with_rows(table, rows):
@@ -101,9 +140,9 @@ def with_rows(table, rows):
     return verdicts.merge(table, verdicts.table_of(empty))
 
 
-def print_tables(needles, text):
+def print_tables(tables):
     path = HERE / "predictions.csv"
-    needles = with_rows(needles, ROWS | AFTERWARDS | NOT_CONVERTED)
+    needles = with_rows(tables["results"], ROWS | AFTERWARDS | NOT_CONVERTED)
     verdicts.print_verdicts(verdicts.read_predictions(path, needles, "needles"))
     of_needles = ("Needles found, all digits right", "needles", SIZES, 2)
     of_loss = ("Test loss (nats) before a position", "loss", (128, 512, 2048, 8192), 3)
@@ -115,10 +154,40 @@ def print_tables(needles, text):
     for measure in ("least s", "largest s"):
         title = f"{measure} of the L layer's heads after the conversion"
         verdicts.print_by_size(needles, ROWS, title, measure, (128,), 3)
-    if len(text):
+    if len(text := tables["text"]):
         verdicts.print_verdicts(verdicts.read_predictions(path, text, "text"), " on text")
         title = "Loss on text (nats) before a position"
         verdicts.print_by_size(text, TEXT_ROWS, title, "loss", TEXT_SIZES, 3, block=256)
+    if len(real := tables["real"]):
+        print_real(real, verdicts.read_predictions(path, real, "real"))
+
+
+def print_real(table, predictions):
+    print("A real model: instead of seeds there are prompts and pieces of text\n")
+    verdicts.print_verdicts(predictions, " on a real model")
+    for title, measure, digits in (("Needles found", "needles", 2), ("Loss (nats)", "loss", 3)):
+        verdicts.print_by_size(table, REAL_ROWS, title, measure, REAL_SIZES, digits, block=8192)
+    before = by_seed(table, "not_converted", "val_loss", 0)[0]
+    lines = []
+    for row in ("softmax.windows", "ssmax.windows", "not_converted"):
+        losses = table[row, "val_loss"].droplevel("seed")
+        left = tokens_until(losses - before, 0.05) if "windows" in row else math.nan
+        lines += [[REAL_ROWS[row], f"{tokens:,}", f"{loss:.3f}", f"{left:.2g}"]
+                  for tokens, loss in losses.items()]
+    verdicts.markdown("Validation loss by tokens of training, and the tokens after which it would "
+                      "be .05 above that before, by extrapolation",
+                      ["", "tokens", "loss", "back after"], lines)
+
+
+def tokens_until(excess, small):
+    """
+    Return the tokens after which the excess of a loss is `small`, if it goes on to fall as a power
+    of the tokens as in the second half of its measurements. inf if it does not fall.
+    """
+    excess = excess[excess.index > 0]
+    excess = excess.iloc[len(excess) // 2:]
+    slope, start = np.polyfit(np.log(excess.index), np.log(excess), 1)
+    return math.exp((math.log(small) - start) / slope) if slope < 0 else math.inf
 
 
 def draw(table, path):
@@ -139,13 +208,13 @@ def draw(table, path):
 
 def main():
     cfg = configure(ConvertConfig)
-    needles, text = collect_new(cfg)
-    print_tables(needles, text)
+    tables = collect_new(cfg)
+    print_tables(tables)
     if cfg.out:
-        verdicts.write_stored(needles, Path(cfg.out) / "results.csv")
-        if len(text):
-            verdicts.write_stored(text, Path(cfg.out) / "text.csv")
-        draw(needles, Path(cfg.out) / "convert.png")
+        for name, table in tables.items():
+            if len(table):
+                verdicts.write_stored(table, Path(cfg.out) / f"{name}.csv")
+        draw(tables["results"], Path(cfg.out) / "convert.png")
 
 
 if __name__ == "__main__":
