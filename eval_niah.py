@@ -93,7 +93,7 @@ def choose_prompt(cfg, path, state):
     """Return `cfg` with a prompt: sft if sft.py made the checkpoint or one that it began from."""
     if cfg.prompt or cfg.task not in OF_NEEDLES:
         return cfg
-    runs = [state, *checkpoint.bases(state)]
+    runs = [state, *checkpoint.earlier_runs(state)]
     fine_tuned = any("squad" in run.get("data", {}).get("source", {}) for run in runs)
     cfg = config.complete(cfg, prompt="sft" if fine_tuned else "completion")
     print0(f"{path}: prompt={cfg.prompt}")

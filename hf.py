@@ -370,7 +370,7 @@ def choose_class(model, target):
                         "because RoPE is stretched in some layers only; leave rope_factor out, or "
                         "choose a checkpoint that was trained without it")
     factor, s, b = query_factor(model)
-    limited = [math.isfinite(block.attn.reach) for block in model.blocks]
+    limited = [math.isfinite(block.attn.max_keys) for block in model.blocks]
     windows = "some"
     if not any(limited):
         windows = "none"
@@ -416,8 +416,9 @@ def to_hf(model, target):
             # save_pretrained adds the class that is saved
             "auto_map": {"AutoModel": "modeling_nanossmax.NanoSSMaxModel"}}
         if c.window_pattern:
-            layers = ["sliding_attention" if math.isfinite(block.attn.reach) else "full_attention"
-                      for block in model.blocks]
+            limited = [math.isfinite(block.attn.max_keys) for block in model.blocks]
+            layers = ["sliding_attention" if has_window else "full_attention"
+                      for has_window in limited]
             special |= {
                 "layer_types": layers,
                 "sliding_window": c.window,
@@ -552,7 +553,7 @@ def text_settings(path, state):
     Return (content of tokenizer_config.json, content of generation_config.json) for an export. They
     stand beside the checkpoint if it was imported, or beside one that it was trained from.
     """
-    vocab, runs = state["vocab"], [state["config"], *checkpoint.bases(state)]
+    vocab, runs = state["vocab"], [state["config"], *checkpoint.earlier_runs(state)]
     for origin in (path, *(run.get("init_from") or path for run in runs)):
         files = [checkpoint.find(origin).parent / name for name in TEXTS]
         # the tokenizer must be this checkpoint's, because a folder may have been used again

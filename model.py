@@ -80,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    plain_when_short: bool = False  # the factor is 1 for n < block_size: a swap keeps its mean
+    one_below_block_size: bool = False  # the factor is 1 for n < block_size: a swap keeps its mean
 
 
 ATTENTION = {
@@ -94,9 +94,9 @@ ATTENTION = {
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # other published factors, swapped into softmax weights without training (--attention_type)
-    "logn_clip": Factor(logn_clip, plain_when_short=True),       # Qwen, Grok-2
-    "llama4": Factor(llama4, plain_when_short=True),
-    "log_floor": Factor(log_floor, plain_when_short=True),       # Inkling
+    "logn_clip": Factor(logn_clip, one_below_block_size=True),       # Qwen, Grok-2
+    "llama4": Factor(llama4, one_below_block_size=True),
+    "log_floor": Factor(log_floor, one_below_block_size=True),       # Inkling
 }
 
 
@@ -164,7 +164,7 @@ class Attention(nn.Module):
     a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
     """
     kind = "global"  # this one sees all keys; layers of one kind share a Position
-    reach = math.inf  # the largest number of keys that a query sees
+    max_keys = math.inf  # the largest number of keys that a query sees
 
     def __init__(self, config, layer):
         super().__init__()
@@ -338,7 +338,7 @@ class Attention(nn.Module):
         mean, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
             self.s.fill_((scale - b) / (mean - b))
-        elif ATTENTION[attention_type].plain_when_short:
+        elif ATTENTION[attention_type].one_below_block_size:
             self.scale_queries(scale)
         else:
             self.scale_queries(scale / mean)
@@ -572,7 +572,7 @@ class GPT(nn.Module):
     def flops_per_token(self, T):
         """Return the training FLOPs per token at length T (PaLM, Appendix B)."""
         # forward takes 2 per weight and backward 4; masked keys are counted as if computed
-        keys = sum(min(T, block.attn.reach) for block in self.blocks)
+        keys = sum(min(T, block.attn.max_keys) for block in self.blocks)
         matrices = [p.numel() for p in self.parameters() if p.dim() >= 2]
         weights = sum(matrices) - self.wte.weight.numel()  # the embedding is a lookup
         return 6 * weights + 12 * self.config.n_embd * keys

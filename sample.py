@@ -10,7 +10,7 @@ import torch
 from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
-from lib.runtime import UserError
+from lib.evaluate import check_length
 from lib.text import decode, encode, end_of_text
 
 
@@ -44,10 +44,8 @@ def main():
     # in the training data, every document follows an end of text
     end = end_of_text(vocab)
     prompt = [end, *encode(cfg.prompt, vocab, special=True)]
-    needed = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
-    if needed > model.max_len:
-        raise UserError(f"p_n is learned for {model.max_len} positions, and prompt and "
-                        f"continuation need {needed}; lower --max_new_tokens or shorten the prompt")
+    n_inputs = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
+    check_length(cfg.files[0], model, n_inputs)
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too
     # all continuations in one batch, so that each step reads the weights once
     idx = torch.tensor([prompt], device=device).expand(cfg.num_samples, -1)

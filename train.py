@@ -296,16 +296,17 @@ def fit(cfg, model, metadata, resumed, batches):
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees Adam's two moments
     loss_fn = training_loss(cfg, device)
-    micro = first_micro_batch(cfg, model)  # sequences that a rank computes at once
+    micro_batch_size = first_micro_batch(cfg, model)  # sequences that a rank computes at once
     log = Log(cfg, model, metadata, start if resumed else None)
     received_signals = runtime.install_stop_flag()
     peak = runtime.peak_flops(device)
 
     @torch.no_grad()
     def validate(done):
-        nonlocal micro
+        nonlocal micro_batch_size
         # not compiled, since the validation batch has other shapes
-        loss, _, micro = batch_loss(cfg, model, summed_loss, batches.val, micro)
+        loss, _, micro_batch_size = batch_loss(
+            cfg, model, summed_loss, batches.val, micro_batch_size)
         runtime.all_reduce([loss])
         # After the last update nothing else would notice NaN. Before the first, the check in
         # `update` has the better message.
@@ -341,8 +342,9 @@ def fit(cfg, model, metadata, resumed, batches):
             optimizer = with_new_scales(cfg, model, optimizer)
 
         record, stops = update(cfg, model, optimizer, loss_fn, step, partial(batches.train, step),
-                               micro, received_signals)
-        micro, done = record["micro_batch_size"], record["iter"]
+                               micro_batch_size, received_signals)
+        micro_batch_size = record["micro_batch_size"]  # smaller if memory ran out
+        done = step + 1
         if peak:
             flops = model.flops_per_token(model.config.block_size) * record["tokens_per_s"]
             record["mfu"] = flops / peak / runtime.WORLD_SIZE
@@ -354,7 +356,7 @@ def fit(cfg, model, metadata, resumed, batches):
             mfu = f" | MFU {record['mfu']:.1%}" if peak else ""
             print0(f"iter {done:,}/{cfg.max_iters:,} | loss {record['loss']:.4f} | "
                    f"lr {record['lr']:.2e} | norm {record['grad_norm']:.2f} | "
-                   f"micro-batch {micro} | {record['tokens_per_s']:,} tokens/s{mfu} | "
+                   f"micro-batch {micro_batch_size} | {record['tokens_per_s']:,} tokens/s{mfu} | "
                    f"ETA {datetime.timedelta(seconds=round(seconds_left))}")
         if (cfg.eval_interval and last) or is_due(cfg.eval_interval, done):
             validate(done)
@@ -376,18 +378,20 @@ def is_due(interval, done):
     return interval > 0 and done % interval == 0
 
 
-def update(cfg, model, optimizer, loss_fn, step, get_batch, micro, received_signals=()):
+def update(cfg, model, optimizer, loss_fn, step, get_batch, micro_batch_size,
+           received_signals=()):
     """
     Run update `step` (from 0). Return its record for the log, and the number of stop signals that
     all ranks have received.
 
-    loss_fn: see `training_loss`. get_batch, micro: see `batch_loss`.
+    loss_fn: see `training_loss`. get_batch, micro_batch_size: see `batch_loss`.
     """
     began = time.perf_counter()
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:  # a group may ask for another rate by its lr_scale
         group["lr"] = lr * group.get("lr_scale", 1.0)
-    loss, tokens, micro = batch_loss(cfg, model, loss_fn, get_batch, micro)  # adds up the gradients
+    # adds up the gradients, too
+    loss, tokens, micro_batch_size = batch_loss(cfg, model, loss_fn, get_batch, micro_batch_size)
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
     # many, and the compiled graph gets no breaks from DDP.
@@ -415,27 +419,28 @@ def update(cfg, model, optimizer, loss_fn, step, get_batch, micro, received_sign
     optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
     tokens_per_s = round(tokens / (time.perf_counter() - began))
     return {"iter": step + 1, "loss": loss, "lr": lr, "grad_norm": norm,
-            "tokens_per_s": tokens_per_s, "micro_batch_size": micro}, stops
+            "tokens_per_s": tokens_per_s, "micro_batch_size": micro_batch_size}, stops
 
 
-def batch_loss(cfg, model, loss_fn, get_batch, micro):
+def batch_loss(cfg, model, loss_fn, get_batch, micro_batch_size):
     """
-    Return (loss, tokens, micro) of this rank's part of a global batch, and add up the gradients if
-    they are enabled. The losses of all ranks add up to the mean over the global batch.
+    Return (loss, tokens, micro_batch_size) of this rank's part of a global batch, and add up the
+    gradients if they are enabled. The losses of all ranks add up to the mean over the global batch.
 
-    get_batch(m): the batch in micro-batches of m sequences, see Batches. micro: the m to try; if
-    memory runs out on any rank, all ranks halve it.
+    get_batch(m): the batch in micro-batches of m sequences, see Batches. micro_batch_size: the m to
+    try; if memory runs out on any rank, all ranks halve it.
     """
     while True:
-        micro_batches, n_targets = get_batch(micro)
+        micro_batches, n_targets = get_batch(micro_batch_size)
         try:
             sums = runtime.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
-            return *sums, micro
+            return *sums, micro_batch_size
         except torch.OutOfMemoryError:
-            if micro == 1:
+            if micro_batch_size == 1:
                 raise torch.OutOfMemoryError("with a micro-batch of 1") from None
-        micro //= 2
-        print0(f"out of memory: going on in micro-batches of {micro}, with the same result")
+        micro_batch_size //= 2
+        print0(f"out of memory: going on in micro-batches of {micro_batch_size}, with the same "
+               "result")
         model.zero_grad(set_to_none=True)  # the whole batch runs again, so nothing counts twice
 
 

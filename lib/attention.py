@@ -294,7 +294,7 @@ class Window(Gated):
 
     def __init__(self, config, layer):
         super().__init__(config, layer)
-        self.reach = config.window
+        self.max_keys = config.window
 
     def set_type(self, attention_type):
         super().set_type("softmax")
@@ -308,7 +308,7 @@ class Window(Gated):
             k_v = torch.cat((cache.layers[self.layer], k_v), dim=-2)
         # The cache keeps the last W - 1 keys, which is all that later queries see. They are cloned,
         # since a view would keep the keys of the whole prompt in memory.
-        start = max(0, k_v.size(-2) - self.reach + 1)
+        start = max(0, k_v.size(-2) - self.max_keys + 1)
         cache.layers[self.layer] = k_v[..., start:, :].clone()
         return k_v[0], k_v[1]
 
@@ -316,7 +316,7 @@ class Window(Gated):
         """Return the mask of attention in blocks, (B or 1, blocks, 1, W, 2 W), or None if T = 1."""
         if T == 1:
             return None
-        W = self.reach
+        W = self.max_keys
         S = min(cached, W - 1) + T  # the cache still has min(cached, W - 1) keys
         start = torch.arange(0, S, W, device=device).view(-1, 1, 1, 1)  # of each block
         i = start + torch.arange(W, device=device)[:, None]  # its queries
@@ -328,7 +328,7 @@ class Window(Gated):
         return mask & (documents[:, i] == documents[:, j.clamp(min=0)])
 
     def attend(self, q, k, v, mask):
-        W, T, S = self.reach, q.size(2), k.size(2)
+        W, T, S = self.max_keys, q.size(2), k.size(2)
         if mask is None:  # one query, which sees the last W keys
             return super().attend(q, k[:, :, -W:], v[:, :, -W:], None)
 
@@ -351,7 +351,7 @@ class Window(Gated):
 
     def logits(self, q, k):
         z = super().logits(q, k)
-        return z.masked_fill(distances(z) >= self.reach, -math.inf)
+        return z.masked_fill(distances(z) >= self.max_keys, -math.inf)
 
 
 # -----------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def convert(model, **changes):
     weights, constants = model.state_dict(), {}
     for layer, (old, new) in enumerate(zip(model.blocks, converted.blocks, strict=True)):
         if isinstance(new.attn, Window) and not isinstance(old.attn, Window):
-            n = torch.arange(1, new.attn.reach + 1, device=old.attn.s.device)
+            n = torch.arange(1, new.attn.max_keys + 1, device=old.attn.s.device)
             constants[new.attn] = old.attn.factor(ATTENTION[old.attn.type].f(n, model)).mean(-1)
             for name in old.attn.scale_names:
                 weights.pop(f"blocks.{layer}.attn.{name}", None)

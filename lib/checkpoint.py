@@ -91,7 +91,7 @@ def must_exist(path):
         raise UserError(f"there is no checkpoint {find(path)}; train one first, or name another")
 
 
-def bases(content):
+def earlier_runs(content):
     """Return [base, base of the base, ...] of a checkpoint or result."""
     runs, base = [], content["base"]
     while base:

@@ -73,8 +73,8 @@ def configure_evaluation(cls):
 def check_length(path, model, length):
     """Raise a UserError if p_n (Eq. 3) is learned for fewer positions than `length`."""
     if length > model.max_len:
-        raise UserError(f"{path}: p_n is learned for {model.max_len} positions, and the evaluation "
-                        f"needs {length}: choose a shorter context, or another checkpoint")
+        raise UserError(f"{path}: p_n is learned for {model.max_len} positions, and {length} are "
+                        "needed: choose a shorter context, or another checkpoint")
 
 
 # -----------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def make_header(cfg, path, file_type, model, state, data, n_records):
     if total and done < total:
         parts.append(f"update {done:,} of {total:,}")
     print0(f"{path}: {', '.join(parts)}")
-    texts = [state["data"], *(run.get("data", {}) for run in checkpoint.bases(state))]
+    texts = [state["data"], *(run.get("data", {}) for run in checkpoint.earlier_runs(state))]
     if data["digest"] in [text.get("digest") for text in texts]:
         print0("*** this is the text that the model was trained on ***")
     return {

@@ -18,7 +18,7 @@ import pandas as pd
 
 from lib import checkpoint
 from lib.attention import ModelConfig
-from lib.checkpoint import FREE_TO_CHANGE, bases
+from lib.checkpoint import FREE_TO_CHANGE, earlier_runs
 from lib.evaluate import JOB, wilson
 from lib.runtime import MALFORMED, UserError, explain
 from lib.storage import read_lines
@@ -38,7 +38,6 @@ VARIANTS = {
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
-FILES = re.compile(r"(posloss|niah|needle).*\.jsonl|log\.jsonl")
 # Settings that no result depends on, or that are compared in another form
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
 # Settings (their names begin so) that the variant implies. A label says them only where two curves
@@ -80,7 +79,7 @@ class Result:
         text = self.header if self.file_type == "log" else self.evaluation
         self.data = typed(text, "data", dict)
         # the training, and before it the training of the model that it began from, and so on
-        self.runs = [self.config, *bases(self.header)]
+        self.runs = [self.config, *earlier_runs(self.header)]
         self.seeds = tuple(typed(run, "seed", int, 0) for run in self.runs)
         self.settings = settings_of(self)
         self.warnings = warnings_of(self)
@@ -227,7 +226,9 @@ def read_log(result, records):
                 result.s.append([float(s) for s in heads or ()])
 
 
+# {file type: function that adds what the figures need to a Result}. Files are named by their type.
 READERS = {"posloss": read_posloss, "niah": read_niah, "needle": read_needle, "log": read_log}
+FILES = re.compile(rf"({'|'.join(READERS)})(-.*)?\.jsonl")
 
 
 def mean_at_end(losses):

@@ -157,7 +157,7 @@ def test_plain_when_short_says_which_factors_are_1_below_the_training_length(att
     n = torch.arange(1, N)
     model = tiny_model(attention_type)
     is_one = attention_type != "pn" and (ATTENTION[attention_type].f(n, model) == 1).all()
-    assert is_one == (ATTENTION[attention_type].plain_when_short or attention_type == "softmax")
+    assert is_one == (ATTENTION[attention_type].one_below_block_size or attention_type == "softmax")
 
 
 def test_generate_bans_and_keeps_the_top_k():

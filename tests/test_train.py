@@ -298,7 +298,8 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path, capsys):
     assert "validation" not in capsys.readouterr().out, "a finished swap was measured again"
     assert log(tmp_path / "e") == before and len(before) == 2
     run(tmp_path / "more", f"--init_from={tmp_path}/e", "--seed=2", "--max_iters=1")
-    assert [base["iter"] for base in checkpoint.bases(checkpoint.load(tmp_path / "more"))] == [0, 6]
+    earlier = checkpoint.earlier_runs(checkpoint.load(tmp_path / "more"))
+    assert [base["iter"] for base in earlier] == [0, 6]
     for changes, message in (
             ("--n_head=4", "a was trained with n_head=2, which cannot change now; leave"),
             (f"--init_from={tmp_path}/e --attention_type=pn", "only softmax weights can be swap"),
