@@ -163,6 +163,7 @@ def print_tables(tables):
 
 
 def print_real(table, predictions):
+    table = with_rows(table, REAL_ROWS)
     print("A real model: instead of seeds there are prompts and pieces of text\n")
     verdicts.print_verdicts(predictions, " on a real model")
     for title, measure, digits in (("Needles found", "needles", 2), ("Loss (nats)", "loss", 3)):
@@ -181,10 +182,12 @@ def print_real(table, predictions):
 
 def tokens_until(excess, small):
     """
-    Return the tokens after which the excess of a loss is `small`, if it goes on to fall as a power
-    of the tokens as in the second half of its measurements. inf if it does not fall.
+    Return the tokens after which the excess of a loss is `small`: as measured, or extrapolated as
+    the power of the tokens by which its second half falls. inf if it does not fall.
     """
     excess = excess[excess.index > 0]
+    if len(reached := excess.index[excess <= small]):
+        return reached[0]
     excess = excess.iloc[len(excess) // 2:]
     slope, start = np.polyfit(np.log(excess.index), np.log(excess), 1)
     return math.exp((math.log(small) - start) / slope) if slope < 0 else math.inf
