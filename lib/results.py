@@ -26,7 +26,7 @@ from lib.storage import read_lines
 # {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
 # colour-blind readers (Okabe and Ito). Other variants get one of PALETTE.
 VARIANTS = {
-    "softmax": ("(a) Softmax", "#D55E00"),
+    "softmax": ("(a) softmax", "#D55E00"),
     "ssmax": ("(b) SSMax", "#0072B2"),
     "ssmax_s1": ("(c) SSMax, s = 1", "#56B4E9"),
     "ssmax_bias": ("(d) SSMax with bias", "#009E73"),

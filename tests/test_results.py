@@ -140,56 +140,56 @@ FILES = {"files": [["name", 1]] * 3000}
     ([{"seed": 1, "out_dir": "x"},
       {"seed": 2, "n_kv_head": 0},
       {"seed": 3, "alibi": False}],
-     "(a) Softmax, 3 seeds"),
+     "(a) softmax, 3 seeds"),
     ([{"seed": 1}, {"seed": 2, "embedded": "mqar"}],
-     "(a) Softmax, data embedded=almanac | (a) Softmax, data embedded=mqar"),
+     "(a) softmax, data embedded=almanac | (a) softmax, data embedded=mqar"),
     ([A, {"learning_rate": 0.01}],
-     "(a) Softmax, learning_rate=0.001 | (a) Softmax, learning_rate=0.01"),
+     "(a) softmax, learning_rate=0.001 | (a) softmax, learning_rate=0.01"),
     ([{"dtype": "float32", "settings": {"dtype": "bfloat16"}},
       {"dtype": "bfloat16", "settings": {"dtype": "bfloat16"}, "seed": 2}],
-     "(a) Softmax, dtype=float32 | (a) Softmax, dtype=bfloat16"),
+     "(a) softmax, dtype=float32 | (a) softmax, dtype=bfloat16"),
     ([A, {"s_init": 0.43}],
-     "(a) Softmax, s_init=0.43 | (a) Softmax, s_init=1.0"),
+     "(a) softmax, s_init=0.43 | (a) softmax, s_init=1.0"),
     ([A, {"settings": {"rope_theta": 5e5}}],
-     "(a) Softmax, RoPE theta 10,000 | (a) Softmax, RoPE theta 500,000"),
+     "(a) softmax, RoPE theta 10,000 | (a) softmax, RoPE theta 500,000"),
     ([A, {"settings": {"seed": 8}}],
-     "(a) Softmax, eval seed=7 | (a) Softmax, eval seed=8"),
+     "(a) softmax, eval seed=7 | (a) softmax, eval seed=8"),
     ([base(1, iter=3), base(2, iter=5)],
-     "(a) Softmax, base iter=3 | (a) Softmax, base iter=5"),
+     "(a) softmax, base iter=3 | (a) softmax, base iter=5"),
     ([base(1, **base(1)),
       base(2, **base(2)),
       base(3, **base(3, 0.2))],
-     "(a) Softmax, base base learning_rate=0.1, 2 seeds | "
-     "(a) Softmax, base base learning_rate=0.2"),
+     "(a) softmax, base base learning_rate=0.1, 2 seeds | "
+     "(a) softmax, base base learning_rate=0.2"),
     ([base(1, data={"digest": "x", **SQUAD}),
       base(2, data={"digest": "x", **SQUAD}),
       base(3, data={"digest": "y", **SQUAD})],
-     "(a) Softmax, base data digest=x, 2 seeds | (a) Softmax, base data digest=y"),
+     "(a) softmax, base data digest=x, 2 seeds | (a) softmax, base data digest=y"),
     ([{"seed": 1, **hay("*.txt", "x")},
       {"seed": 2, **hay("*.txt", "y")}],
-     "(a) Softmax, eval data digest=x | (a) Softmax, eval data digest=y"),
+     "(a) softmax, eval data digest=x | (a) softmax, eval data digest=y"),
     ([{"settings": {"qa_format": "P"}}, {"seed": 2, "settings": {"qa_format": "Q"}}],
-     "(a) Softmax, eval qa_format=P | (a) Softmax, eval qa_format=Q"),
+     "(a) softmax, eval qa_format=P | (a) softmax, eval qa_format=Q"),
     ([A,
       {"tag": "short"},
       {"tag": "x", "settings": {"rope_theta": 5e5}}],
-     "(a) Softmax, RoPE theta 10,000 | (a) Softmax [short], RoPE theta 10,000 | "
-     "(a) Softmax [x], RoPE theta 500,000"),
+     "(a) softmax, RoPE theta 10,000 | (a) softmax [short], RoPE theta 10,000 | "
+     "(a) softmax [x], RoPE theta 500,000"),
     # variants
     ([A, {**B, "learning_rate": 0.1}, E],
-     "(a) Softmax, learning_rate=0.001 | (b) SSMax, learning_rate=0.1 | "
+     "(a) softmax, learning_rate=0.001 | (b) SSMax, learning_rate=0.1 | "
      "(e) swapped after [e], learning_rate=0.001"),
     ([{"sink": ""}, {**B, "sink": "learned"}],
-     "(a) Softmax | (b) SSMax, sink=learned"),
+     "(a) softmax | (b) SSMax, sink=learned"),
     ([{"sink": "learned"}, B],
-     "(a) Softmax, sink=learned | (b) SSMax"),
+     "(a) softmax, sink=learned | (b) SSMax"),
     ([A, {**B, "learning_rate": 0.1, "base": {"seed": 1, "base": None}}],  # of its own schedule
-     "(a) Softmax | (b) SSMax, init_from=a checkpoint"),
+     "(a) softmax | (b) SSMax, init_from=a checkpoint"),
     ([A, {**B, "tag": "x", "settings": {"seed": 8}}],
-     "(a) Softmax, eval seed=7 | (b) SSMax [x], eval seed=8"),
+     "(a) softmax, eval seed=7 | (b) SSMax [x], eval seed=8"),
     # a corpus of thousands of files
     ([A, {"settings": {"data": {"digest": "y", "source": FILES}}}],
-     "(a) Softmax, eval data digest=test | (a) Softmax, eval data digest=y"),
+     "(a) softmax, eval data digest=test | (a) softmax, eval data digest=y"),
 ])
 def test_only_seeds_are_averaged_and_a_label_says_what_differs(tmp_path, planted, expected):
     for i, changes in enumerate(planted):
@@ -203,7 +203,7 @@ def test_only_seeds_are_averaged_and_a_label_says_what_differs(tmp_path, planted
 def test_curves_with_one_label_are_told_apart_by_their_folders(tmp_path):
     plant_posloss(tmp_path / "x")
     plant_posloss(tmp_path / "y", settings={"rope_scaling": "theta", "rope_factor": 1.0})
-    assert sorted(labels(tmp_path)) == [f"(a) Softmax ({tmp_path}/{name})" for name in "xy"]
+    assert sorted(labels(tmp_path)) == [f"(a) softmax ({tmp_path}/{name})" for name in "xy"]
 
 
 def test_a_new_variant_and_a_swap_to_it_have_names_and_colours_of_their_own(tmp_path):
@@ -237,7 +237,7 @@ def test_the_rope_is_said_once_if_all_curves_have_it(tmp_path, settings, expecte
     plant_niah(tmp_path / "b", "ssmax", settings={"task": "needle", **settings})
     curves = curves_of(load([tmp_path]))["niah"]
     assert {results.rope_of(curve.first.model) for curve in curves} == {expected}
-    assert [curve.label for curve in curves] == ["(a) Softmax", "(b) SSMax"]
+    assert [curve.label for curve in curves] == ["(a) softmax", "(b) SSMax"]
     plant_niah(tmp_path / "c", "head_scale", settings={"task": "needle", "rope_theta": 9e9})
     assert f", {expected}" in labels(tmp_path, "niah")[0]
 
@@ -269,7 +269,7 @@ def test_links_are_followed_and_files_of_a_mac_are_not_read(tmp_path):
     (tmp_path / "out/b").symlink_to(tmp_path / "scratch/b")
     (tmp_path / "out/a/loop").symlink_to(tmp_path / "out")
     (tmp_path / "out/a/._niah.jsonl").write_bytes(b"\0\5\26\7")
-    assert labels(tmp_path / "out", "log") == ["(a) Softmax", "(b) SSMax"]
+    assert labels(tmp_path / "out", "log") == ["(a) softmax", "(b) SSMax"]
     assert len(load([tmp_path / "out", tmp_path / "out/a", tmp_path / "out/a/log.jsonl"])) == 2
 
 

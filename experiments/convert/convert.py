@@ -36,6 +36,7 @@ for _updates in (100, 400, 1200):
     NOT_CONVERTED[f"rope.{_updates}"] = f"not converted, {_updates:,} updates more"
     ROWS |= {f"{factor}.{_updates}": f"{name}, {_updates:,} updates"
              for factor, name in FACTORS.items()}
+NOT_CONVERTED["rope.random"] = "not converted, 400 updates more in random order"
 AFTERWARDS = {
     **{f"{factor}.random": f"{name}, 400 updates in random order"
        for factor, name in FACTORS.items()},

@@ -95,14 +95,18 @@ done | in_parallel
 for seed in $SEEDS; do
     echo "$loss --out=$OUT/measured/loss $(names $seed rope.100 rope.400 rope.1200)"
 done | in_parallel
+in_random_order() {  # in_random_order NAME SEED SETTINGS
+    train $1.random $2 config/convert.py --init_from=$TRAINED/rope-$2 --variant=$1.random "${@:3}"
+}
 for seed in $FEWER; do
     for factor in $FACTORS; do
-        train $factor.random $seed config/convert.py --attention_type=$factor \
-            --init_from=$TRAINED/rope-$seed --variant=$factor.random
+        in_random_order $factor $seed --attention_type=$factor
     done
+    in_random_order rope $seed --window_pattern= --window=0
 done | in_parallel
 for seed in $FEWER; do
     measure "$(names $seed softmax.random head_scale.random ssmax.random)"
+    echo "$loss --out=$OUT/measured/loss $TRAINED/rope.random-$seed"
 done | in_parallel
 
 echo "== swapped in afterwards; (b) converted; RoPE in all layers; other windows"
