@@ -69,10 +69,10 @@ TABLES = (  # (title, measure, sizes, digits)
 # {row: (name, colour)} of the figure
 DRAWN = {"rope|trained": ("before, as trained", "#6A3D9A"),
          "rope|yarn": ("before, YaRN x 64", "#009E73"),
-         "softmax.400": ("no factor", "#D55E00"),
-         "head_scale.400": ("control: learned constant", "#8C8C8C"),
-         "ssmax.400": ("SSMax", "#0072B2"),
-         "ssmax.random": ("SSMax, text in random order", "#56B4E9")}
+         "softmax.400": ("converted, no factor", "#D55E00"),
+         "head_scale.400": ("converted, control", "#8C8C8C"),
+         "ssmax.400": ("converted, SSMax", "#0072B2"),
+         "ssmax.random": ("SSMax, random order", "#56B4E9")}
 
 
 @dataclass(frozen=True)
