@@ -34,20 +34,22 @@ for seed in $SEEDS; do
     train rope $seed
     train windows $seed $windows
 done | in_parallel
+further() {  # further NAME SEED SETTINGS: a tenth of the updates at a third of the learning rate
+    train $1.80 $2 config/convert.py --max_iters=80 --learning_rate=7e-4 --min_lr=7e-6 \
+        --eval_interval=80 "--init_from=$TRAINED/rope-$2 --variant=$1.80" "${@:3}"
+}
 for seed in $SEEDS; do
     for factor in softmax ssmax; do
-        # a tenth of the updates, and config/convert.py's schedule at a third of the learning rate
-        train $factor.80 $seed config/convert.py $windows --attention_type=$factor \
-            --max_iters=80 --learning_rate=7e-4 --min_lr=7e-6 --eval_interval=80 \
-            "--init_from=$TRAINED/rope-$seed --variant=$factor.80"
+        further $factor $seed $windows --attention_type=$factor
     done
+    further rope $seed --window_pattern= --window=0
 done | in_parallel
 
 echo "== measuring"
 loss="eval_posloss.py --data_dir=data/text --seq_len=5120 --n_seqs=24 --out=$OUT/measured/loss"
 for seed in $SEEDS; do
     echo "$loss $TRAINED/windows-$seed $TRAINED/softmax.80-$seed $TRAINED/ssmax.80-$seed"
-    echo "$loss $TRAINED/rope-$seed"
+    echo "$loss $TRAINED/rope-$seed $TRAINED/rope.80-$seed"
     echo "$loss $TRAINED/rope-$seed --rope_factor=50 --tag=theta50"
     echo "$loss $TRAINED/rope-$seed --rope_scaling=yarn --rope_factor=20 --tag=yarn"
 done | in_parallel
