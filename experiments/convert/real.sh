@@ -28,9 +28,9 @@ train() {  # train NAME SETTINGS
         "--eval_seqs=16 --save_interval=5 ${*:2}"
 }
 # no decay, so that a longer run continues a shorter one
-weights="--block_size=2048 --batch_size=4 --max_iters=${UPDATES:-40} --eval_interval=5"
+weights="--block_size=2048 --batch_size=4 --max_iters=${UPDATES:-20} --eval_interval=5"
 weights="$weights --learning_rate=3e-4"
-scales="--block_size=4096 --batch_size=2 --max_iters=30 --eval_interval=30 --learning_rate=3e-3"
+scales="--block_size=4096 --batch_size=2 --max_iters=20 --eval_interval=20 --learning_rate=5e-3"
 scales="$scales --decay=linear --train_only=scales"
 windows="--window_pattern=SSSL --window=512"
 {
@@ -55,6 +55,8 @@ done | in_parallel
 for run in $scales; do
     echo "$ask $run --context_sizes=16384 --n_samples=2 --out=$OUT/measured/far $stretched"
     echo "$loss $run --seq_len=16384 --n_seqs=4 --out=$OUT/measured/far $stretched"
+done | in_parallel
+for run in $scales; do
     echo "$ask $run --context_sizes=4096,8192 --n_samples=2 --out=$OUT/measured/far"
 done | in_parallel
 
