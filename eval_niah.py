@@ -33,7 +33,7 @@ from lib.almanac import CITIES
 from lib.evaluate import MOST_RECORDS, EvalConfig
 from lib.runtime import print0
 from lib.squad import QA_FORMAT
-from lib.tasks import OF_NEEDLES, TASKS, make_sample, open_haystack
+from lib.tasks import OF_NEEDLES, TASKS, WITHOUT_DEPTH, make_sample, open_haystack
 from lib.text import decode, end_of_text
 
 
@@ -58,6 +58,10 @@ class NiahConfig(EvalConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        self.check_formats()
+        self.check_sizes()
+
+    def check_formats(self):
         formats = {
             "needle": ["city", "number"],
             "question": ["city"],
@@ -72,12 +76,14 @@ class NiahConfig(EvalConfig):
             if sorted(fields) != sorted(names) or (ends_prompt and fields[-1] != names[-1]):
                 raise ValueError(f"{key} must have these fields in braces, each once and the last "
                                  f"one last: {' '.join(names)}")
+
+    def check_sizes(self):
         for key in ("context_sizes", "trial_sizes", "number_format", "n_samples"):
             sizes = getattr(self, key)
             sizes = sizes if type(sizes) is tuple else (sizes,)
             if not sizes or not all(type(size) is int and size > 0 for size in sizes):
                 raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
-        n_prompts = len(self.context_sizes) * len(self.depths) * self.n_samples
+        n_prompts = len(self.context_sizes) * len(self.asked_depths()) * self.n_samples
         if self.trials:
             n_prompts = (1 + len(self.trial_sizes)) * self.trials
         if n_prompts > MOST_RECORDS:
@@ -87,6 +93,10 @@ class NiahConfig(EvalConfig):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
+
+    def asked_depths(self):
+        """Return the depths that are asked; [None] for a task without depths."""
+        return [None] if self.task in WITHOUT_DEPTH else self.depths
 
 
 def choose_prompt(cfg, path, state):
@@ -107,8 +117,8 @@ def choose_prompt(cfg, path, state):
 def trial_jobs(cfg, block_size):
     """
     Return the jobs of Figs. 7 and 8. First come those that are measured: for each size the paper's
-    example (number -1) and the trials. Then come as many, with later numbers, on which the
-    retrieval heads are chosen: of the training length, or of the longest trial if it is shorter.
+    example (number -1) and the trials. Then come cfg.trials more prompts, which only choose the
+    retrieval heads: of the training length, or of the longest trial if it is shorter.
     """
     jobs = []
     for size in cfg.trial_sizes:
@@ -157,7 +167,7 @@ def answer(cfg, model, vocab, batch, device):
     Return the records of `batch`, samples of one size, after asking the model all of them:
 
         size, i, answers, depth   see `make_sample`
-        asked_depth               None in trials
+        asked_depth               None in trials and in tasks without depths
         text                      what the model wrote
         exact, first, substring   see `score`
 
@@ -230,7 +240,8 @@ def evaluate_checkpoint(cfg, file_type, path, out, device):
     if cfg.trials:
         jobs = trial_jobs(cfg, model.config.block_size)
     else:
-        jobs = list(itertools.product(cfg.context_sizes, cfg.depths, range(cfg.n_samples)))
+        samples = range(cfg.n_samples)
+        jobs = list(itertools.product(cfg.context_sizes, cfg.asked_depths(), samples))
     jobs = list(dict.fromkeys(jobs))  # a size or depth may be given twice
     # a prompt that does not fit is an error here, before anything is written
     for job in {job[0]: job for job in jobs}.values():

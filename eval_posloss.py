@@ -18,7 +18,7 @@ import torch
 
 from lib import checkpoint, evaluate, runtime, tables
 from lib.data import Tokens, random_starts
-from lib.evaluate import MOST_RECORDS, EvalConfig, measured_ends
+from lib.evaluate import MOST_RECORDS, EvalConfig
 from lib.loss import token_losses
 from lib.runtime import UserError, print0
 from lib.text import check_same_vocab
@@ -63,10 +63,18 @@ def choose_pieces(cfg, n_tokens):
     return spare_before + cfg.seq_len * np.arange(n)
 
 
+def measured_ends(length, block_size):
+    """Return the positions at which losses are stored, in rising order and at most `length`."""
+    multiples = [round(m * block_size) for m in tables.MULTIPLES]  # for the tables
+    # The first positions are left out: their loss falls so far that the rest would look flat.
+    between = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
+    return sorted({end for end in multiples + between if 0 < end <= length})
+
+
 def piece_losses(cfg, model, tokens, starts, device):
     """Return the losses (B, seq_len) of the pieces that begin at these B positions."""
     piece = torch.from_numpy(tokens.read(starts, cfg.seq_len + 1)).to(device)
-    chunk = cfg.loss_chunk or runtime.logits_at_once(device, model.config.vocab_size)
+    chunk = cfg.loss_chunk or runtime.rows_of_logits(device, model.config.vocab_size)
     # Each weight is used once per pass, so caching its bf16 copy would save nothing.
     with runtime.autocast(device, cfg.dtype, cache=False):
         return token_losses(model, piece[:, :-1], piece[:, 1:], chunk)

@@ -68,23 +68,25 @@ class Class(NamedTuple):
     """A class of transformers, and which of our models it can compute."""
     name: str  # the class is called {name}ForCausalLM
     llama_cpp: str  # the architecture of llama.cpp that computes the same; "": there is none
-    factors: str  # what may multiply the query, in the words of `query_factor`
+    factors: tuple  # what may multiply the query, in the words of `query_factor`
     qk_norm: bool | None  # None: with or without it
-    windows: str  # how many layers may see only a window of recent keys: none, all or some
+    windows: tuple  # how many layers may see only a window of recent keys: none, all or some
 
 
 CLASSES = {  # by model_type in config.json; a model is exported to the first class that fits it
-    "llama": Class("Llama", "llama", "layer, head", False, "none"),
-    "qwen3": Class("Qwen3", "qwen3", "layer", True, "none"),
-    "mistral": Class("Mistral", "", "layer, head", False, "none, all"),
-    "ministral3": Class("Ministral3", "mistral3", "log n", False, "none"),
+    "llama": Class("Llama", "llama", ("layer", "head"), False, ("none",)),
+    "qwen3": Class("Qwen3", "qwen3", ("layer",), True, ("none",)),
+    "mistral": Class("Mistral", "", ("layer", "head"), False, ("none", "all")),
+    "ministral3": Class("Ministral3", "mistral3", ("log n",), False, ("none",)),
     # lib/modeling_nanossmax.py
-    "nanossmax": Class("NanoSSMax", "", "layer, head, log n, any", None, "none, all, some"),
+    "nanossmax": Class("NanoSSMax", "", ("layer", "head", "log n", "any"), None,
+                       ("none", "all", "some")),
 }
 
-# Ministral3's factor on q is 1 + BETA log n, and W_q W_k is divided by BETA. The factor becomes
-# s (log n + 1/BETA); split over W_q and W_k for fp16; llama.cpp: all in W_q.
+# Ministral3 multiplies q by 1 + BETA log n. We multiply W_q by s, and divide W_q and W_k by the
+# root of BETA each (for llama.cpp W_q by BETA). The result is s (log n + 1/BETA).
 BETA = 2.0**12  # a larger one overflows in fp16: BETA log n is below 65,504 up to n = 8 million
+
 
 def classes(model_type):
     """Return (config class, model class): those of transformers or of lib/modeling_nanossmax.py,

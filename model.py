@@ -80,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    one_below_block_size: bool = False  # the factor is 1 for n < block_size: a swap keeps its mean
+    one_below_block_size: bool = False  # the factor is 1 for n < block_size: a swap leaves it so
 
 
 ATTENTION = {
@@ -566,7 +566,7 @@ class GPT(nn.Module):
         return idx
 
     def num_params(self):
-        """Return the number of trainable parameters: 162,148,608 for (a) of the paper."""
+        """Return the number of parameters: 162,148,608 for (a) of the paper."""
         return sum(p.numel() for p in self.parameters())
 
     def flops_per_token(self, T):

@@ -415,7 +415,7 @@ def learned_s(curves):
 
 
 def learns_s_log_n(curve):
-    """Return whether runs end with a type that learns s of s log n, with b = 0 or learned."""
+    """Return whether the factor of these runs is s log n (+ b) in the end."""
     from model import ATTENTION, Learned, log_n
 
     result = curve.first
@@ -432,7 +432,7 @@ FIGURES = {  # {figure: (type of result files that it reads, measure that it dra
     needle_weight: ("needle", "weight"), learned_s: ("log", "")}
 
 
-def is_line(curves, measure):
+def has_line(curves, measure):
     """Return whether a curve has more than one point of this measure ("": is not counted)."""
     return not measure or any(len(curve.seeds(measure)) > 1 for curve in curves)
 
@@ -462,7 +462,7 @@ def main():
         file_type, measure = FIGURES[make]
         from_formulas = not file_type
         if name == "all" and (from_formulas and inputs
-                              or not is_line(curves.get(file_type, ()), measure)):
+                              or not has_line(curves.get(file_type, ()), measure)):
             continue
         figure = None
         if from_formulas or file_type in curves:

@@ -3,7 +3,7 @@ Pretrain a Transformer with any attention type in ATTENTION (model.py).
 
     python train.py config/b_ssmax.py                    one GPU, or the CPU
     torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py     eight GPUs
-    python train.py config/quick.py --attention_type=ssmax       a small model, 4 minutes on a CPU
+    python train.py config/quick.py --attention_type=ssmax       a small model, 3 minutes on a CPU
 
 Run the same command again to resume the run in out_dir. Config files are executed as Python.
 """
@@ -452,7 +452,7 @@ def accumulate(cfg, model, loss_fn, micro_batches, n_targets):
     # them in chunks, to bound memory.
     chunk, compiled = cfg.loss_chunk, loss_fn is not summed_loss
     if not chunk and not (device.type == "cuda" and compiled):
-        chunk = runtime.logits_at_once(device, model.config.vocab_size, training=True)
+        chunk = runtime.rows_of_logits(device, model.config.vocab_size, training=True)
     total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
     for x, y, documents in micro_batches:
         # We look for the targets that count while the batch is on the CPU: asking the GPU would

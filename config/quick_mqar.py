@@ -4,5 +4,4 @@ split = "val"
 task = "mqar"  # one pair for each 16 tokens
 begin = True
 context_sizes = (128, 256, 512, 1024, 2048)
-depths = (50,)  # not used by this task; one depth, so that each size is asked once
 n_samples = 200

@@ -2,9 +2,9 @@
 Results of the experiments: their tables of numbers, predictions, and verdicts on these. Predictions
 are stored in predictions.csv, which is committed before the first run.
 
-A table is a Series with the index INDEX, stored in results.csv. `values`, a Series too, has a
-number for each seed. The verdict on a prediction depends on the 95 % interval of the mean of its
-values (Student's t over the seeds):
+A table is a Series with the index INDEX, stored in results.csv. The `values` of a Prediction are a
+Series with a number for each seed. Its verdict depends on the 95 % interval of their mean
+(Student's t over the seeds):
 
     holds       the interval is above 0; for "about equal", it is within a margin
     does not    the interval is below 0; for "about equal", it is outside of the margin

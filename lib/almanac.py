@@ -1,6 +1,6 @@
 """
 The embedded corpus: ordinary text generated from a seed. A model of 0.15 M parameters learns from
-it in four minutes to look things up.
+it in three minutes to look things up.
 
 A document has exactly `block_size` words, and each word is one GPT-2 token. With the end of text
 after it, a document fills one training block. It consists of

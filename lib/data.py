@@ -132,8 +132,8 @@ class Tokens:
         """
         Return how many rows order="sequence" has before it begins again.
 
-        A row is block_size + 1 tokens. In an embedded corpus it is one document with the end of
-        text before it. The first document has none before it, so row 0 holds the second document.
+        A row is block_size + 1 tokens. In an embedded corpus each row begins with an end of text,
+        and holds the document after it. The first document has none before it, and is never read.
         """
         return (len(self) - block_size) // (block_size + 1)
 

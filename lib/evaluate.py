@@ -14,7 +14,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -164,9 +163,9 @@ def continue_result(cfg, out, header):
 
     Same settings, finished: it is kept. Same settings, unfinished: it is continued; if the code is
     another one, its name is added to the header. Other settings: UserError, because the result may
-    have taken days. --overwrite begins again, unless the result is unfinished and of the same
-    settings and code: that --overwrite was interrupted, and is continued. UserError if the file is
-    not a result.
+    have taken days. --overwrite begins again, but an unfinished result of the same settings and
+    code is continued: it is taken for an interrupted --overwrite. UserError if the file is not a
+    result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = storage.read_lines(out)
@@ -229,26 +228,3 @@ def work(device, name, jobs, measure_jobs, micro_batch_size=0):
                 yield sum(runtime.all_gather(results), [])
                 left = left[len(turn):]
                 bar.update(len(turn))
-
-
-# -----------------------------------------------------------------------------
-# statistics of results
-
-
-def wilson(hits, n, z=1.96):
-    """Return the 95 % interval of the share hits / n, after Wilson."""
-    # The usual interval, hits / n +- z * stderr, has no width if all or none are hits.
-    centre = (hits + z * z / 2) / (n + z * z)
-    half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
-    return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
-
-
-MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
-
-
-def measured_ends(length, block_size):
-    """Return the positions at which losses are stored, in rising order and at most `length`."""
-    multiples = [round(m * block_size) for m in MULTIPLES]  # for the tables
-    # The first positions are left out: their loss falls so far that the rest would look flat.
-    between = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
-    return sorted({end for end in multiples + between if 0 < end <= length})

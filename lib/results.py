@@ -1,13 +1,14 @@
 """
 Result files -> results -> curves.
 
-Result: one file that train.py or an evaluation wrote. Its measures are Series by tokens.
+Result: one file that train.py or an evaluation wrote. Its measures are Series, most by tokens.
 Curve: the results that are equal in everything but the seed of training. Only seeds are averaged.
 A curve is a line in a figure (plot.py) and in a table (lib/tables.py). Its label is its variant,
 its tag, and the settings in which it differs from the other curves.
 """
 import dataclasses
 import itertools
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import pandas as pd
 from lib import checkpoint
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE, earlier_runs
-from lib.evaluate import JOB, wilson
+from lib.evaluate import JOB
 from lib.runtime import MALFORMED, UserError, explain
 from lib.storage import read_lines
 
@@ -40,8 +41,8 @@ PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
 # Settings that no result depends on, or that are compared in another form
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
-# Settings (their names begin so) that the variant implies. A label says them only where two curves
-# of one variant differ in them.
+# Beginnings of the names of settings that the variant's name tells already. A label shows such a
+# setting only if two curves of one variant differ in it.
 OF_VARIANT = ("attention_type", "switch_", "swap_scale")
 # A run that began from a checkpoint has a schedule of its own, so labels compare the schedules of
 # such runs, and of the others, among themselves.
@@ -58,7 +59,8 @@ class Result:
     path: Path
     header: dict  # first line of the file
     records: pd.DataFrame  # its other lines
-    values: dict = field(default_factory=dict)  # {measure: Series by tokens; in a log, by update}
+    # {measure: Series}: by tokens, or in a log by update, unless its reader below says otherwise
+    values: dict = field(default_factory=dict)
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
     samples: object = None  # by piece of text, prompt or update; those of (a) are subtracted
     trials: object = None  # of needle: the records on which no heads were chosen
@@ -176,7 +178,7 @@ def read_niah(result, records):
     prompts = named.set_index(["asked_depth", "i", "size"])
     result.samples = prompts["exact"].astype(float).unstack()
     cells = records.groupby(["asked_depth", "size"], dropna=False)
-    result.values["by depth"] = cells["exact"].mean()
+    result.values["by depth"] = cells["exact"].mean()  # by (depth, size)
     by_size = records.groupby("size", dropna=False)
     for measure in ("exact", "first", "substring"):
         add_shares(result, measure, by_size[measure])
@@ -205,7 +207,7 @@ def read_needle(result, records):
     # Heads are sorted by score, because it is chance which heads of a run learn to retrieve.
     example = scores[(records["i"] == -1) & (records["size"] == result.longest)]
     highest = np.sort(example.ravel())[::-1][:25]
-    result.values["example"] = pd.Series(highest, np.arange(1, len(highest) + 1))
+    result.values["example"] = pd.Series(highest, np.arange(1, len(highest) + 1))  # by rank
 
 
 def read_log(result, records):
@@ -217,7 +219,7 @@ def read_log(result, records):
     end = {"train": mean_at_end(losses)}
     if "val_loss" in result.values:
         end["validation"] = result.values["val_loss"].iloc[-1]
-    result.values["at the end"] = pd.Series(end)
+    result.values["at the end"] = pd.Series(end)  # by split
     # The s of each layer's heads at the end; windows have none, and (f) has none before its switch.
     # For the s of all validations read records["s"].
     if "s" in records:
@@ -244,6 +246,14 @@ def add_shares(result, measure, groups):
     intervals = list(map(wilson, share * n, n))
     widths = np.ptp(intervals, axis=1)
     result.errors[measure] = pd.Series(widths / (2 * 1.96), share.index)
+
+
+def wilson(hits, n, z=1.96):
+    """Return the 95 % interval of the share hits / n, after Wilson."""
+    # The usual interval, hits / n +- z * stderr, has no width if all or none are hits.
+    centre = (hits + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
+    return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
 
 
 def settings_of(result):
@@ -293,7 +303,7 @@ def warnings_of(result):
     return tuple(warnings)
 
 
-def pair_of(result):
+def comparison_key(result):
     """Return what a result and that of softmax have in common if they may be subtracted: the
     batches of training, the text and the evaluation."""
     # An evaluated model, swapped or fine-tuned, has seen the batches of the run that it began from.
@@ -318,10 +328,10 @@ def subtract_softmax(results):
     softmax = {}
     for result in results:
         if result.variant == "softmax":
-            softmax.setdefault(pair_of(result), []).append(result)
+            softmax.setdefault(comparison_key(result), []).append(result)
     for result in results:
         # of several runs of softmax the one with the most equal settings, and then the longest
-        baseline = max(softmax.get(pair_of(result), [result]), key=lambda other: (
+        baseline = max(softmax.get(comparison_key(result), [result]), key=lambda other: (
             len(result.settings.items() & other.settings.items()), len(other.samples)))
         if baseline is result:
             continue

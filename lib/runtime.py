@@ -206,7 +206,7 @@ def peak_flops(device):
     return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
 
 
-def logits_at_once(device, vocab_size, training=False):
+def rows_of_logits(device, vocab_size, training=False):
     """Return the number of rows of logits that are computed at once."""
     # rows x vocab is about 2^27 (2^24 for evaluations on a CPU). A power of two: 4,096 rows of 384
     # took 65 ms in chunks of 512, and 178 ms in chunks of 333.

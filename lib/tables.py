@@ -6,10 +6,10 @@ import os
 import numpy as np
 import pandas as pd
 
-from lib.evaluate import MULTIPLES
 from lib.results import curves_of, load
 from lib.tasks import OF_NEEDLES
 
+MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
 TITLES = {  # {(file type, measure): title of its table}
     ("log", "at the end"): "losses in nats at the end (train: mean of the last tenth)",
     ("posloss", "loss"): "{split} loss (nats), mean of the tenth before a position",
@@ -70,7 +70,8 @@ def print_runs(results):
         line = lines.setdefault((result.path.parent.absolute(), result.tag), {})
         line["", "variant"] = result.variant[:20]
         line["", "seed"] = result.seeds[-1]
-    far = {"log": "validation"}  # {file type: most tokens that were measured}
+    # {file type: the place in its Series that is shown}: the most tokens that were measured
+    far = {"log": "validation"}
     for column, (file_type, measure) in OVERVIEW.items():
         shown = [result for result in results
                  if result.file_type == file_type and measure in result.values]

@@ -62,7 +62,7 @@ class Asked:
     """What a task puts into the hay and what it asks, as text."""
     facts: list  # of Fact, in the order of their insertion; the last ones hold the answers
     answers: list  # the right answers, one of each fact that is asked for
-    end: str  # text after the hay: the question, up to where the answer begins
+    question: str  # text after the hay, up to where the answer begins
     lead: str = ""  # text before the hay
     room: int = 0  # the model may write at least this many tokens, and as many as the answers take
     ordered: bool = False  # facts keep their order: the last one is inserted first
@@ -180,7 +180,8 @@ def mqar(cfg, rng, size, depth, i):
 
 TASKS = {task.__name__: task for task in (
     needle, multikey, multivalue, multiquery, tracking, mqar)}
-OF_NEEDLES = ("needle", "multikey")  # one needle is asked for; the others have no asked depth
+OF_NEEDLES = ("needle", "multikey")  # one needle is asked for, with the paper's question
+WITHOUT_DEPTH = ("multivalue", "multiquery", "tracking", "mqar")  # what is asked for lies anywhere
 
 # -----------------------------------------------------------------------------
 # hay
@@ -337,9 +338,9 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     rng = random.Random(f"{cfg.seed} {size} {depth} {i}")
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
     lead = encode(asked.lead, vocab)
-    end = encode(asked.end, vocab)
+    question = encode(asked.question, vocab)
     facts = [encode_fact(vocab, *fact) for fact in asked.facts]
-    n_hay = size - len(lead) - len(end)
+    n_hay = size - len(lead) - len(question)
     for head, tail, *_ in facts:
         n_hay -= len(head) + len(tail)
     if n_hay < 1:
@@ -368,6 +369,6 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         "i": i,
         "answers": asked.answers,
         "room": max(asked.room, written),
-        "prompt": ids[:n] + lead + ids[n:] + end,  # the end of text comes before the lead
+        "prompt": ids[:n] + lead + ids[n:] + question,  # the end of text comes before the lead
         "spans": [(len(lead) + start, len(lead) + stop) for start, stop in spans],
     }

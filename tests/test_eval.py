@@ -19,8 +19,8 @@ from lib import checkpoint, runtime, storage
 from lib.almanac import CITIES
 from lib.config import configure
 from lib.data import Tokens
-from lib.evaluate import wilson
-from lib.tasks import TASKS, make_sample, open_haystack
+from lib.results import wilson
+from lib.tasks import TASKS, WITHOUT_DEPTH, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text
 from model import GPT
 
@@ -196,7 +196,9 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     call(eval_niah, tmp_path, "--haystack=noise", f"--task={task}", "--prompt=sft", *CPU,
          "--context_sizes=[400,600]", "--n_samples=3")
     header, records = read(tmp_path, "niah")
-    assert len(records) == header["records"] == 2 * 5 * 3
+    depths = {record["asked_depth"] for record in records}
+    assert depths == ({None} if task in WITHOUT_DEPTH else {10, 30, 50, 70, 90})
+    assert len(records) == header["records"] == 2 * len(depths) * 3
     n = len(records[0]["answers"])
     expected = {"right": (1, 1), "wrong": (0, 0), "first only": (int(n == 1), 1 / n)}[model]
     for record in records:

@@ -153,7 +153,7 @@ def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings
 
 
 @all_types
-def test_plain_when_short_says_which_factors_are_1_below_the_training_length(attention_type):
+def test_one_below_block_size_says_which_factors_are_1_below_the_training_length(attention_type):
     n = torch.arange(1, N)
     model = tiny_model(attention_type)
     is_one = attention_type != "pn" and (ATTENTION[attention_type].f(n, model) == 1).all()

@@ -52,8 +52,8 @@ AFTERWARDS = {
     "softmax.window64": "no factor, windows of 64", "ssmax.window64": "SSMax, windows of 64"}
 TEXT_ROWS = {
     "rope": "before, as trained", "rope|theta50": "before, theta x 50", "rope|yarn": "before, YaRN",
-    "rope.80": "not converted, 80 updates more", "windows": "windows from the beginning", "softmax.80": "converted, no factor",
-    "ssmax.80": "converted, SSMax"}
+    "rope.80": "not converted, 80 updates more", "windows": "windows from the beginning",
+    "softmax.80": "converted, no factor", "ssmax.80": "converted, SSMax"}
 REAL_ROWS = {
     "softmax": "softmax, as imported", "head_scale.scales": "control, only its scales trained",
     "ssmax.scales": "SSMax, only s trained", "softmax|theta2": "softmax, theta x 2",

@@ -120,8 +120,9 @@ def predictions(table, family):
             of("differential", "needles", 128) - of("differential", "needles", 65536))
     for row in ("softmax", "ssmax", "head_scale"):
         numbers[row, "score, rise from 1x", 65536] = of(row, "score", 65536) - of(row, "score", 128)
-    # The factor that softmax needs, with D = 64 and D = 16. By the law n^(2/(D-1)) its logarithm
-    # grows by 2/(D-1) ln 64 from 1x to 64x; the offset in the last line is half of the difference.
+    # Prediction 16: the factor that softmax needs, with heads of D = 64 and D = 16 channels. By the
+    # law n^(2/(D-1)) its logarithm grows by 2/(D-1) ln 64 from 1x to 64x. The offset of its second
+    # line is half of the difference between the two D.
     for row in ("softmax.heads1", "softmax.heads4"):
         growth = of(row, "least for needles", 8192) / of(row, "least for needles", 128)
         numbers[row, "log of the growth of the factor", 8192] = growth.map(math.log)
@@ -211,8 +212,8 @@ def draw_needles(axis, table, shown, sizes):
 
 
 def draw(table, path, row=""):
-    """Draw the figure of the front page: this arrangement, and beside it the paper's. row: one more
-    to draw."""
+    """Draw the needles found in this arrangement, and beside it in the paper's. row: one more to
+    draw."""
     figure = new_figure(figsize=(8.4, 3.3))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
     draw_needles(left, table, DRAWN | ({row: (row, "#6A3D9A")} if row else {}), SIZES)
