@@ -318,22 +318,10 @@ def fit(cfg, model, metadata, resumed, batches):
         log({"iter": done, "val_loss": loss, **scales_by_layer(model)})
         print0(f"iter {done:,}: validation loss {loss:.4f}")
 
-    def save(done):
-        if runtime.RANK == 0:
-            os.fsync(log.file.fileno())  # first: the log is never older than the checkpoint
-            checkpoint.save(path, {
-                "model": model.state_dict(),
-                "model_config": dataclasses.asdict(model.config),
-                "config": dataclasses.asdict(cfg),
-                "optimizer": optimizer.state_dict(),
-                "iter": done,
-                **metadata,
-            })
-
     if cfg.eval_interval and not resumed:  # with random weights it is near log(vocab_size)
         validate(0)
     if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
-        save(0)
+        save(cfg, model, optimizer, metadata, log, 0)
     began = time.time()
     for step in range(start, cfg.max_iters):
         if cfg.switch_iter and step == cfg.switch_iter:  # (f)
@@ -353,15 +341,11 @@ def fit(cfg, model, metadata, resumed, batches):
         last = done == cfg.max_iters
         if last or is_due(cfg.log_interval, done):
             seconds_left = (time.time() - began) / (done - start) * (cfg.max_iters - done)
-            mfu = f" | MFU {record['mfu']:.1%}" if peak else ""
-            print0(f"iter {done:,}/{cfg.max_iters:,} | loss {record['loss']:.4f} | "
-                   f"lr {record['lr']:.2e} | norm {record['grad_norm']:.2f} | "
-                   f"micro-batch {micro_batch_size} | {record['tokens_per_s']:,} tokens/s{mfu} | "
-                   f"ETA {datetime.timedelta(seconds=round(seconds_left))}")
+            print0(progress(cfg, record, seconds_left))
         if (cfg.eval_interval and last) or is_due(cfg.eval_interval, done):
             validate(done)
         if stops or last or is_due(cfg.save_interval, done):
-            save(done)
+            save(cfg, model, optimizer, metadata, log, done)
         if stops:  # a rank without a signal exits as for SIGTERM
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "continues", status=128 + (received_signals or [signal.SIGTERM])[0])
@@ -376,6 +360,31 @@ def fit(cfg, model, metadata, resumed, batches):
 def is_due(interval, done):
     """Return whether something that is done every `interval` updates (0: never) is due now."""
     return interval > 0 and done % interval == 0
+
+
+def save(cfg, model, optimizer, metadata, log, done):
+    """Save the checkpoint of a run after `done` updates, on rank 0."""
+    if runtime.RANK == 0:
+        os.fsync(log.file.fileno())  # first: the log is never older than the checkpoint
+        checkpoint.save(Path(cfg.out_dir) / "ckpt.pt", {
+            "model": model.state_dict(),
+            "model_config": dataclasses.asdict(model.config),
+            "config": dataclasses.asdict(cfg),
+            "optimizer": optimizer.state_dict(),
+            "iter": done,
+            **metadata,
+        })
+
+
+def progress(cfg, record, seconds_left):
+    """Return the line that is printed after an update."""
+    parts = [f"iter {record['iter']:,}/{cfg.max_iters:,}", f"loss {record['loss']:.4f}",
+             f"lr {record['lr']:.2e}", f"norm {record['grad_norm']:.2f}",
+             f"micro-batch {record['micro_batch_size']}", f"{record['tokens_per_s']:,} tokens/s"]
+    if "mfu" in record:
+        parts.append(f"MFU {record['mfu']:.1%}")
+    parts.append(f"ETA {datetime.timedelta(seconds=round(seconds_left))}")
+    return " | ".join(parts)
 
 
 def update(cfg, model, optimizer, loss_fn, step, get_batch, micro_batch_size,
