@@ -326,8 +326,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # With s = 1 the mean factor is `mean`, so with s it is s (mean - b) + b. Set this to
-        # `scale` and solve for s. Without a learned s, the weights that make q are scaled instead.
+        # The mean factor is linear in s: b for s = 0, and `mean` for s = 1. We solve for the s with
+        # which it is `scale`. Without a learned s, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:

@@ -262,7 +262,7 @@ def first_micro_batch(cfg, model):
     return 2 ** (rows.bit_length() - 1)  # a power of two can be halved repeatedly
 
 
-def with_new_scales(cfg, model, optimizer):
+def optimizer_after_switch(cfg, model, optimizer):
     """Return an optimizer for the model after (f), with the moments of all old parameters."""
     new = make_optimizer(cfg, model)
     new.state.update(optimizer.state)
@@ -327,7 +327,7 @@ def fit(cfg, model, metadata, resumed, batches):
         if cfg.switch_iter and step == cfg.switch_iter:  # (f)
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
             model.swap_attention(cfg.switch_attention_type)
-            optimizer = with_new_scales(cfg, model, optimizer)
+            optimizer = optimizer_after_switch(cfg, model, optimizer)
 
         record, stops = update(cfg, model, optimizer, loss_fn, step, partial(batches.train, step),
                                micro_batch_size, received_signals)

@@ -26,7 +26,7 @@ SIZES = {"block_size": 32, "vocab_size": 61, "n_layer": 2, "n_head": 2, "n_embd"
 WINDOWS = {"window": 8, "window_pattern": "SL"}
 SETTINGS = [  # of every class in lib/attention.py
     {}, {"qk_norm": True}, {"n_kv_head": 1}, {"rope_fraction": 0.5}, {"rope_fraction": 0.0},
-    {"rope_scaling": "nope"}, {"alibi": True}, {"sink": "off_by_one"}, {"sink": "learned"},
+    {"rope_scaling": "nope"}, {"alibi": True}, {"sink": "learned"},
     {"scale_invariant": True}, {"gate": True}, {"doc_mask": True},
     WINDOWS, {**WINDOWS, "window": 32}, {**WINDOWS, "window_pattern": "LS"},
     {**WINDOWS, "global_rope": True, "rope_fraction": 0.5}, {**WINDOWS, "sink": "learned"},

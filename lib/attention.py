@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from lib.config import non_defaults
 from model import ATTENTION, GPT, Attention, GPTConfig, Learned
 
-SCALINGS = ("", "theta", "pi", "ntk", "yarn", "yarn_no_temperature", "nope")
-SINKS = ("", "off_by_one", "learned")
+SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature", "nope")
+SINKS = ("", "learned")
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class ModelConfig(GPTConfig):
     """GPTConfig with options beyond the paper, which are all off by default."""
     # beyond the paper (lib/attention.py)
     rope_fraction: float = 1.0  # p-RoPE: share of channel pairs that rotate, fastest first; 0: NoPE
-    rope_scaling: str = ""  # theta, pi, ntk, yarn or yarn_no_temperature stretch RoPE; nope: none
+    rope_scaling: str = ""  # theta, ntk, yarn or yarn_no_temperature stretch RoPE; nope: no RoPE
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
     alibi: bool = False  # a bias that falls with distance (2108.12409), no RoPE; T x T memory
-    sink: str = ""  # an extra key with value 0; its logit is 0 (off_by_one) or learned
+    sink: str = ""  # learned: an extra key with value 0 and a learned logit
     scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
     window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: a window, L: all keys
     window: int = 0  # tokens that an S layer sees; it has RoPE, plain softmax and no sink
@@ -125,8 +125,6 @@ class Extended(Gated):
             theta *= factor ** (D / (D - 2))
         pair = torch.arange(D // 2, dtype=dtype, device=device)
         speeds = theta ** (-2 * pair / D)
-        if scaling == "pi":  # position interpolation (arXiv 2306.15595)
-            speeds = speeds / factor
         if scaling.startswith("yarn"):
             # Pairs that turn 32 times or more in a block keep their speed, pairs that turn less
             # than once are slowed by the factor, and a ramp lies between (arXiv 2309.00071).
@@ -159,13 +157,13 @@ class Sink(Extended):
     """
     An extra key with value zero in front of all others, so that a head may attend to nothing.
 
-    Its logit is 0 (off_by_one) or learned per head. A learned logit is multiplied by the query's
-    factor: without it the sink's weight would vanish beside logits that grow with log n.
+    Its logit is learned per head, and multiplied by the query's factor: without it the sink's
+    weight would vanish beside logits that grow with log n.
     """
 
     def __init__(self, config, layer):
         super().__init__(config, layer)
-        self.set_scale("sink", Learned(0.0) if config.sink == "learned" else 0.0)
+        self.set_scale("sink", Learned(0.0))
 
     def set_type(self, attention_type):
         super().set_type(attention_type)

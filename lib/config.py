@@ -36,7 +36,7 @@ def configure(cls, argv=None, config_files=True):
 
 def arguments(cls, argv=None, config_files=True):
     """
-    Return {name: value} of the settings that `argv` gives, those that equal a default, too.
+    Return {name: value} of the settings that `argv` names, even if they equal their defaults.
 
     Arguments that end in .py are config files, unless `config_files` is False. Other arguments
     without "--" go to the field `files`, if `cls` has one. UserError for an unknown key, a bad

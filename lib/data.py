@@ -28,7 +28,7 @@ from lib.text import check_same_vocab, check_vocab, vocab_size
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
-# How prepare.py makes the corpora that are named in defaults and come from no file of the user
+# {name of a corpus: arguments of prepare.py that make it}, for the message if it is missing
 SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
            "almanac": "--embedded=almanac --compact_vocab",
            "mqar": "--embedded=mqar --compact_vocab"}

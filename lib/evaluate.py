@@ -1,6 +1,6 @@
 """
-What the evaluations share: their settings, the result file of a checkpoint, which is continued
-after a kill, and dividing the work among ranks.
+Shared by the evaluations: their settings, the result file of a checkpoint, which is continued after
+a kill, and the division of the work among ranks.
 
 A result file is a .jsonl. Its first line is the header (`make_header`), which says what was
 measured. Each other line is the record of one job: a piece of text of eval_posloss.py or a prompt
@@ -57,7 +57,7 @@ NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "
                      "loss_chunk"}
 
 
-JOB = ("size", "asked_depth", "i")  # what of a record says which job it is of
+JOB_KEYS = ("size", "asked_depth", "i")  # the keys of a record that identify its job
 
 
 def configure_evaluation(cls):
@@ -84,10 +84,10 @@ def result_files(cfg, file_type):
     """
     Return {checkpoint: file for its result}.
 
-    file_type: posloss, niah or needle. The file is FILE_TYPE[-tag].jsonl beside the checkpoint.
-    With --out=FOLDER it is FOLDER/RUN/FILE_TYPE[-tag].jsonl, where RUN is the name of the
-    checkpoint's own folder. UserError if a checkpoint is missing, or if two results would be one
-    file.
+    file_type: such as posloss, a key of READERS in lib/results.py. The file is
+    FILE_TYPE[-tag].jsonl beside the checkpoint. With --out=FOLDER it is
+    FOLDER/RUN/FILE_TYPE[-tag].jsonl, where RUN is the name of the checkpoint's own folder.
+    UserError if a checkpoint is missing, or if two results would be one file.
     """
     files = {}
     for path in cfg.files:
@@ -140,8 +140,9 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
     """
     Measure the `jobs` that have no record in the result file `out` yet.
 
-    Records are appended as they are measured, so that a kill costs little. jobs, measure_jobs: see
-    `work`. UserError if the file is of other settings.
+    Records are appended as they are measured, so that a kill costs little. jobs: tuples (tokens,
+    asked depth or None, number), the JOB_KEYS of their records. measure_jobs: see `work`. UserError
+    if the file is of other settings.
     """
     storage.lock(out)
     header, records = continue_result(cfg, out, header) if out.exists() else (header, {})
@@ -172,7 +173,7 @@ def continue_result(cfg, out, header):
         runtime.check_types(before, HEADER)
         differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
         # a dict, because two processes may have written a record twice
-        records = {tuple(record.get(name) for name in JOB): record for record in lines}
+        records = {tuple(record.get(name) for name in JOB_KEYS): record for record in lines}
         finished = len(records) >= before["records"]
         same_code = header["code"] in before["code"].split(", ")
     if cfg.overwrite and (finished or differ or not same_code):

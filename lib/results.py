@@ -2,7 +2,8 @@
 Result files -> results -> curves.
 
 Result: one file that train.py or an evaluation wrote. Its measures are Series, most by tokens.
-Curve: the results that are equal in everything but the seed of training. Only seeds are averaged.
+Curve: the results that are equal in everything but the seeds of training and of a generated corpus,
+and what does not change a result (FREE_TO_CHANGE). Only seeds are averaged.
 A curve is a line in a figure (plot.py) and in a table (lib/tables.py). Its label is its variant,
 its tag, and the settings in which it differs from the other curves.
 """
@@ -20,7 +21,7 @@ import pandas as pd
 from lib import checkpoint
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE, earlier_runs
-from lib.evaluate import JOB
+from lib.evaluate import JOB_KEYS
 from lib.runtime import MALFORMED, UserError, explain
 from lib.storage import read_lines
 
@@ -151,7 +152,7 @@ def read(path):
     records = pd.DataFrame(lines)
     if file_type != "log":
         # Two processes that measured at the same time may have written a record twice.
-        of_record = records.columns.intersection(JOB)
+        of_record = records.columns.intersection(JOB_KEYS)
         records = records.drop_duplicates(of_record)
         for name in records.columns.intersection(["size", "i"]):
             records[name] = pd.Index(records[name], dtype="int64")

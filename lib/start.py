@@ -68,7 +68,8 @@ def from_checkpoint(cfg, data, device):
     """
     state = checkpoint.load(cfg.init_from)
     trained = state["model_config"]
-    # not `non_defaults`: whoever types --attention_type=softmax, the default, asks for softmax
+    # The program's arguments again, and not `non_defaults`: whoever types --attention_type=softmax,
+    # the default, asks for softmax.
     given = {key: value for key, value in arguments(type(cfg)).items() if key in trained}
     changes = {key: value for key, value in given.items() if value != trained[key]}
     # All other settings of the model must be the checkpoint's: another n_head, for instance, would

@@ -54,8 +54,8 @@ LOCKS = {}  # {path: the open file that holds its lock}
 
 def lock(path):
     """
-    Keep other programs from writing the file or folder `path` until this process ends, also by a
-    kill. UserError if another program writes it now.
+    Keep other programs from writing the file or folder `path` until this process ends or is killed.
+    UserError if another program writes it now.
     """
     path = Path(os.path.realpath(path))  # a link and the file it leads to have one lock
     if runtime.RANK != 0 or path in LOCKS:

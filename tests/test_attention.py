@@ -166,7 +166,7 @@ def test_tensors_of_a_window_grow_no_faster_than_the_context():
 
 @pytest.mark.parametrize("settings, message", [
     ({"rope_scaling": "yarn_mscale", "rope_factor": 4.0}, "unknown rope_scaling yarn_mscale"),
-    ({"sink": "on"}, "unknown sink on; choose one of off_by_one, learned"),
+    ({"sink": "on"}, "unknown sink on; choose one of learned"),
     ({"sink": "learned", "scale_invariant": True}, "sink and scale_invariant cannot be combined"),
     ({"alibi": True, "sink": "learned"}, "sink and alibi cannot be combined"),
     ({"rope_fraction": 1.5}, "rope_fraction=1.5 must be between 0 and 1"),

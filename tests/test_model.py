@@ -72,7 +72,6 @@ def as_llama(model, rope):
     ({}, {}),
     ({"rope_theta": 500_000.0}, {"rope_theta": 500_000.0}),
     ({"rope_theta": 500_000.0}, {"rope_scaling": "theta", "rope_factor": 50.0}),
-    ({"rope_type": "linear"}, {"rope_scaling": "pi", "rope_factor": 4.0}),
     ({"rope_type": "yarn"}, {"rope_scaling": "yarn", "rope_factor": 4.0}),
     ({"rope_type": "yarn", "attention_factor": 1.0},
      {"rope_scaling": "yarn_no_temperature", "rope_factor": 4.0}),
