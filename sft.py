@@ -88,7 +88,7 @@ def main():
            f"{block_size} tokens, even with a cut context), {cfg.max_iters:,} updates of "
            f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
 
-    batches = Batches(cfg, rows, val_rows, end_of_text(vocab), block_size)
+    batches = SquadBatches(cfg, rows, val_rows, end_of_text(vocab), block_size)
     fit(cfg, model, metadata, resumed, batches)
 
 
@@ -99,7 +99,7 @@ def encode_examples(examples, block_size, vocab):
 
 
 @dataclass
-class Batches:
+class SquadBatches:
     """Gives `fit` the batches of a run, like the class of this name in train.py."""
     cfg: SFTConfig
     rows: list

@@ -102,7 +102,7 @@ class Gated(Attention):
         return self.gate(x[:, -y.size(1):]).sigmoid() * y if self.config.gate else y
 
 
-class Extended(Gated):
+class GlobalLayer(Gated):
     """
     A layer that sees all keys, and whose RoPE may differ: it rotates a part of the pairs (p-RoPE)
     or none (NoPE), or an evaluation stretches it.
@@ -153,7 +153,7 @@ class Extended(Gated):
 # other logits
 
 
-class Sink(Extended):
+class Sink(GlobalLayer):
     """
     An extra key with value zero in front of all others, so that a head may attend to nothing.
 
@@ -205,7 +205,7 @@ class Sink(Extended):
         return super().weights(q, self.with_sink(k), mask)[..., 1:]
 
 
-class FromWeights(Extended):
+class FromWeights(GlobalLayer):
     """
     Attention that is computed from `weights`. A subclass with other logits overrides `logits`, and
     one that is no softmax overrides `weights`. It takes T x T memory.
@@ -244,7 +244,7 @@ class ScaleInvariant(FromWeights):
 # keys that are not seen
 
 
-class Packed(Extended):
+class Packed(GlobalLayer):
     """
     Packed documents that do not see each other, by flex_attention in compiled code on a GPU.
 
@@ -279,7 +279,7 @@ class Packed(Extended):
         return flex_attention(q, k, v, block_mask=mask, scale=1 / math.sqrt(self.head_size))
 
 
-class Window(Gated):
+class WindowLayer(Gated):
     """
     An S layer, with RoPE: a query sees itself and the window - 1 tokens before it.
 
@@ -369,11 +369,11 @@ def attention_class(config, layer):
         return Attention
     pattern = config.window_pattern or "L"
     if pattern[layer % len(pattern)] == "S":
-        return Window
+        return WindowLayer
     for setting, cls in CHOICES.items():
         if getattr(config, setting):
             return cls
-    return Packed if config.doc_mask else Extended
+    return Packed if config.doc_mask else GlobalLayer
 
 
 def build(config):
@@ -403,7 +403,7 @@ def convert(model, **changes):
     converted = build(replace(model.config, **changes))
     weights, constants = model.state_dict(), {}
     for layer, (old, new) in enumerate(zip(model.blocks, converted.blocks, strict=True)):
-        if isinstance(new.attn, Window) and not isinstance(old.attn, Window):
+        if isinstance(new.attn, WindowLayer) and not isinstance(old.attn, WindowLayer):
             n = torch.arange(1, new.attn.max_keys + 1, device=old.attn.s.device)
             constants[new.attn] = old.attn.factor(ATTENTION[old.attn.type].f(n, model)).mean(-1)
             for name in old.attn.scale_names:

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from experiments import check
 from experiments.check import CASES, PROMISES, WINDOWS, logits, tokens
 from lib import attention
-from lib.attention import Extended, FromWeights, ModelConfig, Packed, build
+from lib.attention import FromWeights, GlobalLayer, ModelConfig, Packed, build
 from model import KVCache, Learned
 
 UNCOMPILED = [promise for promise in PROMISES if promise is not check.compiled_equals_eager]
@@ -65,7 +65,7 @@ class CapsInSecret(FromWeights):
         return capped.to(v.dtype) @ self.per_head(v)
 
 
-class TakesANameOfModelPy(Extended):
+class TakesANameOfModelPy(GlobalLayer):
     def __init__(self, config, layer):
         super().__init__(config, layer)
         self.down = nn.Linear(config.n_embd, 3)
