@@ -68,7 +68,7 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
 # {row: (name, colour)} of the figure
 DRAWN = {"rope|trained": ("before, as trained", "#6A3D9A"),
-         "rope|yarn": ("before, YaRN x 64", "#009E73"),
+         "rope|yarn": ("before, YaRN, factor 64", "#009E73"),
          "softmax.400": ("converted, no factor", "#D55E00"),
          "head_scale.400": ("converted, control", "#8C8C8C"),
          "ssmax.400": ("converted, SSMax", "#0072B2"),

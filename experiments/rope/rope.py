@@ -27,12 +27,16 @@ SIZES = tuple(BLOCK * multiple for multiple in (1, 2, 4, 8, 10, 16))
 HEADS = ("1.1", "1.2", "2.1", "2.2")  # layer.head
 SCORED = 8 * BLOCK  # length at which scores are compared with success
 LOSS, LOSS_IN_PIECES = "loss, last eighth", "loss, last eighth, of 2,048"  # stored measures
-STYLES = results.VARIANTS | {"scale_invariant": ("scale-invariant", "#009E73")}
+STYLES = {  # {type: (name, colour)} in the figure
+    "softmax": ("softmax", "#D55E00"), "ssmax": ("SSMax", "#0072B2"),
+    "head_scale": ("control: learned constant", "#8C8C8C"),
+    "scale_invariant": ("scale-invariant", "#009E73")}
+YARN = "RoPE, YaRN (softmax: with temperature)"
 PANELS = {  # of the figure: {title: {type: row}}
-    "RoPE, theta x 50": {}, "RoPE, YaRN": {"softmax": "softmax yarn"}, "no RoPE": {}}
-for _type in ("softmax", "ssmax", "head_scale", "scale_invariant"):
+    "RoPE, theta x 50": {}, YARN: {"softmax": "softmax yarn"}, "no RoPE": {}}
+for _type in STYLES:
     PANELS["RoPE, theta x 50"][_type] = f"{_type} theta50"
-    PANELS["RoPE, YaRN"].setdefault(_type, f"{_type} yarn_no_temperature")
+    PANELS[YARN].setdefault(_type, f"{_type} yarn_no_temperature")
     PANELS["no RoPE"][_type] = f"{_type}-nope trained"
 AGAIN = range(6, 11)  # seeds of the predictions that were made after seed 1
 

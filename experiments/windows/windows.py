@@ -48,11 +48,11 @@ TABLES = (  # (title, measure, sizes, digits)
 COMPARED = {  # {measure: sizes} at which a row of one's own is compared with others
     "needles": (2048, 65536), "score": (2048, 65536), "weight": (2048, 65536),
     "ranked first": (65536,), "look_63": (8192,), "loss": (128, 2048, 8192)}
-# {row: (name, colour)} of the figure. SSMax is drawn last, because it lies on the clip.
-DRAWN = {"softmax": ("(a) softmax", "#D55E00"),
+# {row: (name, colour)} of the figure. SSMax is drawn last, because it lies on the constant.
+DRAWN = {"softmax": ("softmax", "#D55E00"),
          "head_scale": ("control: learned constant", "#8C8C8C"),
-         "softmax|clip": ("clip, swapped into (a)", "#E69F00"),
-         "ssmax": ("(b) SSMax", "#0072B2")}
+         "softmax|constant": ("softmax, constant 2 put in", "#E69F00"),
+         "ssmax": ("SSMax", "#0072B2")}
 
 
 @dataclass(frozen=True)
