@@ -16,7 +16,8 @@ export: `CLASSES` says what transformers and llama.cpp can compute. If transform
 a model, the folder contains its code.
 
 A model with a feature that the other side lacks is refused. After an import or an export both
-models run on the same tokens in transformers, and their logits must be equal.
+models run on the same tokens, ours here and the other in transformers, and their logits must be
+equal.
 
 First `pip install '.[hf]'`.
 """

@@ -80,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    one_below_block_size: bool = False  # the factor is 1 for n < block_size: a swap leaves it so
+    one_below_block_size: bool = False  # True: a swap must not rescale the 1 below block_size
 
 
 ATTENTION = {

@@ -100,7 +100,7 @@ def encode_examples(examples, block_size, vocab):
 
 @dataclass
 class SquadBatches:
-    """Gives `fit` the batches of a run, like the class of this name in train.py."""
+    """Gives `fit` the batches of a run, like `Batches` in train.py."""
     cfg: SFTConfig
     rows: list
     val_rows: list

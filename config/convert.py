@@ -1,5 +1,6 @@
-# Convert a model that was trained with RoPE in all layers: layer 1 gets a window of 32 tokens, and
-# layer 2 loses its position. A tenth of the first training follows, at the same length.
+# Convert a model that was trained with RoPE in all layers: every second layer (S) gets a window of
+# 32 tokens, and the others (L) lose their position. A tenth of the first training follows, at the
+# same length.
 # python train.py config/quick.py config/convert.py --init_from=out/rope \
 #     --attention_type=ssmax --out_dir=out/converted
 window_pattern = "SL"  # letters of the layers, repeated: S sees `window` tokens, L sees all

@@ -2,8 +2,8 @@
 The embedded corpus: ordinary text generated from a seed. A model of 0.15 M parameters learns from
 it in three minutes to look things up.
 
-A document has exactly `block_size` words, and each word is one GPT-2 token. With the end of text
-after it, a document fills one training block. It consists of
+A document of train and val has exactly `block_size` words, and each word is one GPT-2 token. With
+the end of text after it, a document fills one training block. It consists of
 
 - facts ("The special magic number of Tokyo : 81 06 42 2 ."), most of them near its beginning;
 - repetitions of these facts, most of them near its end;

@@ -5,7 +5,7 @@ the class that a layer needs.
 They are p-RoPE and NoPE, RoPE stretched at evaluation, ALiBi, an attention sink, scale-invariant
 attention, windows in some layers, packed documents, and a gate on the output. To add one, write a
 subclass that overrides what it changes, add a setting to ModelConfig, and name both in CHOICES.
-experiments/check.py checks it; README.md has examples under "Hack it".
+experiments/check.py checks it; README.md and CONTRIBUTING.md have examples.
 """
 import math
 from dataclasses import dataclass, replace
@@ -379,8 +379,9 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
-        # The plain layer is drawn even if it is not used, and the other class draws from its own
-        # generator. So runs of one seed share all weights that their models have in common.
+        # A plain layer is always drawn, so that the global generator advances equally whatever the
+        # class, and the other class draws from a generator of its own. So runs of one seed share
+        # all weights that their models have in common.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain

@@ -446,7 +446,7 @@ def differences(result, others):
 def rope_of(config):
     """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
     scaling, pattern = config["rope_scaling"], config["window_pattern"]
-    has_rope = config["rope_fraction"] > 0 and scaling != "nope"
+    has_rope = config["rope_fraction"] > 0 and scaling != "nope" and not config["alibi"]
     if not has_rope or pattern and not config["global_rope"]:
         return "RoPE in windows" if "S" in pattern else "no RoPE"
     stretch = config["rope_factor"] if scaling == "theta" else 1

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-# From torchrun. A cluster or a shell may have left one of the two alone, for a single process.
+# Set by torchrun. If only one of the two is set, this is a single process.
 RANK, WORLD_SIZE = 0, 1
 if {"RANK", "WORLD_SIZE"} <= os.environ.keys():
     RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -64,7 +64,7 @@ class Asked:
     answers: list  # the right answers, one of each fact that is asked for
     question: str  # text after the hay, up to where the answer begins
     lead: str = ""  # text before the hay
-    room: int = 0  # the model may write at least this many tokens, and as many as the answers take
+    room: int = 0  # tokens that the model may write; `make_sample` raises it for long answers
     ordered: bool = False  # facts keep their order: the last one is inserted first
     words: list | None = None  # the whole context, one token each, instead of hay and facts
 

@@ -3,7 +3,6 @@
 # asked for needles in up to 65,536. It needs no GPU and no download, and at most four minutes on two
 # idle cores. What the programs print is in out/quick/*.txt. Every program skips what is done, so the
 # same command continues after any interruption.
-# The paper's arrangement, RoPE in every layer, is the same without config/window.py (README).
 set -euo pipefail
 [ $# = 0 ] || { echo "usage: bash experiments/quick/run.sh" >&2; exit 2; }
 cd "$(dirname "$0")/../.."

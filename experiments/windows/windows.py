@@ -105,7 +105,7 @@ def first_missed(table, row):
 def predictions(table, family):
     """
     Return the Predictions of a family in predictions.csv, which were fixed before its runs: windows
-    or attention (the examples of the repository's README.md).
+    or attention (the examples of README.md and CONTRIBUTING.md).
     """
     def of(row, measure, tokens):
         return by_seed(table, row, measure, tokens)
