@@ -206,13 +206,13 @@ def print_verdicts(predictions, which=""):
 
 def print_by_size(table, names, title, measure, sizes, digits=2, block=128):
     """Print a line for each row of `names`, {row: name}, that has this measure, with a column for
-    each size. block: training length in tokens."""
+    each size. block: training length in tokens; 0: the heads do not name multiples of it."""
     lines = []
     for row, name in names.items():
         of_sizes = [by_seed(table, row, measure, size) for size in sizes]
         if n_seeds := max(map(len, of_sizes)):
             lines.append([name, n_seeds, *(spread(values, digits) for values in of_sizes)])
-    heads = [f"{size:,} ({size // block}x)" for size in sizes]
+    heads = [f"{size:,} ({size // block}x)" if block else f"{size:,}" for size in sizes]
     markdown(f"{title}: mean over the seeds (least–largest)", ["", "seeds", *heads], lines)
 
 

@@ -194,5 +194,5 @@ def test_a_real_model_is_collected_by_prompts_and_pieces(tmp_path, capsys):
     excess = pd.Series({tokens: 4000 / tokens for tokens in (0.5, 1000, 2000, 4000, 8000)})
     assert convert.tokens_until(excess, 0.05) == pytest.approx(80_000)
     assert convert.tokens_until(excess[::-1].set_axis(excess.index), 0.05) == float("inf")
-    convert.print_real(table, [])
+    convert.print_real(convert.with_rows(table, convert.REAL_ROWS), [])
     assert "| windows, SSMax | 0 | 6.000 |" in capsys.readouterr().out

@@ -159,16 +159,16 @@ def print_tables(tables):
         verdicts.print_verdicts(verdicts.read_predictions(path, text, "text"), " on text")
         title = "Loss on text (nats) before a position"
         verdicts.print_by_size(text, TEXT_ROWS, title, "loss", TEXT_SIZES, 3, block=256)
-    if len(real := tables["real"]):
+    if len(tables["real"]):
+        real = with_rows(tables["real"], REAL_ROWS)
         print_real(real, verdicts.read_predictions(path, real, "real"))
 
 
 def print_real(table, predictions):
-    table = with_rows(table, REAL_ROWS)
     print("A real model: instead of seeds there are prompts and pieces of text\n")
     verdicts.print_verdicts(predictions, " on a real model")
     for title, measure, digits in (("Needles found", "needles", 2), ("Loss (nats)", "loss", 3)):
-        verdicts.print_by_size(table, REAL_ROWS, title, measure, REAL_SIZES, digits, block=8192)
+        verdicts.print_by_size(table, REAL_ROWS, title, measure, REAL_SIZES, digits, block=0)
     before = by_seed(table, "not_converted", "val_loss", 0)[0]
     lines = []
     for row in ("softmax.windows", "ssmax.windows", "not_converted"):
@@ -183,14 +183,14 @@ def print_real(table, predictions):
 
 def tokens_until(excess, small):
     """
-    Return the tokens after which the excess of a loss is `small`: as measured, or extrapolated as
-    the power of the tokens by which its second half falls. inf if it does not fall.
+    Return the tokens after which the excess of a loss is `small`: as measured, or extrapolated by
+    a power of the tokens, which is fitted to all measurements but the first. inf if it rises.
     """
     excess = excess[excess.index > 0]
     if len(reached := excess.index[excess <= small]):
         return reached[0]
-    excess = excess.iloc[len(excess) // 2:]
-    slope, start = np.polyfit(np.log(excess.index), np.log(excess), 1)
+    tokens = excess.index.to_numpy(float)
+    slope, start = np.polyfit(np.log(tokens), np.log(excess.to_numpy(float)), 1)
     return math.exp((math.log(small) - start) / slope) if slope < 0 else math.inf
 
 
