@@ -388,8 +388,8 @@ def choose_class(model, target):
             return model_type, s, b
     raise UserError(f"{c.attention_type} with qk_norm={c.qk_norm} and window_pattern="
                     f"{c.window_pattern!r} cannot be exported to llama.cpp: hf.py writes no "
-                    "windows, and can multiply the query only by one number, or without qk_norm by s "
-                    "log n; export to a folder, for transformers")
+                    "windows, and can multiply the query only by one number, or without qk_norm by "
+                    "s log n; export to a folder, for transformers")
 
 
 @torch.no_grad()
