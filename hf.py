@@ -387,9 +387,9 @@ def choose_class(model, target):
         if fits and usable:
             return model_type, s, b
     raise UserError(f"{c.attention_type} with qk_norm={c.qk_norm} and window_pattern="
-                    f"{c.window_pattern!r} cannot be exported to llama.cpp: hf.py writes no "
-                    "windows, and can multiply the query only by one number, or without qk_norm by "
-                    "s log n; export to a folder, for transformers")
+                    f"{c.window_pattern!r} cannot be exported to llama.cpp, for which hf.py writes "
+                    "no windows, and which can multiply the query only by one number, or without "
+                    "qk_norm by s log n; export to a folder, for transformers")
 
 
 @torch.no_grad()
