@@ -94,9 +94,9 @@ ATTENTION = {
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # other published factors, swapped into softmax weights without training (--attention_type)
-    "logn_clip": Factor(logn_clip, one_below_block_size=True),       # Qwen, Grok-2
+    "logn_clip": Factor(logn_clip, one_below_block_size=True),   # Qwen, Grok-2
     "llama4": Factor(llama4, one_below_block_size=True),
-    "log_floor": Factor(log_floor, one_below_block_size=True),       # Inkling
+    "log_floor": Factor(log_floor, one_below_block_size=True),   # Inkling
 }
 
 
