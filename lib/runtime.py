@@ -220,6 +220,10 @@ def rows_of_logits(device, vocab_size, training=False):
 
 def join_ranks(backend):
     """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
+    # The functions of this module have the group as a default argument. If they were defined after
+    # it, they would keep it, and with it gloo's threads, which may abort a process that ends
+    # (pytorch#179291).
+    import torch.distributed.nn  # noqa: F401
     # torchrun's store survives a restart, and with it the addresses of the lost ranks. Half of the
     # restarts waited for these addresses. So each restart has its own prefix for all keys in the
     # store. With several machines the count of restarts may differ (pytorch#135712), so there all

@@ -82,10 +82,16 @@ def program(*arguments):
 def two_ranks(folder, code):
     """Return what `code`, which can import what tests can, prints on two ranks."""
     path = folder / "two_ranks.py"
-    # the ranks leave each other as in runtime.launch: a thread of gloo's that still holds a tensor
-    # when Python ends aborts the process (pytorch#179291)
-    path.write_text(f"import sys, torch\nsys.path[:0] = ['.', 'tests']\n{code}\n"
-                    "torch.distributed.destroy_process_group()")
+    # The ranks leave each other as in runtime.launch. A thread of gloo's that is left could abort
+    # the process when Python ends.
+    path.write_text(f"""
+import glob, pathlib, sys, torch
+sys.path[:0] = ['.', 'tests']
+{code}
+torch.distributed.destroy_process_group()
+threads = [pathlib.Path(name).read_text() for name in glob.glob("/proc/self/task/*/comm")]
+assert not any("gloo" in name for name in threads), threads
+""")
     return program("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", path)
 
 
