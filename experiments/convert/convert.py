@@ -60,7 +60,7 @@ REAL_ROWS = {
     "head_scale.scales|theta2": "control, theta x 2", "ssmax.scales|theta2": "SSMax, theta x 2",
     "not_converted": "not converted, trained further", "softmax.windows": "windows, no factor",
     "ssmax.windows": "windows, SSMax"}
-REAL_SIZES = (1024, 2048, 4096, 8192, 16384)
+REAL_SIZES = (1024, 2048, 4096, 8192, 16384, 32768)
 TABLES = (  # (title, measure, sizes, digits)
     ("Top needle score, median of the trials", "score", SCORED, 3),
     ("Weight of the retrieval heads on the needle", "weight", SCORED, 3),

@@ -59,6 +59,9 @@ done | in_parallel
 for run in $scales; do
     echo "$ask $run --context_sizes=4096,8192 --n_samples=2 --out=$OUT/measured/far"
 done | in_parallel
+for run in $scales; do  # four times the model's training length
+    echo "$ask $run --context_sizes=32768 --n_samples=1 --out=$OUT/measured/farthest $stretched"
+done | in_parallel
 
 echo "== tables"
 run python -m experiments.convert.convert --real="$OUT" --out="$RESULTS"
