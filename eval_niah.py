@@ -16,7 +16,7 @@ Retrieval heads are the heads that attend most to the needle. --trials also asks
 training length, and lib/results.py chooses the retrieval heads on these alone. If the same prompts
 chose the heads and measured them, the heads would look better than they are.
 
-The result is niah[-tag].jsonl, or with --trials needle[-tag].jsonl, beside the checkpoint (or, with
+The result is niah[-tag].jsonl, or with --trials scores[-tag].jsonl, beside the checkpoint (or, with
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `answer`. The same command
 continues a killed evaluation. `torchrun` divides the prompts among its processes.
 """
@@ -260,7 +260,7 @@ def evaluate_checkpoint(cfg, file_type, path, out, device):
 
 def main():
     cfg, device = evaluate.configure_evaluation(NiahConfig)
-    file_type = "needle" if cfg.trials else "niah"
+    file_type = "scores" if cfg.trials else "niah"
     files = evaluate.result_files(cfg, file_type)
     for path, out in files.items():
         evaluate_checkpoint(cfg, file_type, path, out, device)

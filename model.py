@@ -163,7 +163,7 @@ class Attention(nn.Module):
     A subclass may override any method. It must keep what experiments/check.py checks: no query sees
     a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
     """
-    kind = "global"  # this one sees all keys; layers of one kind share a Position
+    kind = "L"  # sees all keys; layers of one kind share a Position
     max_keys = math.inf  # the largest number of keys that a query sees
 
     def __init__(self, config, layer):

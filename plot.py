@@ -70,7 +70,7 @@ def draw(curves, measure, axis=None):
     Draw the mean over the seeds of each curve, with a band if there are few curves. Returns the
     axis.
     """
-    from lib.results import VARIANTS
+    from lib.labels import VARIANTS
 
     axis = axis or new_figure().subplots()
     if measure == "minus (a)":
@@ -128,9 +128,9 @@ def finish(axis, curves=(), notes="", mean=MEAN, **labels):
 
 def rope_note(curves):
     """Return the RoPE that all curves have; "" if it differs, because then the labels say it."""
-    from lib import results
+    from lib.labels import rope_of
 
-    names = {results.rope_of(curve.first.model) for curve in curves}
+    names = {rope_of(curve.first.model) for curve in curves}
     return names.pop() if len(names) == 1 else ""
 
 
@@ -173,7 +173,7 @@ def save(figure, path):
 # --- figures: name(curves) -> a matplotlib figure, or None if no curve has what it shows --------
 def fading(curves):
     """Fig. 1: the largest weight under softmax and SSMax, if one logit is +3 and all others -2."""
-    from lib.results import VARIANTS
+    from lib.labels import VARIANTS
 
     axis = new_figure().subplots()
     n = np.logspace(0.5, 5, 200)
@@ -229,7 +229,7 @@ def z_max(curves):
     Fig. 3: the weight of the logit z_max among the n - 1 others 0, 1/(n-2), ..., 1. With SSMax it
     has to be 1/s above them to get the attention, at any n.
     """
-    from lib.results import VARIANTS
+    from lib.labels import VARIANTS
 
     axis = new_figure().subplots()
     z = np.linspace(0, 12, 400)
@@ -428,8 +428,8 @@ def learns_s_log_n(curve):
 FIGURES = {  # {figure: (type of result files that it reads, measure that it draws as a line)}
     fading: ("", ""), p_n: ("log", ""), z_max: ("", ""), learning_curves: ("log", "loss"),
     posloss: ("posloss", "loss"), niah: ("niah", "by depth"), retrieval: ("niah", "exact"),
-    needle_scores: ("needle", "example"), top_scores: ("needle", ""),
-    needle_weight: ("needle", "weight"), learned_s: ("log", "")}
+    needle_scores: ("scores", "example"), top_scores: ("scores", ""),
+    needle_weight: ("scores", "weight"), learned_s: ("log", "")}
 
 
 def has_line(curves, measure):

@@ -301,25 +301,8 @@ def fit(cfg, model, metadata, resumed, batches):
     received_signals = runtime.install_stop_flag()
     peak = runtime.peak_flops(device)
 
-    @torch.no_grad()
-    def validate(done):
-        nonlocal micro_batch_size
-        # not compiled, since the validation batch has other shapes
-        loss, _, micro_batch_size = batch_loss(
-            cfg, model, summed_loss, batches.val, micro_batch_size)
-        runtime.all_reduce([loss])
-        # After the last update nothing else would notice NaN. Before the first, the check in
-        # `update` has the better message.
-        loss = loss.item()
-        if done and not math.isfinite(loss):
-            raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped "
-                            "and did not save this model; try a lower learning_rate, in another "
-                            "--out_dir", status=1)
-        log({"iter": done, "val_loss": loss, **scales_by_layer(model)})
-        print0(f"iter {done:,}: validation loss {loss:.4f}")
-
     if cfg.eval_interval and not resumed:  # with random weights it is near log(vocab_size)
-        validate(0)
+        micro_batch_size = validate(cfg, model, batches, micro_batch_size, log, 0)
     if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
         save(cfg, model, optimizer, metadata, log, 0)
     began = time.time()
@@ -343,7 +326,7 @@ def fit(cfg, model, metadata, resumed, batches):
             seconds_left = (time.time() - began) / (done - start) * (cfg.max_iters - done)
             print0(progress(cfg, record, seconds_left))
         if (cfg.eval_interval and last) or is_due(cfg.eval_interval, done):
-            validate(done)
+            micro_batch_size = validate(cfg, model, batches, micro_batch_size, log, done)
         if stops or last or is_due(cfg.save_interval, done):
             save(cfg, model, optimizer, metadata, log, done)
         if stops:  # a rank without a signal exits as for SIGTERM
@@ -360,6 +343,25 @@ def fit(cfg, model, metadata, resumed, batches):
 def is_due(interval, done):
     """Return whether something that is done every `interval` updates (0: never) is due now."""
     return interval > 0 and done % interval == 0
+
+
+@torch.no_grad()
+def validate(cfg, model, batches, micro_batch_size, log, done):
+    """Log and print the validation loss after `done` updates. Return the micro-batch size, which is
+    smaller if memory ran out."""
+    # not compiled, since the validation batch has other shapes
+    loss, _, micro_batch_size = batch_loss(cfg, model, summed_loss, batches.val, micro_batch_size)
+    runtime.all_reduce([loss])
+    # After the last update nothing else would notice NaN. Before the first, the check in `update`
+    # has the better message.
+    loss = loss.item()
+    if done and not math.isfinite(loss):
+        raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
+                        "did not save this model; try a lower learning_rate, in another --out_dir",
+                        status=1)
+    log({"iter": done, "val_loss": loss, **scales_by_layer(model)})
+    print0(f"iter {done:,}: validation loss {loss:.4f}")
+    return micro_batch_size
 
 
 def save(cfg, model, optimizer, metadata, log, done):

@@ -4,8 +4,7 @@ Result files -> results -> curves.
 Result: one file that train.py or an evaluation wrote. Its measures are Series, most by tokens.
 Curve: the results that are equal in everything but the seeds of training and of a generated corpus,
 and what does not change a result (FREE_TO_CHANGE). Only seeds are averaged.
-A curve is a line in a figure (plot.py) and in a table (lib/tables.py). Its label is its variant,
-its tag, and the settings in which it differs from the other curves.
+A curve is a line in a figure (plot.py) and in a table (lib/tables.py); lib/labels.py labels it.
 """
 import dataclasses
 import itertools
@@ -18,37 +17,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib import checkpoint
 from lib.attention import ModelConfig
-from lib.checkpoint import FREE_TO_CHANGE, earlier_runs
+from lib.checkpoint import earlier_runs
 from lib.evaluate import JOB_KEYS
+from lib.labels import (
+    LINES,
+    OF_VARIANT,
+    PALETTE,
+    VARIANTS,
+    set_labels,
+    settings_of,
+    warnings_of,
+)
 from lib.runtime import MALFORMED, UserError, explain
 from lib.storage import read_lines
 
-# {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
-# colour-blind readers (Okabe and Ito). Other variants get one of PALETTE.
-VARIANTS = {
-    "softmax": ("(a) softmax", "#D55E00"),
-    "ssmax": ("(b) SSMax", "#0072B2"),
-    "ssmax_s1": ("(c) SSMax, s = 1", "#56B4E9"),
-    "ssmax_bias": ("(d) SSMax with bias", "#009E73"),
-    "softmax>ssmax": ("(e) swapped after", "#E69F00"),
-    "softmax>>ssmax": ("(f) swapped during", "#CC79A7"),
-    "pn": ("learned p_n", "#000000"),
-    "head_scale": ("head_scale (control)", "#8C8C8C"),
-    "softmax>head_scale": ("(a), head_scale swapped in", "#7F5539"),
-}
-PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
-LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
-# Settings that no result depends on, or that are compared in another form
-IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
-# Beginnings of the names of settings that the variant's name tells already. A label shows such a
-# setting only if two curves of one variant differ in it.
-OF_VARIANT = ("attention_type", "switch_", "swap_scale")
-# A run that began from a checkpoint has a schedule of its own, so labels compare the schedules of
-# such runs, and of the others, among themselves.
-SCHEDULE = ("max_iters", "learning_rate", "warmup_iters", "decay", "decay_iters", "min_lr")
-OFF = ("", "0", "0.0", "False", "None")  # values that a label does not say
 MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 
 
@@ -56,7 +39,7 @@ MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 @dataclass
 class Result:
     """One result file. The reader of its type adds `values` and what else the figures need."""
-    file_type: str  # posloss, niah, needle or log
+    file_type: str  # posloss, niah, scores or log
     path: Path
     header: dict  # first line of the file
     records: pd.DataFrame  # its other lines
@@ -64,8 +47,8 @@ class Result:
     values: dict = field(default_factory=dict)
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
     samples: object = None  # by piece of text, prompt or update; those of (a) are subtracted
-    trials: object = None  # of needle: the records on which no heads were chosen
-    longest: int = 0  # of needle: the most tokens in a trial
+    trials: object = None  # of scores: the records on which no heads were chosen
+    longest: int = 0  # of scores: the most tokens in a trial
     s: list = field(default_factory=list)  # of log: of the heads of each layer, at the end
 
     def __post_init__(self):
@@ -185,7 +168,7 @@ def read_niah(result, records):
         add_shares(result, measure, by_size[measure])
 
 
-def read_needle(result, records):
+def read_scores(result, records):
     scores = np.stack(records["scores"].map(np.array))  # (records, layers, heads)
     ranks = np.stack(records["ranks"].map(np.array))
     means = scores[records["chooses_heads"]].mean(0)
@@ -230,7 +213,7 @@ def read_log(result, records):
 
 
 # {file type: function that adds what the figures need to a Result}. Files are named by their type.
-READERS = {"posloss": read_posloss, "niah": read_niah, "needle": read_needle, "log": read_log}
+READERS = {"posloss": read_posloss, "niah": read_niah, "scores": read_scores, "log": read_log}
 FILES = re.compile(rf"({'|'.join(READERS)})(-.*)?\.jsonl")
 
 
@@ -255,53 +238,6 @@ def wilson(hits, n, z=1.96):
     centre = (hits + z * z / 2) / (n + z * z)
     half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
     return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
-
-
-def settings_of(result):
-    """
-    Return {name: text} of all settings that a result depends on, but the seeds of training. Names
-    begin with "eval" in the evaluation, and with "base" in the run that the training began from.
-    """
-    base = result.header["base"]
-    data = result.header.get("train_data", result.data)
-    settings = flatten(result.config | result.model | {"data": data})
-    settings |= flatten({"eval": result.evaluation, "base": base or {}})
-    settings["init_from"] = "a checkpoint" if base else ""
-    settings["RoPE"] = rope_of(result.model)
-    return settings
-
-
-def flatten(settings, prefix=""):
-    """Return {name: text} of nested settings. A name begins with those of the dicts around it."""
-    texts = {}
-    for name, value in settings.items():
-        if name == "data" and isinstance(value, dict):
-            # Corpora generated with different seeds count as the same text.
-            generated = "seed" in value["source"]
-            value = value["source"] if generated else {"digest": value["digest"]}
-        if isinstance(value, dict):
-            texts |= flatten(value, f"{prefix}{name} ")
-        elif name not in IGNORED and (name != "seed" or prefix == "eval "):
-            texts[prefix + name] = str(value)
-    return texts
-
-
-def warnings_of(result):
-    """Return what a label warns of: the run was unfinished when it was measured, or the ckpt.pt
-    beside the result has changed since."""
-    total = result.config.get("max_iters")  # an imported model has none
-    done = result.header.get("iter")
-    if result.file_type == "log":
-        done = result.records["iter"].max()
-    warnings = []
-    if total and done < total:
-        warnings.append(f"update {done:,} of {total:,}")
-    beside = result.path.with_name("ckpt.pt")  # is not there if the result was moved
-    if "checkpoint" in result.evaluation and beside.exists():
-        with explain(f"{beside} is damaged; move it away"):
-            if checkpoint.fingerprint(beside) != result.evaluation["checkpoint"]:
-                warnings.append("not of the ckpt.pt beside it")
-    return tuple(warnings)
 
 
 def comparison_key(result):
@@ -401,54 +337,3 @@ def curves_of(results):
     for of_type in curves.values():
         set_labels(of_type)
     return curves
-
-
-def set_labels(curves):
-    """Give each of the curves of one file type a label that no other one has."""
-    for curve in curves:
-        first = curve.first
-        name = first.variant.replace(">>", " switched to ").replace(">", " swapped to ")
-        if first.variant in VARIANTS:
-            name, _ = VARIANTS[first.variant]
-        if first.tag:
-            name += f" [{first.tag}]"
-        parts = [name, *differences(first, [other.first for other in curves]), *first.warnings]
-        if len(curve.results) > 1:
-            parts.append(f"{len(curve.results)} seeds")
-        curve.label = ", ".join(parts)
-    labels = [curve.label for curve in curves]
-    for curve in curves:
-        if labels.count(curve.label) > 1:
-            curve.label += f" ({curve.first.path.parent})"
-
-
-def differences(result, others):
-    """Return "name=value" for each setting that is on, and differs from that of another result."""
-    texts = []
-    for name, value in sorted(result.settings.items()):
-        setting = name.split()[-1]
-        value_if_absent = value if name.startswith("base ") else ""  # others may have no base
-        compared = others
-        if setting.startswith(OF_VARIANT):
-            compared = [other for other in others if other.variant == result.variant]
-        if setting in SCHEDULE:
-            compared = [other for other in others
-                        if bool(other.header["base"]) == bool(result.header["base"])]
-        values = [other.settings.get(name, value_if_absent) for other in compared]
-        same_in_all = values.count(value) == len(values)
-        said_in_words = setting.startswith("rope_")  # by the value of "RoPE"
-        if value in OFF or same_in_all or said_in_words:
-            continue
-        texts.append(value if name == "RoPE" else f"{name}={value}")
-    return texts
-
-
-def rope_of(config):
-    """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
-    scaling, pattern = config["rope_scaling"], config["window_pattern"]
-    has_rope = config["rope_fraction"] > 0 and scaling != "nope" and not config["alibi"]
-    if not has_rope or pattern and not config["global_rope"]:
-        return "RoPE in windows" if "S" in pattern else "no RoPE"
-    stretch = config["rope_factor"] if scaling == "theta" else 1
-    name = f"RoPE theta {config['rope_theta'] * stretch:,.0f}"
-    return name if scaling in ("", "theta") else f"{name}, {scaling} x {config['rope_factor']:g}"

@@ -1,5 +1,4 @@
 """Writing files all or nothing, locks, and .jsonl."""
-import atexit
 import contextlib
 import fcntl
 import glob
@@ -57,6 +56,8 @@ def lock(path):
     Keep other programs from writing the file or folder `path` until this process ends or is killed.
     UserError if another program writes it now.
     """
+    # The hidden file stays when its lock ends: a program that removed it could remove it from under
+    # the next one, and two would then write.
     path = Path(os.path.realpath(path))  # a link and the file it leads to have one lock
     if runtime.RANK != 0 or path in LOCKS:
         return
@@ -71,17 +72,6 @@ def lock(path):
         except OSError:  # some network disks have no locks
             pass
     LOCKS[path] = file
-
-
-def unlock():
-    """Give back the locks of this process."""
-    while LOCKS:
-        _, file = LOCKS.popitem()
-        Path(file.name).unlink(missing_ok=True)
-        file.close()
-
-
-atexit.register(unlock)  # a kill leaves the file, but not its lock
 
 
 def write_json(path, content):

@@ -18,10 +18,10 @@ TITLES = {  # {(file type, measure): title of its table}
     ("niah", "minus (a)"): "needles found minus those of (a), same seed and prompts",
     ("niah", "first"): "needles found, first digit right, by context size",
     ("niah", "substring"): "needles found anywhere in the text, by context size",
-    ("needle", "score"): "top needle score by context size, median of the trials",
-    ("needle", "weight"): "weight on the needle, mean of the retrieval heads",
-    ("needle", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
-    ("needle", "chance"): "needle ranked first by chance, share of the trials",
+    ("scores", "score"): "top needle score by context size, median of the trials",
+    ("scores", "weight"): "weight on the needle, mean of the retrieval heads",
+    ("scores", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
+    ("scores", "chance"): "needle ranked first by chance, share of the trials",
 }
 OVERVIEW = {  # {column of the overview of runs: (file type, measure)}
     ("needles", "found"): ("niah", "exact"),

@@ -44,7 +44,7 @@ def call(module, *arguments):
     finally:  # train.py's own handlers would swallow the Ctrl-C that is meant for pytest
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        storage.unlock()  # programs hold their locks until their process ends
+        storage.LOCKS.clear()  # programs hold their locks until their process ends
 
 
 def refused(message, work, /, *arguments, **options):

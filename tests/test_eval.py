@@ -47,7 +47,7 @@ def evaluate(corpus, tmp_path):
         call(program, *EVALS[program.__name__], tmp_path / name, f"--data_dir={corpus}", *arguments)
         kind = program.__name__.removeprefix("eval_")
         if any("--trials" in str(argument) for argument in arguments):
-            kind = "needle"
+            kind = "scores"
         return read(tmp_path / name, kind)[1]
 
     return evaluate
@@ -500,12 +500,12 @@ def test_out_keeps_the_results_of_several_checkpoints_apart(
     beside, out = read(tmp_path / "b", kind), tmp_path / "out"
     (tmp_path / f"b/{kind}.jsonl").unlink()
     measure(tmp_path / "a", tmp_path / "b/ckpt.pt", f"--out={out}")
-    written = {str(path.relative_to(out)) for path in out.rglob("*.json*")}
+    written = {str(path.relative_to(out)) for path in out.rglob("*.jsonl")}
     assert written == {f"{name}/{kind}.jsonl" for name in "ab"}
     header, records = read(out / "b", kind)
     assert same(records, beside[1])
     assert header == beside[0], "where a result lies is not a part of it"
-    assert not list((tmp_path / "b").glob("*.json*")), "a result lies beside the checkpoint as well"
+    assert not list((tmp_path / "b").glob("*.jsonl")), "a result lies beside the checkpoint as well"
     capsys.readouterr()
     measure(tmp_path / "a", tmp_path / "b", f"--out={out}")
     assert capsys.readouterr().out.count("not measured again") == 2
@@ -594,7 +594,7 @@ call(eval_niah, *EVALS["eval_niah"], *more, "--n_samples=1")
 call(eval_niah, *EVALS["eval_niah"], *more, "--trials=4")
 call(eval_posloss, *EVALS["eval_posloss"], *more, "--n_seqs=3")
 """)
-    for kind, records in zip(("niah", "needle", "posloss"), one, strict=True):
+    for kind, records in zip(("niah", "scores", "posloss"), one, strict=True):
         header, of_two = read(tmp_path / "b", f"{kind}-two")
         assert same(of_two, records)
         assert {**header, "tag": ""} == read(tmp_path / "b", kind)[0]

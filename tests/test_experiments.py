@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import ROOT, call, refused
-from test_results import plant_log, plant_needle, plant_niah, plant_posloss
+from test_results import plant_log, plant_niah, plant_posloss, plant_scores
 
 from experiments import verdicts
 from experiments.convert import convert
@@ -98,7 +98,7 @@ def plant_windows(folder, row, seeds=(1, 2, 3)):
         plant_niah(at / "look_63" / name, seed=seed, sizes=(2048, 8192),
                    settings={"task": "multikey", "n_needles": 63})
         plant_niah(at / "mqar" / name, seed=seed, sizes=(128,), settings={"task": "mqar"})
-        plant_needle(at / "score" / name, seed=seed, sizes=(128, 2048, 16384, 65536))
+        plant_scores(at / "score" / name, seed=seed, sizes=(128, 2048, 16384, 65536))
         plant_posloss(at / "loss" / name, seed=seed)
 
 
@@ -142,7 +142,7 @@ def test_a_run_of_rope_is_collected(tmp_path, monkeypatch, capsys):
     for tag in ("", "ssmax"):
         for position in ("trained", "theta50"):
             plant_niah(tmp_path / f"measured/{position}/softmax-1", tag=tag)
-    plant_needle(tmp_path / "measured/theta50/softmax-1")
+    plant_scores(tmp_path / "measured/theta50/softmax-1")
     plant_posloss(tmp_path / "measured/theta50/softmax-1")
     table = rope.collect(tmp_path)
     loss = by_seed(table, "softmax trained", "training loss", 128)[1]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, call, refused
-from test_results import BLOCK, plant_log, plant_needle, plant_niah, plant_posloss
+from test_results import BLOCK, plant_log, plant_niah, plant_posloss, plant_scores
 
 import plot
 from lib import checkpoint
@@ -36,7 +36,7 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch, capsys):
         s = None if variant == "softmax" or seed == 2 else 0.26  # seed 2: not switched yet
         switch = {"switch_iter": 200, "switch_attention_type": "ssmax"} if ">>" in variant else {}
         plant_log(folder, variant, seed, s, 300 if s else 100, **switch)
-        for plant in (plant_posloss, plant_niah, plant_needle):
+        for plant in (plant_posloss, plant_niah, plant_scores):
             plant(folder, variant, seed)
     plant_log(tmp_path / "pn", "pn", 1, 1.0)
     state = {"model": {"p_n": torch.arange(1, BLOCK + 1).log() + torch.rand(BLOCK)}}
@@ -53,7 +53,7 @@ def test_every_figure_is_drawn_from_results(tmp_path, monkeypatch, capsys):
 
 def test_a_line_of_one_point_is_left_out_of_all_and_drawn_if_asked_for(tmp_path):
     plant_niah(tmp_path / "a", sizes=(128,))
-    plant_needle(tmp_path / "a", sizes=(128,))
+    plant_scores(tmp_path / "a", sizes=(128,))
     call(plot, "all", tmp_path)
     assert figures_in(tmp_path) == {"niah", "needle_scores", "top_scores"}
     call(plot, "retrieval", tmp_path)
@@ -106,8 +106,8 @@ def test_learning_curves_show_every_loss_in_the_first_panel(tmp_path):
 
 def test_weight_and_rank_of_the_needle_are_drawn_by_context_size_with_chance(tmp_path):
     for variant, seed in itertools.product(("softmax", "ssmax"), (1, 2)):
-        plant_needle(tmp_path / f"{variant}-{seed}", variant, seed, sizes=(128, 512, 1024))
-    found = curves(tmp_path, "needle")
+        plant_scores(tmp_path / f"{variant}-{seed}", variant, seed, sizes=(128, 512, 1024))
+    found = curves(tmp_path, "scores")
     weight, first = plot.needle_weight(found).axes
     assert weight.lines[0].get_xdata().tolist() == [128, 512, 1024]
     assert weight.lines[0].get_ydata() == pytest.approx(found[0].seeds("weight").mean(axis=1))

@@ -31,7 +31,7 @@ from lib import storage
 for line in sys.stdin:
     program, *sys.argv[1:] = line.split()
     importlib.import_module(program).main()
-    storage.unlock()
+    storage.LOCKS.clear()
 """
 
 
@@ -88,7 +88,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
     assert "task: adjective" in done.stdout and "1 documents" in done.stdout
     assert (tmp_path / "out/sqrt/grad_norm.png").stat().st_size > 10_000
     for name in runs:
-        records = storage.read_lines(tmp_path / f"out/{name}/needle.jsonl")[1:]
+        records = storage.read_lines(tmp_path / f"out/{name}/scores.jsonl")[1:]
         assert records and all(0 <= record["top"] < 1 for record in records)
     assert state_of(tmp_path / "out/parts") == state_of(tmp_path / "out/whole")
     state = checkpoint.load(tmp_path / "out/whole")["optimizer"]

@@ -8,8 +8,9 @@ import pytest
 from conftest import refused, save_model, tiny_model
 
 from experiments import verdicts
-from lib import checkpoint, results, tables
+from lib import checkpoint, tables
 from lib.attention import ModelConfig
+from lib.labels import rope_of
 from lib.results import curves_of, load
 
 BLOCK = 128
@@ -87,7 +88,7 @@ def plant_niah(folder, variant="softmax", seed=1, sizes=(128, 256, 1024), n=20, 
                  **changes)
 
 
-def plant_needle(folder, variant="softmax", seed=1, sizes=(128, 1024), n=10, **changes):
+def plant_scores(folder, variant="softmax", seed=1, sizes=(128, 1024), n=10, **changes):
     """Head 2.1 is the retrieval head, and 1.2 has half of its score on the choosing prompts."""
     records = []
     for size, i in itertools.product(sizes, range(-1, n)):
@@ -96,7 +97,7 @@ def plant_needle(folder, variant="softmax", seed=1, sizes=(128, 1024), n=10, **c
         records.append(needle_record(size, i, [[0.0, 0.05], [weight, 0.05]], ranks))
     records += [needle_record(128, n + i, [[0.0, 0.4], [0.8, 0.1]], [[9, 9], [1, 9]], True)
                 for i in range(n)]
-    return write(folder / "needle.jsonl", variant, seed, records,
+    return write(folder / "scores.jsonl", variant, seed, records,
                  {"task": "needle", "trial_sizes": list(sizes)}, **changes)
 
 
@@ -217,7 +218,7 @@ def test_a_new_variant_and_a_swap_to_it_have_names_and_colours_of_their_own(tmp_
 
 
 @pytest.mark.parametrize("plant, name", [
-    (plant_posloss, "posloss"), (plant_log, "log"), (plant_needle, "needle")])
+    (plant_posloss, "posloss"), (plant_log, "log"), (plant_scores, "scores")])
 def test_a_seed_that_occurs_twice_is_an_error_that_names_both_files(tmp_path, plant, name):
     plant(tmp_path / "x")
     plant(tmp_path / "y")
@@ -237,7 +238,7 @@ def test_the_rope_is_said_once_if_all_curves_have_it(tmp_path, settings, expecte
     plant_niah(tmp_path / "a", settings={"task": "needle", **settings})
     plant_niah(tmp_path / "b", "ssmax", settings={"task": "needle", **settings})
     curves = curves_of(load([tmp_path]))["niah"]
-    assert {results.rope_of(curve.first.model) for curve in curves} == {expected}
+    assert {rope_of(curve.first.model) for curve in curves} == {expected}
     assert [curve.label for curve in curves] == ["(a) softmax", "(b) SSMax"]
     plant_niah(tmp_path / "c", "head_scale", settings={"task": "needle", "rope_theta": 9e9})
     assert f", {expected}" in labels(tmp_path, "niah")[0]
@@ -286,7 +287,7 @@ def test_an_unfinished_evaluation_is_left_out_and_a_record_twice_counts_once(tmp
 
 @pytest.mark.parametrize("name, text", [
     ("niah.jsonl", '{"cells": [\n'), ("niah.jsonl", '{"file_type": "niah", "records": 0}\n'),
-    ("posloss.jsonl", "[]\n"), ("needle.jsonl", "3\n"), ("log.jsonl", ""),
+    ("posloss.jsonl", "[]\n"), ("scores.jsonl", "3\n"), ("log.jsonl", ""),
     ("log.jsonl", "x\n{}\n")], ids=range(6))
 def test_a_damaged_file_is_one_line_with_its_name(tmp_path, name, text):
     (tmp_path / name).write_text(text)
@@ -297,7 +298,7 @@ def test_a_damaged_file_is_one_line_with_its_name(tmp_path, name, text):
     (plant_log, 0, "variant", 7), (plant_log, 0, "data", None), (plant_posloss, 0, "tag", []),
     (plant_posloss, 0, "ends", [10**30]), (plant_posloss, 1, "i", {}), (plant_niah, 0, "seed", "1"),
     (plant_niah, 0, "split", 7), (plant_niah, 0, "block_size", None), (plant_niah, 1, "size", "x"),
-    (plant_log, -1, "s", [7]), (plant_needle, 0, "task", {}), (plant_needle, 1, "size", 1e400)])
+    (plant_log, -1, "s", [7]), (plant_scores, 0, "task", {}), (plant_scores, 1, "size", 1e400)])
 def test_a_value_of_a_wrong_type_is_one_line(tmp_path, plant, line, name, value):
     path = plant(tmp_path)
     lines = [json.loads(text) for text in path.read_text().splitlines()]
@@ -318,7 +319,7 @@ def test_logs_of_fine_tuning_are_left_out_beside_those_of_pretraining(tmp_path):
 
 
 def test_retrieval_heads_are_chosen_on_other_prompts_than_the_trials(tmp_path):
-    path = plant_needle(tmp_path, "ssmax", sizes=(128, 1024))
+    path = plant_scores(tmp_path, "ssmax", sizes=(128, 1024))
     result, = load([path])
     # heads 1.2 and 2.1: at least half of the highest mean score in the prompts that choose
     trials = [0.05 + 0.9 * 128 / 1024 + 0.001 * i for i in range(10)]

@@ -69,7 +69,7 @@ def collect(folder):
         lines += verdicts.lines_of(result, row, names, SIZES)
         if position == "trained":
             lines += verdicts.lines_of(result, row, {"exact": "learned"}, [BLOCK])
-        if result.file_type == "needle" and position == "theta50":
+        if result.file_type == "scores" and position == "theta50":
             of_size = result.trials[result.trials["size"] == SCORED]
             if len(of_size):
                 trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))

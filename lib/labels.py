@@ -1,0 +1,130 @@
+"""
+The label of a curve (lib/results.py), and its colour. The label is the variant, the tag, and the
+settings in which the curve differs from the others of a figure or table.
+"""
+from lib import checkpoint
+from lib.checkpoint import FREE_TO_CHANGE
+from lib.runtime import explain
+
+# {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
+# colour-blind readers (Okabe and Ito). Other variants get one of PALETTE.
+VARIANTS = {
+    "softmax": ("(a) softmax", "#D55E00"),
+    "ssmax": ("(b) SSMax", "#0072B2"),
+    "ssmax_s1": ("(c) SSMax, s = 1", "#56B4E9"),
+    "ssmax_bias": ("(d) SSMax with bias", "#009E73"),
+    "softmax>ssmax": ("(e) swapped after", "#E69F00"),
+    "softmax>>ssmax": ("(f) swapped during", "#CC79A7"),
+    "pn": ("learned p_n", "#000000"),
+    "head_scale": ("head_scale (control)", "#8C8C8C"),
+    "softmax>head_scale": ("(a), head_scale swapped in", "#7F5539"),
+}
+PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
+LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
+# Settings that no result depends on, or that are compared in another form
+IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
+# Beginnings of the names of settings that the variant's name tells already. A label shows such a
+# setting only if two curves of one variant differ in it.
+OF_VARIANT = ("attention_type", "switch_", "swap_scale")
+# A run that began from a checkpoint has a schedule of its own, so labels compare the schedules of
+# such runs, and of the others, among themselves.
+SCHEDULE = ("max_iters", "learning_rate", "warmup_iters", "decay", "decay_iters", "min_lr")
+OFF = ("", "0", "0.0", "False", "None")  # values that a label does not say
+
+
+def set_labels(curves):
+    """Give each of the curves of one file type a label that no other one has."""
+    for curve in curves:
+        first = curve.first
+        name = first.variant.replace(">>", " switched to ").replace(">", " swapped to ")
+        if first.variant in VARIANTS:
+            name, _ = VARIANTS[first.variant]
+        if first.tag:
+            name += f" [{first.tag}]"
+        parts = [name, *differences(first, [other.first for other in curves]), *first.warnings]
+        if len(curve.results) > 1:
+            parts.append(f"{len(curve.results)} seeds")
+        curve.label = ", ".join(parts)
+    labels = [curve.label for curve in curves]
+    for curve in curves:
+        if labels.count(curve.label) > 1:
+            curve.label += f" ({curve.first.path.parent})"
+
+
+def differences(result, others):
+    """Return "name=value" for each setting that is on, and differs from that of another result."""
+    texts = []
+    for name, value in sorted(result.settings.items()):
+        setting = name.split()[-1]
+        value_if_absent = value if name.startswith("base ") else ""  # others may have no base
+        compared = others
+        if setting.startswith(OF_VARIANT):
+            compared = [other for other in others if other.variant == result.variant]
+        if setting in SCHEDULE:
+            compared = [other for other in others
+                        if bool(other.header["base"]) == bool(result.header["base"])]
+        values = [other.settings.get(name, value_if_absent) for other in compared]
+        same_in_all = values.count(value) == len(values)
+        said_in_words = setting.startswith("rope_")  # by the value of "RoPE"
+        if value in OFF or same_in_all or said_in_words:
+            continue
+        texts.append(value if name == "RoPE" else f"{name}={value}")
+    return texts
+
+
+def settings_of(result):
+    """
+    Return {name: text} of all settings that a result depends on, but the seeds of training. Names
+    begin with "eval" in the evaluation, and with "base" in the run that the training began from.
+    """
+    base = result.header["base"]
+    data = result.header.get("train_data", result.data)
+    settings = flatten(result.config | result.model | {"data": data})
+    settings |= flatten({"eval": result.evaluation, "base": base or {}})
+    settings["init_from"] = "a checkpoint" if base else ""
+    settings["RoPE"] = rope_of(result.model)
+    return settings
+
+
+def flatten(settings, prefix=""):
+    """Return {name: text} of nested settings. A name begins with those of the dicts around it."""
+    texts = {}
+    for name, value in settings.items():
+        if name == "data" and isinstance(value, dict):
+            # Corpora generated with different seeds count as the same text.
+            generated = "seed" in value["source"]
+            value = value["source"] if generated else {"digest": value["digest"]}
+        if isinstance(value, dict):
+            texts |= flatten(value, f"{prefix}{name} ")
+        elif name not in IGNORED and (name != "seed" or prefix == "eval "):
+            texts[prefix + name] = str(value)
+    return texts
+
+
+def rope_of(config):
+    """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
+    scaling, pattern = config["rope_scaling"], config["window_pattern"]
+    has_rope = config["rope_fraction"] > 0 and scaling != "nope" and not config["alibi"]
+    if not has_rope or pattern and not config["global_rope"]:
+        return "RoPE in windows" if "S" in pattern else "no RoPE"
+    stretch = config["rope_factor"] if scaling == "theta" else 1
+    name = f"RoPE theta {config['rope_theta'] * stretch:,.0f}"
+    return name if scaling in ("", "theta") else f"{name}, {scaling} x {config['rope_factor']:g}"
+
+
+def warnings_of(result):
+    """Return what a label warns of: the run was unfinished when it was measured, or the ckpt.pt
+    beside the result has changed since."""
+    total = result.config.get("max_iters")  # an imported model has none
+    done = result.header.get("iter")
+    if result.file_type == "log":
+        done = result.records["iter"].max()
+    warnings = []
+    if total and done < total:
+        warnings.append(f"update {done:,} of {total:,}")
+    beside = result.path.with_name("ckpt.pt")  # is not there if the result was moved
+    if "checkpoint" in result.evaluation and beside.exists():
+        with explain(f"{beside} is damaged; move it away"):
+            if checkpoint.fingerprint(beside) != result.evaluation["checkpoint"]:
+                warnings.append("not of the ckpt.pt beside it")
+    return tuple(warnings)
