@@ -8,7 +8,6 @@ from conftest import ROOT
 
 PROGRAMS = {path.stem for path in ROOT.glob("*.py")} - {"model"}
 EXPERIMENTS = sorted(ROOT.glob("experiments/**/*.py"))
-ARCHIVE = sorted(ROOT.glob("experiments/archive/*"))
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md")]
 TEXTS = [ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("*.py"), *PAGES]
 for folder in ("config", "experiments", "lib", "tests"):
@@ -68,19 +67,6 @@ def test_imports_run_downwards_only():
 def test_every_module_of_the_experiments_can_be_imported(path):
     module = importlib.import_module(name(path).removesuffix(".py").replace("/", "."))
     assert module.__file__ == str(path), f"{module.__name__} is another file"
-
-
-@pytest.mark.parametrize("folder", ARCHIVE, ids=name)
-def test_an_archived_experiment_is_one_short_page_without_code(folder):
-    files = {path.name for path in folder.iterdir()}
-    others = files - {"README.md", "results.csv"}
-    assert len(others) <= 1
-    assert all(file.endswith(".png") for file in others)
-    page = (folder / "README.md").read_text()
-    words = re.findall(r"\S*\w\S*", page)
-    assert len(words) <= 300, f"{len(words)} words"
-    assert f"`git checkout c444ed3 -- experiments/{folder.name}`" in page
-    assert page.count("```") == 0
 
 
 def test_the_readme_shows_lines_of_model_py():

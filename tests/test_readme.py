@@ -35,18 +35,6 @@ for line in sys.stdin:
 """
 
 
-def added_lines(name):
-    """Return how many lines the diff adds that has `name` in it."""
-    diff, = (block for block in re.findall(r"```diff\n(.*?)```", PAGES, re.DOTALL)
-             if f"+class {name}(" in block)
-    return sum(line.startswith("+") for line in diff.splitlines())
-
-
-def test_other_attention_takes_few_lines():
-    assert added_lines("Differential") <= 25
-    assert added_lines("Forgetting") <= 20
-
-
 @pytest.mark.slow
 def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
     for folder in ("lib", "config", "experiments"):
