@@ -16,10 +16,11 @@ import numpy as np
 import pandas as pd
 
 from experiments import verdicts
-from experiments.verdicts import by_seed, by_size, markdown, minus, number, spread
+from experiments.verdicts import by_seed, markdown, minus, number, spread
+from experiments.windows.windows import draw_needles
 from lib import checkpoint, results, runtime
 from lib.config import configure
-from plot import draw_seeds, new_figure, save
+from plot import new_figure, save
 
 HERE = Path(__file__).parent
 BLOCK = 128  # training length in tokens
@@ -233,19 +234,11 @@ def print_training(table):
 def draw(table, folder):
     """Draw the needles found, with a panel for each position."""
     figure = new_figure(figsize=(9, 3.6), layout="constrained")
-    axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
-    axes[0].set_xscale("log", base=2)
-    multiples = (1, 2, 4, 8, 16)
-    axes[0].set_xticks([BLOCK * k for k in multiples], [f"{k}x" for k in multiples])
-    axes[0].minorticks_off()
+    axes = figure.subplots(1, len(PANELS), sharey=True)
     axes[0].set(ylim=(-0.05, 1.05), ylabel="needles found")
     for axis, (title, rows) in zip(axes, PANELS.items(), strict=True):
-        axis.set(title=title, xlabel="context size / training length")
-        for place, (name, row) in enumerate(rows.items()):
-            label, color = STYLES[name]
-            seeds = by_size(table, row, "needles", SIZES)
-            linestyle = "--" if name == "ssmax" else "-"
-            draw_seeds(axis, seeds, place / 4, color=color, label=label, linestyle=linestyle)
+        draw_needles(axis, table, {row: STYLES[name] for name, row in rows.items()}, SIZES)
+        axis.set_title(title)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     save(figure, folder / "needles.png")

@@ -201,12 +201,14 @@ def print_row(table, row):
 
 def draw_needles(axis, table, shown, sizes):
     """Draw needles found against context size for the rows `shown`, {row: (label, colour)}."""
+    measured = set()
     for place, (row, (label, color)) in enumerate(shown.items()):
-        seeds = by_size(table, row, "needles", sizes)
+        seeds = by_size(table, row, "needles", sizes).dropna(how="all")
+        measured |= set(seeds.index)
         linestyle = "--" if row.startswith("ssmax") else "-"
         draw_seeds(axis, seeds, place / len(shown), color=color, label=label, linestyle=linestyle)
     axis.set_xscale("log", base=2)
-    axis.set_xticks(sizes, [f"{size // BLOCK}x" for size in sizes])
+    axis.set_xticks(sorted(measured), [f"{size // BLOCK}" for size in sorted(measured)])
     axis.minorticks_off()
     axis.set_xlabel("context size / training length")
 
@@ -221,8 +223,9 @@ def draw(table, path, row=""):
     left.legend(loc="lower left", bbox_to_anchor=(0.06, 0))
     of_rope = verdicts.read_stored(HERE.parent / "rope/results.csv")
     drawn = {f"{name} theta50": DRAWN[name] for name in ("softmax", "head_scale", "ssmax")}
+    drawn["softmax>constant theta50"] = DRAWN["softmax|constant"]
     draw_needles(right, of_rope, drawn, (128, 256, 512, 1024, 2048))
-    right.set_title("The paper's arrangement, theta x 50")
+    right.set_title("RoPE in every layer, theta x 50")
     figure.tight_layout()
     save(figure, path)
 
