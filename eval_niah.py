@@ -29,10 +29,10 @@ from typing import Literal
 import torch
 
 from lib import checkpoint, config, evaluate, runtime, tables
-from lib.almanac import CITIES
+from lib.corpora.almanac import CITIES
+from lib.corpora.squad import QA_FORMAT
 from lib.evaluate import MOST_RECORDS, EvalConfig
 from lib.runtime import print0
-from lib.squad import QA_FORMAT
 from lib.tasks import OF_NEEDLES, TASKS, WITHOUT_DEPTH, make_sample, open_haystack
 from lib.text import decode, end_of_text
 

@@ -35,9 +35,10 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from lib import attention, checkpoint, gguf_files, text
+from lib import attention, checkpoint, text
 from lib.attention import ModelConfig
 from lib.config import complete, configure, non_defaults
+from lib.interop import gguf_files
 from lib.runtime import UserError, explain, launch
 from lib.storage import lock
 from model import ATTENTION, GPTConfig, log_n, mean_log_n, one, p_n
@@ -79,7 +80,7 @@ CLASSES = {  # by model_type in config.json; a model is exported to the first cl
     "qwen3": Class("Qwen3", "qwen3", ("layer",), True, ("none",)),
     "mistral": Class("Mistral", "", ("layer", "head"), False, ("none", "all")),
     "ministral3": Class("Ministral3", "mistral3", ("log n",), False, ("none",)),
-    # lib/modeling_nanossmax.py
+    # lib/interop/modeling_nanossmax.py
     "nanossmax": Class("NanoSSMax", "", ("layer", "head", "log n", "any"), None,
                        ("none", "all", "some")),
 }
@@ -90,11 +91,11 @@ BETA = 2.0**12  # a larger one overflows in fp16: BETA log n is below 65,504 up 
 
 
 def classes(model_type):
-    """Return (config class, model class): those of transformers or of lib/modeling_nanossmax.py,
-    never code that lies in a folder."""
+    """Return (config class, model class): those of transformers or of lib/interop, never code that
+    lies in a folder."""
     import transformers
 
-    from lib import modeling_nanossmax
+    from lib.interop import modeling_nanossmax
     module = modeling_nanossmax if model_type == "nanossmax" else transformers
     name = CLASSES[model_type].name
     return getattr(module, f"{name}Config"), getattr(module, f"{name}ForCausalLM")
@@ -340,7 +341,7 @@ def query_factor(model):
         f = ATTENTION[attn.type].f
         if f not in (one, mean_log_n, log_n, p_n):
             raise UserError(f"attention_type={attn.type} cannot be exported; for transformers, add "
-                            "its f(n) to lib/modeling_nanossmax.py")
+                            "its f(n) to lib/interop/modeling_nanossmax.py")
         constant = f in (one, mean_log_n)
         value = f(torch.ones(1, dtype=torch.long), model) if constant else 0
         s.append(attn.s * (not constant))

@@ -39,8 +39,8 @@ from typing import Literal
 import numpy as np
 from tqdm import tqdm
 
-from lib import almanac, mqar
 from lib.config import configure
+from lib.corpora import almanac, mqar
 from lib.data import Tokens, read_manifests
 from lib.runtime import UserError, describe, explain, launch
 from lib.storage import atomic_write, lock, write_json
@@ -74,7 +74,7 @@ class PrepareConfig:
     skip_bad: bool = False  # leave out bad lines, count them and print the first ten
 
     # embedded corpus
-    embedded: Literal[("", *EMBEDDED)] = ""  # generate it: lib/almanac.py, lib/mqar.py
+    embedded: Literal[("", *EMBEDDED)] = ""  # generate it, see lib/corpora
     block_size: int = 128  # words per document
     n_copy: int = 24_000  # almanac: only the first n_copy documents can be copy exercises
     n_train: int = 64_001  # documents of train; train.py --data_order=sequence skips the first

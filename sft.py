@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from lib import runtime
 from lib.config import complete, configure
+from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
 from lib.runtime import UserError, print0
-from lib.squad import encode_example, pad, read_examples
 from lib.start import find_resumable, from_checkpoint, resume
 from lib.text import end_of_text
 from train import Decay, TrainConfig, fit

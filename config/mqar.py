@@ -1,4 +1,4 @@
-# Multi-query associative recall (MQAR), the corpus of lib/mqar.py, with the model of quick.py:
+# Multi-query associative recall (MQAR, lib/corpora/mqar.py), with the model of quick.py:
 # python prepare.py --embedded=mqar --compact_vocab --name=mqar
 # python train.py config/quick.py config/mqar.py --attention_type=ssmax
 data_dir = "data/mqar"

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lib.almanac import ADJECTIVES, CITIES, NOUNS, spaced
+from lib.corpora.almanac import ADJECTIVES, CITIES, NOUNS, spaced
+from lib.corpora.mqar import recall
 from lib.data import Tokens
-from lib.mqar import recall
 from lib.runtime import UserError
 from lib.text import (
     END_OF_TEXT,
@@ -164,10 +164,10 @@ def chain(names, value):
 
 def mqar(cfg, rng, size, depth, i):
     """
-    Pairs as in lib/mqar.py, one for each 16 tokens. All keys but one come a second time, with their
-    values; the prompt ends with this one, and its value is asked for.
+    Pairs as in lib/corpora/mqar.py, one for each 16 tokens. All keys but one come a second time,
+    with their values; the prompt ends with this one, and its value is asked for.
     """
-    n_pairs, most = size // 16, 16 * 257 - 1  # lib/mqar.py has 256 keys
+    n_pairs, most = size // 16, 16 * 257 - 1  # lib/corpora/mqar.py has 256 keys
     if not 16 <= size <= most:
         raise UserError(f"task=mqar cannot have a prompt of {size} tokens; take 16 to {most} "
                         "tokens")

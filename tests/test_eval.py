@@ -16,8 +16,8 @@ import eval_niah
 import eval_posloss
 from eval_niah import NiahConfig, score
 from lib import checkpoint, runtime, storage
-from lib.almanac import CITIES
 from lib.config import configure
+from lib.corpora.almanac import CITIES
 from lib.data import Tokens
 from lib.results import wilson
 from lib.tasks import TASKS, WITHOUT_DEPTH, make_sample, open_haystack

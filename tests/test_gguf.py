@@ -9,7 +9,8 @@ from conftest import call, refused, save_model
 from test_hf import V, import_, model_of, refuse_import, same_logits, tokenizer
 
 import hf
-from lib import checkpoint, gguf_files, text
+from lib import checkpoint, text
+from lib.interop import gguf_files
 
 transformers = pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")

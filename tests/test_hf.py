@@ -11,7 +11,8 @@ from conftest import CPU, call, refused, save_model, tiny_model
 
 import hf
 import sample
-from lib import checkpoint, gguf_files, text
+from lib import checkpoint, text
+from lib.interop import gguf_files
 from model import ATTENTION, log_n, mean_log_n, one, p_n
 
 transformers = pytest.importorskip("transformers")

@@ -53,7 +53,7 @@ def test_experiments_that_are_named_exist():
 
 
 def test_imports_run_downwards_only():
-    for path in (*ROOT.glob("*.py"), *ROOT.glob("lib/*.py")):
+    for path in (*ROOT.glob("*.py"), *ROOT.glob("lib/**/*.py")):
         upwards = {"experiments", "tests"}
         if path.parent != ROOT:  # model.py is below lib, the programs are above it
             upwards |= PROGRAMS

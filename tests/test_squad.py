@@ -6,9 +6,9 @@ from conftest import CPU, call, log, refused, save_model, signal_in, squad_file,
 
 import sft
 from lib import checkpoint
+from lib.corpora.squad import encode_example, pad, read_examples, read_rows
 from lib.data import permutation
 from lib.loss import summed_loss
-from lib.squad import encode_example, pad, read_examples, read_rows
 from lib.text import decode
 
 EXAMPLE = {"context": "  The tower is in Paris. " + "It is tall. " * 20,

@@ -84,7 +84,7 @@ for seed in $SEEDS; do
     done
 done | in_parallel
 
-# A conversion reads the beginning of the corpus, and most of that is copy exercises (lib/almanac.py).
+# A conversion reads the beginning of the corpus, and most of that is copy exercises (lib/corpora/almanac.py).
 # So there are two controls: trained further without a conversion, and text in random order.
 echo "== what the text of the conversion does"
 for seed in $SEEDS; do
