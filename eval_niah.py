@@ -31,7 +31,7 @@ import torch
 from lib import checkpoint, config, evaluate, runtime, tables
 from lib.corpora.almanac import CITIES
 from lib.corpora.squad import QA_FORMAT
-from lib.evaluate import MOST_RECORDS, EvalConfig
+from lib.evaluate import MOST_RECORDS, EvalConfig, Job
 from lib.runtime import print0
 from lib.tasks import OF_NEEDLES, TASKS, WITHOUT_DEPTH, make_sample, open_haystack
 from lib.text import decode, end_of_text
@@ -111,29 +111,27 @@ def choose_prompt(cfg, path, state):
 
 
 # -----------------------------------------------------------------------------
-# which prompts: a job is (tokens, asked depth or None, number)
+# which prompts
 
 
 def trial_jobs(cfg, block_size):
     """
-    Return the jobs of Figs. 7 and 8. First come those that are measured: for each size the paper's
+    Return the Jobs of Figs. 7 and 8. First come those that are measured: for each size the paper's
     example (number -1) and the trials. Then come cfg.trials more prompts, which only choose the
     retrieval heads: of the training length, or of the longest trial if it is shorter.
     """
     jobs = []
     for size in cfg.trial_sizes:
-        jobs += [(size, None, i) for i in range(-1, cfg.trials)]
+        jobs += [Job(size, None, i) for i in range(-1, cfg.trials)]
     choosing_size = min(block_size, max(cfg.trial_sizes))
-    jobs += [(choosing_size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
+    jobs += [Job(choosing_size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
     return jobs
 
 
 def sample_of(cfg, vocab, hay, job):
-    size, asked_depth, i = job
-    depth = 50 if i < 0 else asked_depth  # the paper's example: depth 50
-    sample = make_sample(cfg, vocab, hay, size, depth, i)
-    sample["asked_depth"] = asked_depth
-    return sample
+    depth = 50 if job.i < 0 else job.asked_depth  # the paper's example: depth 50
+    sample = make_sample(cfg, vocab, hay, job.size, depth, job.i)
+    return sample | {"asked_depth": job.asked_depth}
 
 
 # -----------------------------------------------------------------------------
@@ -186,9 +184,9 @@ def answer(cfg, model, vocab, batch, device):
         rows = model.generate(idx, room, temperature=0, banned=(end_of_text(vocab),))
         weights = model.last_query_attention(idx) if cfg.trials else None
     records = []
-    for b, sample in enumerate(batch):
+    for row, sample in enumerate(batch):
         end = sample["size"] + sample["room"]
-        text = decode(rows[b, sample["size"]:end].tolist(), vocab)
+        text = decode(rows[row, sample["size"]:end].tolist(), vocab)
         record = {
             "size": sample["size"],
             "asked_depth": sample["asked_depth"],
@@ -199,7 +197,7 @@ def answer(cfg, model, vocab, batch, device):
             **score(sample["answers"], text, cfg.number_format),
         }
         if cfg.trials:
-            scores, ranks = needle_scores(weights[b], sample["spans"])
+            scores, ranks = needle_scores(weights[row], sample["spans"])
             record["chooses_heads"] = sample["i"] >= cfg.trials
             record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
             record["scores"] = [[round(x, 5) for x in layer] for layer in scores.tolist()]
@@ -213,8 +211,8 @@ def needle_scores(weights, spans):
     """
     Return the needle score and the needle's rank in each head, two tensors (n_layer, n_head).
 
-    The score (section 3.4) is the attention on the number's tokens, summed. (The paper's also has
-    the full stop after the number.) The rank is 1 + the number of other tokens with more attention
+    The score (section 3.4) is the attention on the number's tokens, summed. (The paper also counts
+    the full stop after it.) The rank is 1 + the number of other tokens with more attention
     than any token of the number.
 
     weights (n_layer, n_head, T): those of a prompt's last query. spans: [(from, to), ...] of the
@@ -241,10 +239,11 @@ def evaluate_checkpoint(cfg, file_type, path, out, device):
         jobs = trial_jobs(cfg, model.config.block_size)
     else:
         samples = range(cfg.n_samples)
-        jobs = list(itertools.product(cfg.context_sizes, cfg.asked_depths(), samples))
+        grid = itertools.product(cfg.context_sizes, cfg.asked_depths(), samples)
+        jobs = itertools.starmap(Job, grid)
     jobs = list(dict.fromkeys(jobs))  # a size or depth may be given twice
     # a prompt that does not fit is an error here, before anything is written
-    for job in {job[0]: job for job in jobs}.values():
+    for job in {job.size: job for job in jobs}.values():
         sample = sample_of(cfg, vocab, hay, job)
         # the last token of the answer is never an input
         n_inputs = sample["size"] + sample["room"] - 1

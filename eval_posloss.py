@@ -18,7 +18,7 @@ import torch
 
 from lib import checkpoint, evaluate, runtime, tables
 from lib.data import Tokens, random_starts
-from lib.evaluate import MOST_RECORDS, EvalConfig
+from lib.evaluate import MOST_RECORDS, EvalConfig, Job
 from lib.loss import token_losses
 from lib.runtime import UserError, print0
 from lib.text import check_same_vocab
@@ -93,17 +93,18 @@ def evaluate_checkpoint(cfg, path, out, tokens, starts, device):
     header["ends"] = ends
 
     def measure_pieces(jobs):
-        losses = piece_losses(cfg, model, tokens, starts[[i for _, _, i in jobs]], device)
+        losses = piece_losses(cfg, model, tokens, starts[[job.i for job in jobs]], device)
         means = []  # of each end, over the last tenth of the positions before it
         for end in ends:
             tenth = losses[:, end - max(1, end // 10):end]
             means.append(tenth.mean(dim=1))
         records = []
-        for (size, _, i), row in zip(jobs, torch.stack(means, dim=1).tolist(), strict=True):
-            records.append({"size": size, "i": i, "losses": [round(loss, 6) for loss in row]})
+        for job, row in zip(jobs, torch.stack(means, dim=1).tolist(), strict=True):
+            losses_at_ends = [round(loss, 6) for loss in row]
+            records.append({"size": job.size, "i": job.i, "losses": losses_at_ends})
         return records
 
-    jobs = [(cfg.seq_len, None, i) for i in range(len(starts))]
+    jobs = [Job(cfg.seq_len, None, i) for i in range(len(starts))]
     evaluate.measure(cfg, out, header, jobs, measure_pieces, device)
 
 

@@ -106,8 +106,9 @@ class SquadBatches:
     val_rows: list
     end: int  # id of the end of text, which pads the rows
     block_size: int  # of the model
+    micro_batch_size: int = 0  # see Batches
 
-    def train(self, step, m):
+    def train(self, step):
         """Return the batch of update `step`. Each example comes once per epoch, in an order that
         depends on the seed and the epoch alone."""
         size, n = self.cfg.batch_size, len(self.rows)
@@ -116,12 +117,12 @@ class SquadBatches:
         # drawn again for each batch: a stored order would be state that a resume must restore
         orders = {epoch: permutation(self.cfg.seed, "sft", epoch, n) for epoch in epochs}
         rows = [self.rows[orders[place // n][place % n]] for place in places]
-        return self.micro_batches(rows, m)
+        return self.micro_batches(rows)
 
-    def val(self, m):
-        return self.micro_batches(self.val_rows[:self.cfg.eval_seqs], m)
+    def val(self):
+        return self.micro_batches(self.val_rows[:self.cfg.eval_seqs])
 
-    def micro_batches(self, rows, m):
+    def micro_batches(self, rows):
         """Return this rank's [(x, y, None), ...] and how many answer tokens the global batch
         has."""
         # sorted before the ranks share them, so that all ranks have about the same work
@@ -129,8 +130,8 @@ class SquadBatches:
         # counted over all ranks: a mean of the ranks' means would weigh their answers unequally
         answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
         micros = []
-        for i in range(0, len(mine), m):
-            x, y = pad(mine[i:i + m], self.end, self.block_size)
+        for i in range(0, len(mine), self.micro_batch_size):
+            x, y = pad(mine[i:i + self.micro_batch_size], self.end, self.block_size)
             micros.append((x, y, None))
         return micros, answer_tokens
 

@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -70,7 +69,7 @@ class TrainConfig(ModelConfig):
     warmup_iters: int = 1000  # updates of linear warm-up
     decay: Decay = "none"  # shape of the decay to min_lr; none: constant
     decay_iters: int = 0  # updates of the decay; 0: decay from the end of the warm-up
-    min_lr: float = 0.0  # learning rate that the decay would reach after the last update
+    min_lr: float = 0.0  # learning rate at the end of the decay
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices only; s, b, g, sink, p_n and norms have none
@@ -156,27 +155,28 @@ class Batches:
     The batches of a run. Each is a pair: this rank's micro-batches [(x, y, documents), ...], and
     the number of trained targets in the *global* batch, by which the summed loss is divided.
 
-    x, y: int64 arrays (at most m, T); targets of -1 are ignored. documents: None, or as in
-    Attention.make_position in model.py.
+    x, y: int64 arrays (at most micro_batch_size, T); targets of -1 are ignored. documents: None, or
+    as in Attention.make_position in model.py.
     """
     cfg: TrainConfig
     config: ModelConfig  # of the model: with --init_from cfg may have another block_size
     corpus: Tokens
     held_out: Tokens | None
+    micro_batch_size: int = 0  # sequences that a rank computes at once; `fit` sets it
 
     def __post_init__(self):
         if self.config.doc_mask and self.cfg.loss_on == "repeats":
             raise UserError("loss_on=repeats trains on pairs that a row repeats, but doc_mask may "
                             "hide the first of them: leave one of the two out")
 
-    def train(self, step, m):
-        return self.micro_batches(self.corpus, step, self.cfg.batch_size, m)
+    def train(self, step):
+        return self.micro_batches(self.corpus, step, self.cfg.batch_size)
 
-    def val(self, m):  # the same batch every time
-        return self.micro_batches(self.held_out, 0, self.cfg.eval_seqs, m)
+    def val(self):  # the same batch every time
+        return self.micro_batches(self.held_out, 0, self.cfg.eval_seqs)
 
-    def micro_batches(self, tokens, step, n, m):
-        """Return global batch `step` of n sequences, in micro-batches of m."""
+    def micro_batches(self, tokens, step, n):
+        """Return global batch `step` of n sequences."""
         cfg, block_size = self.cfg, self.config.block_size
         x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
         # counted in the global batch, so that ranks and micro-batches add up to the mean loss
@@ -193,8 +193,8 @@ class Batches:
             # begins with it.
             documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
         micros = []
-        for i in range(0, len(x), m):
-            rows = slice(i, i + m)
+        for i in range(0, len(x), self.micro_batch_size):
+            rows = slice(i, i + self.micro_batch_size)
             micros.append((x[rows], y[rows], documents[rows] if self.config.doc_mask else None))
         return micros, n_targets
 
@@ -296,13 +296,13 @@ def fit(cfg, model, metadata, resumed, batches):
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees Adam's two moments
     loss_fn = training_loss(cfg, device)
-    micro_batch_size = first_micro_batch(cfg, model)  # sequences that a rank computes at once
+    batches.micro_batch_size = first_micro_batch(cfg, model)
     log = Log(cfg, model, metadata, start if resumed else None)
     received_signals = runtime.install_stop_flag()
     peak = runtime.peak_flops(device)
 
     if cfg.eval_interval and not resumed:  # with random weights it is near log(vocab_size)
-        micro_batch_size = validate(cfg, model, batches, micro_batch_size, log, 0)
+        validate(cfg, model, batches, log, 0)
     if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
         save(cfg, model, optimizer, metadata, log, 0)
     began = time.time()
@@ -312,9 +312,7 @@ def fit(cfg, model, metadata, resumed, batches):
             model.swap_attention(cfg.switch_attention_type)
             optimizer = optimizer_after_switch(cfg, model, optimizer)
 
-        record, stops = update(cfg, model, optimizer, loss_fn, step, partial(batches.train, step),
-                               micro_batch_size, received_signals)
-        micro_batch_size = record["micro_batch_size"]  # smaller if memory ran out
+        record, stops = update(cfg, model, optimizer, loss_fn, batches, step, received_signals)
         done = step + 1
         if peak:
             flops = model.flops_per_token(model.config.block_size) * record["tokens_per_s"]
@@ -326,7 +324,7 @@ def fit(cfg, model, metadata, resumed, batches):
             seconds_left = (time.time() - began) / (done - start) * (cfg.max_iters - done)
             print0(progress(cfg, record, seconds_left))
         if (cfg.eval_interval and last) or is_due(cfg.eval_interval, done):
-            micro_batch_size = validate(cfg, model, batches, micro_batch_size, log, done)
+            validate(cfg, model, batches, log, done)
         if stops or last or is_due(cfg.save_interval, done):
             save(cfg, model, optimizer, metadata, log, done)
         if stops:  # a rank without a signal exits as for SIGTERM
@@ -346,11 +344,10 @@ def is_due(interval, done):
 
 
 @torch.no_grad()
-def validate(cfg, model, batches, micro_batch_size, log, done):
-    """Log and print the validation loss after `done` updates. Return the micro-batch size, which is
-    smaller if memory ran out."""
+def validate(cfg, model, batches, log, done):
+    """Log and print the validation loss after `done` updates."""
     # not compiled, since the validation batch has other shapes
-    loss, _, micro_batch_size = batch_loss(cfg, model, summed_loss, batches.val, micro_batch_size)
+    loss, _ = batch_loss(cfg, model, summed_loss, batches)
     runtime.all_reduce([loss])
     # After the last update nothing else would notice NaN. Before the first, the check in `update`
     # has the better message.
@@ -361,7 +358,6 @@ def validate(cfg, model, batches, micro_batch_size, log, done):
                         status=1)
     log({"iter": done, "val_loss": loss, **scales_by_layer(model)})
     print0(f"iter {done:,}: validation loss {loss:.4f}")
-    return micro_batch_size
 
 
 def save(cfg, model, optimizer, metadata, log, done):
@@ -389,20 +385,17 @@ def progress(cfg, record, seconds_left):
     return " | ".join(parts)
 
 
-def update(cfg, model, optimizer, loss_fn, step, get_batch, micro_batch_size,
-           received_signals=()):
+def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
     """
     Run update `step` (from 0). Return its record for the log, and the number of stop signals that
-    all ranks have received.
-
-    loss_fn: see `training_loss`. get_batch, micro_batch_size: see `batch_loss`.
+    all ranks have received. loss_fn: see `training_loss`. batches: see Batches.
     """
     began = time.perf_counter()
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:  # a group may ask for another rate by its lr_scale
         group["lr"] = lr * group.get("lr_scale", 1.0)
     # adds up the gradients, too
-    loss, tokens, micro_batch_size = batch_loss(cfg, model, loss_fn, get_batch, micro_batch_size)
+    loss, tokens = batch_loss(cfg, model, loss_fn, batches, step)
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
     # many, and the compiled graph gets no breaks from DDP.
@@ -430,28 +423,27 @@ def update(cfg, model, optimizer, loss_fn, step, get_batch, micro_batch_size,
     optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
     tokens_per_s = round(tokens / (time.perf_counter() - began))
     return {"iter": step + 1, "loss": loss, "lr": lr, "grad_norm": norm,
-            "tokens_per_s": tokens_per_s, "micro_batch_size": micro_batch_size}, stops
+            "tokens_per_s": tokens_per_s, "micro_batch_size": batches.micro_batch_size}, stops
 
 
-def batch_loss(cfg, model, loss_fn, get_batch, micro_batch_size):
+def batch_loss(cfg, model, loss_fn, batches, step=None):
     """
-    Return (loss, tokens, micro_batch_size) of this rank's part of a global batch, and add up the
-    gradients if they are enabled. The losses of all ranks add up to the mean over the global batch.
+    Return (loss, tokens) of this rank's part of a global batch: that of update `step`, or the
+    validation batch. Also add up the gradients if they are enabled. The losses of all ranks add up
+    to the mean over the global batch.
 
-    get_batch(m): the batch in micro-batches of m sequences, see Batches. micro_batch_size: the m to
-    try; if memory runs out on any rank, all ranks halve it.
+    If memory runs out on any rank, all ranks halve batches.micro_batch_size and try again.
     """
     while True:
-        micro_batches, n_targets = get_batch(micro_batch_size)
+        micro_batches, n_targets = batches.val() if step is None else batches.train(step)
         try:
-            sums = runtime.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
-            return *sums, micro_batch_size
+            return runtime.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
         except torch.OutOfMemoryError:
-            if micro_batch_size == 1:
+            if batches.micro_batch_size == 1:
                 raise torch.OutOfMemoryError("with a micro-batch of 1") from None
-        micro_batch_size //= 2
-        print0(f"out of memory: going on in micro-batches of {micro_batch_size}, with the same "
-               "result")
+        batches.micro_batch_size //= 2
+        print0(f"out of memory: going on in micro-batches of {batches.micro_batch_size}, with the "
+               "same result")
         model.zero_grad(set_to_none=True)  # the whole batch runs again, so nothing counts twice
 
 

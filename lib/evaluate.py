@@ -13,6 +13,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -57,7 +58,11 @@ NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "
                      "loss_chunk"}
 
 
-JOB_KEYS = ("size", "asked_depth", "i")  # the keys of a record that identify its job
+class Job(NamedTuple):
+    """A piece of text or a prompt to measure. Its record has the same three values."""
+    size: int  # in tokens
+    asked_depth: float | None  # of the needle in percent, or None
+    i: int  # number of the piece or prompt
 
 
 def configure_evaluation(cls):
@@ -140,9 +145,8 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
     """
     Measure the `jobs` that have no record in the result file `out` yet.
 
-    Records are appended as they are measured, so that a kill costs little. jobs: tuples (tokens,
-    asked depth or None, number), the JOB_KEYS of their records. measure_jobs: see `work`. UserError
-    if the file is of other settings.
+    Records are appended as they are measured, so that a kill costs little. jobs: list of Jobs.
+    measure_jobs: see `work`. UserError if the file is of other settings.
     """
     storage.lock(out)
     header, records = continue_result(cfg, out, header) if out.exists() else (header, {})
@@ -173,7 +177,7 @@ def continue_result(cfg, out, header):
         runtime.check_types(before, HEADER)
         differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
         # a dict, because two processes may have written a record twice
-        records = {tuple(record.get(name) for name in JOB_KEYS): record for record in lines}
+        records = {Job(*map(record.get, Job._fields)): record for record in lines}
         finished = len(records) >= before["records"]
         same_code = header["code"] in before["code"].split(", ")
     if cfg.overwrite and (finished or differ or not same_code):
@@ -197,9 +201,8 @@ def work(device, name, jobs, measure_jobs, micro_batch_size=0):
     """
     Measure all jobs, on all ranks, and yield lists of their results, as they come.
 
-    jobs: tuples that begin with their length in tokens. measure_jobs: gets some of this rank's
-    jobs, all of one length, and returns a list with a result for each. The lists are joined rank by
-    rank, so the results are not in the order of the jobs.
+    measure_jobs: gets some of this rank's Jobs, all of one size, and returns a list with a result
+    for each. The lists are joined rank by rank, so the results are not in the order of the jobs.
 
     If memory runs out on any rank, all ranks go on with half as many jobs at once.
     """
@@ -209,7 +212,7 @@ def work(device, name, jobs, measure_jobs, micro_batch_size=0):
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if runtime.RANK == 0 else True  # None: show the bar on a terminal only
     with tqdm(total=len(jobs), desc=name, unit="", disable=disable) as bar:
-        for length, group in itertools.groupby(jobs, key=lambda job: job[0]):
+        for length, group in itertools.groupby(jobs, key=lambda job: job.size):
             left = list(group)
             while left:
                 n = max(1, micro_batch_size or tokens // length)  # jobs for each rank

@@ -19,7 +19,7 @@ import pandas as pd
 
 from lib.attention import ModelConfig
 from lib.checkpoint import earlier_runs
-from lib.evaluate import JOB_KEYS
+from lib.evaluate import Job
 from lib.labels import (
     LINES,
     OF_VARIANT,
@@ -135,7 +135,7 @@ def read(path):
     records = pd.DataFrame(lines)
     if file_type != "log":
         # Two processes that measured at the same time may have written a record twice.
-        of_record = records.columns.intersection(JOB_KEYS)
+        of_record = records.columns.intersection(Job._fields)
         records = records.drop_duplicates(of_record)
         for name in records.columns.intersection(["size", "i"]):
             records[name] = pd.Index(records[name], dtype="int64")

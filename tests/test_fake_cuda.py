@@ -91,7 +91,7 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
     metadata = {"variant": "x", "base": None, "vocab": None, "data": {"digest": "x"},
                 "code": "x"}
     model = on_gpu("softmax", qk_norm=compiled, **settings)
-    batches = SimpleNamespace(train=lambda step, m: ([(y, y, None), (y, masked, None)], 64))
+    batches = SimpleNamespace(train=lambda step: ([(y, y, None), (y, masked, None)], 64))
     fit(cfg, model, metadata, None, batches)
 
     assert len(waits) == 2, "an update waits for the GPU more than once"

@@ -134,7 +134,7 @@ def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings
     idx = tokens(1, min(100, swapped.max_len))
 
     def last_logits(model):
-        attn, position = model.blocks[0].attn, model.positions(idx)["global"]
+        attn, position = model.blocks[0].attn, model.positions(idx)["L"]
         q, k, _ = attn.project(model.blocks[0].norm_1(model.wte(idx)), position)
         if "sink" in settings:
             k = attn.with_sink(k)

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -73,15 +74,22 @@ class RandomText:
         return np.random.default_rng(0).integers(1000, size=(len(starts), length))
 
 
-def random_batch(config, rows, m):
-    """Return the micro-batches of m of a batch of random tokens, as train.Batches does."""
-    tokens = RandomText().read(range(rows), config.block_size + 1)
-    x, y, documents = tokens[:, :-1], tokens[:, 1:], np.cumsum(tokens[:, :-1] % 50 == 0, axis=1)
-    micro_batches = []
-    for i in range(0, rows, m):
-        part = slice(i, i + m)
-        micro_batches.append((x[part], y[part], documents[part] if config.doc_mask else None))
-    return micro_batches, x.size
+@dataclass
+class RandomBatches:
+    """Gives random tokens, like train.Batches."""
+    config: ModelConfig
+    n: int  # sequences in a batch
+    micro_batch_size: int
+
+    def train(self, step=0):
+        tokens = RandomText().read(range(self.n), self.config.block_size + 1)
+        x, y, documents = tokens[:, :-1], tokens[:, 1:], np.cumsum(tokens[:, :-1] % 50 == 0, axis=1)
+        micro_batches = []
+        for i in range(0, self.n, self.micro_batch_size):
+            part = slice(i, i + self.micro_batch_size)
+            documents_of = documents[part] if self.config.doc_mask else None
+            micro_batches.append((x[part], y[part], documents_of))
+        return micro_batches, x.size
 
 
 def model_on(device, config):
@@ -91,10 +99,10 @@ def model_on(device, config):
 
 def results_of(config, device, dtype, loss_fn=summed_loss, micro=ROWS):
     """Return the logits, the loss and the gradient that a small model computes."""
-    model, batch = model_on(device, config), partial(random_batch, config, ROWS)
-    loss, *_ = train.batch_loss(TrainConfig(dtype=dtype), model, loss_fn, batch, micro)
+    model, batches = model_on(device, config), RandomBatches(config, ROWS, micro)
+    loss, _ = train.batch_loss(TrainConfig(dtype=dtype), model, loss_fn, batches, 0)
     gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
-    (x, _, documents), = batch(ROWS)[0]
+    (x, _, documents), = RandomBatches(config, ROWS, ROWS).train()[0]
     with torch.no_grad(), runtime.autocast(device, dtype):
         x, documents = train.to_device(x, device), train.to_device(documents, device)
         logits = model.lm_head(model.hidden(x, documents=documents))
@@ -254,11 +262,11 @@ def trainer(device, *settings):
     # one micro-batch; the paper's updates have 2,048 sequences
     cfg, model = paper_model(device, "--batch_size=16", *settings)
     optimizer, loss_fn = train.make_optimizer(cfg, model), train.training_loss(cfg, device)
-    batch, steps = partial(random_batch, cfg, cfg.batch_size), itertools.count()
-    micro = train.first_micro_batch(cfg, model)
+    batches = RandomBatches(cfg, cfg.batch_size, train.first_micro_batch(cfg, model))
+    steps = itertools.count()
 
     def update():
-        return train.update(cfg, model, optimizer, loss_fn, next(steps), batch, micro)[0]
+        return train.update(cfg, model, optimizer, loss_fn, batches, next(steps))[0]
 
     return model, update
 
@@ -355,7 +363,7 @@ def plain_recipe(device):
     """nanoGPT's: compiled, autocast, all logits at once, fused AdamW. Return as `trainer` does."""
     cfg, model = paper_model(device)
     optimizer, forward = train.make_optimizer(cfg, model), torch.compile(model)
-    (x, y, _), = random_batch(cfg, 16, 16)[0]
+    (x, y, _), = RandomBatches(cfg, 16, 16).train()[0]
     x, y = train.to_device(x, device), train.to_device(y, device)
 
     def update():
