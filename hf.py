@@ -261,7 +261,7 @@ def from_hf(hf_model, model):
     """
     Return the state dict of `model`, ours, for a model of transformers: the reverse of `to_hf`.
 
-    s W_q is exact; W_q to the last bit.
+    s W_q is restored exactly, and W_q up to rounding.
     """
     config, tensors, numbers = model.config, hf_model.state_dict(), {}
     if hf_model.config.model_type == "ministral3":

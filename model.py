@@ -80,7 +80,7 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    one_below_block_size: bool = False  # True: a swap must not rescale the 1 below block_size
+    one_below_block_size: bool = False  # True: it is 1 there, and stays 1 after a swap
 
 
 ATTENTION = {
@@ -163,7 +163,7 @@ class Attention(nn.Module):
     A subclass may override any method. It must keep what experiments/check.py checks: no query sees
     a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
     """
-    kind = "L"  # sees all keys; layers of one kind share a Position
+    kind = "L"  # the letter in window_pattern; layers of one kind share a Position
     max_keys = math.inf  # the largest number of keys that a query sees
 
     def __init__(self, config, layer):
@@ -326,8 +326,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # The mean factor is linear in s: b for s = 0, and `mean` for s = 1. We solve for the s with
-        # which it is `scale`. Without a learned s, the weights that make q are scaled instead.
+        # The mean factor is b + s (mean - b), where `mean` is its value at s = 1. We solve for the
+        # s that makes it `scale`. Without a learned s, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:

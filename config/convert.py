@@ -6,7 +6,7 @@
 window_pattern = "SL"  # letters of the layers, repeated: S sees `window` tokens, L sees all
 window = 32
 # Not in sequence: the beginning of the almanac is copy exercises (experiments/convert). Validation
-# reads other text than with config/quick.py, so that the two losses cannot be compared.
+# reads other text than with config/quick.py, so the two losses cannot be compared.
 data_order = "random"
 max_iters = 400
 learning_rate = 1e-3  # a third of config/quick.py's

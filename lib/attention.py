@@ -379,9 +379,9 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
-        # A plain layer is always drawn, so that the global generator advances equally whatever the
-        # class, and the other class draws from a generator of its own. So runs of one seed share
-        # all weights that their models have in common.
+        # Every layer first draws plain weights from the global generator, so that the layers after
+        # it do not depend on its class. Another class draws its own weights from a generator that
+        # is seeded by the layer. So runs of one seed share what their models have in common.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain

@@ -168,9 +168,9 @@ def continue_result(cfg, out, header):
 
     Same settings, finished: it is kept. Same settings, unfinished: it is continued; if the code is
     another one, its name is added to the header. Other settings: UserError, because the result may
-    have taken days. --overwrite begins again, but an unfinished result of the same settings and
-    code is continued: it is taken for an interrupted --overwrite. UserError if the file is not a
-    result.
+    have taken days. --overwrite begins again. (Only an unfinished result of the same settings and
+    code is continued, because an --overwrite has probably been interrupted.) UserError if the file
+    is not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = storage.read_lines(out)

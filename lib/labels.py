@@ -26,8 +26,7 @@ IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
 # Beginnings of the names of settings that the variant's name tells already. A label shows such a
 # setting only if two curves of one variant differ in it.
 OF_VARIANT = ("attention_type", "switch_", "swap_scale")
-# A run that began from a checkpoint has a schedule of its own, so labels compare the schedules of
-# such runs, and of the others, among themselves.
+# Schedules are compared only between runs that both began from a checkpoint, or that both did not.
 SCHEDULE = ("max_iters", "learning_rate", "warmup_iters", "decay", "decay_iters", "min_lr")
 OFF = ("", "0", "0.0", "False", "None")  # values that a label does not say
 

@@ -2,8 +2,8 @@
 Result files -> results -> curves.
 
 Result: one file that train.py or an evaluation wrote. Its measures are Series, most by tokens.
-Curve: the results that are equal in everything but the seeds of training and of a generated corpus,
-and what does not change a result (FREE_TO_CHANGE). Only seeds are averaged.
+Curve: results that differ only in seeds (of training, of a generated corpus), or in settings that
+change no result (FREE_TO_CHANGE). Only seeds are averaged.
 A curve is a line in a figure (plot.py) and in a table (lib/tables.py); lib/labels.py labels it.
 """
 import dataclasses

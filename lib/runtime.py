@@ -220,9 +220,8 @@ def rows_of_logits(device, vocab_size, training=False):
 
 def join_ranks(backend):
     """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
-    # The functions of this module have the group as a default argument. If they were defined after
-    # it, they would keep it, and with it gloo's threads, which may abort a process that ends
-    # (pytorch#179291).
+    # torch.distributed.nn keeps the default group that exists when it is imported. Imported later,
+    # it would keep gloo's threads alive, which may abort a process that ends (pytorch#179291).
     import torch.distributed.nn  # noqa: F401
     # torchrun's store survives a restart, and with it the addresses of the lost ranks. Half of the
     # restarts waited for these addresses. So each restart has its own prefix for all keys in the

@@ -181,7 +181,7 @@ def mqar(cfg, rng, size, depth, i):
 TASKS = {task.__name__: task for task in (
     needle, multikey, multivalue, multiquery, tracking, mqar)}
 OF_NEEDLES = ("needle", "multikey")  # one needle is asked for, with the paper's question
-WITHOUT_DEPTH = ("multivalue", "multiquery", "tracking", "mqar")  # what is asked for lies anywhere
+WITHOUT_DEPTH = ("multivalue", "multiquery", "tracking", "mqar")  # answers lie at random depths
 
 # -----------------------------------------------------------------------------
 # hay
@@ -353,7 +353,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         if len(ids) != n_hay:
             raise UserError(f"task={cfg.task} needs a vocabulary in which each of its words is one "
                             "token; choose another --task")
-        value = asked.words.index(f" {asked.answers[0]}", n)  # its first place is beside its key
+        # the first is beside its key; another would be an answer
+        value = asked.words.index(f" {asked.answers[0]}", n)
         spans = [(value, value + 1)]
     else:
         ids = draw_hay(vocab, rng, hay, n_hay, asked)

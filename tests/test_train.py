@@ -102,8 +102,8 @@ def full_at(monkeypatch, call, fits):
     monkeypatch.setattr(train, "summed_loss", loss)
 
 
-@pytest.mark.parametrize("call, fits", [  # the micro-batches are of 4; the first are four to
-    (1, 2), (5, 1), (6, 2), (15, 1)])  # validate, then two an update; four again after the third
+# Four calls validate (16 rows in fours). Two are an update. After update 3 four validate again.
+@pytest.mark.parametrize("call, fits", [(1, 2), (5, 1), (6, 2), (15, 1)])
 def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
         run, tmp_path, monkeypatch, capsys, call, fits):
     run(tmp_path / "a", "--micro_batch_size=4")
