@@ -1,4 +1,5 @@
 """The changes that README.md and CONTRIBUTING.md show fit the code, and what is changed runs."""
+import math
 import re
 import shutil
 import subprocess
@@ -24,6 +25,11 @@ def hunks():
                 yield file, "\n".join(old), "\n".join(new)
 
 
+def new_programs():
+    """Return {file: code} of the programs that the pages show."""
+    return dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES, re.DOTALL))
+
+
 # runs each line of the input as a program with its arguments, in one process to save time
 PROGRAMS = """
 import importlib, sys
@@ -41,6 +47,8 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for path in ROOT.glob("*.py"):
         shutil.copy(path, tmp_path)
+    for file, code in new_programs().items():
+        (tmp_path / file).write_text(code)
     changed = set()
     for file, old, new in hunks():
         code = (tmp_path / file).read_text()
@@ -48,7 +56,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         (tmp_path / file).write_text(code.replace(old, new))
         changed.add(file)
     assert changed == {"model.py", "train.py", "prepare.py", "plot.py", "lib/attention.py",
-                       "lib/tasks.py"}
+                       "lib/checkpoint.py", "lib/results.py", "lib/tables.py", "lib/tasks.py"}
 
     train = " ".join(["train", *TINY_RUN, f"--data_dir={corpus}"])
     needles = (f"eval_niah config/quick_niah.py --data_dir={corpus} --n_samples=2 "
@@ -65,20 +73,27 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         f"{train} --switch_iter=3 --out_dir=out/whole",
         f"{train} --switch_iter=3 --max_iters=4 --out_dir=out/parts",
         f"{train} --switch_iter=3 --out_dir=out/parts",
+        f"{train} --switch_iter=3 --recompute --out_dir=out/recomputed",
         f"{needles} --task=adjective out/sqrt",
+        f"eval_entropy --data_dir={corpus} --split=val --sizes=16,40 --device=cpu out/sqrt",
         "prepare text.tex --name=tex",
-        "plot grad_norm out/sqrt"]
+        "plot grad_norm out/sqrt", "plot entropy out/sqrt"]
     (tmp_path / "text.tex").write_text(r"\section{Attention} fades.")
     done = subprocess.run([sys.executable, "-c", PROGRAMS], input="\n".join(lines), text=True,
                           cwd=tmp_path, capture_output=True, timeout=400)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.count("    kept    ") == 3 * len(PROMISES)
     assert "task: adjective" in done.stdout and "1 documents" in done.stdout
-    assert (tmp_path / "out/sqrt/grad_norm.png").stat().st_size > 10_000
+    for figure in ("grad_norm", "entropy"):
+        assert (tmp_path / f"out/sqrt/{figure}.png").stat().st_size > 10_000
+    entropy = [record["entropy"]
+               for record in storage.read_lines(tmp_path / "out/sqrt/entropy.jsonl")[1:]]
+    assert len(entropy) == 20 and all(0 < value < math.log(40) for value in entropy)
     for name in runs:
         records = storage.read_lines(tmp_path / f"out/{name}/scores.jsonl")[1:]
         assert records and all(0 <= record["top"] < 1 for record in records)
-    assert state_of(tmp_path / "out/parts") == state_of(tmp_path / "out/whole")
+    for name in ("parts", "recomputed"):
+        assert state_of(tmp_path / f"out/{name}") == state_of(tmp_path / "out/whole")
     state = checkpoint.load(tmp_path / "out/whole")["optimizer"]
     rates = {name: group["lr"] for group in state["param_groups"]
              for name in ("momentum", "betas") if name in group}
