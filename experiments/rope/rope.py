@@ -31,14 +31,16 @@ LOSS, LOSS_IN_PIECES = "loss, last eighth", "loss, last eighth, of 2,048"  # sto
 STYLES = {  # {type: (name, colour)} in the figure
     "softmax": ("softmax", "#D55E00"), "ssmax": ("SSMax", "#0072B2"),
     "head_scale": ("control: learned constant", "#8C8C8C"),
-    "scale_invariant": ("scale-invariant", "#009E73")}
-YARN = "RoPE, YaRN (softmax: with temperature)"
+    "scale_invariant": ("scale-invariant", "#009E73"),
+    "softmax>constant": ("softmax, constant 2.02 put in", "#E69F00")}
+YARN = "RoPE, YaRN without temperature (softmax: with)"
 PANELS = {  # of the figure: {title: {type: row}}
     "RoPE, theta x 50": {}, YARN: {"softmax": "softmax yarn"}, "no RoPE": {}}
 for _type in STYLES:
     PANELS["RoPE, theta x 50"][_type] = f"{_type} theta50"
     PANELS[YARN].setdefault(_type, f"{_type} yarn_no_temperature")
-    PANELS["no RoPE"][_type] = f"{_type}-nope trained"
+    if _type != "softmax>constant":
+        PANELS["no RoPE"][_type] = f"{_type}-nope trained"
 AGAIN = range(6, 11)  # seeds of the predictions that were made after seed 1
 
 
