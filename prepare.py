@@ -240,18 +240,19 @@ def documents(cfg, n_rows=0, n_documents=0):
 
 def encode_batch(batch, vocab, dtype):
     """
-    Return [(split, ids with an end of text)] for [(split, text)]. The ids are an array; for a text
-    of None or "" they are None or "", too.
+    Return [(split, array of ids with an end of text)] for [(split, text)]. The array of an empty
+    row, "", is empty, and that of a bad row, None, is None.
     """
     encoded = []
     for split, text in batch:
-        ids = text  # None (a bad row) or "" (an empty row), to be counted by `prepare`
-        if text and vocab is None:
+        if not text:
+            ids = None if text is None else np.empty(0, dtype)
+        elif vocab is None:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
             arrays = [gpt2_encoding().encode_to_numpy(piece, disallowed_special=())
                       for piece in pieces(text)]
             ids = np.concatenate([*arrays, [GPT2_EOT]], dtype=dtype, casting="unsafe")
-        elif text:
+        else:
             ids = np.array([*encode(text, vocab), end_of_text(vocab)], dtype)
         encoded.append((split, ids))
     return encoded
@@ -351,6 +352,16 @@ def open_manifest(cfg):
     return path, manifest
 
 
+def split_off_val(ids, fraction, end):
+    """Return (ids, ids of val): val is the last `fraction` of them. The document that is cut gets
+    an end of text, the id `end`."""
+    cut = len(ids) - int(fraction * len(ids))
+    rest = ids[:cut]
+    if rest[-1] != end:
+        rest = np.append(rest, ids.dtype.type(end))
+    return rest, ids[cut:]
+
+
 def write_bins(cfg, path, manifest, arrays):
     """
     Write one bin for each split, and record them in the JSON at `path`: a run that is killed later
@@ -361,12 +372,7 @@ def write_bins(cfg, path, manifest, arrays):
     arrays.clear()
     end = end_of_text(manifest["vocab"])
     if cfg.val_fraction and bins:
-        ids = bins[cfg.split]
-        cut = len(ids) - int(cfg.val_fraction * len(ids))
-        bins["val"] = ids[cut:]
-        bins[cfg.split] = ids[:cut]
-        if ids[cut - 1] != end:  # close the cut document
-            bins[cfg.split] = np.append(ids[:cut], ids.dtype.type(end))
+        bins[cfg.split], bins["val"] = split_off_val(bins[cfg.split], cfg.val_fraction, end)
     for split, ids in bins.items():
         if not len(ids):  # val_fraction of this bin is less than one token
             continue
@@ -411,7 +417,7 @@ def prepare(cfg):
             manifest["rows"] += 1
             if ids is None:
                 manifest["bad"] += 1
-            elif len(ids):
+            elif len(ids):  # an empty row is only counted
                 manifest["documents"] += 1
                 arrays[split].append(ids)
                 n_tokens += len(ids)

@@ -312,7 +312,7 @@ def fit(cfg, model, metadata, resumed, batches):
             model.swap_attention(cfg.switch_attention_type)
             optimizer = optimizer_after_switch(cfg, model, optimizer)
 
-        record, stops = update(cfg, model, optimizer, loss_fn, batches, step, received_signals)
+        record, n_stops = update(cfg, model, optimizer, loss_fn, batches, step, received_signals)
         done = step + 1
         if peak:
             flops = model.flops_per_token(model.config.block_size) * record["tokens_per_s"]
@@ -325,9 +325,9 @@ def fit(cfg, model, metadata, resumed, batches):
             print0(progress(cfg, record, seconds_left))
         if (cfg.eval_interval and last) or is_due(cfg.eval_interval, done):
             validate(cfg, model, batches, log, done)
-        if stops or last or is_due(cfg.save_interval, done):
+        if n_stops or last or is_due(cfg.save_interval, done):
             save(cfg, model, optimizer, metadata, log, done)
-        if stops:  # a rank without a signal exits as for SIGTERM
+        if n_stops:  # a rank without a signal exits as for SIGTERM
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "continues", status=128 + (received_signals or [signal.SIGTERM])[0])
     if resumed and start >= cfg.max_iters:
@@ -401,13 +401,13 @@ def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
     # many, and the compiled graph gets no breaks from DDP.
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     # torch.full, because torch.tensor would copy from the CPU and wait for the GPU
-    stops = torch.full((), float(len(received_signals)), device=loss.device)
+    n_stops = torch.full((), float(len(received_signals)), device=loss.device)
     tokens = torch.full((), float(tokens), device=loss.device)
-    runtime.all_reduce([*grads, loss, stops, tokens])
+    runtime.all_reduce([*grads, loss, n_stops, tokens])
     total_norm = torch.nn.utils.get_total_norm(grads)
     # With one rank this is the only GPU synchronization in an update. With several, the ranks also
     # wait for each other after their micro-batches (runtime.attempt).
-    loss, norm, stops, tokens = torch.stack((loss, total_norm, stops, tokens)).tolist()
+    loss, norm, n_stops, tokens = torch.stack((loss, total_norm, n_stops, tokens)).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         problem = (f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
                    "training stopped before the update; a checkpoint that was saved is good. Try a "
@@ -423,7 +423,7 @@ def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
     optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
     tokens_per_s = round(tokens / (time.perf_counter() - began))
     return {"iter": step + 1, "loss": loss, "lr": lr, "grad_norm": norm,
-            "tokens_per_s": tokens_per_s, "micro_batch_size": batches.micro_batch_size}, stops
+            "tokens_per_s": tokens_per_s, "micro_batch_size": batches.micro_batch_size}, n_stops
 
 
 def batch_loss(cfg, model, loss_fn, batches, step=None):

@@ -104,15 +104,15 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return (dx.float() * g).to(dx.dtype), dw.T[:ctx.V].contiguous().mul_(g), None, None, None
 
 
-def add_product(total, a, b, product):
-    """Add a @ b to `total`, which is fp32. product: a buffer for it, or None if it is fp32 too."""
-    if product is None:
+def add_product(total, a, b, buffer):
+    """Add a @ b to `total`, which is fp32. buffer: for the product, or None if it is fp32 too."""
+    if buffer is None:
         total.addmm_(a, b)
         return
-    torch.mm(a, b, out=product)
-    # The sum makes an fp32 copy of `product`: in eight rows at a time it stays in a CPU's cache.
+    torch.mm(a, b, out=buffer)
+    # The sum makes an fp32 copy of `buffer`: in eight rows at a time it stays in a CPU's cache.
     n = 8 if total.device.type == "cpu" else len(total)
-    for rows, more in zip(total.split(n), product.split(n), strict=True):
+    for rows, more in zip(total.split(n), buffer.split(n), strict=True):
         rows += more
 
 
