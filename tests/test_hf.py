@@ -64,7 +64,7 @@ def refuse_export(says, tmp_path, model, *options):
     for name in ("x", "x.gguf"):
         refused(says, call, hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/{name}",
                 *options)
-    assert [path.name for path in tmp_path.iterdir()] == ["ours"], "something is left of it"
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["ours"], "something is left of it"
 
 
 def edit(path, **changes):
@@ -143,7 +143,7 @@ def test_an_export_that_computes_something_else_is_not_made(tmp_path, monkeypatc
     save_model(tmp_path / "ours/ckpt.pt", model_of(attention_type), tokenizer().to_str())
     refused("has other logits than the checkpoint", call, hf, "export", tmp_path / "ours",
             f"--out_dir={tmp_path}/x")
-    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["ours"]
 
 
 def test_only_ministral3_may_add_1_to_its_factor(tmp_path, monkeypatch):
@@ -508,7 +508,7 @@ def test_a_config_cannot_choose_the_code_that_computes_attention(tmp_path):
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
     export(tmp_path, model_of("softmax"))
-    before = sorted(tmp_path.iterdir())
+    before = sorted(tmp_path.glob("[!.]*"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for arguments in (("import", tmp_path / "theirs", f"--out_dir={tmp_path}/x"),
                       ("export", tmp_path / "ours", f"--out_dir={tmp_path}/x"),
@@ -518,7 +518,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
             refused("cannot write .*x.*make space", call, hf, *arguments)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert sorted(tmp_path.iterdir()) == before
+        assert sorted(tmp_path.glob("[!.]*")) == before
 
 
 def test_what_exists_is_never_written_over(tmp_path):
