@@ -59,7 +59,9 @@ REAL_ROWS = {
     "ssmax.scales": "SSMax, only s trained", "softmax|theta2": "softmax, theta x 2",
     "head_scale.scales|theta2": "control, theta x 2", "ssmax.scales|theta2": "SSMax, theta x 2",
     "not_converted": "not converted, trained further", "softmax.windows": "windows, no factor",
-    "ssmax.windows": "windows, SSMax"}
+    "ssmax.windows": "windows, SSMax",
+    "softmax.windows.614k": "windows, no factor, 614,000 tokens",  # runs of above, continued
+    "ssmax.windows.614k": "windows, SSMax, 614,000 tokens"}
 REAL_SIZES = (1024, 2048, 4096, 8192, 16384, 32768)
 TABLES = (  # (title, measure, sizes, digits)
     ("Top needle score, median of the trials", "score", SCORED, 3),
@@ -176,8 +178,8 @@ def print_real(table, predictions):
         left = tokens_until(losses - before, 0.05) if "windows" in row else math.nan
         lines += [[REAL_ROWS[row], f"{tokens:,}", f"{loss:.3f}", f"{left:.2g}"]
                   for tokens, loss in losses.items()]
-    verdicts.markdown("Validation loss by tokens of training, and the tokens after which it would "
-                      "be .05 above that before, by extrapolation",
+    verdicts.markdown("Validation loss by tokens of training, and the tokens after which it is "
+                      ".05 above that before, if need be by extrapolation",
                       ["", "tokens", "loss", "back after"], lines)
 
 
