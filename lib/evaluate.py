@@ -168,8 +168,8 @@ def continue_result(cfg, out, header):
 
     Same settings, finished: it is kept. Same settings, unfinished: it is continued; if the code is
     another one, its name is added to the header. Other settings: UserError, because the result may
-    have taken days. --overwrite begins again. (Only an unfinished result of the same settings and
-    code is continued, because an --overwrite has probably been interrupted.) UserError if the file
+    have taken days. --overwrite begins again; with it, too, an unfinished result of the same
+    settings and code is continued: it is probably an interrupted --overwrite. UserError if the file
     is not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
