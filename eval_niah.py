@@ -31,6 +31,7 @@ import torch
 from lib import checkpoint, config, evaluate, runtime, tables
 from lib.corpora.almanac import CITIES
 from lib.corpora.squad import QA_FORMAT
+from lib.errors import launch
 from lib.evaluate import MOST_RECORDS, EvalConfig, Job
 from lib.runtime import print0
 from lib.tasks import OF_NEEDLES, TASKS, WITHOUT_DEPTH, make_sample, open_haystack
@@ -268,4 +269,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -18,9 +18,10 @@ import torch
 
 from lib import checkpoint, evaluate, runtime, tables
 from lib.data import Tokens, random_starts
+from lib.errors import UserError, launch
 from lib.evaluate import MOST_RECORDS, EvalConfig, Job
 from lib.loss import token_losses
-from lib.runtime import UserError, print0
+from lib.runtime import print0
 from lib.text import check_same_vocab
 
 
@@ -122,4 +123,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -38,8 +38,8 @@ import torch
 from lib import attention, checkpoint, text
 from lib.attention import ModelConfig
 from lib.config import complete, configure, non_defaults
+from lib.errors import UserError, explain, launch
 from lib.interop import gguf_files
-from lib.runtime import UserError, explain, launch
 from lib.storage import lock
 from model import ATTENTION, GPTConfig, log_n, mean_log_n, one, p_n
 

@@ -326,8 +326,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # The mean factor is b + s (mean - b), where `mean` is its value at s = 1. We solve for the
-        # s that makes it `scale`. Without a learned s, the weights that make q are scaled instead.
+        # The mean factor is b + s (mean_at_1 - b), which is mean_at_1 if s is 1. We solve for the s
+        # that makes it `scale`. Without a learned s, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -335,13 +335,13 @@ class Attention(nn.Module):
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
         factors = self.factor(ATTENTION[attention_type].f(n, model))
         wide = widest_float(n.device)
-        mean, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
+        mean_at_1, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
-            self.s.fill_((scale - b) / (mean - b))
+            self.s.fill_((scale - b) / (mean_at_1 - b))
         elif ATTENTION[attention_type].one_below_block_size:
             self.scale_queries(scale)
         else:
-            self.scale_queries(scale / mean)
+            self.scale_queries(scale / mean_at_1)
 
     def scale_queries(self, ratio):
         """Multiply the weights that make q."""

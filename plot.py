@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.config import configure
-from lib.runtime import UserError, launch
+from lib.errors import UserError, launch
 from lib.storage import atomic_write
 
 # lib.results and matplotlib are imported where they are used, so that --help does not wait for

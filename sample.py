@@ -10,6 +10,7 @@ import torch
 from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
+from lib.errors import launch
 from lib.evaluate import check_length
 from lib.text import decode, encode, end_of_text
 
@@ -59,4 +60,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

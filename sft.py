@@ -13,7 +13,8 @@ from lib import runtime
 from lib.config import complete, configure
 from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
-from lib.runtime import UserError, print0
+from lib.errors import UserError, launch
+from lib.runtime import print0
 from lib.start import find_resumable, from_checkpoint, resume
 from lib.text import end_of_text
 from train import Decay, TrainConfig, fit
@@ -137,4 +138,4 @@ class SquadBatches:
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -3,7 +3,8 @@ Pretrain a Transformer with any attention type in ATTENTION (model.py).
 
     python train.py config/b_ssmax.py                    one GPU, or the CPU
     torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py     eight GPUs
-    python train.py config/quick.py --attention_type=ssmax       a small model, 3 minutes on a CPU
+    python train.py config/quick.py --attention_type=ssmax       a small model, 3 minutes on a CPU,
+                                                         on the corpus that `make quick` prepares
 
 Run the same command again to resume the run in out_dir. Config files are executed as Python.
 """
@@ -25,9 +26,10 @@ from lib import checkpoint, runtime
 from lib.attention import ModelConfig
 from lib.config import complete, configure, non_defaults
 from lib.data import ORDERS, Tokens, check_splits, only_repeats
+from lib.errors import UserError, describe, launch
 from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
-from lib.runtime import UserError, print0
+from lib.runtime import print0
 from lib.start import (
     check_ranks,
     check_schedule,
@@ -62,7 +64,7 @@ class TrainConfig(ModelConfig):
     init_from: str = ""  # start from this checkpoint; type, windows, theta and length may change
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
     # optimization
-    max_iters: int = 200_000  # number of updates
+    max_iters: int = 200_000  # number of updates; 0: only save the model, as for the paper's (e)
     batch_size: int = 2048  # sequences per update, over all ranks
     micro_batch_size: int = 0  # sequences that a rank computes at once; 0: chosen for the device
     learning_rate: float = 6e-4  # learning rate after the warm-up
@@ -242,7 +244,7 @@ def training_loss(cfg, device):
     try:  # It needs a C compiler, Python's headers, a GPU that Triton supports, and more.
         torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(1, device=device))
     except Exception as e:
-        problem = runtime.describe(e)
+        problem = describe(e)
     problem = max(runtime.all_gather(problem))  # "" if no rank has one: all ranks decide alike
     if problem:
         print0(f"note: torch.compile does not work here ({problem}); training without it")
@@ -347,7 +349,7 @@ def is_due(interval, done):
 def validate(cfg, model, batches, log, done):
     """Log and print the validation loss after `done` updates."""
     # not compiled, since the validation batch has other shapes
-    loss, _ = batch_loss(cfg, model, summed_loss, batches)
+    loss, _ = batch_loss(cfg, model, summed_loss, batches, batches.val)
     runtime.all_reduce([loss])
     # After the last update nothing else would notice NaN. Before the first, the check in `update`
     # has the better message.
@@ -395,7 +397,7 @@ def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
     for group in optimizer.param_groups:  # a group may ask for another rate by its lr_scale
         group["lr"] = lr * group.get("lr_scale", 1.0)
     # adds up the gradients, too
-    loss, tokens = batch_loss(cfg, model, loss_fn, batches, step)
+    loss, tokens = batch_loss(cfg, model, loss_fn, batches, lambda: batches.train(step))
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
     # many, and the compiled graph gets no breaks from DDP.
@@ -426,16 +428,16 @@ def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
             "tokens_per_s": tokens_per_s, "micro_batch_size": batches.micro_batch_size}, n_stops
 
 
-def batch_loss(cfg, model, loss_fn, batches, step=None):
+def batch_loss(cfg, model, loss_fn, batches, get_batch):
     """
-    Return (loss, tokens) of this rank's part of a global batch: that of update `step`, or the
-    validation batch. Also add up the gradients if they are enabled. The losses of all ranks add up
-    to the mean over the global batch.
+    Return (loss, tokens) of this rank's part of the global batch that get_batch() returns. Also add
+    up the gradients if they are enabled. The losses of all ranks add up to the mean over the global
+    batch.
 
     If memory runs out on any rank, all ranks halve batches.micro_batch_size and try again.
     """
     while True:
-        micro_batches, n_targets = batches.val() if step is None else batches.train(step)
+        micro_batches, n_targets = get_batch()
         try:
             return runtime.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
         except torch.OutOfMemoryError:
@@ -482,4 +484,4 @@ def to_device(array, device):
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -29,6 +29,7 @@ import torch
 
 from lib import runtime
 from lib.config import configure
+from lib.errors import UserError, launch
 from model import GPT, GPTConfig
 
 SHAPE = dict(n_layer=6, n_head=6, n_embd=384, n_inner=1024, block_size=256)
@@ -157,7 +158,7 @@ def take_turn(checkout, *arguments):
     done = subprocess.run([sys.executable, __file__, *arguments], cwd=checkout, text=True,
                           stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(checkout)})
     if done.returncode:
-        raise runtime.UserError(f"{' '.join(arguments)} failed in {checkout}; see above")
+        raise UserError(f"{' '.join(arguments)} failed in {checkout}; see above")
     return float(done.stdout.split()[-1])
 
 
@@ -196,4 +197,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import torch
 
-from lib import attention, runtime
+from lib import attention
 from lib.attention import ModelConfig
 from lib.config import complete, configure, non_defaults
-from lib.runtime import UserError
+from lib.errors import UserError, describe, launch
 from model import ATTENTION, GPT, GPTConfig, KVCache
 from train import TrainConfig
 
@@ -211,7 +211,7 @@ def broken(promise, config):
     try:
         promise(make_model(config))
     except Exception as e:  # code of one's own may raise anything
-        return str(e) if isinstance(e, AssertionError) and str(e) else runtime.describe(e)
+        return str(e) if isinstance(e, AssertionError) and str(e) else describe(e)
     return ""
 
 
@@ -239,4 +239,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from lib.runtime import UserError, explain
+from lib.errors import UserError, explain
 from lib.storage import atomic_write
 
 COLUMNS = ["row", "seed", "measure", "tokens", "value"]  # of results.csv

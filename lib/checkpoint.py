@@ -27,7 +27,8 @@ import torch
 from lib import attention
 from lib.attention import ModelConfig
 from lib.config import checked
-from lib.runtime import DType, UserError, check_types, explain
+from lib.errors import UserError, check_types, explain
+from lib.runtime import DType
 from lib.storage import atomic_write
 from lib.text import check_vocab
 from model import ATTENTION
@@ -80,8 +81,8 @@ def find(path):
 
 
 def previous(path):
-    """Return the path of the checkpoint before the one at `path`, on the disk of the latter."""
-    path = Path(os.path.realpath(path))  # atomic_write renames, which works on one disk only
+    """Return the path at which the checkpoint that `path` has replaced is kept."""
+    path = Path(os.path.realpath(path))  # beside the file itself: renaming works on one disk only
     return path.with_stem(path.stem + "_prev")
 
 

@@ -20,7 +20,7 @@ import types
 import typing
 from pathlib import Path
 
-from lib.runtime import UserError, explain
+from lib.errors import UserError, explain
 
 
 def configure(cls, argv=None, config_files=True):

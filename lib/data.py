@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from lib import runtime
-from lib.runtime import MALFORMED, UserError, check_types, explain
+from lib.errors import MALFORMED, UserError, check_types, explain
 from lib.text import check_same_vocab, check_vocab, vocab_size
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files

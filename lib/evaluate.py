@@ -21,7 +21,8 @@ from tqdm import tqdm
 from lib import checkpoint, runtime, storage
 from lib.checkpoint import LoadConfig
 from lib.config import configure, non_defaults
-from lib.runtime import MALFORMED, UserError, explain, print0
+from lib.errors import MALFORMED, UserError, check_types, explain
+from lib.runtime import print0
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def continue_result(cfg, out, header):
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = storage.read_lines(out)
-        runtime.check_types(before, HEADER)
+        check_types(before, HEADER)
         differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
         # a dict, because two processes may have written a record twice
         records = {Job(*map(record.get, Job._fields)): record for record in lines}

@@ -4,7 +4,7 @@ settings in which the curve differs from the others of a figure or table.
 """
 from lib import checkpoint
 from lib.checkpoint import FREE_TO_CHANGE
-from lib.runtime import explain
+from lib.errors import explain
 
 # {variant: (label, colour)}. A variant has the same colour in every figure. The colours suit
 # colour-blind readers (Okabe and Ito). Other variants get one of PALETTE.
@@ -21,7 +21,8 @@ VARIANTS = {
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
-# Settings that no result depends on, or that are compared in another form
+# Settings that no result depends on, and those that a label tells in another form: the variant and
+# the tag, and a run's base by its settings
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
 # Beginnings of the names of settings that the variant's name tells already. A label shows such a
 # setting only if two curves of one variant differ in it.
@@ -51,11 +52,15 @@ def set_labels(curves):
 
 
 def differences(result, others):
-    """Return "name=value" for each setting that is on, and differs from that of another result."""
+    """
+    Return "name=value" for each setting that is on, and differs from that of another result. For
+    instance, ["window=32"] if one of the others has no window.
+    """
     texts = []
     for name, value in sorted(result.settings.items()):
         setting = name.split()[-1]
-        value_if_absent = value if name.startswith("base ") else ""  # others may have no base
+        # a result without a base does not make the settings of a base a difference
+        value_if_absent = value if name.startswith("base ") else ""
         compared = others
         if setting.startswith(OF_VARIANT):
             compared = [other for other in others if other.variant == result.variant]

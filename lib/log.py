@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from lib import runtime, storage
+from lib.errors import MALFORMED, describe, explain
 from lib.runtime import print0
 
 
@@ -36,8 +37,8 @@ class Log:
         }
         records = []
         if start is not None and path.exists():
-            with runtime.explain(f"{path} is not a log of this program; move it away",
-                                 runtime.MALFORMED):
+            with explain(f"{path} is not a log of this program; move it away",
+                                 MALFORMED):
                 old_header, *old = storage.read_lines(path)
                 # a run that became longer has another max_iters
                 header = old_header | {"config": config, "code": metadata["code"]}
@@ -53,7 +54,7 @@ class Log:
                                         dir=os.environ.get("WANDB_DIR", cfg.out_dir),
                                         name=cfg.wandb_run_name or path.parent.name)
             except Exception as e:  # training goes on without a key, network or package
-                print0(f"wandb is off ({runtime.describe(e)}); WANDB_MODE=offline needs no network")
+                print0(f"wandb is off ({describe(e)}); WANDB_MODE=offline needs no network")
 
     def __call__(self, record):
         if self.file:

@@ -19,6 +19,7 @@ import pandas as pd
 
 from lib.attention import ModelConfig
 from lib.checkpoint import earlier_runs
+from lib.errors import MALFORMED, UserError, explain
 from lib.evaluate import Job
 from lib.labels import (
     LINES,
@@ -29,7 +30,6 @@ from lib.labels import (
     settings_of,
     warnings_of,
 )
-from lib.runtime import MALFORMED, UserError, explain
 from lib.storage import read_lines
 
 MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())

@@ -9,7 +9,8 @@ from lib import attention, checkpoint, runtime, storage
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE
 from lib.config import arguments
-from lib.runtime import UserError, print0
+from lib.errors import UserError, explain
+from lib.runtime import print0
 from model import GPTConfig
 
 WINDOWS = ("window_pattern", "window", "global_rope")
@@ -171,7 +172,7 @@ def check_schedule(cfg, model, start):
         if model.config.attention_type != "softmax":
             raise UserError(f"switch_iter={cfg.switch_iter} needs a softmax model to switch from, "
                             f"not {model.config.attention_type}: leave switch_iter out")
-        with runtime.explain("the model cannot be switched; leave switch_iter out", ValueError):
+        with explain("the model cannot be switched; leave switch_iter out", ValueError):
             dataclasses.replace(model.config, attention_type=cfg.switch_attention_type)
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from lib import runtime
-from lib.runtime import UserError, explain
+from lib.errors import UserError, explain
 
 
 def writing(path):

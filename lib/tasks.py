@@ -22,7 +22,7 @@ import numpy as np
 from lib.corpora.almanac import ADJECTIVES, CITIES, NOUNS, spaced
 from lib.corpora.mqar import recall
 from lib.data import Tokens
-from lib.runtime import UserError
+from lib.errors import UserError
 from lib.text import (
     END_OF_TEXT,
     check_same_vocab,

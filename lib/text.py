@@ -18,7 +18,7 @@ import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 from tiktoken_ext.openai_public import r50k_pat_str
 
-from lib.runtime import UserError, explain
+from lib.errors import UserError, explain
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
 # the end-of-text token of GPT-2 and SmolLM, of Llama 2 and Mistral, and of Llama 3

@@ -22,7 +22,7 @@ import prepare  # noqa: E402
 import train  # noqa: E402
 from lib import checkpoint, storage  # noqa: E402
 from lib.attention import ModelConfig, build  # noqa: E402
-from lib.runtime import UserError  # noqa: E402
+from lib.errors import UserError  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}
@@ -82,7 +82,7 @@ def program(*arguments):
 def two_ranks(folder, code):
     """Return what `code`, which can import what tests can, prints on two ranks."""
     path = folder / "two_ranks.py"
-    # The ranks leave each other as in runtime.launch. A thread of gloo's that is left could abort
+    # The ranks leave each other as in launch. A thread of gloo's that is left could abort
     # the process when Python ends.
     path.write_text(f"""
 import glob, pathlib, sys, torch

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib.runtime import UserError, explain
+from lib.errors import UserError, explain
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 ENABLED = "NANOSSMAX_FAKE_CUDA"

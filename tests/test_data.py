@@ -86,8 +86,8 @@ def test_the_embedded_corpus_is_long_enough_for_the_quick_runs(corpus, config):
 @pytest.mark.parametrize("name, crc", [("almanac", 3323023267), ("mqar", 211006887)])
 def test_a_longer_embedded_corpus_begins_with_the_shorter_one(name, crc):
     cfg = prepare.PrepareConfig(name="c", embedded=name, n_train=40, n_copy=20, block_size=64)
-    first = list(itertools.islice(prepare.documents(cfg), 40))
-    longer = prepare.documents(dataclasses.replace(cfg, n_train=41))
+    first = list(itertools.islice(prepare.split_documents(cfg), 40))
+    longer = prepare.split_documents(dataclasses.replace(cfg, n_train=41))
     assert list(itertools.islice(longer, 40)) == first and next(longer)[0] == "train"
     # written down once; a change would give another corpus of the same settings
     assert zlib.crc32("".join(text for _, text in first).encode()) == crc

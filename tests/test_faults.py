@@ -32,11 +32,11 @@ import eval_posloss
 import prepare
 import sample
 import train
-from lib import checkpoint, runtime, storage
+from lib import checkpoint, storage
 from lib.checkpoint import LoadConfig
 from lib.config import configure, non_defaults
 from lib.data import Tokens
-from lib.runtime import UserError
+from lib.errors import UserError, launch
 from lib.storage import atomic_write
 from train import TrainConfig
 
@@ -82,7 +82,7 @@ def run_disturbed(work, arguments, printed, pattern, nth, max_bytes, kill):
 
 def run_program(name, arguments):
     prepare.BATCH = 1000  # many documents in work when it is killed must not matter
-    runtime.launch(lambda: call(sys.modules[name], *arguments))
+    launch(lambda: call(sys.modules[name], *arguments))
 
 
 def disturb(work, arguments, folder, pattern="", nth=0, max_bytes=2**30, kill=True):
@@ -275,7 +275,7 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
         raise error
 
     with pytest.raises(SystemExit) as e:
-        runtime.launch(main)
+        launch(main)
     assert e.value.code == status
     assert re.fullmatch(message + ".*\n", capsys.readouterr().err)
 

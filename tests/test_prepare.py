@@ -81,7 +81,7 @@ def test_a_dataset_of_the_hub_continues_after_the_rows_that_were_read(tmp_path, 
     texts = [f"{i} {k}" for i in range(3) for k in range(5)]
     assert ids(tmp_path) == expected(texts[:13])
     cfg = configure(prepare.PrepareConfig, ["--name=c", *arguments])
-    assert [text for _, text in prepare.documents(cfg, 7, 7)] == texts[7:13]
+    assert [text for _, text in prepare.split_documents(cfg, 7, 7)] == texts[7:13]
 
 
 def test_a_name_with_brackets_is_that_file_and_other_columns_are_not_read(tmp_path, write):

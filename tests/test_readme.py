@@ -55,7 +55,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         assert code.count(old) == 1, f"a page changes lines that {file} does not have:\n{old}"
         (tmp_path / file).write_text(code.replace(old, new))
         changed.add(file)
-    assert changed == {"model.py", "train.py", "prepare.py", "plot.py", "lib/attention.py",
+    assert changed == {"model.py", "train.py", "lib/documents.py", "plot.py", "lib/attention.py",
                        "lib/checkpoint.py", "lib/results.py", "lib/tables.py", "lib/tasks.py"}
 
     train = " ".join(["train", *TINY_RUN, f"--data_dir={corpus}"])

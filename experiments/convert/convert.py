@@ -20,8 +20,9 @@ from experiments import verdicts
 from experiments.verdicts import by_seed
 from experiments.windows import windows
 from experiments.windows.windows import collect, draw_needles
-from lib import results, runtime, storage
+from lib import results, storage
 from lib.config import configure
+from lib.errors import launch
 from plot import new_figure, save
 
 HERE = Path(__file__).parent
@@ -224,4 +225,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -39,8 +39,8 @@ from experiments.check import CASES, PROMISES, WINDOWS, broken, make_model, smal
 from lib import attention, checkpoint, runtime, storage
 from lib.attention import ModelConfig
 from lib.config import configure
+from lib.errors import UserError, describe, launch
 from lib.loss import summed_loss
-from lib.runtime import UserError
 from model import Attention
 from train import TrainConfig
 
@@ -100,7 +100,7 @@ def model_on(device, config):
 def results_of(config, device, dtype, loss_fn=summed_loss, micro=ROWS):
     """Return the logits, the loss and the gradient that a small model computes."""
     model, batches = model_on(device, config), RandomBatches(config, ROWS, micro)
-    loss, _ = train.batch_loss(TrainConfig(dtype=dtype), model, loss_fn, batches, 0)
+    loss, _ = train.batch_loss(TrainConfig(dtype=dtype), model, loss_fn, batches, batches.train)
     gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
     (x, _, documents), = RandomBatches(config, ROWS, ROWS).train()[0]
     with torch.no_grad(), runtime.autocast(device, dtype):
@@ -537,7 +537,7 @@ def judge(what, measured, relation="", claimed=""):
             holds = RELATIONS[relation](measured, claimed)
             verdict = "holds" if holds else "does not hold"
     except Exception as e:
-        measured, verdict = runtime.describe(e), "does not hold"
+        measured, verdict = describe(e), "does not hold"
     texts = [f"{x:.3g}" if isinstance(x, float) else str(x) for x in (claimed, measured)]
     return [what, f"{relation} {texts[0]}".strip(), texts[1], verdict]
 
@@ -566,7 +566,7 @@ def run(name, device):
             lines.append(judge(*line))
             print(" | ".join(lines[-1]), flush=True)
     except Exception as e:
-        lines.append(judge(name, runtime.describe(e), "==", "no error"))
+        lines.append(judge(name, describe(e), "==", "no error"))
         print(" | ".join(lines[-1]), flush=True)
     return lines
 
@@ -604,4 +604,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from lib.config import configure
-from lib.runtime import PEAK_FLOPS, launch
+from lib.errors import launch
+from lib.runtime import PEAK_FLOPS
 from model import GPT
 from train import TrainConfig
 

@@ -18,8 +18,9 @@ import pandas as pd
 from experiments import verdicts
 from experiments.verdicts import by_seed, markdown, minus, number, spread
 from experiments.windows.windows import draw_needles
-from lib import checkpoint, results, runtime
+from lib import checkpoint, results
 from lib.config import configure
+from lib.errors import launch
 from plot import new_figure, save
 
 HERE = Path(__file__).parent
@@ -258,4 +259,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from experiments import verdicts
 from experiments.verdicts import by_seed, by_size, markdown, minus, spread
-from lib import results, runtime
+from lib import results
 from lib.config import configure
-from lib.runtime import UserError
+from lib.errors import UserError, launch
 from plot import draw_seeds, new_figure, save
 
 HERE = Path(__file__).parent
@@ -249,4 +249,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runtime.launch(main)
+    launch(main)

@@ -13,7 +13,7 @@ import itertools
 import random
 import re
 
-from lib.runtime import UserError
+from lib.errors import UserError
 from lib.text import GPT2_EOT, gpt2_encoding
 
 VOCAB = 512  # half keys, half values; Zoology's 8,192 take more than minutes on a CPU

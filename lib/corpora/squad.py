@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.runtime import UserError, explain
+from lib.errors import UserError, explain
 from lib.text import encode, end_of_text, whole_characters
 
 HUB = "rajpurkar/squad_v2"

@@ -8,7 +8,7 @@ src/models/mistral3.cpp, src/llama-graph.cpp). hf.py decides which architecture 
 import json
 
 from lib import text
-from lib.runtime import UserError
+from lib.errors import UserError
 
 
 def read(path):

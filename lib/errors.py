@@ -1,0 +1,88 @@
+"""What becomes of errors: a failure that the user can fix is one line that says what to do."""
+import contextlib
+import errno
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+# the errors of reading damaged or unexpected JSON
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+class UserError(Exception):
+    """A failure that the user can fix. Its message is one line: what is wrong, and what to do."""
+
+    def __init__(self, message, status=2):
+        super().__init__(message)
+        self.status = status  # with which `launch` exits
+
+
+def launch(main):
+    """Run `main()` as a program. Foreseeable failures print one line on stderr and no traceback."""
+    try:
+        return main()
+    except UserError as e:
+        message, status = str(e), e.status
+    except KeyboardInterrupt:
+        message, status = "interrupted", 130
+    except BrokenPipeError:  # a reader such as `| head` has ended; what is left has no reader
+        os._exit(141)
+    except Exception as e:
+        if out_of_memory(e):
+            # training and evaluations tried smaller micro-batches before they gave up
+            message = f"out of memory ({describe(e)}); take a smaller model or a shorter context"
+        elif isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
+            message = f"{e.filename or 'operating system'}: {e.strerror}"
+        else:
+            raise  # a bug of ours keeps its traceback
+        status = 2
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    sys.stdout.flush()  # in a pipe the error would otherwise come before earlier output
+    prefix = "error: " if status < 128 else ""  # a signal is no error
+    print(prefix + " ".join(message.split()), file=sys.stderr)
+    sys.exit(status)
+
+
+def out_of_memory(error):
+    """Return whether this exception means that memory ran out, on a GPU or a CPU."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # CUDA, Triton and MPS; cuBLAS; torch on a CPU; oneDNN
+    wordings = ("out of memory", "ALLOC_FAILED", "can't allocate memory",
+                "could not create a primitive")
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in wordings)
+
+
+def describe(error):
+    """Return an exception's type and the beginning of its message."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+@contextlib.contextmanager
+def explain(message, errors=Exception, status=2):
+    """Turn `errors` that are raised in the block into a UserError with `message`."""
+    try:
+        yield
+    except errors as e:
+        if isinstance(e, UserError) or out_of_memory(e):  # they have their own messages
+            raise
+        raise UserError(f"{message} ({describe(e)})", status) from e
+
+
+def check_types(content, types):
+    """
+    Raise an error of MALFORMED unless the dict `content` has all keys of `types`, with values of
+    these types. Whole numbers are counts, so they must not be negative.
+    """
+    if missing := types.keys() - content.keys():
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    for key, kind in types.items():
+        value = content[key]
+        if not isinstance(value, kind) or (kind is int and not 0 <= value < 2**63):
+            raise TypeError(f"its {key} is {value!r}")
