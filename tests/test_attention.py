@@ -31,7 +31,7 @@ def test_compiled_equals_eager(settings):
     check.compiled_equals_eager(tiny_model("ssmax", **settings))
 
 
-class Differential(FromWeights):
+class TwoSoftmaxes(FromWeights):
     """Two softmaxes subtracted (arXiv 2410.05258), as somebody would write it who comes here."""
 
     def __init__(self, config, layer):
@@ -88,14 +88,14 @@ def test_a_broken_promise_is_named(cls, problem, monkeypatch, capsys):
 
 
 def test_an_attention_that_is_no_factor_keeps_all_promises(monkeypatch, capsys):
-    all_layers_are(Differential, monkeypatch)
+    all_layers_are(TwoSoftmaxes, monkeypatch)
     call(check, "ssmax", "head_scale")
     assert capsys.readouterr().out.count("    kept    ") == 2 * len(PROMISES)
     refused("unknown attention_type ssmaxx", call, check, "ssmaxx")
 
 
 def test_a_class_initializes_its_own_parameters_and_declares_what_is_logged(monkeypatch):
-    all_layers_are(Differential, monkeypatch)
+    all_layers_are(TwoSoftmaxes, monkeypatch)
     model = build(ModelConfig("ssmax", **check.SIZES))
     attn = model.blocks[1].attn
     assert attn.lam.tolist() == pytest.approx([0.8] * 2)
