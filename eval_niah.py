@@ -12,9 +12,10 @@ A needle is a sentence with a number, hidden in a long text (the hay). A model t
 on questions (sft.py) is asked for the number (prompt=sft). Another one gets the needle up to its
 number again, and is to complete it (prompt=completion).
 
-Retrieval heads are the heads that attend most to the needle. --trials also asks prompts of the
-training length, and lib/results.py chooses the retrieval heads on these alone. If the same prompts
-chose the heads and measured them, the heads would look better than they are.
+Retrieval heads give the needle at least half as much attention as the head that gives it most.
+--trials also asks prompts of the training length, and lib/results.py chooses the retrieval heads on
+these alone. If the same prompts chose the heads and measured them, the heads would look better than
+they are.
 
 The result is niah[-tag].jsonl, or with --trials scores[-tag].jsonl, beside the checkpoint (or, with
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `answer`. The same command
@@ -28,13 +29,13 @@ from typing import Literal
 
 import torch
 
-from lib import checkpoint, config, evaluate, runtime, tables
+from lib import checkpoint, config, evaluate, ranks, runtime, tables
 from lib.corpora.almanac import CITIES
 from lib.corpora.squad import QA_FORMAT
 from lib.errors import launch
 from lib.evaluate import MOST_RECORDS, EvalConfig, Job
-from lib.runtime import print0
-from lib.tasks import OF_NEEDLES, TASKS, WITHOUT_DEPTH, make_sample, open_haystack
+from lib.ranks import print0
+from lib.tasks import OF_NEEDLES, PAPER_EXAMPLE, TASKS, WITHOUT_DEPTH, make_sample, open_haystack
 from lib.text import decode, end_of_text
 
 
@@ -118,19 +119,19 @@ def choose_prompt(cfg, path, state):
 def trial_jobs(cfg, block_size):
     """
     Return the Jobs of Figs. 7 and 8. First come those that are measured: for each size the paper's
-    example (number -1) and the trials. Then come cfg.trials more prompts, which only choose the
+    example and the trials. Then come cfg.trials more prompts, which only choose the
     retrieval heads: of the training length, or of the longest trial if it is shorter.
     """
     jobs = []
     for size in cfg.trial_sizes:
-        jobs += [Job(size, None, i) for i in range(-1, cfg.trials)]
+        jobs += [Job(size, None, i) for i in (PAPER_EXAMPLE, *range(cfg.trials))]
     choosing_size = min(block_size, max(cfg.trial_sizes))
     jobs += [Job(choosing_size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
     return jobs
 
 
 def sample_of(cfg, vocab, hay, job):
-    depth = 50 if job.i < 0 else job.asked_depth  # the paper's example: depth 50
+    depth = 50 if job.i == PAPER_EXAMPLE else job.asked_depth
     sample = make_sample(cfg, vocab, hay, job.size, depth, job.i)
     return sample | {"asked_depth": job.asked_depth}
 
@@ -179,14 +180,14 @@ def answer(cfg, model, vocab, batch, device):
         top                       the largest score
     """
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
-    room = max(sample["room"] for sample in batch)
+    longest = max(sample["max_new_tokens"] for sample in batch)
     with runtime.autocast(device, cfg.dtype):
         # As in the paper, the model may not answer with the end-of-text token.
-        rows = model.generate(idx, room, temperature=0, banned=(end_of_text(vocab),))
+        rows = model.generate(idx, longest, temperature=0, banned=(end_of_text(vocab),))
         weights = model.last_query_attention(idx) if cfg.trials else None
     records = []
     for row, sample in enumerate(batch):
-        end = sample["size"] + sample["room"]
+        end = sample["size"] + sample["max_new_tokens"]
         text = decode(rows[row, sample["size"]:end].tolist(), vocab)
         record = {
             "size": sample["size"],
@@ -247,7 +248,7 @@ def evaluate_checkpoint(cfg, file_type, path, out, device):
     for job in {job.size: job for job in jobs}.values():
         sample = sample_of(cfg, vocab, hay, job)
         # the last token of the answer is never an input
-        n_inputs = sample["size"] + sample["room"] - 1
+        n_inputs = sample["size"] + sample["max_new_tokens"] - 1
         evaluate.check_length(path, model, n_inputs)
     header = evaluate.make_header(cfg, path, file_type, model, state, data, n_records=len(jobs))
 
@@ -264,7 +265,7 @@ def main():
     files = evaluate.result_files(cfg, file_type)
     for path, out in files.items():
         evaluate_checkpoint(cfg, file_type, path, out, device)
-    if runtime.RANK == 0:
+    if ranks.RANK == 0:
         tables.print_tables(list(files.values()))
 
 

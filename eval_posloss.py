@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lib import checkpoint, evaluate, runtime, tables
+from lib import checkpoint, evaluate, ranks, runtime, tables
 from lib.data import Tokens, random_starts
 from lib.errors import UserError, launch
 from lib.evaluate import MOST_RECORDS, EvalConfig, Job
 from lib.loss import token_losses
-from lib.runtime import print0
+from lib.ranks import print0
 from lib.text import check_same_vocab
 
 
@@ -118,7 +118,7 @@ def main():
         print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
     for path, out in files.items():
         evaluate_checkpoint(cfg, path, out, tokens, starts, device)
-    if runtime.RANK == 0:
+    if ranks.RANK == 0:
         tables.print_tables(list(files.values()))
 
 

@@ -2,9 +2,10 @@
 A Llama-like Transformer whose attention is Softmax or a variant of Scalable-Softmax (SSMax):
 K. M. Nakanishi, "Scalable-Softmax Is Superior for Attention" (arXiv 2501.19399).
 
-This file is the paper's model, with other factors on the query for comparison. It needs torch
-alone: copy it anywhere and it works. Attention that goes further (other positions, sinks, windows,
-...) subclasses `Attention` in lib/attention.py.
+This file is the paper's model. Beside it there are other factors on the query, for comparison, and
+n_kv_head and qk_norm, which many models of others have. It needs torch alone: copy it anywhere and
+it works. Attention that goes further (other positions, sinks, windows, ...) subclasses `Attention`
+in lib/attention.py.
 
 The paper compares (a) softmax, (b) SSMax, (c) SSMax with s = 1, (d) SSMax with a bias, (e) SSMax
 swapped into a trained softmax model, and (f) SSMax swapped in near the end of its training.
@@ -80,7 +81,6 @@ class Factor(NamedTuple):
     s: float | Learned = 1.0
     b: float | Learned = 0.0
     g: Learned | None = None  # None: the exponent is 1
-    one_below_block_size: bool = False  # True: it is 1 there, and stays 1 after a swap
 
 
 ATTENTION = {
@@ -94,9 +94,9 @@ ATTENTION = {
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # other published factors, swapped into softmax weights without training (--attention_type)
-    "logn_clip": Factor(logn_clip, one_below_block_size=True),   # Qwen, Grok-2
-    "llama4": Factor(llama4, one_below_block_size=True),
-    "log_floor": Factor(log_floor, one_below_block_size=True),   # Inkling
+    "logn_clip": Factor(logn_clip),                              # Qwen, Grok-2
+    "llama4": Factor(llama4),
+    "log_floor": Factor(log_floor),                              # Inkling
 }
 
 
@@ -326,8 +326,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # The mean factor is b + s (mean_at_1 - b), which is mean_at_1 if s is 1. We solve for the s
-        # that makes it `scale`. Without a learned s, the weights that make q are scaled instead.
+        # The mean factor is linear in s: it is b at s = 0, and mean_at_1 at s = 1. We solve for the
+        # s that makes it `scale`. Without a learned s, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -338,8 +338,6 @@ class Attention(nn.Module):
         mean_at_1, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
             self.s.fill_((scale - b) / (mean_at_1 - b))
-        elif ATTENTION[attention_type].one_below_block_size:
-            self.scale_queries(scale)
         else:
             self.scale_queries(scale / mean_at_1)
 
@@ -498,8 +496,7 @@ class GPT(nn.Module):
 
         The mean factor on q over a block becomes `scale`; 1 is the factor of softmax. For SSMax
         this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). If no s is
-        learned, the weights that make q are multiplied by a constant. Types that equal softmax on
-        short contexts, such as logn_clip, are multiplied by `scale` alone.
+        learned, the weights that make q are multiplied by a constant.
         """
         if self.config.attention_type != "softmax":
             # other types were trained with a factor of their own, which would be lost

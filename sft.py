@@ -9,12 +9,12 @@ The loop, log, checkpoints, ranks and resume are those of train.py.
 """
 from dataclasses import dataclass
 
-from lib import runtime
+from lib import ranks, runtime
 from lib.config import complete, configure
 from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
 from lib.errors import UserError, launch
-from lib.runtime import print0
+from lib.ranks import print0
 from lib.start import find_resumable, from_checkpoint, resume
 from lib.text import end_of_text
 from train import Decay, TrainConfig, fit
@@ -127,7 +127,7 @@ class SquadBatches:
         """Return this rank's [(x, y, None), ...] and how many answer tokens the global batch
         has."""
         # sorted before the ranks share them, so that all ranks have about the same work
-        mine = sorted(rows, key=lambda row: len(row[0]))[runtime.RANK::runtime.WORLD_SIZE]
+        mine = sorted(rows, key=lambda row: len(row[0]))[ranks.RANK::ranks.WORLD_SIZE]
         # counted over all ranks: a mean of the ranks' means would weigh their answers unequally
         answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
         micros = []

@@ -22,14 +22,14 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lib import checkpoint, runtime
+from lib import checkpoint, ranks, runtime
 from lib.attention import ModelConfig
 from lib.config import complete, configure, non_defaults
 from lib.data import ORDERS, Tokens, check_splits, only_repeats
 from lib.errors import UserError, describe, launch
 from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
-from lib.runtime import print0
+from lib.ranks import print0
 from lib.start import (
     check_ranks,
     check_schedule,
@@ -74,8 +74,8 @@ class TrainConfig(ModelConfig):
     min_lr: float = 0.0  # learning rate at the end of the decay
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
-    weight_decay: float = 0.1  # for matrices only; s, b, g, sink, p_n and norms have none
-    train_only: Literal["", "scales"] = ""  # scales: only s, b, g, sink and p_n; empty: all
+    weight_decay: float = 0.1  # for matrices; norms and learned scales have none
+    train_only: Literal["", "scales"] = ""  # scales: only learned scales and p_n; empty: all
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     switch_iter: int = 0  # the paper's (f): switch attention_type at this update; 0: never
     switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the type to switch to
@@ -97,9 +97,9 @@ class TrainConfig(ModelConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.batch_size < runtime.WORLD_SIZE:
+        if self.batch_size < ranks.WORLD_SIZE:
             raise ValueError(f"batch_size={self.batch_size} counts the sequences of all ranks: set "
-                             f"it to at least {runtime.WORLD_SIZE}, one for each rank")
+                             f"it to at least {ranks.WORLD_SIZE}, one for each rank")
         if self.eval_seqs < 1:
             raise ValueError("eval_seqs=0 must be positive; eval_interval=0 turns validation off")
         if self.max_iters and self.switch_iter >= self.max_iters:  # 0: sft.py computes it later
@@ -140,7 +140,7 @@ def describe_run(cfg, model, metadata, corpus):
     device, block_size = model.wte.weight.device, model.config.block_size
     tokens_per_update = cfg.batch_size * block_size
     print0(f"{metadata['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
-           f"tokens | {tokens_per_update:,} tokens per update | {runtime.WORLD_SIZE} rank(s) on "
+           f"tokens | {tokens_per_update:,} tokens per update | {ranks.WORLD_SIZE} rank(s) on "
            f"{device.type}, {cfg.dtype}")
     if device.type == "cpu" and model.flops_per_token(block_size) * tokens_per_update > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
@@ -154,8 +154,9 @@ def describe_run(cfg, model, metadata, corpus):
 @dataclass
 class Batches:
     """
-    The batches of a run. Each is a pair: this rank's micro-batches [(x, y, documents), ...], and
-    the number of trained targets in the *global* batch, by which the summed loss is divided.
+    The batches of a run. `train` and `val` return (micro_batches, n_targets): this rank's
+    [(x, y, documents), ...], and the number of trained targets in the *global* batch, by which the
+    summed loss is divided.
 
     x, y: int64 arrays (at most micro_batch_size, T); targets of -1 are ignored. documents: None, or
     as in Attention.make_position in model.py.
@@ -185,7 +186,7 @@ class Batches:
         n_targets = n * block_size
         if cfg.loss_on == "repeats":
             y = only_repeats(x, y)
-            n_targets = sum(runtime.all_gather(int((y >= 0).sum())))
+            n_targets = sum(ranks.all_gather(int((y >= 0).sum())))
             if not n_targets:  # the mean loss would be 0 / 0
                 raise UserError("loss_on=repeats: no row of a batch repeats a pair, so there is "
                                 "nothing to train on; make block_size or batch_size larger")
@@ -245,7 +246,7 @@ def training_loss(cfg, device):
         torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(1, device=device))
     except Exception as e:
         problem = describe(e)
-    problem = max(runtime.all_gather(problem))  # "" if no rank has one: all ranks decide alike
+    problem = max(ranks.all_gather(problem))  # "" if no rank has one: all ranks decide alike
     if problem:
         print0(f"note: torch.compile does not work here ({problem}); training without it")
         return summed_loss
@@ -259,7 +260,7 @@ def first_micro_batch(cfg, model):
     # On a GPU 16 sequences of the paper's model (12 GiB by simulation); halved if they do not fit.
     # A CPU is not faster with more than 4,096 tokens.
     tokens = 2**14 if model.wte.weight.device.type == "cuda" else 2**12
-    rows_of_rank = math.ceil(cfg.batch_size / runtime.WORLD_SIZE)
+    rows_of_rank = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     rows = min(rows_of_rank, max(1, tokens // model.config.block_size))
     return 2 ** (rows.bit_length() - 1)  # a power of two can be halved repeatedly
 
@@ -318,7 +319,7 @@ def fit(cfg, model, metadata, resumed, batches):
         done = step + 1
         if peak:
             flops = model.flops_per_token(model.config.block_size) * record["tokens_per_s"]
-            record["mfu"] = flops / peak / runtime.WORLD_SIZE
+            record["mfu"] = flops / peak / ranks.WORLD_SIZE
         log(record)
 
         last = done == cfg.max_iters
@@ -350,7 +351,7 @@ def validate(cfg, model, batches, log, done):
     """Log and print the validation loss after `done` updates."""
     # not compiled, since the validation batch has other shapes
     loss, _ = batch_loss(cfg, model, summed_loss, batches, batches.val)
-    runtime.all_reduce([loss])
+    ranks.all_reduce([loss])
     # After the last update nothing else would notice NaN. Before the first, the check in `update`
     # has the better message.
     loss = loss.item()
@@ -364,7 +365,7 @@ def validate(cfg, model, batches, log, done):
 
 def save(cfg, model, optimizer, metadata, log, done):
     """Save the checkpoint of a run after `done` updates, on rank 0."""
-    if runtime.RANK == 0:
+    if ranks.RANK == 0:
         os.fsync(log.file.fileno())  # first: the log is never older than the checkpoint
         checkpoint.save(Path(cfg.out_dir) / "ckpt.pt", {
             "model": model.state_dict(),
@@ -405,10 +406,10 @@ def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
     # torch.full, because torch.tensor would copy from the CPU and wait for the GPU
     n_stops = torch.full((), float(len(received_signals)), device=loss.device)
     tokens = torch.full((), float(tokens), device=loss.device)
-    runtime.all_reduce([*grads, loss, n_stops, tokens])
+    ranks.all_reduce([*grads, loss, n_stops, tokens])
     total_norm = torch.nn.utils.get_total_norm(grads)
     # With one rank this is the only GPU synchronization in an update. With several, the ranks also
-    # wait for each other after their micro-batches (runtime.attempt).
+    # wait for each other after their micro-batches (ranks.attempt).
     loss, norm, n_stops, tokens = torch.stack((loss, total_norm, n_stops, tokens)).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         problem = (f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
@@ -439,7 +440,7 @@ def batch_loss(cfg, model, loss_fn, batches, get_batch):
     while True:
         micro_batches, n_targets = get_batch()
         try:
-            return runtime.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
+            return ranks.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
         except torch.OutOfMemoryError:
             if batches.micro_batch_size == 1:
                 raise torch.OutOfMemoryError("with a micro-batch of 1") from None
@@ -453,8 +454,8 @@ def accumulate(cfg, model, loss_fn, micro_batches, n_targets):
     """Return the sums (loss, tokens) over the micro-batches; call backward if gradients are
     enabled."""
     device = model.wte.weight.device
-    # Compiled code on a GPU should be fastest with all logits at once. All other code computes
-    # them in chunks, to bound memory.
+    # If loss_chunk is 0, compiled code on a GPU computes all logits at once, which should be the
+    # fastest there. All other code computes them in chunks, to bound memory.
     chunk, compiled = cfg.loss_chunk, loss_fn is not summed_loss
     if not chunk and not (device.type == "cuda" and compiled):
         chunk = runtime.rows_of_logits(device, model.config.vocab_size, training=True)

@@ -110,8 +110,9 @@ class GlobalLayer(Gated):
 
     def __init__(self, config, layer):
         super().__init__(config, layer)
-        rotates = has_global_rope(config) and config.rope_scaling != "nope"
-        self.n_rotating = rotates * int(config.rope_fraction * self.head_size / 2)  # of the pairs
+        self.n_rotating = 0  # of the pairs of channels
+        if has_global_rope(config) and config.rope_scaling != "nope":
+            self.n_rotating = int(config.rope_fraction * self.head_size / 2)
 
     def rotate(self, x, position):
         return super().rotate(x, position) if self.n_rotating else x.float()

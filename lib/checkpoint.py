@@ -104,8 +104,10 @@ def earlier_runs(content):
 def variant_of(state, model):
     """Return the variant of `model`, made from the checkpoint `state`; softmax>ssmax after a swap.
     """
-    swapped = model.config.attention_type != state["model_config"]["attention_type"]
-    return state["variant"] + f">{model.config.attention_type}" * swapped
+    variant, attention_type = state["variant"], model.config.attention_type
+    if attention_type != state["model_config"]["attention_type"]:
+        variant += f">{attention_type}"
+    return variant
 
 
 def save(path, state):

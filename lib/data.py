@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib import runtime
+from lib import ranks
 from lib.errors import MALFORMED, UserError, check_types, explain
 from lib.text import check_same_vocab, check_vocab, vocab_size
 
@@ -116,7 +116,7 @@ class Tokens:
                             f"with block_size={block_size} needs {fewest}; prepare more text, or "
                             "make block_size smaller")
         # every rank draws the whole batch, so that the number of ranks does not change the data
-        rows = np.arange(batch_size)[runtime.RANK::runtime.WORLD_SIZE]
+        rows = np.arange(batch_size)[ranks.RANK::ranks.WORLD_SIZE]
         if order == "random":
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
             starts = random_starts(seed, self.split, step, batch_size, n_starts)[rows]

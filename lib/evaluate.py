@@ -18,11 +18,11 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-from lib import checkpoint, runtime, storage
+from lib import checkpoint, ranks, runtime, storage
 from lib.checkpoint import LoadConfig
 from lib.config import configure, non_defaults
 from lib.errors import MALFORMED, UserError, check_types, explain
-from lib.runtime import print0
+from lib.ranks import print0
 
 
 @dataclass(frozen=True)
@@ -147,19 +147,19 @@ def measure(cfg, out, header, jobs, measure_jobs, device):
     Measure the `jobs` that have no record in the result file `out` yet.
 
     Records are appended as they are measured, so that a kill costs little. jobs: list of Jobs.
-    measure_jobs: see `work`. UserError if the file is of other settings.
+    measure_jobs: see `run_jobs`. UserError if the file is of other settings.
     """
     storage.lock(out)
     header, records = continue_result(cfg, out, header) if out.exists() else (header, {})
     left = [job for job in jobs if job not in records]
     if left:
         # written again, because a kill may have left half a line at the end of the file
-        if runtime.RANK == 0:
+        if ranks.RANK == 0:
             storage.write_lines(out, [header, *records.values()])
             file = open(out, "a", encoding="utf-8")
         name = out.parent.name  # in the progress bar
-        for new in work(device, name, left, measure_jobs, cfg.micro_batch_size):
-            if runtime.RANK == 0:
+        for new in run_jobs(device, name, left, measure_jobs, cfg.micro_batch_size):
+            if ranks.RANK == 0:
                 storage.append_lines(file, new)
 
 
@@ -169,9 +169,9 @@ def continue_result(cfg, out, header):
 
     Same settings, finished: it is kept. Same settings, unfinished: it is continued; if the code is
     another one, its name is added to the header. Other settings: UserError, because the result may
-    have taken days. --overwrite begins again; with it, too, an unfinished result of the same
-    settings and code is continued: it is probably an interrupted --overwrite. UserError if the file
-    is not a result.
+    have taken days. --overwrite begins again, unless the result is unfinished and has the same
+    settings and code: then it is probably an interrupted --overwrite, and is continued. UserError
+    if the file is not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = storage.read_lines(out)
@@ -195,10 +195,10 @@ def continue_result(cfg, out, header):
 
 
 # -----------------------------------------------------------------------------
-# work
+# the jobs of all ranks
 
 
-def work(device, name, jobs, measure_jobs, micro_batch_size=0):
+def run_jobs(device, name, jobs, measure_jobs, micro_batch_size=0):
     """
     Measure all jobs, on all ranks, and yield lists of their results, as they come.
 
@@ -211,18 +211,18 @@ def work(device, name, jobs, measure_jobs, micro_batch_size=0):
         return measure_jobs(mine) if mine else []
 
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
-    disable = None if runtime.RANK == 0 else True  # None: show the bar on a terminal only
+    disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only
     with tqdm(total=len(jobs), desc=name, unit="", disable=disable) as bar:
         for length, group in itertools.groupby(jobs, key=lambda job: job.size):
             left = list(group)
             while left:
                 n = max(1, micro_batch_size or tokens // length)  # jobs for each rank
-                turn = left[:n * runtime.WORLD_SIZE]
-                mine = turn[runtime.RANK::runtime.WORLD_SIZE]
+                turn = left[:n * ranks.WORLD_SIZE]
+                mine = turn[ranks.RANK::ranks.WORLD_SIZE]
                 try:
-                    results = runtime.attempt(measure_mine, mine)
+                    results = ranks.attempt(measure_mine, mine)
                 except torch.OutOfMemoryError:
-                    ran = math.ceil(len(turn) / runtime.WORLD_SIZE)  # the same on all ranks
+                    ran = math.ceil(len(turn) / ranks.WORLD_SIZE)  # the same on all ranks
                     if ran == 1:
                         raise torch.OutOfMemoryError(f"with {length} tokens") from None
                     half = math.ceil(ran / 2)
@@ -230,6 +230,6 @@ def work(device, name, jobs, measure_jobs, micro_batch_size=0):
                     if micro_batch_size:  # it takes precedence over `tokens`
                         micro_batch_size = min(micro_batch_size, half)
                     continue
-                yield sum(runtime.all_gather(results), [])
+                yield sum(ranks.all_gather(results), [])
                 left = left[len(turn):]
                 bar.update(len(turn))

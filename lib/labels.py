@@ -21,8 +21,7 @@ VARIANTS = {
 }
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
-# Settings that no result depends on, and those that a label tells in another form: the variant and
-# the tag, and a run's base by its settings
+# Settings that no result depends on, or that a label already shows in other words
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
 # Beginnings of the names of settings that the variant's name tells already. A label shows such a
 # setting only if two curves of one variant differ in it.

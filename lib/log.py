@@ -5,16 +5,16 @@ from pathlib import Path
 
 import torch
 
-from lib import runtime, storage
+from lib import ranks, storage
 from lib.errors import MALFORMED, describe, explain
-from lib.runtime import print0
+from lib.ranks import print0
 
 
 class Log:
     """
     Writes out_dir/log.jsonl. Its first line is about the run. Each update has a line with iter,
-    loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned s, b,
-    g and sink, [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
+    loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned scales
+    (s, b, ...), [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
 
     start: None for a new run. A run that resumes after `start` updates drops the lines of later
     updates, which it runs again.
@@ -22,7 +22,7 @@ class Log:
 
     def __init__(self, cfg, model, metadata, start):
         self.file = self.wandb = None
-        if runtime.RANK != 0:
+        if ranks.RANK != 0:
             return
         path, config = Path(cfg.out_dir) / "log.jsonl", dataclasses.asdict(cfg)
         header = {
@@ -37,8 +37,7 @@ class Log:
         }
         records = []
         if start is not None and path.exists():
-            with explain(f"{path} is not a log of this program; move it away",
-                                 MALFORMED):
+            with explain(f"{path} is not a log of this program; move it away", MALFORMED):
                 old_header, *old = storage.read_lines(path)
                 # a run that became longer has another max_iters
                 header = old_header | {"config": config, "code": metadata["code"]}
@@ -66,7 +65,7 @@ class Log:
 
 
 def scales_by_layer(model):
-    """Return learned s, b, g and sink as {name: [layer][head]}; a layer without them is None."""
+    """Return {name: [layer][head]} of the learned scales (s, b, ...); a layer without is None."""
     scales = {}
     for name, p in model.learned_scales().items():
         if name.startswith("blocks."):  # leaves out p_n, which stays in the checkpoint

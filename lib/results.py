@@ -31,6 +31,7 @@ from lib.labels import (
     warnings_of,
 )
 from lib.storage import read_lines
+from lib.tasks import PAPER_EXAMPLE
 
 MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 
@@ -46,7 +47,7 @@ class Result:
     # {measure: Series}: by tokens, or in a log by update, unless its reader below says otherwise
     values: dict = field(default_factory=dict)
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
-    samples: object = None  # by piece of text, prompt or update; those of (a) are subtracted
+    samples: object = None  # values by piece, prompt or update, for paired differences from (a)
     trials: object = None  # of scores: the records on which no heads were chosen
     longest: int = 0  # of scores: the most tokens in a trial
     s: list = field(default_factory=list)  # of log: of the heads of each layer, at the end
@@ -189,7 +190,7 @@ def read_scores(result, records):
     add_shares(result, "ranked first", by_size["ranked first"])
 
     # Heads are sorted by score, because it is chance which heads of a run learn to retrieve.
-    example = scores[(records["i"] == -1) & (records["size"] == result.longest)]
+    example = scores[(records["i"] == PAPER_EXAMPLE) & (records["size"] == result.longest)]
     highest = np.sort(example.ravel())[::-1][:25]
     result.values["example"] = pd.Series(highest, np.arange(1, len(highest) + 1))  # by rank
 

@@ -1,7 +1,6 @@
-"""Device and precision, stop signals, and distributed ranks."""
+"""Device and precision, stop signals, and the version of the code."""
 import contextlib
 import ctypes
-import datetime
 import os
 import signal
 import subprocess
@@ -10,14 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-import torch.distributed as dist
 
-from lib.errors import UserError, explain, out_of_memory
+from lib import ranks
+from lib.errors import explain
 
-# Set by torchrun. If only one of the two is set, this is a single process.
-RANK, WORLD_SIZE = 0, 1
-if {"RANK", "WORLD_SIZE"} <= os.environ.keys():
-    RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 DType = Literal["auto", "bfloat16", "float32"]
 
 
@@ -40,7 +35,7 @@ def install_stop_flag():
         if received:
             sys.exit(128 + number)
         received.append(number)
-        if RANK == 0:  # os.write, because print may not be called in a signal handler
+        if ranks.RANK == 0:  # os.write, because print may not be called in a signal handler
             os.write(2, b"stopping and saving after an update; a second signal stops at once and "
                         b"saves nothing\n")
 
@@ -67,13 +62,7 @@ def setup(device):
         torch.cuda.set_device(device)
     elif device.type == "cpu":
         keep_freed_memory()
-    if RANK >= WORLD_SIZE:
-        raise UserError(f"RANK={RANK} must be below WORLD_SIZE={WORLD_SIZE}: start several "
-                        "processes with torchrun, or unset both for one process")
-    if WORLD_SIZE > 1 and not dist.is_initialized():
-        join_ranks("nccl" if device.type == "cuda" else "gloo")
-        # NCCL allocates its memory at the first reduction, so we do one before the model needs it
-        all_reduce([torch.zeros(1, device=device)])
+    ranks.join(device)
     return device
 
 
@@ -134,70 +123,3 @@ def rows_of_logits(device, vocab_size, training=False):
     # took 65 ms in chunks of 512, and 178 ms in chunks of 333.
     numbers = 2**27 if training or device.type != "cpu" else 2**24
     return 2 ** (max(128, numbers // vocab_size).bit_length() - 1)
-
-
-# -----------------------------------------------------------------------------
-# ranks
-
-
-def join_ranks(backend):
-    """Join the other ranks. A rank that waits for a lost one fails after five minutes."""
-    # torch.distributed.nn keeps the default group that exists when it is imported. Imported later,
-    # it would keep gloo's threads alive, which may abort a process that ends (pytorch#179291).
-    import torch.distributed.nn  # noqa: F401
-    # torchrun's store survives a restart, and with it the addresses of the lost ranks. Half of the
-    # restarts waited for these addresses. So each restart has its own prefix for all keys in the
-    # store. With several machines the count of restarts may differ (pytorch#135712), so there all
-    # restarts share one prefix.
-    alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
-    with explain_lost_rank():
-        store, rank, world_size = next(dist.rendezvous("env://"))
-        dist.init_process_group(
-            backend, store=dist.PrefixStore(f"attempt {restart}", store), rank=rank,
-            world_size=world_size, timeout=datetime.timedelta(minutes=5))
-
-
-def explain_lost_rank():
-    """Return a context in which a lost rank becomes a UserError on the others."""
-    return explain(f"rank {RANK} cannot reach the other ranks; if one of them failed, its message "
-                   "says why; run the same command again to continue", RuntimeError, status=1)
-
-
-def all_reduce(tensors):
-    """Sum each tensor over all ranks, in place."""
-    if WORLD_SIZE > 1:
-        with explain_lost_rank():
-            # all started at once, to wait for the network once
-            for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
-                work.wait()
-
-
-def all_gather(item):
-    """Return the list of the `item` of each rank. Items are pickled, so they should be small."""
-    gathered = [item] * WORLD_SIZE
-    if WORLD_SIZE > 1:
-        with explain_lost_rank():
-            dist.all_gather_object(gathered, item)
-    return gathered
-
-
-def attempt(work, *args):
-    """Return work(*args). If memory runs out on any rank, raise an OutOfMemoryError on all."""
-    try:
-        result, failed = work(*args), False
-    except Exception as e:
-        if not out_of_memory(e):
-            raise
-        # the exception keeps the attempt's tensors alive, so we leave this block first
-        result, failed = None, True
-    if any(all_gather(failed)):
-        torch.cuda.empty_cache()  # free the cached blocks of the failed sizes
-        raise torch.OutOfMemoryError
-    return result
-
-
-def print0(*args):
-    """Print on rank 0 only."""
-    if RANK == 0:
-        print(*args, flush=True)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
-from lib import attention, checkpoint, runtime, storage
+from lib import attention, checkpoint, ranks, runtime, storage
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE
 from lib.config import arguments
 from lib.errors import UserError, explain
-from lib.runtime import print0
+from lib.ranks import print0
 from model import GPTConfig
 
 WINDOWS = ("window_pattern", "window", "global_rope")
@@ -147,7 +147,7 @@ def check_ranks(cfg, metadata, resumed):
     run["the data in data_dir"] = metadata["data"]["digest"]
     run["the checkpoint of init_from"] = metadata["base"]
     run["the checkpoint in out_dir"] = resumed and resumed["fingerprint"]
-    runs = runtime.all_gather(run)
+    runs = ranks.all_gather(run)
     if differences := [key for key in run if any(other[key] != runs[0][key] for other in runs)]:
         raise UserError(f"the ranks differ in {', '.join(differences)}; start all of them with the "
                         "same command, and with these folders on a disk that all machines share")

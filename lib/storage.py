@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from lib import runtime
+from lib import ranks
 from lib.errors import UserError, explain
 
 
@@ -59,7 +59,7 @@ def lock(path):
     # The hidden file stays when its lock ends: a program that removed it could remove it from under
     # the next one, and two would then write.
     path = Path(os.path.realpath(path))  # a link and the file it leads to have one lock
-    if runtime.RANK != 0 or path in LOCKS:
+    if ranks.RANK != 0 or path in LOCKS:
         return
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -49,6 +49,9 @@ CHAIN = (
     "assigned the value {value}, they are:")
 
 
+PAPER_EXAMPLE = -1  # the number of the prompt that asks for Tokyo's 8106422, at depth 50
+
+
 class Fact(NamedTuple):
     """A sentence with an answer in it, as text."""
     head: str  # text before the answer
@@ -64,7 +67,7 @@ class Asked:
     answers: list  # the right answers, one of each fact that is asked for
     question: str  # text after the hay, up to where the answer begins
     lead: str = ""  # text before the hay
-    room: int = 0  # tokens that the model may write; `make_sample` raises it for long answers
+    max_new_tokens: int = 0  # tokens that the model may write at least; `make_sample` raises it
     ordered: bool = False  # facts keep their order: the last one is inserted first
     words: list | None = None  # the whole context, one token each, instead of hay and facts
 
@@ -80,7 +83,7 @@ def needle(cfg, rng, size, depth, i, n_others=0):
     cities = rng.sample(CITIES, 1 + n_others)
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
     numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
-    if i < 0:  # the paper's example; its number is repeated for formats of more than seven digits
+    if i == PAPER_EXAMPLE:  # its number is repeated for formats of more than seven digits
         # if Tokyo was drawn for another sentence, that one gets another city
         cities = [cities[0] if city == "Tokyo" else city for city in cities]
         cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]
@@ -99,8 +102,8 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         question = cfg.question.format(city=cities[0])
         lead, _, end = before_answer.format(context="\0", question=question).partition("\0")
     # one token for each group of digits, or for each digit, and one to see whether the number ends
-    room = 1 + (len(groups) if len(groups) > 1 else 1 + digits)
-    return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead, room)
+    max_new_tokens = 1 + (len(groups) if len(groups) > 1 else 1 + digits)
+    return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead, max_new_tokens)
 
 
 def multikey(cfg, rng, size, depth, i):
@@ -119,7 +122,7 @@ def ruler_numbers(rng, n_keys, n_values):
     if n_keys > 1:
         keys[-1] = f"and {keys[-1]}"
     keys = ", ".join(keys)
-    return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0], room=128)
+    return Asked(facts, numbers, NUMBERS[1].format(keys=keys), NUMBERS[0], max_new_tokens=128)
 
 
 def multivalue(cfg, rng, size, depth, i):
@@ -152,7 +155,7 @@ def tracking(cfg, rng, size, depth, i):
     solved = f"{CHAIN[0]}{' '.join(example)}{solved_question} {solved_answer}\n\n"
     depths = sorted(rng.uniform(0, 100) for _ in facts)
     facts = [fact._replace(depth=depth) for fact, depth in zip(facts, depths, strict=True)]
-    return Asked(facts[::-1], names[:5], end, solved + CHAIN[0], room=30, ordered=True)
+    return Asked(facts[::-1], names[:5], end, solved + CHAIN[0], max_new_tokens=30, ordered=True)
 
 
 def chain(names, value):
@@ -165,7 +168,7 @@ def chain(names, value):
 def mqar(cfg, rng, size, depth, i):
     """
     Pairs as in lib/corpora/mqar.py, one for each 16 tokens. All keys but one come a second time,
-    with their values; the prompt ends with this one, and its value is asked for.
+    with their values. The one that is left out ends the prompt, and its value is asked for.
     """
     n_pairs, most = size // 16, 16 * 257 - 1  # lib/corpora/mqar.py has 256 keys
     if not 16 <= size <= most:
@@ -216,10 +219,10 @@ def read_files(pattern):
     return "\n".join(decode_file(Path(path).read_bytes(), path) for path in paths)
 
 
-def draw_hay(vocab, rng, hay, room, asked):
-    """Return `room` ids of the hay, as a list, in which no other number answers what is asked."""
-    if room > len(hay):
-        raise UserError(f"the hay has only {len(hay):,} tokens, and {room:,} are needed; choose a "
+def draw_hay(vocab, rng, hay, n, asked):
+    """Return `n` ids of the hay, as a list, in which no other number answers what is asked."""
+    if n > len(hay):
+        raise UserError(f"the hay has only {len(hay):,} tokens, and {n:,} are needed; choose a "
                         "smaller context or more text")
     patterns = []  # the sentences of the facts that are asked for, with any number
     for fact in asked.facts[-len(asked.answers):]:
@@ -228,11 +231,11 @@ def draw_hay(vocab, rng, hay, room, asked):
 
     def read(begin):
         # text files are in memory; a corpus may be larger, so only this part of it is read
-        ids = hay.read([begin], room)[0] if isinstance(hay, Tokens) else hay[begin:begin + room]
+        ids = hay.read([begin], n)[0] if isinstance(hay, Tokens) else hay[begin:begin + n]
         return ids.tolist()
 
     for _ in range(10):
-        begin = rng.randrange(len(hay) - room + 1)
+        begin = rng.randrange(len(hay) - n + 1)
         ids = read(begin)
         for _ in range(3):  # a character has at most four bytes, and each may be a token
             if begin and decode(ids[:4], vocab).startswith("\ufffd"):  # it is inside a character
@@ -240,7 +243,7 @@ def draw_hay(vocab, rng, hay, room, asked):
                 ids = read(begin)
         if not re.search("|".join(patterns), decode(ids, vocab)):
             return ids
-    raise UserError(f"the hay itself answers the question, in 10 of 10 pieces of {room:,} tokens; "
+    raise UserError(f"the hay itself answers the question, in 10 of 10 pieces of {n:,} tokens; "
                     "take other hay (for the embedded corpus --split=haystack), another --needle, "
                     "or a smaller context")
 
@@ -248,11 +251,10 @@ def draw_hay(vocab, rng, hay, room, asked):
 # -----------------------------------------------------------------------------
 # facts -> hay
 
-# The end of a sentence, with the quotation marks and brackets that close after it. Thai and Lao end
-# a sentence with a space.
+# the end of a sentence, with the quotation marks and brackets that close after it
 ENDS = "|".join(map(re.escape, END_OF_TEXT))
 SENTENCE_END = re.compile(
-    rf"""([.!?。！？।॥؟۔។။\n]|[\u0e00-\u0eff] |{ENDS})["'”’)」』]*\Z""")
+    rf"""([.!?。！？।॥؟۔។။\n]|{ENDS})["'”’)」』]*\Z""")
 
 
 def place_for(vocab, ids, inside, first, wanted):
@@ -325,13 +327,13 @@ def make_sample(cfg, vocab, hay, size, depth, i):
 
         prompt: exactly `size` ids
         answers: the right answers, as text
-        room: number of tokens that the model may write
+        max_new_tokens: number of tokens that the model may write
         spans: [from, to) of each answer in the prompt
         size, i: the arguments
         depth: the depth of the fact that is asked for; None if it is drawn in `bury`, or if there
             are no facts
 
-    depth: in percent, None for a random one. i: number of the sample; i < 0 is the paper's example.
+    depth: in percent, None for a random one. i: number of the sample, or PAPER_EXAMPLE.
     UserError if the size is too small for the question, or the hay too short for the size.
     """
     # seeded by a str: the hash of a tuple may differ from process to process
@@ -369,7 +371,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         "depth": asked.facts[-1].depth if asked.facts else None,
         "i": i,
         "answers": asked.answers,
-        "room": max(asked.room, written),
+        "max_new_tokens": max(asked.max_new_tokens, written),
         "prompt": ids[:n] + lead + ids[n:] + question,  # the end of text comes before the lead
         "spans": [(len(lead) + start, len(lead) + stop) for start, stop in spans],
     }

@@ -13,7 +13,7 @@ import tokenizers
 from conftest import refused
 
 import prepare
-from lib import data, runtime, storage, tasks, text
+from lib import data, ranks, storage, tasks, text
 from lib.config import configure
 from lib.data import Tokens, check_splits, permutation, random_starts
 from train import TrainConfig
@@ -33,11 +33,11 @@ def make(folder, shards, name="train", split="train", **changes):
 def test_any_number_of_ranks_reads_the_same_batch(corpus, monkeypatch, order):
     tokens = Tokens(corpus, "train")
     whole = np.array(tokens.batch(7, 5, 12, 32, order))  # inputs and targets
-    for rank, ranks in ((0, 2), (1, 2), (2, 3), (3, 4)):
-        monkeypatch.setattr(runtime, "RANK", rank)
-        monkeypatch.setattr(runtime, "WORLD_SIZE", ranks)
+    for rank, world_size in ((0, 2), (1, 2), (2, 3), (3, 4)):
+        monkeypatch.setattr(ranks, "RANK", rank)
+        monkeypatch.setattr(ranks, "WORLD_SIZE", world_size)
         part = np.array(tokens.batch(7, 5, 12, 32, order))
-        assert (part == whole[:, rank::ranks]).all(), f"rank {rank} of {ranks} reads other tokens"
+        assert (part == whole[:, rank::world_size]).all(), f"rank {rank} reads other tokens"
 
 
 def test_a_batch_follows_from_seed_split_and_step_alone(corpus):

@@ -127,7 +127,7 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     ("words without any end ", ""), ("An end. " + "and then none " * 500, ""),
     ("これは長い文です。", "。"), ("本当に？", "？"), ("「本当に。」", "」"), ("You there ! ", "!"),
     ('It said: "You there!" "I?"', '"'), ("यह एक वाक्य है। ", "।"), ("یہ ایک جملہ ہے۔ ", "۔"),
-    ("นี่คือประโยค ", " "), ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(12))
+    ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(11))
 @pytest.mark.parametrize("depth", [10, 33.3, 90])
 def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
         tmp_path, text, end, depth):
@@ -223,7 +223,7 @@ def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_all_answers(task
     sample = sample_of("--haystack=noise", f"--task={task}", vocab=vocab, size=4000)
     assert len(sample["prompt"]) == 4000
     answer = " " + ", ".join(sample["answers"]) + "."
-    assert sample["room"] >= len(encode(answer, vocab))
+    assert sample["max_new_tokens"] >= len(encode(answer, vocab))
     texts = [decode(sample["prompt"][start:end], vocab).strip() for start, end in sample["spans"]]
     assert sorted(texts) == sorted(sample["answers"])
 
@@ -581,10 +581,10 @@ def test_two_ranks_measure_the_same(evaluate, corpus, tmp_path):
 import torch
 from conftest import EVALS, call
 import eval_niah, eval_posloss
-from lib import runtime
+from lib import ranks
 
 def answer(cfg, model, vocab, batch, device, real=eval_niah.answer):
-    if runtime.RANK == 1 and len(batch) > 1:
+    if ranks.RANK == 1 and len(batch) > 1:
         raise torch.OutOfMemoryError
     return real(cfg, model, vocab, batch, device)
 

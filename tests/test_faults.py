@@ -65,8 +65,14 @@ def command(module, corpus, folder):
 
 
 def run_disturbed(work, arguments, printed, pattern, nth, max_bytes, kill):
-    """Run work(*arguments); kill this process at the nth step with a file like `pattern`, or
-    where a file gets more than `max_bytes`, or let that fail, as on a full disk."""
+    """
+    Run work(*arguments), with its output in the file `printed`, and disturb it in one of two ways:
+
+    pattern, nth: this process is killed before the nth step ("open PATH", "os.rename PATH" or
+        "os.remove PATH") that matches the pattern.
+    max_bytes, kill: it is killed where a file gets more than max_bytes; with kill=False the write
+        fails instead, as on a full disk.
+    """
     steps = itertools.count(1)
 
     def audit(event, args):
@@ -260,7 +266,7 @@ def test_a_cluster_that_sets_one_of_the_two_alone_gets_one_process(monkeypatch, 
     for name in ("WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(alone, "2")
-    code = "from lib import runtime; print(runtime.RANK, runtime.WORLD_SIZE)"
+    code = "from lib import ranks; print(ranks.RANK, ranks.WORLD_SIZE)"
     assert program("-c", code).split() == ["0", "1"]
 
 

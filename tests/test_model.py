@@ -144,19 +144,11 @@ def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings
     f = definition.f(torch.arange(1, N + 1), swapped).double()
     f_last = definition.f(torch.tensor([idx.size(1)]), swapped).item()
     b = definition.b.start if isinstance(definition.b, Learned) else definition.b
-    mean = 1.0 if attention_type in ("logn_clip", "llama4", "log_floor") else f.mean().item()
+    mean = f.mean().item()
     factor = b + (1 - b) * f_last / mean
     assert farthest(last_logits(swapped), factor * last_logits(model)) < 1e-4
     with pytest.raises(ValueError, match="only softmax"):
         swapped.swap_attention("pn")
-
-
-@all_types
-def test_one_below_block_size_says_which_factors_are_1_below_the_training_length(attention_type):
-    n = torch.arange(1, N)
-    model = tiny_model(attention_type)
-    is_one = attention_type != "pn" and (ATTENTION[attention_type].f(n, model) == 1).all()
-    assert is_one == (ATTENTION[attention_type].one_below_block_size or attention_type == "softmax")
 
 
 def test_generate_bans_and_keeps_the_top_k():

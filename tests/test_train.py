@@ -126,8 +126,8 @@ def test_two_ranks_give_the_same_and_one_continues(corpus, run, tmp_path):
 import pytest
 from conftest import call, train
 from test_train import broken_compile, full_at
-full_at(pytest.MonkeyPatch(), 1, 2 if train.runtime.RANK else 99)  # on one of them
-train.torch.compile = broken_compile if train.runtime.RANK else lambda loss, dynamic: loss
+full_at(pytest.MonkeyPatch(), 1, 2 if train.ranks.RANK else 99)  # on one of them
+train.torch.compile = broken_compile if train.ranks.RANK else lambda loss, dynamic: loss
 """
     for name, more in variants.items():
         run(tmp_path / name, *arguments, *more)
@@ -162,7 +162,7 @@ def test_ranks_that_differ_are_refused(corpus, run, tmp_path):
 from conftest import call, refused, train
 for differences, settings in {cases}.items():
     refused(f"the ranks differ in {{differences}}; start all", call, train, *{TINY_RUN},
-            "--data_dir={corpus}", "--out_dir={tmp_path}/new", settings[train.runtime.RANK])
+            "--data_dir={corpus}", "--out_dir={tmp_path}/new", settings[train.ranks.RANK])
 """
     two_ranks(tmp_path, code)
     assert not (tmp_path / "new").exists()
