@@ -116,11 +116,17 @@ def choose_prompt(cfg, path, state):
 # which prompts
 
 
+def grid_jobs(cfg):
+    """Return the Jobs of Fig. 6: n_samples prompts of each context size and depth."""
+    samples = range(cfg.n_samples)
+    return itertools.starmap(Job, itertools.product(cfg.context_sizes, cfg.asked_depths(), samples))
+
+
 def trial_jobs(cfg, block_size):
     """
     Return the Jobs of Figs. 7 and 8. First come those that are measured: for each size the paper's
-    example and the trials. Then come cfg.trials more prompts, which only choose the
-    retrieval heads: of the training length, or of the longest trial if it is shorter.
+    example and the trials. Then come cfg.trials more prompts, which only choose the retrieval
+    heads: of the training length, or of the longest trial if it is shorter.
     """
     jobs = []
     for size in cfg.trial_sizes:
@@ -171,13 +177,7 @@ def answer(cfg, model, vocab, batch, device):
         text                      what the model wrote
         exact, first, substring   see `score`
 
-    and in trials, see `needle_scores`:
-
-        chooses_heads             whether retrieval heads are chosen on this prompt, which is then
-                                  not a trial
-        needle_tokens             number of tokens of the needle's number
-        scores, ranks             for each head, [layer][head]
-        top                       the largest score
+    and with --trials what `attention_record` returns.
     """
     idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
     longest = max(sample["max_new_tokens"] for sample in batch)
@@ -199,14 +199,31 @@ def answer(cfg, model, vocab, batch, device):
             **score(sample["answers"], text, cfg.number_format),
         }
         if cfg.trials:
-            scores, ranks = needle_scores(weights[row], sample["spans"])
-            record["chooses_heads"] = sample["i"] >= cfg.trials
-            record["needle_tokens"] = sum(end - start for start, end in sample["spans"])
-            record["scores"] = [[round(x, 5) for x in layer] for layer in scores.tolist()]
-            record["ranks"] = ranks.tolist()
-            record["top"] = max(map(max, record["scores"]))
+            record |= attention_record(cfg, sample, weights[row])
         records.append(record)
     return records
+
+
+def attention_record(cfg, sample, weights):
+    """
+    Return what a record of --trials has besides, about the attention on the needle:
+
+        chooses_heads    whether retrieval heads are chosen on this prompt, which is then no trial
+        needle_tokens    number of tokens of the needle's number
+        scores, ranks    for each head, [layer][head], see `needle_scores`
+        top              the largest score
+
+    weights (n_layer, n_head, T): those of the prompt's last query.
+    """
+    scores, ranks = needle_scores(weights, sample["spans"])
+    scores = [[round(x, 5) for x in layer] for layer in scores.tolist()]
+    return {
+        "chooses_heads": sample["i"] >= cfg.trials,
+        "needle_tokens": sum(end - start for start, end in sample["spans"]),
+        "scores": scores,
+        "ranks": ranks.tolist(),
+        "top": max(map(max, scores)),
+    }
 
 
 def needle_scores(weights, spans):
@@ -233,16 +250,11 @@ def needle_scores(weights, spans):
 
 def evaluate_checkpoint(cfg, file_type, path, out, device):
     """Ask a checkpoint all prompts, and write the result file `out`."""
-    model, state = checkpoint.open_checkpoint(cfg, path, device)
+    model, state = checkpoint.load_model(path, cfg, device)
     cfg = choose_prompt(cfg, path, state)
     vocab = state["vocab"]
     hay, data = open_haystack(cfg, vocab)
-    if cfg.trials:
-        jobs = trial_jobs(cfg, model.config.block_size)
-    else:
-        samples = range(cfg.n_samples)
-        grid = itertools.product(cfg.context_sizes, cfg.asked_depths(), samples)
-        jobs = itertools.starmap(Job, grid)
+    jobs = trial_jobs(cfg, model.config.block_size) if cfg.trials else grid_jobs(cfg)
     jobs = list(dict.fromkeys(jobs))  # a size or depth may be given twice
     # a prompt that does not fit is an error here, before anything is written
     for job in {job.size: job for job in jobs}.values():

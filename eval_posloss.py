@@ -84,7 +84,7 @@ def piece_losses(cfg, model, tokens, starts, device):
 @torch.no_grad()
 def evaluate_checkpoint(cfg, path, out, tokens, starts, device):
     """Measure the loss of one checkpoint and write the result file `out`."""
-    model, state = checkpoint.open_checkpoint(cfg, path, device)
+    model, state = checkpoint.load_model(path, cfg, device)
     evaluate.check_length(path, model, cfg.seq_len)
     check_same_vocab(path, state["vocab"], cfg.data_dir, tokens.vocab,
                      "choose the --data_dir of a corpus with the checkpoint's vocabulary")

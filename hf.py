@@ -645,7 +645,7 @@ def main():
         return
     changes = complete(checkpoint.LoadConfig(), attention_type=cfg.attention_type,
                        rope_factor=cfg.rope_factor)
-    model, state = checkpoint.open_checkpoint(changes, source, "cpu")
+    model, state = checkpoint.load_model(source, changes)
     target, export = "transformers", export_folder
     if out.suffix == ".gguf":
         target, export = "llama.cpp", export_gguf

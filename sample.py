@@ -40,7 +40,7 @@ class SampleConfig(LoadConfig):
 def main():
     cfg = configure(SampleConfig)
     device = runtime.setup(cfg.device)
-    model, state = checkpoint.open_checkpoint(cfg, cfg.files[0], device)
+    model, state = checkpoint.load_model(cfg.files[0], cfg, device)
     vocab = state["vocab"]
     # in the training data, every document follows an end of text
     end = end_of_text(vocab)

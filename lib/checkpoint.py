@@ -183,12 +183,7 @@ def hash_of_sums(records):
     return f"{zlib.crc32(repr(sums).encode()):08x}"
 
 
-def load_model(path, device="cpu", **changes):
-    """Return `open_checkpoint` with the settings of a LoadConfig given by name."""
-    return open_checkpoint(LoadConfig(**changes), path, device)
-
-
-def open_checkpoint(cfg, path, device):
+def load_model(path, cfg=LoadConfig(), device="cpu"):
     """
     Return (model in eval mode on `device`, checkpoint dict without the optimizer).
 

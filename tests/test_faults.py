@@ -129,11 +129,14 @@ def test_a_run_that_is_killed_ten_times_ends_bitwise_the_same(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("module, fault", [
-    (train, {"pattern": "open .*ckpt.pt.*tmp", "nth": 2}),  # before it is written
-    (train, {"max_bytes": 150_000}),  # while it is written
-    (train, {"pattern": "rename .*/ckpt.pt", "nth": 1}),  # before the old one gets its new name
-    (train, {"pattern": "rename .*ckpt.pt.*tmp", "nth": 2}),  # after that: there is no ckpt.pt
-    (train, {"pattern": "open .*parts$", "nth": 3}),  # after both; the first is of the log
+    # a checkpoint: before it is written, while it is, before the old one gets its new name, after
+    # that (there is no ckpt.pt), and after both
+    (train, {"pattern": "open .*ckpt.pt.*tmp", "nth": 2}),
+    (train, {"max_bytes": 150_000}),
+    (train, {"pattern": "rename .*/ckpt.pt", "nth": 1}),
+    (train, {"pattern": "rename .*ckpt.pt.*tmp", "nth": 2}),
+    (train, {"pattern": "open .*parts$", "nth": 3}),  # the first is of the log
+    # the result of an evaluation, and a corpus
     (eval_posloss, {"pattern": "rename .*tmp", "nth": 1}),
     (eval_niah, {"max_bytes": 4000}),
     (prepare, {"max_bytes": 900}),
@@ -376,7 +379,7 @@ def test_the_fingerprint_is_that_of_the_weights_that_were_read(saved):
     ({"rope_factor": 4.0}, {"rope_fraction": 0.0}, ("", 1.0))])
 def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, trained, expected):
     save_model(tmp_path / "ckpt.pt", tiny_model(**trained), [1, 2, 50256])
-    model, _ = checkpoint.open_checkpoint(LoadConfig(**settings), tmp_path, "cpu")
+    model, _ = checkpoint.load_model(tmp_path, LoadConfig(**settings))
     assert (model.config.rope_scaling, model.config.rope_factor) == expected
 
 

@@ -10,6 +10,7 @@ from test_hf import V, import_, model_of, refuse_import, same_logits, tokenizer
 
 import hf
 from lib import checkpoint, text
+from lib.checkpoint import LoadConfig
 from lib.interop import gguf_files
 
 transformers = pytest.importorskip("transformers")
@@ -122,8 +123,8 @@ def test_what_transformers_skips_in_a_file_is_refused(tmp_path, monkeypatch, nam
 def test_a_swapped_and_stretched_model_is_written_and_is_no_softmax(tmp_path):
     path = export(tmp_path, model_of("softmax"), "--attention_type=ssmax", "--rope_factor=50")
     theirs, keys = load(path)
-    model, _ = checkpoint.load_model(tmp_path / "ours", attention_type="ssmax",
-                                     rope_scaling="theta", rope_factor=50.0)
+    model, _ = checkpoint.load_model(tmp_path / "ours", LoadConfig(
+        attention_type="ssmax", rope_factor=50.0))
     same_logits(theirs, model, 5e-3)
     assert keys["general.name"] == "softmax>ssmax" and keys["mistral3.rope.freq_base"] == 5e5
     refuse_import("architecture mistral3 is not supported", tmp_path, path.name)

@@ -12,6 +12,7 @@ from conftest import CPU, call, refused, save_model, tiny_model
 import hf
 import sample
 from lib import checkpoint, text
+from lib.checkpoint import LoadConfig
 from lib.interop import gguf_files
 from model import ATTENTION, log_n, mean_log_n, one, p_n
 
@@ -155,8 +156,8 @@ def test_a_model_is_exported_with_its_swap_and_its_theta(tmp_path):
     theirs = export(tmp_path, model_of("softmax", doc_mask=True),  # a mask of training only
                     "--attention_type=ssmax", "--rope_factor=50")
     assert type(theirs).__name__ == "Ministral3ForCausalLM"
-    model, _ = checkpoint.load_model(tmp_path / "ours", attention_type="ssmax",
-                                     rope_scaling="theta", rope_factor=50.0)
+    model, _ = checkpoint.load_model(tmp_path / "ours", LoadConfig(
+        attention_type="ssmax", rope_factor=50.0))
     same_logits(theirs, model, 5e-3)
     assert theirs.config.rope_parameters["rope_theta"] == 5e5
 
