@@ -163,7 +163,8 @@ class Attention(nn.Module):
     A subclass may override any method. It must keep what experiments/check.py checks: no query sees
     a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
     """
-    kind = "L"  # the letter in window_pattern; layers of one kind share a Position
+    # lib/attention.py's windows have others
+    kind = "L"  # layers of one kind share a Position
     max_keys = math.inf  # the largest number of keys that a query sees
 
     def __init__(self, config, layer):

@@ -89,7 +89,11 @@ def has_global_rope(config):
 
 
 class Gated(Attention):
-    """Attention's output times sigmoid(x W), elementwise, before the output projection (`gate`)."""
+    """
+    Attention's output times sigmoid(x W), elementwise, before the output projection (`gate`).
+
+    It is the base of all other classes here, because it combines with each of them.
+    """
 
     def __init__(self, config, layer):
         super().__init__(config, layer)
