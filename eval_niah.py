@@ -137,6 +137,7 @@ def trial_jobs(cfg, block_size):
 
 
 def sample_of(cfg, vocab, hay, job):
+    """Return the sample of a Job (see `make_sample`), with the depth that the Job asks for."""
     depth = 50 if job.i == PAPER_EXAMPLE else job.asked_depth
     sample = make_sample(cfg, vocab, hay, job.size, depth, job.i)
     return sample | {"asked_depth": job.asked_depth}
@@ -215,13 +216,13 @@ def attention_record(cfg, sample, weights):
 
     weights (n_layer, n_head, T): those of the prompt's last query.
     """
-    scores, ranks = needle_scores(weights, sample["spans"])
-    scores = [[round(x, 5) for x in layer] for layer in scores.tolist()]
+    exact_scores, needle_ranks = needle_scores(weights, sample["spans"])
+    scores = [[round(x, 5) for x in layer] for layer in exact_scores.tolist()]
     return {
         "chooses_heads": sample["i"] >= cfg.trials,
         "needle_tokens": sum(end - start for start, end in sample["spans"]),
         "scores": scores,
-        "ranks": ranks.tolist(),
+        "ranks": needle_ranks.tolist(),
         "top": max(map(max, scores)),
     }
 

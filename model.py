@@ -163,7 +163,7 @@ class Attention(nn.Module):
     A subclass may override any method. It must keep what experiments/check.py checks: no query sees
     a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
     """
-    # lib/attention.py's windows have others
+    # overridden by WindowLayer in lib/attention.py
     kind = "L"  # layers of one kind share a Position
     max_keys = math.inf  # the largest number of keys that a query sees
 
@@ -327,8 +327,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # The mean factor is linear in s: it is b at s = 0, and mean_at_1 at s = 1. We solve for the
-        # s that makes it `scale`. Without a learned s, the weights that make q are scaled instead.
+        # The mean factor is b + s (mean_at_1 - b). We solve for the s that makes it `scale`. If no
+        # s is learned, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -470,7 +470,8 @@ class GPT(nn.Module):
         x = self.wte(idx)
         for block in self.blocks:
             # If only the last query is wanted, the final layer computes that one alone, which is
-            # linear in T. All other layers need every query.
+            # linear in T. All other layers need every query. (In a model of two layers, whose first
+            # one has a window, nothing is then quadratic in the length of a prompt.)
             x = block(x, positions[block.attn.kind], cache, last and block is self.blocks[-1])
         if cache is not None:  # advanced once, after all layers have appended
             cache.length += idx.size(1)
@@ -482,7 +483,7 @@ class GPT(nn.Module):
 
         Without targets: the logits of the last position (B, 1, V), and None. With targets (B, T),
         of which -1 is ignored: all logits (B, T, V), and the mean cross-entropy in nats. (train.py
-        uses lib/loss.py, which takes less memory.)
+        uses lib/loss.py, which can take less memory.)
         """
         if targets is None:  # all logits of a prompt of 20,000 tokens would take 4 GB
             return self.lm_head(self.hidden(idx, cache, last=True)), None

@@ -384,9 +384,9 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
-        # Every layer first draws plain weights from the global generator, so that the layers after
-        # it do not depend on its class. Another class draws its own weights from a generator that
-        # is seeded by the layer. So runs of one seed share what their models have in common.
+        # A plain layer is built first, even if it is thrown away: so all models draw the same
+        # numbers from the global generator, and runs of one seed share what their models have in
+        # common. A layer of another class draws its own weights from a generator of its own.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain

@@ -132,8 +132,9 @@ class Tokens:
         """
         Return how many rows order="sequence" has before it begins again.
 
-        A row is block_size + 1 tokens. In an embedded corpus each row begins with an end of text,
-        and holds the document after it. The first document has none before it, and is never read.
+        Row k is the tokens from block_size + k (block_size + 1) on, block_size + 1 of them. In an
+        embedded corpus of this block_size that is an end of text and document k + 1, so the first
+        document is never read.
         """
         return (len(self) - block_size) // (block_size + 1)
 

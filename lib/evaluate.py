@@ -167,11 +167,13 @@ def continue_result(cfg, out, header):
     """
     Return the header and {job: record} of an existing result `out`, or (header, {}) to begin again.
 
-    Same settings, finished: it is kept. Same settings, unfinished: it is continued; if the code is
-    another one, its name is added to the header. Other settings: UserError, because the result may
-    have taken days. --overwrite begins again, unless the result is unfinished and has the same
-    settings and code: then it is probably an interrupted --overwrite, and is continued. UserError
-    if the file is not a result.
+        same settings, finished: keep it
+        same settings, unfinished: continue it, and add the name of the code if that is another
+        other settings: UserError, because the result may have taken days
+        --overwrite: begin again, but continue an unfinished result of the same settings and code,
+            which is probably an interrupted --overwrite
+
+    UserError if the file is not a result.
     """
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = storage.read_lines(out)

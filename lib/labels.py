@@ -2,7 +2,10 @@
 The label of a curve (lib/results.py), and its colour. The label is the variant, the tag, and the
 settings in which the curve differs from the others of a figure or table.
 """
+from types import SimpleNamespace
+
 from lib import checkpoint
+from lib.attention import has_global_rope
 from lib.checkpoint import FREE_TO_CHANGE
 from lib.errors import explain
 
@@ -23,8 +26,8 @@ PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4
 LINES = ("-", "--", "-.", ":")  # line styles of the curves of one colour
 # Settings that no result depends on, or that a label already shows in other words
 IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
-# Beginnings of the names of settings that the variant's name tells already. A label shows such a
-# setting only if two curves of one variant differ in it.
+# Beginnings of the names of settings that the variant's name already says. A label adds them only
+# to tell two curves of one variant apart.
 OF_VARIANT = ("attention_type", "switch_", "swap_scale")
 # Schedules are compared only between runs that both began from a checkpoint, or that both did not.
 SCHEDULE = ("max_iters", "learning_rate", "warmup_iters", "decay", "decay_iters", "min_lr")
@@ -58,7 +61,7 @@ def differences(result, others):
     texts = []
     for name, value in sorted(result.settings.items()):
         setting = name.split()[-1]
-        # a result without a base does not make the settings of a base a difference
+        # a result without a base lacks these settings, which is no difference
         value_if_absent = value if name.startswith("base ") else ""
         compared = others
         if setting.startswith(OF_VARIANT):
@@ -106,13 +109,13 @@ def flatten(settings, prefix=""):
 
 def rope_of(config):
     """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
-    scaling, pattern = config["rope_scaling"], config["window_pattern"]
-    has_rope = config["rope_fraction"] > 0 and scaling != "nope" and not config["alibi"]
-    if not has_rope or pattern and not config["global_rope"]:
-        return "RoPE in windows" if "S" in pattern else "no RoPE"
-    stretch = config["rope_factor"] if scaling == "theta" else 1
-    name = f"RoPE theta {config['rope_theta'] * stretch:,.0f}"
-    return name if scaling in ("", "theta") else f"{name}, {scaling} x {config['rope_factor']:g}"
+    model = SimpleNamespace(**config)
+    scaling = model.rope_scaling
+    if scaling == "nope" or not has_global_rope(model):
+        return "RoPE in windows" if "S" in model.window_pattern else "no RoPE"
+    theta = model.rope_theta * (model.rope_factor if scaling == "theta" else 1)
+    name = f"RoPE theta {theta:,.0f}"
+    return name if scaling in ("", "theta") else f"{name}, {scaling} x {model.rope_factor:g}"
 
 
 def warnings_of(result):

@@ -26,10 +26,9 @@ def join(device):
     # torch.distributed.nn keeps the default group that exists when it is imported. Imported later,
     # it would keep gloo's threads alive, which may abort a process that ends (pytorch#179291).
     import torch.distributed.nn  # noqa: F401
-    # torchrun's store survives a restart, and with it the addresses of the lost ranks. Half of the
-    # restarts waited for these addresses. So each restart has its own prefix for all keys in the
-    # store. With several machines the count of restarts may differ (pytorch#135712), so there all
-    # restarts share one prefix.
+    # torchrun's store survives a restart, and still has the addresses of dead ranks. Half of our
+    # restarts waited for them. So each restart has a prefix of its own for the keys in the store.
+    # On several machines the count of restarts may differ (pytorch#135712), so there is only one.
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     backend = "nccl" if device.type == "cuda" else "gloo"

@@ -285,7 +285,7 @@ def subtract_softmax(results):
 # --- results -> curves --------------------------------------------------------------------------
 @dataclass
 class Curve:
-    """Results that differ in their seed alone, and the style of their line."""
+    """Results that differ in seeds, or in settings that change no result; and a style of line."""
     results: list
     color: str
     linestyle: str

@@ -89,8 +89,8 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]
     facts = []  # cities[0] is asked for; its fact is moved to the end below
     for city, number in zip(cities, numbers, strict=True):
-        # The parts are encoded separately. GPT-2 never joins tokens across a space, so the ids are
-        # those of the whole sentence.
+        # `encode_fact` encodes the head apart from the rest. GPT-2 never joins tokens across a
+        # space, so the ids are those of the whole sentence.
         head, _, rest = cfg.needle.format(city=city, number="\0").partition("\0")
         facts.append(Fact(f" {head}".rstrip(), f" {spaced(number, groups)}", rest))
     asked, *others = facts

@@ -90,8 +90,8 @@ def test_a_new_variant_is_one_line(monkeypatch):
     monkeypatch.setitem(ATTENTION, "sqrt", sqrt)
     model, idx = tiny_model("sqrt"), tokens(48)
     assert farthest(model(idx[None], idx[None])[0][0], reference_logits(model, idx)) < 2e-4
-    test_the_swap_scales_logits_by_a_factor_of_mean_one("sqrt", {})
-    test_scales_are_fp32_and_not_decayed("sqrt")
+    check_the_swap("sqrt", {})
+    check_the_scales("sqrt")
 
 
 def test_rope_is_exact_at_a_million():
@@ -102,8 +102,7 @@ def test_rope_is_exact_at_a_million():
     assert sin[0, 32:].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
 
 
-@all_types
-def test_scales_are_fp32_and_not_decayed(attention_type):
+def check_the_scales(attention_type):
     model = tiny_model(attention_type)
     groups = make_optimizer(TrainConfig(weight_decay=0.1), model).param_groups
     decay = {p: group["weight_decay"] for group in groups for p in group["params"]}
@@ -118,6 +117,11 @@ def test_scales_are_fp32_and_not_decayed(attention_type):
         assert 0 < p.grad.abs().sum() < math.inf, f"no gradient for {name}"
 
 
+@all_types
+def test_scales_are_fp32_and_not_decayed(attention_type):
+    check_the_scales(attention_type)
+
+
 def test_a_swap_does_not_change_the_order_of_scales():
     swapped = tiny_model("softmax", sink="learned")
     swapped.swap_attention("ssmax")
@@ -125,10 +129,8 @@ def test_a_swap_does_not_change_the_order_of_scales():
     assert list(swapped.learned_scales()) == list(built.learned_scales())
 
 
-@pytest.mark.parametrize("settings", [{}, {"qk_norm": True}, {"sink": "learned"}], ids=str)
-@pytest.mark.parametrize("attention_type", [kind for kind in ATTENTION if kind != "softmax"])
 @torch.no_grad()
-def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings):
+def check_the_swap(attention_type, settings):
     model, swapped = (tiny_model("softmax", n_layer=1, **settings) for _ in range(2))
     swapped.swap_attention(attention_type)
     idx = tokens(1, min(100, swapped.max_len))
@@ -149,6 +151,12 @@ def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings
     assert farthest(last_logits(swapped), factor * last_logits(model)) < 1e-4
     with pytest.raises(ValueError, match="only softmax"):
         swapped.swap_attention("pn")
+
+
+@pytest.mark.parametrize("settings", [{}, {"qk_norm": True}, {"sink": "learned"}], ids=str)
+@pytest.mark.parametrize("attention_type", [kind for kind in ATTENTION if kind != "softmax"])
+def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings):
+    check_the_swap(attention_type, settings)
 
 
 def test_generate_bans_and_keeps_the_top_k():
