@@ -10,7 +10,7 @@ The loop, log, checkpoints, ranks and resume are those of train.py.
 from dataclasses import dataclass
 
 from lib import ranks, runtime
-from lib.config import complete, configure
+from lib.config import arguments, complete, configure
 from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
 from lib.errors import UserError, launch
@@ -76,7 +76,7 @@ def main():
     if resumed:
         model, metadata = resume(cfg, resumed, device)
     else:
-        model, metadata = from_checkpoint(cfg, data, device)
+        model, metadata = from_checkpoint(cfg, arguments(SFTConfig), data, device)
 
     vocab, block_size = metadata["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)

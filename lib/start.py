@@ -8,7 +8,6 @@ import torch
 from lib import attention, checkpoint, ranks, runtime, storage
 from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE
-from lib.config import arguments
 from lib.errors import UserError, explain
 from lib.ranks import print0
 from model import GPTConfig
@@ -61,17 +60,17 @@ def resume(cfg, state, device):
     return model.train(), metadata
 
 
-def from_checkpoint(cfg, data, device):
+def from_checkpoint(cfg, typed, data, device):
     """
     Return (model, metadata) of a new run that begins with the weights of cfg.init_from.
 
-    data: digest and source of the data.
+    typed: {name: value} of the program's arguments. They are not the settings that differ from the
+    defaults: whoever types --attention_type=softmax, the default, asks for softmax. data: digest
+    and source of the data.
     """
     state = checkpoint.load(cfg.init_from)
     trained = state["model_config"]
-    # The program's arguments again, and not `non_defaults`: whoever types --attention_type=softmax,
-    # the default, asks for softmax.
-    given = {key: value for key, value in arguments(type(cfg)).items() if key in trained}
+    given = {key: value for key, value in typed.items() if key in trained}
     changes = {key: value for key, value in given.items() if value != trained[key]}
     # All other settings of the model must be the checkpoint's: another n_head, for instance, would
     # load and silently be another model.
