@@ -39,7 +39,7 @@ from tqdm import tqdm
 from lib.config import configure
 from lib.corpora import almanac, mqar
 from lib.data import Tokens, read_manifests
-from lib.documents import PRESETS, documents, input_files
+from lib.documents import PRESETS, documents, hash_files, input_files
 from lib.errors import UserError, explain, launch
 from lib.storage import atomic_write, lock, write_json
 from lib.text import GPT2_EOT, encode, end_of_text, gpt2_encoding, pieces, vocab_size
@@ -56,7 +56,7 @@ class PrepareConfig:
     hf: str = ""  # dataset on the hub: slimpajama, slimpajama-6b, or any NAME or NAME@REVISION
     hf_config: str = ""  # configuration of the dataset if it has several (en, for instance)
     limit: int = 0  # stop after this many documents; 0: no limit
-    skip_bad: bool = False  # leave out bad lines, count them and print the first ten
+    skip_bad: bool = False  # leave out bad lines, and print the first ten
 
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it, see lib/corpora
@@ -101,7 +101,7 @@ class PrepareConfig:
 
 
 def split_documents(cfg, n_rows=0, n_documents=0):
-    """Yield (split, text) for each document; see `documents` for texts of "" and None."""
+    """Yield (split, text) for each document; see `documents` for a text of ""."""
     if cfg.embedded:
         yield from itertools.islice(EMBEDDED[cfg.embedded].documents(cfg), n_rows, None)
     else:
@@ -111,13 +111,13 @@ def split_documents(cfg, n_rows=0, n_documents=0):
 
 def encode_batch(batch, vocab, dtype):
     """
-    Return [(split, ids)] for [(split, text)]. ids is an array that ends in an end of text; it is
-    empty for the text "", and None for None.
+    Return [(split, ids)] for [(split, text)]. ids is an array that ends in an end of text, or empty
+    for the text "".
     """
     encoded = []
     for split, text in batch:
         if not text:
-            ids = None if text is None else np.empty(0, dtype)
+            ids = np.empty(0, dtype)
         elif vocab is None:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
             arrays = [gpt2_encoding().encode_to_numpy(piece, disallowed_special=())
@@ -137,7 +137,7 @@ def encode_in_threads(stream, threads, vocab, dtype):
     with ThreadPoolExecutor(threads) as pool:
         for split, text in stream:
             batch.append((split, text))
-            size += len(text or "") + 1  # + 1: empty documents fill a batch too
+            size += len(text) + 1  # + 1: empty documents fill a batch too
             if size >= BATCH:
                 futures.append(pool.submit(encode_batch, batch, vocab, dtype))
                 batch = []
@@ -165,18 +165,6 @@ def read_vocab(cfg):
     return vocab
 
 
-def hash_files(paths):
-    """Return one digest of the names and contents of files, in their order."""
-    digest = hashlib.sha256()
-    for path in tqdm(paths, "hashing the files", unit=" files", delay=5, leave=False):
-        # without the folder: the same files on another machine give the same corpus
-        digest.update(f"{os.path.basename(path)} {os.path.getsize(path)}".encode())
-        with open(path, "rb") as f:
-            while block := f.read(2**20):  # an edit need not change the size
-                digest.update(block)
-    return digest.hexdigest()[:16]
-
-
 def new_manifest(cfg):
     """Return the JSON of a corpus before its first document. The bins follow from its `source`."""
     vocab = read_vocab(cfg)
@@ -196,7 +184,7 @@ def new_manifest(cfg):
     source |= {name: getattr(cfg, name) for name in names}
     dtype = "uint16" if vocab_size(vocab) <= 2**16 else "uint32"
     return {"dtype": dtype, "vocab": vocab, "source": source, "complete": False, "rows": 0,
-            "documents": 0, "bad": 0, "splits": {}}
+            "documents": 0, "splits": {}}
 
 
 def open_manifest(cfg):
@@ -286,9 +274,7 @@ def prepare(cfg):
               disable=bool(cfg.embedded), mininterval=0.1 if sys.stderr.isatty() else 30) as bar:
         for split, ids in bar:
             manifest["rows"] += 1
-            if ids is None:
-                manifest["bad"] += 1
-            elif len(ids):  # an empty row is only counted
+            if len(ids):  # a row without text is only counted
                 manifest["documents"] += 1
                 arrays[split].append(ids)
                 n_tokens += len(ids)
@@ -313,9 +299,8 @@ def main():
     for split, total in manifest["splits"].items():
         print(f"{split}: {total['tokens']:,} tokens, {total['documents']:,} documents")
     size = vocab_size(manifest["vocab"])
-    bad = manifest["bad"]
-    empty = manifest["rows"] - manifest["documents"] - bad
-    print(f"vocabulary: {size:,} ids; left out: {empty:,} empty documents, {bad:,} bad lines")
+    left_out = manifest["rows"] - manifest["documents"]
+    print(f"vocabulary: {size:,} ids; left out: {left_out:,} documents, empty or bad")
 
 
 if __name__ == "__main__":

@@ -203,7 +203,7 @@ class Batches:
 
 
 # -----------------------------------------------------------------------------
-# what is made ready before the loop
+# optimizer, schedule, compilation, micro-batch
 
 
 def make_optimizer(cfg, model):
@@ -395,8 +395,8 @@ def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
     """
     began = time.perf_counter()
     lr = learning_rate(cfg, step)
-    for group in optimizer.param_groups:  # a group may ask for another rate by its lr_scale
-        group["lr"] = lr * group.get("lr_scale", 1.0)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
     # adds up the gradients, too
     loss, tokens = batch_loss(cfg, model, loss_fn, batches, lambda: batches.train(step))
 

@@ -9,8 +9,7 @@ prepare.py writes a corpus as a folder:
         vocab, dtype       the vocabulary (lib/text.py); uint16, or uint32 above 65,536 ids
         source             the settings and files it was prepared from
         complete           false until the preparation has finished
-        rows               rows of the input read so far; those that gave no text are counted too
-        documents, bad     how many of the rows gave a document; how many --skip_bad left out
+        rows, documents    rows of the input read so far, and how many of them had text
         splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
     SHA256SUMS             checksums of all bins: sha256sum -c SHA256SUMS
 """
@@ -40,7 +39,6 @@ MANIFEST = {
     "complete": bool,
     "rows": int,
     "documents": int,
-    "bad": int,
     "splits": dict,
 }
 SPLIT = {"tokens": int, "documents": int, "shards": list}

@@ -1,4 +1,5 @@
 """The documents of a corpus: text files, JSON lines, parquet files, or a dataset on the hub."""
+import hashlib
 import io
 import json
 import os
@@ -20,8 +21,8 @@ INPUT = re.compile(r"\.(txt|md|jsonl?)(\.gz|\.zst)?$|\.parquet$", re.IGNORECASE)
 def documents(cfg, n_rows=0, n_documents=0):
     """
     Yield the text of each row of the files or of the dataset that a PrepareConfig names. It is ""
-    if the row is empty, and None if the row is bad and cfg.skip_bad leaves it out. Any other bad
-    row is a UserError.
+    if the row has no text, or if it is bad and cfg.skip_bad leaves it out. Any other bad row is a
+    UserError.
 
     n_rows: rows to skip, which an earlier run has read; n_documents: how many of them had text.
     """
@@ -37,7 +38,7 @@ def documents(cfg, n_rows=0, n_documents=0):
             problem = f"{name}:{number}: {e}"
             if not cfg.skip_bad:
                 raise UserError(f"{problem}; --skip_bad leaves bad lines out") from e
-            text = None
+            text = ""
             n_bad += 1
             if n_bad <= 10:
                 tqdm.write(f"left out: {problem}", file=sys.stderr)
@@ -59,6 +60,18 @@ def input_files(cfg):
     # a file that two patterns match is read once
     by_real_path = {os.path.realpath(path): path for path in paths}
     return list(by_real_path.values())
+
+
+def hash_files(paths):
+    """Return one digest of the names and contents of files, in their order."""
+    digest = hashlib.sha256()
+    for path in tqdm(paths, "hashing the files", unit=" files", delay=5, leave=False):
+        # without the folder: the same files on another machine give the same corpus
+        digest.update(f"{os.path.basename(path)} {os.path.getsize(path)}".encode())
+        with open(path, "rb") as f:
+            while block := f.read(2**20):  # an edit need not change the size
+                digest.update(block)
+    return digest.hexdigest()[:16]
 
 
 def file_rows(path, field):

@@ -1,4 +1,4 @@
-"""The start of a training run: where its model comes from, and what is checked first."""
+"""The start of a run of train.py or sft.py: where its model comes from, and what is checked."""
 import dataclasses
 import shutil
 from pathlib import Path
@@ -60,17 +60,16 @@ def resume(cfg, state, device):
     return model.train(), metadata
 
 
-def from_checkpoint(cfg, typed, data, device):
+def from_checkpoint(cfg, given, data, device):
     """
     Return (model, metadata) of a new run that begins with the weights of cfg.init_from.
 
-    typed: {name: value} of the program's arguments. They are not the settings that differ from the
-    defaults: whoever types --attention_type=softmax, the default, asks for softmax. data: digest
-    and source of the data.
+    given: {name: value} of what the command and its config files set, even to a default: so
+    --attention_type=softmax asks for softmax. data: digest and source of the data.
     """
     state = checkpoint.load(cfg.init_from)
     trained = state["model_config"]
-    given = {key: value for key, value in typed.items() if key in trained}
+    given = {key: value for key, value in given.items() if key in trained}
     changes = {key: value for key, value in given.items() if value != trained[key]}
     # All other settings of the model must be the checkpoint's: another n_head, for instance, would
     # load and silently be another model.
@@ -113,7 +112,7 @@ def switch_name(cfg):
 
 def from_scratch(cfg, corpus, device):
     """Return (model, metadata) of a new run with random weights."""
-    # the corpus defines the vocabulary; a vocab_size that was typed must agree with it
+    # the corpus defines the vocabulary; a vocab_size that is set must agree with it
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size} ids, not "
                         f"vocab_size={cfg.vocab_size}; leave vocab_size out")

@@ -79,6 +79,12 @@ def program(*arguments):
     return subprocess.check_output([sys.executable, *map(str, arguments)], text=True, timeout=240)
 
 
+def read_result(folder, name):
+    """Return (header, records) of a result file."""
+    header, *records = storage.read_lines(folder / f"{name}.jsonl")
+    return header, records
+
+
 def two_ranks(folder, code):
     """Return what `code`, which can import what tests can, prints on two ranks."""
     path = folder / "two_ranks.py"

@@ -115,7 +115,7 @@ def test_an_unusable_corpus_is_refused(tmp_path):
             ("train-00000.bin", "../secret.bin", "/c/secret.bin does not hold"),
             (whole, '{"splits"', "train.json does not describe a corpus of prepare.py"),
             (whole, "[]", "train.json does not describe a corpus of prepare.py"),
-            (whole, '{"splits": {}}', "it lacks bad, complete, documents, dtype, rows, source"),
+            (whole, '{"splits": {}}', "it lacks complete, documents, dtype, rows, source"),
             ('"tokens": 3', '"tokens": "3"', "its tokens is '3'"),
             ('"tokens": 3', '"tokens": -3', "its tokens is -3"),
             ('"tokens": 3', '"tokens": 0', "train-00000.bin does not hold the 0 tokens"),

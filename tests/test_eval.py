@@ -1,37 +1,31 @@
-"""The evaluations measure what they say: planted models, plain forwards, killed and shared runs."""
+"""The evaluations measure what they say: plain forwards, killed and shared runs, result files."""
 import itertools
-import json
-import random
-import re
-import zlib
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
 import torch.nn.functional as F
-from conftest import CPU, EVALS, call, refused, save_model, signal_in, tiny_model, two_ranks
+from conftest import (
+    EVALS,
+    call,
+    read_result,
+    refused,
+    save_model,
+    signal_in,
+    tiny_model,
+    two_ranks,
+)
 
 import eval_niah
 import eval_posloss
-from eval_niah import NiahConfig, score
-from lib import checkpoint, runtime, storage
+from eval_niah import NiahConfig
+from lib import checkpoint, runtime
 from lib.config import configure
-from lib.corpora.almanac import CITIES
 from lib.data import Tokens
-from lib.results import wilson
-from lib.tasks import TASKS, WITHOUT_DEPTH, make_sample, open_haystack
-from lib.text import GPT2_EOT, decode, encode, end_of_text
-from model import GPT
+from lib.tasks import make_sample, open_haystack
 
 PROGRAMS = pytest.mark.parametrize("program, kind", [
     (eval_niah, "niah"), (eval_posloss, "posloss")])
-
-
-def read(folder, name):
-    """(header, records) of a result file."""
-    header, *records = storage.read_lines(folder / f"{name}.jsonl")
-    return header, records
 
 
 @pytest.fixture
@@ -48,7 +42,7 @@ def evaluate(corpus, tmp_path):
         kind = program.__name__.removeprefix("eval_")
         if any("--trials" in str(argument) for argument in arguments):
             kind = "scores"
-        return read(tmp_path / name, kind)[1]
+        return read_result(tmp_path / name, kind)[1]
 
     return evaluate
 
@@ -61,210 +55,6 @@ def same(one, two):
     assert [record["i"] for record in one] == [record["i"] for record in two]
     losses = ([record["losses"] for record in records] for records in (one, two))
     return np.allclose(*losses, rtol=0, atol=2e-6)
-
-
-def sample_of(*arguments, vocab=None, size=1000, depth=50, i=0):
-    """One prompt of eval_niah.py with these arguments."""
-    cfg = configure(NiahConfig, ["x", *map(str, arguments)])
-    return make_sample(cfg, vocab, open_haystack(cfg, vocab)[0], size, depth, i)
-
-
-def what_is_asked(prompt):
-    """Return the answers that stand in a prompt, by reading it."""
-    if chain := re.search(r"assigned the value (\d+), they are:$", prompt):
-        names, value = [], chain[1]
-        while assigned := re.search(rf"VAR (\w+) = {value}\.", prompt):
-            names.append(assigned[1])
-            value = f"VAR {assigned[1]}"
-            prompt = prompt[assigned.end():]  # the order is part of the task
-        return names
-    if keys := re.search(r"numbers for ([^?]*) mentioned in the provided text are$", prompt):
-        keys = "|".join(re.split(", and |, ", keys[1]))
-        return re.findall(rf"magic numbers for (?:{keys}) is: (\d+)\.", prompt)
-    if city := re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt):
-        return re.findall(rf"magic {city[1]} number is: (\d+)\.", prompt)
-    *words, key = prompt.split()  # mqar: the word that followed the last one
-    return [words[words.index(key) + 1]]
-
-
-# -----------------------------------------------------------------------------
-# prompts
-
-
-@pytest.mark.parametrize("task, crc", [
-    ("needle", 0x2964f504), ("multikey", 0x020f2c26), ("multivalue", 0xf0bfaf41),
-    ("multiquery", 0x64e73e27), ("tracking", 0x574d4dc3), ("mqar", 0xf0887ccc)])
-def test_prompts_stay_those_that_were_published(task, crc):
-    cfg = configure(NiahConfig, ["x", "--haystack=noise", f"--task={task}", "--begin",
-                                 "--prompt=sft"])
-    hay, _ = open_haystack(cfg, None)
-    prompts = [make_sample(cfg, None, hay, size, depth, i)["prompt"]
-               for size in (400, 700) for depth in (30, None) for i in (-1, 0, 1)]
-    assert zlib.crc32(json.dumps(prompts).encode()) == crc
-
-
-@pytest.mark.parametrize("size", [64, 501])
-@pytest.mark.parametrize("depth", [0, 10, 50, 90, 100])
-def test_prompts_have_their_size_and_needle(corpus, size, depth):
-    vocab = Tokens(corpus, "train").vocab
-    cfg = configure(NiahConfig, ["config/quick_niah.py", "x", f"--data_dir={corpus}"])
-    hay, _ = open_haystack(cfg, vocab)
-    sample, again, other = (make_sample(cfg, vocab, hay, size, depth, i) for i in (3, 3, 4))
-    prompt, ((start, end),) = sample["prompt"], sample["spans"]
-    head = prompt[-len(encode(" The special magic number of Tokyo :", vocab)):]
-    place = start - len(head)
-    assert len(prompt) == size
-    assert prompt[0] == end_of_text(vocab)
-    assert decode(prompt[start:end], vocab).replace(" ", "") == sample["answers"][0]
-    assert decode(prompt[end:end + 1], vocab) == " ."
-    assert prompt[place:start] == head
-    assert place <= size * depth / 100 + 1
-    assert place == 1 or depth == 0 or decode(prompt[place - 1:place], vocab) == " ."
-    assert sample == again != other
-
-
-@pytest.mark.parametrize("text, end", [
-    ("words without any end ", ""), ("An end. " + "and then none " * 500, ""),
-    ("これは長い文です。", "。"), ("本当に？", "？"), ("「本当に。」", "」"), ("You there ! ", "!"),
-    ('It said: "You there!" "I?"', '"'), ("यह एक वाक्य है। ", "।"), ("یہ ایک جملہ ہے۔ ", "۔"),
-    ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(11))
-@pytest.mark.parametrize("depth", [10, 33.3, 90])
-def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
-        tmp_path, text, end, depth):
-    (tmp_path / "hay.txt").write_text(text * (10000 // len(text) + 1))
-    sample = sample_of(f"--haystack={tmp_path}/hay.txt", depth=depth)
-    place = sample["spans"][0][0] - len(encode(" The special magic Tokyo number is:"))
-    assert abs(place / 1000 - depth / 100) < 0.05
-    assert decode(sample["prompt"][:place]).endswith(end)
-    assert not decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
-
-
-def test_no_needle_is_inside_another(tmp_path):
-    (tmp_path / "hay.txt").write_text("words without any end " * 100)
-    sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey", "--n_needles=30",
-                       size=600)
-    needles = re.findall(r" The special magic \w+ number is: \d{7}\.", decode(sample["prompt"]))
-    assert len(needles) == 31
-
-
-@pytest.mark.parametrize("needle, behind", [
-    ("The number of {city} is {number}, it says.", ","), ("{number} is of {city}.", " is"),
-    ("{city} has {number}th", "th"), ("{city}: {number}", None)])
-def test_the_span_of_a_needle_is_its_number_alone(needle, behind):
-    sample = sample_of("--haystack=noise", f"--needle={needle}")
-    (start, end), = sample["spans"]
-    assert decode(sample["prompt"][start:end]) == " " + sample["answers"][0]
-    assert behind is None or decode(sample["prompt"][end:end + 1]) == behind
-
-
-@pytest.mark.parametrize("needle", ["The magic number of {city} : {number} .",
-                                    "{number} is the magic number of {city} ."])
-def test_hay_never_states_what_is_asked(tmp_path, needle):
-    numbers = random.Random(0)
-    facts = [needle.format(city=city, number=numbers.randrange(10**7)) for city in CITIES * 20]
-    numbers.shuffle(facts)
-    (tmp_path / "hay.txt").write_text(" ".join(facts))
-    arguments = [f"--haystack={tmp_path}/hay.txt", f"--needle={needle}", "--prompt=sft"]
-    for i in range(10):
-        sample = sample_of(*arguments, size=400, i=i)
-        city = re.search(r"magic (\w+) number", decode(sample["prompt"][-30:]))[1]
-        text = decode(sample["prompt"])
-        assert text.count("magic number of ") > 10, "this hay has no facts"
-        assert text.count(f"magic number of {city} ") == 1, "there are two answers"
-    refused("the hay itself answers .*, in 10 of 10 pieces", sample_of, *arguments, size=9000)
-
-
-# -----------------------------------------------------------------------------
-# answers
-
-
-@pytest.mark.parametrize("model", ["right", "wrong", "first only"])
-@pytest.mark.parametrize("task", sorted(TASKS))
-def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
-    def generate(self, idx, max_new_tokens, temperature, banned):
-        assert (temperature, banned) == (0, (GPT2_EOT,))
-        rows = []
-        for row in idx.tolist():
-            answers = what_is_asked(decode(row)) if model != "wrong" else ["garden"]
-            text = ", ".join(answers[:1] if model == "first only" else answers)
-            new = encode(f" {text}.") + [13] * max_new_tokens
-            rows.append(row + new[:max_new_tokens])
-        return torch.tensor(rows)
-
-    monkeypatch.setattr(GPT, "generate", generate)
-    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257), None)
-    call(eval_niah, tmp_path, "--haystack=noise", f"--task={task}", "--prompt=sft", *CPU,
-         "--context_sizes=[400,600]", "--n_samples=3")
-    header, records = read(tmp_path, "niah")
-    depths = {record["asked_depth"] for record in records}
-    assert depths == ({None} if task in WITHOUT_DEPTH else {10, 30, 50, 70, 90})
-    assert len(records) == header["records"] == 2 * len(depths) * 3
-    n = len(records[0]["answers"])
-    expected = {"right": (1, 1), "wrong": (0, 0), "first only": (int(n == 1), 1 / n)}[model]
-    for record in records:
-        assert (record["exact"], record["substring"]) == pytest.approx(expected)
-        sample = sample_of("--haystack=noise", f"--task={task}", "--prompt=sft",
-                           size=record["size"], depth=record["asked_depth"], i=record["i"])
-        prompt = decode(sample["prompt"])
-        # where pieces of it meet, two tokens may read as one, or one as two
-        assert abs(len(encode(prompt)) - record["size"]) <= 1
-        assert sorted(what_is_asked(prompt)) == sorted(record["answers"])
-
-
-@pytest.mark.parametrize("task", sorted(TASKS.keys() - {"mqar"}))  # it needs GPT-2's words
-def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_all_answers(task):
-    letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    names = ["<|endoftext|>", *sorted(letters)]
-    model = tokenizers.models.BPE({name: i for i, name in enumerate(names)}, [])
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    vocab = tokenizer.to_str()
-    sample = sample_of("--haystack=noise", f"--task={task}", vocab=vocab, size=4000)
-    assert len(sample["prompt"]) == 4000
-    answer = " " + ", ".join(sample["answers"]) + "."
-    assert sample["max_new_tokens"] >= len(encode(answer, vocab))
-    texts = [decode(sample["prompt"][start:end], vocab).strip() for start, end in sample["spans"]]
-    assert sorted(texts) == sorted(sample["answers"])
-
-
-@pytest.mark.parametrize("text, groups, right", [
-    (" 8106422.", (7,), "exact first substring"), (" 81064223", (7,), "first substring"),
-    (" 8 106422", (7,), "first"), (" the 8106422", (7,), "substring"), ("", (7,), ""),
-    (" 81 06 42 2 .", (2, 2, 2, 1), "exact first substring"),
-    (" 81 06 42 22", (2, 2, 2, 1), "first substring")])
-def test_scores_of_answers(text, groups, right):
-    scores = score(["8106422"], text, groups)
-    assert [key for key in scores if scores[key]] == right.split()
-    assert score(["1", "2"], "3, 2", (7,)) == {"exact": False, "first": False, "substring": 0.5}
-    assert score(["cat"], " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
-
-
-def test_wilson_intervals():
-    assert wilson(0, 100) == pytest.approx([0, 0.0370], abs=1e-4)
-    assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
-
-
-def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, capsys):
-    def prompt_of(*arguments):
-        call(eval_niah, tmp_path, "--haystack=noise", "--context_sizes=64", "--n_samples=1",
-             "--overwrite", *CPU, *arguments)
-        return read(tmp_path, "niah")[0]["settings"]["prompt"]
-
-    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, n_layer=1), None)
-    assert prompt_of() == "completion"
-    assert ": prompt=completion\n" in capsys.readouterr().out
-    assert prompt_of("--prompt=sft") == "sft"
-    refused("once and the last one last: city number", prompt_of, "--needle={number} is of {city}")
-    state = checkpoint.load(tmp_path)
-    state["data"] = {"digest": "x", "source": {"squad": "train"}}  # as sft.py leaves it
-    checkpoint.save(tmp_path / "ckpt.pt", state)
-    assert prompt_of() == prompt_of("--needle={number} is of {city}") == "sft"
-    # trained on after sft.py: its base was fine-tuned
-    state["base"] = {"iter": 1, "data": state["data"], "base": None}
-    state["data"] = {"digest": "y", "source": {}}
-    checkpoint.save(tmp_path / "ckpt.pt", state)
-    assert prompt_of() == "sft"
 
 
 # -----------------------------------------------------------------------------
@@ -335,7 +125,7 @@ def test_heads_are_chosen_on_other_prompts_of_the_training_length(corpus, evalua
 
 def test_posloss_is_the_plain_forward(corpus, evaluate, tmp_path):
     records = evaluate(eval_posloss, "b", "--seq_len=64", "--loss_chunk=11", "--micro_batch_size=5")
-    ends = read(tmp_path / "b", "posloss")[0]["ends"]
+    ends = read_result(tmp_path / "b", "posloss")[0]["ends"]
     assert {16, 32, 64} <= set(ends)
     model, tokens = checkpoint.load_model(tmp_path / "b")[0], Tokens(corpus, "test")
     cfg = configure(eval_posloss.PosLossConfig, ["x", "--seq_len=64", "--n_seqs=12"])
@@ -378,18 +168,18 @@ def test_windows_do_not_overlap_and_follow_from_the_seed(capsys, n_seqs, n_token
 def test_a_change_at_load_is_measured_and_named(evaluate, tmp_path, capsys):
     def loss(*changes):
         records = evaluate(eval_posloss, "a", *changes, "--overwrite")
-        return records, read(tmp_path / "a", "posloss")[0]
+        return records, read_result(tmp_path / "a", "posloss")[0]
 
     plain, header = loss()
     assert header["model_config"]["rope_factor"] == 1, "RoPE is not as trained"
     assert "differ from the defaults: device=cpu dtype=float32 data_dir=" in capsys.readouterr().out
     swapped, header = loss("--attention_type=ssmax", "--tag=e")
-    header, _ = read(tmp_path / "a", "posloss-e")
+    header, _ = read_result(tmp_path / "a", "posloss-e")
     assert (header["variant"], header["tag"]) == ("softmax>ssmax", "e")
     assert header["model_config"]["attention_type"] == "ssmax"
     assert header["settings"]["data"]["source"]["embedded"] == "almanac"
     assert header["settings"]["dtype"] == "float32"
-    assert not same(read(tmp_path / "a", "posloss-e")[1], plain)
+    assert not same(read_result(tmp_path / "a", "posloss-e")[1], plain)
     stretched, header = loss("--rope_factor=50")
     assert not same(stretched, plain)
     assert (header["model_config"]["rope_scaling"], header["model_config"]["rope_factor"]) == (
@@ -400,7 +190,7 @@ def test_a_change_at_load_is_measured_and_named(evaluate, tmp_path, capsys):
 def test_a_result_says_after_which_update_it_was_measured(run, corpus, tmp_path, capsys):
     def measured(*arguments):
         call(eval_posloss, *EVALS["eval_posloss"], tmp_path, f"--data_dir={corpus}", *arguments)
-        header, _ = read(tmp_path, "posloss")
+        header, _ = read_result(tmp_path, "posloss")
         return header["iter"], header["max_iters"]
 
     with signal_in(4):
@@ -470,7 +260,7 @@ def test_a_result_names_all_commits_that_have_measured_it(
     def evaluate_at(commit, *arguments):
         monkeypatch.setattr(runtime, "code_version", lambda: commit)
         evaluate(program, "b", *arguments)
-        return read(tmp_path / "b", kind)[0]["code"], capsys.readouterr().out
+        return read_result(tmp_path / "b", kind)[0]["code"], capsys.readouterr().out
 
     path = tmp_path / f"b/{kind}.jsonl"
 
@@ -497,12 +287,12 @@ def test_out_keeps_the_results_of_several_checkpoints_apart(
         call(program, *EVALS[program.__name__], f"--data_dir={corpus}", *arguments)
 
     evaluate(program, "b")
-    beside, out = read(tmp_path / "b", kind), tmp_path / "out"
+    beside, out = read_result(tmp_path / "b", kind), tmp_path / "out"
     (tmp_path / f"b/{kind}.jsonl").unlink()
     measure(tmp_path / "a", tmp_path / "b/ckpt.pt", f"--out={out}")
     written = {str(path.relative_to(out)) for path in out.rglob("*.jsonl")}
     assert written == {f"{name}/{kind}.jsonl" for name in "ab"}
-    header, records = read(out / "b", kind)
+    header, records = read_result(out / "b", kind)
     assert same(records, beside[1])
     assert header == beside[0], "where a result lies is not a part of it"
     assert not list((tmp_path / "b").glob("*.jsonl")), "a result lies beside the checkpoint as well"
@@ -595,6 +385,6 @@ call(eval_niah, *EVALS["eval_niah"], *more, "--trials=4")
 call(eval_posloss, *EVALS["eval_posloss"], *more, "--n_seqs=3")
 """)
     for kind, records in zip(("niah", "scores", "posloss"), one, strict=True):
-        header, of_two = read(tmp_path / "b", f"{kind}-two")
+        header, of_two = read_result(tmp_path / "b", f"{kind}-two")
         assert same(of_two, records)
-        assert {**header, "tag": ""} == read(tmp_path / "b", kind)[0]
+        assert {**header, "tag": ""} == read_result(tmp_path / "b", kind)[0]

@@ -102,8 +102,13 @@ def full_at(monkeypatch, call, fits):
     monkeypatch.setattr(train, "summed_loss", loss)
 
 
-# Four calls validate (16 rows in fours). Two are an update. After update 3 four validate again.
-@pytest.mark.parametrize("call, fits", [(1, 2), (5, 1), (6, 2), (15, 1)])
+# the numbers of calls: four validate (16 rows in fours), two are an update, and after three updates
+# four validate again
+VALIDATION, UPDATE, MIDDLE_OF_UPDATE, LAST_VALIDATION = 1, 5, 6, 15
+
+
+@pytest.mark.parametrize("call, fits", [
+    (VALIDATION, 2), (UPDATE, 1), (MIDDLE_OF_UPDATE, 2), (LAST_VALIDATION, 1)])
 def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
         run, tmp_path, monkeypatch, capsys, call, fits):
     run(tmp_path / "a", "--micro_batch_size=4")

@@ -1,0 +1,232 @@
+"""The prompts of eval_niah.py, and how answers are judged."""
+import json
+import random
+import re
+import zlib
+
+import pytest
+import tokenizers
+import torch
+from conftest import (
+    CPU,
+    call,
+    read_result,
+    refused,
+    save_model,
+    tiny_model,
+)
+
+import eval_niah
+from eval_niah import NiahConfig, score
+from lib import checkpoint
+from lib.config import configure
+from lib.corpora.almanac import CITIES
+from lib.data import Tokens
+from lib.results import wilson
+from lib.tasks import TASKS, WITHOUT_DEPTH, make_sample, open_haystack
+from lib.text import GPT2_EOT, decode, encode, end_of_text
+from model import GPT
+
+
+def sample_of(*arguments, vocab=None, size=1000, depth=50, i=0):
+    """One prompt of eval_niah.py with these arguments."""
+    cfg = configure(NiahConfig, ["x", *map(str, arguments)])
+    return make_sample(cfg, vocab, open_haystack(cfg, vocab)[0], size, depth, i)
+
+
+def what_is_asked(prompt):
+    """Return the answers that stand in a prompt, by reading it."""
+    if chain := re.search(r"assigned the value (\d+), they are:$", prompt):
+        names, value = [], chain[1]
+        while assigned := re.search(rf"VAR (\w+) = {value}\.", prompt):
+            names.append(assigned[1])
+            value = f"VAR {assigned[1]}"
+            prompt = prompt[assigned.end():]  # the order is part of the task
+        return names
+    if keys := re.search(r"numbers for ([^?]*) mentioned in the provided text are$", prompt):
+        keys = "|".join(re.split(", and |, ", keys[1]))
+        return re.findall(rf"magic numbers for (?:{keys}) is: (\d+)\.", prompt)
+    if city := re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt):
+        return re.findall(rf"magic {city[1]} number is: (\d+)\.", prompt)
+    *words, key = prompt.split()  # mqar: the word that followed the last one
+    return [words[words.index(key) + 1]]
+
+
+# -----------------------------------------------------------------------------
+# prompts
+
+
+@pytest.mark.parametrize("task, crc", [
+    ("needle", 0x2964f504), ("multikey", 0x020f2c26), ("multivalue", 0xf0bfaf41),
+    ("multiquery", 0x64e73e27), ("tracking", 0x574d4dc3), ("mqar", 0xf0887ccc)])
+def test_prompts_stay_those_that_were_published(task, crc):
+    cfg = configure(NiahConfig, ["x", "--haystack=noise", f"--task={task}", "--begin",
+                                 "--prompt=sft"])
+    hay, _ = open_haystack(cfg, None)
+    prompts = [make_sample(cfg, None, hay, size, depth, i)["prompt"]
+               for size in (400, 700) for depth in (30, None) for i in (-1, 0, 1)]
+    assert zlib.crc32(json.dumps(prompts).encode()) == crc
+
+
+@pytest.mark.parametrize("size", [64, 501])
+@pytest.mark.parametrize("depth", [0, 10, 50, 90, 100])
+def test_prompts_have_their_size_and_needle(corpus, size, depth):
+    vocab = Tokens(corpus, "train").vocab
+    cfg = configure(NiahConfig, ["config/quick_niah.py", "x", f"--data_dir={corpus}"])
+    hay, _ = open_haystack(cfg, vocab)
+    sample, again, other = (make_sample(cfg, vocab, hay, size, depth, i) for i in (3, 3, 4))
+    prompt, ((start, end),) = sample["prompt"], sample["spans"]
+    head = prompt[-len(encode(" The special magic number of Tokyo :", vocab)):]
+    place = start - len(head)
+    assert len(prompt) == size
+    assert prompt[0] == end_of_text(vocab)
+    assert decode(prompt[start:end], vocab).replace(" ", "") == sample["answers"][0]
+    assert decode(prompt[end:end + 1], vocab) == " ."
+    assert prompt[place:start] == head
+    assert place <= size * depth / 100 + 1
+    assert place == 1 or depth == 0 or decode(prompt[place - 1:place], vocab) == " ."
+    assert sample == again != other
+
+
+@pytest.mark.parametrize("text, end", [
+    ("words without any end ", ""), ("An end. " + "and then none " * 500, ""),
+    ("これは長い文です。", "。"), ("本当に？", "？"), ("「本当に。」", "」"), ("You there ! ", "!"),
+    ('It said: "You there!" "I?"', '"'), ("यह एक वाक्य है। ", "।"), ("یہ ایک جملہ ہے۔ ", "۔"),
+    ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(11))
+@pytest.mark.parametrize("depth", [10, 33.3, 90])
+def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
+        tmp_path, text, end, depth):
+    (tmp_path / "hay.txt").write_text(text * (10000 // len(text) + 1))
+    sample = sample_of(f"--haystack={tmp_path}/hay.txt", depth=depth)
+    place = sample["spans"][0][0] - len(encode(" The special magic Tokyo number is:"))
+    assert abs(place / 1000 - depth / 100) < 0.05
+    assert decode(sample["prompt"][:place]).endswith(end)
+    assert not decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
+
+
+def test_no_needle_is_inside_another(tmp_path):
+    (tmp_path / "hay.txt").write_text("words without any end " * 100)
+    sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey", "--n_needles=30",
+                       size=600)
+    needles = re.findall(r" The special magic \w+ number is: \d{7}\.", decode(sample["prompt"]))
+    assert len(needles) == 31
+
+
+@pytest.mark.parametrize("needle, behind", [
+    ("The number of {city} is {number}, it says.", ","), ("{number} is of {city}.", " is"),
+    ("{city} has {number}th", "th"), ("{city}: {number}", None)])
+def test_the_span_of_a_needle_is_its_number_alone(needle, behind):
+    sample = sample_of("--haystack=noise", f"--needle={needle}")
+    (start, end), = sample["spans"]
+    assert decode(sample["prompt"][start:end]) == " " + sample["answers"][0]
+    assert behind is None or decode(sample["prompt"][end:end + 1]) == behind
+
+
+@pytest.mark.parametrize("needle", ["The magic number of {city} : {number} .",
+                                    "{number} is the magic number of {city} ."])
+def test_hay_never_states_what_is_asked(tmp_path, needle):
+    numbers = random.Random(0)
+    facts = [needle.format(city=city, number=numbers.randrange(10**7)) for city in CITIES * 20]
+    numbers.shuffle(facts)
+    (tmp_path / "hay.txt").write_text(" ".join(facts))
+    arguments = [f"--haystack={tmp_path}/hay.txt", f"--needle={needle}", "--prompt=sft"]
+    for i in range(10):
+        sample = sample_of(*arguments, size=400, i=i)
+        city = re.search(r"magic (\w+) number", decode(sample["prompt"][-30:]))[1]
+        text = decode(sample["prompt"])
+        assert text.count("magic number of ") > 10, "this hay has no facts"
+        assert text.count(f"magic number of {city} ") == 1, "there are two answers"
+    refused("the hay itself answers .*, in 10 of 10 pieces", sample_of, *arguments, size=9000)
+
+
+# -----------------------------------------------------------------------------
+# answers
+
+
+@pytest.mark.parametrize("model", ["right", "wrong", "first only"])
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
+    def generate(self, idx, max_new_tokens, temperature, banned):
+        assert (temperature, banned) == (0, (GPT2_EOT,))
+        rows = []
+        for row in idx.tolist():
+            answers = what_is_asked(decode(row)) if model != "wrong" else ["garden"]
+            text = ", ".join(answers[:1] if model == "first only" else answers)
+            new = encode(f" {text}.") + [13] * max_new_tokens
+            rows.append(row + new[:max_new_tokens])
+        return torch.tensor(rows)
+
+    monkeypatch.setattr(GPT, "generate", generate)
+    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257), None)
+    call(eval_niah, tmp_path, "--haystack=noise", f"--task={task}", "--prompt=sft", *CPU,
+         "--context_sizes=[400,600]", "--n_samples=3")
+    header, records = read_result(tmp_path, "niah")
+    depths = {record["asked_depth"] for record in records}
+    assert depths == ({None} if task in WITHOUT_DEPTH else {10, 30, 50, 70, 90})
+    assert len(records) == header["records"] == 2 * len(depths) * 3
+    n = len(records[0]["answers"])
+    expected = {"right": (1, 1), "wrong": (0, 0), "first only": (int(n == 1), 1 / n)}[model]
+    for record in records:
+        assert (record["exact"], record["substring"]) == pytest.approx(expected)
+        sample = sample_of("--haystack=noise", f"--task={task}", "--prompt=sft",
+                           size=record["size"], depth=record["asked_depth"], i=record["i"])
+        prompt = decode(sample["prompt"])
+        # where pieces of it meet, two tokens may read as one, or one as two
+        assert abs(len(encode(prompt)) - record["size"]) <= 1
+        assert sorted(what_is_asked(prompt)) == sorted(record["answers"])
+
+
+@pytest.mark.parametrize("task", sorted(TASKS.keys() - {"mqar"}))  # it needs GPT-2's words
+def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_all_answers(task):
+    letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    names = ["<|endoftext|>", *sorted(letters)]
+    model = tokenizers.models.BPE({name: i for i, name in enumerate(names)}, [])
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    vocab = tokenizer.to_str()
+    sample = sample_of("--haystack=noise", f"--task={task}", vocab=vocab, size=4000)
+    assert len(sample["prompt"]) == 4000
+    answer = " " + ", ".join(sample["answers"]) + "."
+    assert sample["max_new_tokens"] >= len(encode(answer, vocab))
+    texts = [decode(sample["prompt"][start:end], vocab).strip() for start, end in sample["spans"]]
+    assert sorted(texts) == sorted(sample["answers"])
+
+
+@pytest.mark.parametrize("text, groups, right", [
+    (" 8106422.", (7,), "exact first substring"), (" 81064223", (7,), "first substring"),
+    (" 8 106422", (7,), "first"), (" the 8106422", (7,), "substring"), ("", (7,), ""),
+    (" 81 06 42 2 .", (2, 2, 2, 1), "exact first substring"),
+    (" 81 06 42 22", (2, 2, 2, 1), "first substring")])
+def test_scores_of_answers(text, groups, right):
+    scores = score(["8106422"], text, groups)
+    assert [key for key in scores if scores[key]] == right.split()
+    assert score(["1", "2"], "3, 2", (7,)) == {"exact": False, "first": False, "substring": 0.5}
+    assert score(["cat"], " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
+
+
+def test_wilson_intervals():
+    assert wilson(0, 100) == pytest.approx([0, 0.0370], abs=1e-4)
+    assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
+
+
+def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, capsys):
+    def prompt_of(*arguments):
+        call(eval_niah, tmp_path, "--haystack=noise", "--context_sizes=64", "--n_samples=1",
+             "--overwrite", *CPU, *arguments)
+        return read_result(tmp_path, "niah")[0]["settings"]["prompt"]
+
+    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, n_layer=1), None)
+    assert prompt_of() == "completion"
+    assert ": prompt=completion\n" in capsys.readouterr().out
+    assert prompt_of("--prompt=sft") == "sft"
+    refused("once and the last one last: city number", prompt_of, "--needle={number} is of {city}")
+    state = checkpoint.load(tmp_path)
+    state["data"] = {"digest": "x", "source": {"squad": "train"}}  # as sft.py leaves it
+    checkpoint.save(tmp_path / "ckpt.pt", state)
+    assert prompt_of() == prompt_of("--needle={number} is of {city}") == "sft"
+    # trained on after sft.py: its base was fine-tuned
+    state["base"] = {"iter": 1, "data": state["data"], "base": None}
+    state["data"] = {"digest": "y", "source": {}}
+    checkpoint.save(tmp_path / "ckpt.pt", state)
+    assert prompt_of() == "sft"
