@@ -7,9 +7,9 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
 
 The result is posloss[-tag].jsonl beside the checkpoint (or, with --out=FOLDER, in FOLDER/RUN). Its
 first line has the list `ends` of positions. Each other line is of one piece: `i` is its number,
-and `losses` has a loss for each end, which is the mean over the tenth of the positions before it
-(for 1,000, the positions 900 to 999). The same command continues a killed evaluation. `torchrun`
-divides the pieces among its processes.
+and `losses` has a loss for each end. This is the mean over the last tenth of the positions before
+the end (for 1,000: positions 900 to 999). The same command continues a killed evaluation.
+`torchrun` divides the pieces among its processes.
 """
 from dataclasses import dataclass
 

@@ -327,8 +327,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # The mean factor is b + s (mean_at_1 - b). We solve for the s that makes it `scale`. If no
-        # s is learned, the weights that make q are scaled instead.
+        # Let m be the mean factor at s = 1; at s it is b + s (m - b). We solve for the s at which
+        # it equals `scale`. If no s is learned, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:
@@ -336,11 +336,11 @@ class Attention(nn.Module):
         n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
         factors = self.factor(ATTENTION[attention_type].f(n, model))
         wide = widest_float(n.device)
-        mean_at_1, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
+        m, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
-            self.s.fill_((scale - b) / (mean_at_1 - b))
+            self.s.fill_((scale - b) / (m - b))
         else:
-            self.scale_queries(scale / mean_at_1)
+            self.scale_queries(scale / m)
 
     def scale_queries(self, ratio):
         """Multiply the weights that make q."""

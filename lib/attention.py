@@ -3,8 +3,9 @@ Attention beyond the paper: subclasses of model.py's Attention, their settings, 
 the class that a layer needs.
 
 They are p-RoPE and NoPE, RoPE stretched at evaluation, ALiBi, an attention sink, scale-invariant
-attention, windows in some layers, packed documents, and a gate on the output. To add one, write a
-subclass that overrides what it changes, add a setting to ModelConfig, and name both in CHOICES.
+attention, windows in some layers, packed documents, and a gate on the output. To add attention that
+replaces the ordinary one, write a subclass that overrides what it changes, add a setting to
+ModelConfig, and name both in CHOICES.
 experiments/check.py checks it; README.md and CONTRIBUTING.md have examples.
 """
 import math
@@ -384,9 +385,10 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
-        # A plain layer is built first, even if it is thrown away: so all models draw the same
-        # numbers from the global generator, and runs of one seed share what their models have in
-        # common. A layer of another class draws its own weights from a generator of its own.
+        # A plain layer is built first, and thrown away if another class is needed: so the global
+        # generator advances equally in all models, and runs of one seed share the weights that
+        # they have in common. A layer of another class draws its weights from a generator of its
+        # own.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain

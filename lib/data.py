@@ -121,7 +121,6 @@ class Tokens:
         else:
             blocks = self.blocks_in_sequence(block_size)
             row_numbers = (step * batch_size + rows) % blocks
-            # the first row begins at the first end of text, see blocks_in_sequence
             starts = block_size + row_numbers * (block_size + 1)
         pieces = self.read(starts, block_size + 1)
         return pieces[:, :-1], pieces[:, 1:]
@@ -130,9 +129,9 @@ class Tokens:
         """
         Return how many rows order="sequence" has before it begins again.
 
-        Row k is the tokens from block_size + k (block_size + 1) on, block_size + 1 of them. In an
-        embedded corpus of this block_size that is an end of text and document k + 1, so the first
-        document is never read.
+        In an embedded corpus a document is block_size tokens and an end of text, and a row is an
+        end of text and the next document. The first document has no end of text before it: so the
+        rows begin at its end, and it is never read.
         """
         return (len(self) - block_size) // (block_size + 1)
 

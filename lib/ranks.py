@@ -1,4 +1,4 @@
-"""The ranks of a distributed run: processes that torchrun starts, one for each GPU."""
+"""The ranks of a distributed run: the processes that torchrun starts."""
 import datetime
 import os
 
@@ -26,9 +26,9 @@ def join(device):
     # torch.distributed.nn keeps the default group that exists when it is imported. Imported later,
     # it would keep gloo's threads alive, which may abort a process that ends (pytorch#179291).
     import torch.distributed.nn  # noqa: F401
-    # torchrun's store survives a restart, and still has the addresses of dead ranks. Half of our
-    # restarts waited for them. So each restart has a prefix of its own for the keys in the store.
-    # On several machines the count of restarts may differ (pytorch#135712), so there is only one.
+    # After a restart torchrun's store still holds the addresses of dead ranks, and half of our
+    # restarts waited for these. So we prefix the keys with the number of the restart. On several
+    # machines this number may differ (pytorch#135712), so there the prefix is constant.
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     backend = "nccl" if device.type == "cuda" else "gloo"

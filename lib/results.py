@@ -44,7 +44,7 @@ class Result:
     path: Path
     header: dict  # first line of the file
     records: pd.DataFrame  # its other lines
-    # {measure: Series}: by tokens, or in a log by update, unless its reader below says otherwise
+    # {measure: Series}. The index is tokens, or in a log updates, unless its reader says otherwise.
     values: dict = field(default_factory=dict)
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
     samples: object = None  # values by piece, prompt or update, for paired differences from (a)

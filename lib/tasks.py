@@ -67,7 +67,7 @@ class Asked:
     answers: list  # the right answers, one of each fact that is asked for
     question: str  # text after the hay, up to where the answer begins
     lead: str = ""  # text before the hay
-    max_new_tokens: int = 0  # tokens that the model may write at least; `make_sample` raises it
+    max_new_tokens: int = 0  # of the model; `make_sample` raises it if the answers need more
     ordered: bool = False  # facts keep their order: the last one is inserted first
     words: list | None = None  # the whole context, one token each, instead of hay and facts
 
@@ -355,7 +355,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         if len(ids) != n_hay:
             raise UserError(f"task={cfg.task} needs a vocabulary in which each of its words is one "
                             "token; choose another --task")
-        # the first is beside its key; another would be an answer
+        # The first copy of the value stands in its pair. It may occur again among random words.
         value = asked.words.index(f" {asked.answers[0]}", n)
         spans = [(value, value + 1)]
     else:
