@@ -107,7 +107,7 @@ def draw_seeds(axis, seeds, place=0.0, **style):
     """
     axis.plot(seeds.index, seeds.mean(axis=1), linewidth=2, **style)
     shift = 2 ** (0.2 * (place - 0.4)) if seeds.shape[1] > 1 else 1
-    axis.plot(seeds.index * shift, seeds, "o", color=style["color"], markersize=2.5, alpha=0.6)
+    axis.plot(seeds.index * shift, seeds, "o", color=style["color"], markersize=2.5, alpha=0.4)
 
 
 def finish(axis, curves=(), notes="", mean=MEAN, **labels):

@@ -71,13 +71,13 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
 # {row: (name, colour)} of the figure
 DRAWN = {"rope|trained": ("before, as trained", "#6A3D9A"),
-         "rope|yarn": ("before, YaRN, factor 64", "#009E73"),
+         "rope|yarn": ("before, YaRN, factor 64", "#7F5539"),
          "softmax.400": ("converted, no factor", "#D55E00"),
-         "softmax.400|constant": ("... then constant 2 put in", "#E69F00"),
+         "softmax.400|constant": ("no factor, then constant 2", "#E69F00"),
          "head_scale.400": ("converted, control", "#8C8C8C"),
-         "head_scale.random": ("... in random order", "#C8C8C8"),
+         "head_scale.random": ("control, random order", "#C8C8C8"),
          "ssmax.400": ("converted, SSMax", "#0072B2"),
-         "ssmax.random": ("... in random order", "#56B4E9")}
+         "ssmax.random": ("SSMax, random order", "#56B4E9")}
 
 
 @dataclass(frozen=True)
