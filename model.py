@@ -384,7 +384,10 @@ class Block(nn.Module):
 
 
 class KVCache:
-    """Keys and values of every layer, of at most `max_len` tokens; `length` tokens are stored."""
+    """
+    Keys and values of every layer, of at most `max_len` tokens; `length` tokens are stored. A layer
+    with a window keeps only its last keys (WindowLayer in lib/attention.py).
+    """
 
     def __init__(self, max_len):
         # buffers are allocated at a layer's first append, and take device and dtype from its keys

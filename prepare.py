@@ -50,7 +50,7 @@ BATCH = 1 << 20  # characters that a thread encodes at once: many small document
 
 @dataclasses.dataclass(frozen=True)
 class PrepareConfig:
-    # input: files, --hf or --embedded
+    # input: files or --hf (or --embedded, see below)
     files: tuple = ()  # .txt, .md, .json(l) (also .gz, .zst), .parquet or globs, in the order given
     field: str = "text"  # name of the JSON field or parquet column that holds the text
     hf: str = ""  # dataset on the hub: slimpajama, slimpajama-6b, or any NAME or NAME@REVISION

@@ -10,7 +10,7 @@ The loop, log, checkpoints, ranks and resume are those of train.py.
 from dataclasses import dataclass
 
 from lib import ranks, runtime
-from lib.config import arguments, complete, configure
+from lib.config import arguments, complete, make
 from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
 from lib.errors import UserError, launch
@@ -60,7 +60,8 @@ class SFTConfig(TrainConfig):
 
 
 def main():
-    cfg = configure(SFTConfig)
+    given = arguments(SFTConfig)
+    cfg = make(SFTConfig, given)
     device = runtime.setup(cfg.device)
     examples, held_out, data = read_examples(cfg.data, cfg.val_fraction)
     if not examples or cfg.eval_interval and not held_out:
@@ -76,7 +77,7 @@ def main():
     if resumed:
         model, metadata = resume(cfg, resumed, device)
     else:
-        model, metadata = from_checkpoint(cfg, arguments(SFTConfig), data, device)
+        model, metadata = from_checkpoint(cfg, given, data, device)
 
     vocab, block_size = metadata["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)

@@ -24,7 +24,7 @@ import torch
 
 from lib import checkpoint, ranks, runtime
 from lib.attention import ModelConfig
-from lib.config import arguments, complete, configure, non_defaults
+from lib.config import arguments, complete, make, non_defaults
 from lib.data import ORDERS, Tokens, check_splits, only_repeats
 from lib.errors import UserError, describe, launch
 from lib.log import Log, scales_by_layer
@@ -112,7 +112,8 @@ class TrainConfig(ModelConfig):
 
 
 def main():
-    cfg = configure(TrainConfig)
+    given = arguments(TrainConfig)
+    cfg = make(TrainConfig, given)
     device = runtime.setup(cfg.device)
     # the checkpoint records the dtype that auto means on this machine
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
@@ -125,7 +126,7 @@ def main():
     if resumed:
         model, metadata = resume(cfg, resumed, device)
     elif cfg.init_from:
-        model, metadata = from_checkpoint(cfg, arguments(TrainConfig), corpus.data, device)
+        model, metadata = from_checkpoint(cfg, given, corpus.data, device)
         check_same_vocab(cfg.init_from, metadata["vocab"], cfg.data_dir, corpus.vocab,
                          "prepare the text with the checkpoint's vocabulary (--tokenizer or "
                          "--compact_vocab of prepare.py)")

@@ -33,7 +33,7 @@ class ModelConfig(GPTConfig):
     sink: str = ""  # learned: an extra key with value 0 and a learned logit
     scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
     window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: a window, L: all keys
-    window: int = 0  # tokens that an S layer sees; it has RoPE, plain softmax and no sink
+    window: int = 0  # tokens that an S layer sees (S: RoPE, plain softmax and no sink)
     global_rope: bool = False  # RoPE in L layers too; otherwise they have no position (NoPE)
     doc_mask: bool = False  # in training, documents packed in one row do not see each other
     gate: bool = False  # attention's output times sigmoid(x W), elementwise (OLMo 3.5, Qwen)

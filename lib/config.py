@@ -29,8 +29,13 @@ def configure(cls, argv=None, config_files=True):
     Return a `cls` (a frozen dataclass) made from the arguments `argv`, by default the program's.
     See `arguments`.
     """
+    return make(cls, arguments(cls, argv, config_files))
+
+
+def make(cls, values):
+    """Return a `cls` with these values. UserError if they do not go together."""
     try:
-        return cls(**arguments(cls, argv, config_files))
+        return cls(**values)
     except ValueError as e:  # from the dataclass's own check of its values
         raise UserError(str(e)) from e
 
@@ -73,10 +78,7 @@ def arguments(cls, argv=None, config_files=True):
 
 def complete(cfg, **values):
     """Return a copy of `cfg` with these values. UserError if they do not go together."""
-    try:
-        return dataclasses.replace(cfg, **values)
-    except ValueError as e:
-        raise UserError(str(e)) from e
+    return make(type(cfg), vars(cfg) | values)
 
 
 def non_defaults(cfg):

@@ -53,21 +53,21 @@ class Result:
     s: list = field(default_factory=list)  # of log: of the heads of each layer, at the end
 
     def __post_init__(self):
-        self.variant = typed(self.header, "variant", str)
-        self.tag = typed(self.header, "tag", str, "")
-        self.config = typed(self.header, "config", dict)
-        self.evaluation = typed(self.header, "settings", dict, {})  # a log has none
-        self.task = typed(self.evaluation, "task", str, "needle")
-        self.split = typed(self.evaluation, "split", str, "test")
+        self.variant = self.header["variant"]
+        self.tag = self.header.get("tag", "")
+        self.config = self.header["config"]
+        self.evaluation = self.header.get("settings", {})  # a log has none
+        self.task = self.evaluation.get("task", "needle")
+        self.split = self.evaluation.get("split", "test")
         # as measured; a setting that an old file lacks has its default
-        self.model = MODEL_DEFAULTS | typed(self.header, "model_config", dict)
-        self.block_size = typed(self.model, "block_size", int)
+        self.model = MODEL_DEFAULTS | self.header["model_config"]
+        self.block_size = self.model["block_size"]
         # the text of a log is that of its training
         text = self.header if self.file_type == "log" else self.evaluation
-        self.data = typed(text, "data", dict)
+        self.data = text["data"]
         # the training, and before it the training of the model that it began from, and so on
         self.runs = [self.config, *earlier_runs(self.header)]
-        self.seeds = tuple(typed(run, "seed", int, 0) for run in self.runs)
+        self.seeds = tuple(run.get("seed", 0) for run in self.runs)
         self.settings = settings_of(self)
         self.warnings = warnings_of(self)
 
@@ -76,14 +76,6 @@ class Result:
         """The key that the results of one curve have in common: everything but the seeds."""
         settings = tuple(sorted(self.settings.items()))
         return self.file_type, self.variant, self.tag, settings, self.warnings
-
-
-def typed(part, name, required, default=None):
-    """Return part[name]. TypeError if its type is not `required`, as after a bad edit."""
-    value = part.get(name, default)
-    if not isinstance(value, required):
-        raise TypeError(f"its {name} is {value!r}")
-    return value
 
 
 def find(inputs):
@@ -244,7 +236,8 @@ def wilson(hits, n, z=1.96):
 def comparison_key(result):
     """Return what a result and that of softmax have in common if they may be subtracted: the
     batches of training, the text and the evaluation."""
-    # An evaluated model, swapped or fine-tuned, has seen the batches of the run that it began from.
+    # For a log that is the training of the log; for an evaluation the first training of its model,
+    # whose batches a model that was swapped or fine-tuned has seen, too.
     training = result.runs[0]
     if result.file_type != "log":
         training = result.runs[-1]

@@ -101,7 +101,8 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         before_answer = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
         question = cfg.question.format(city=cities[0])
         lead, _, end = before_answer.format(context="\0", question=question).partition("\0")
-    # one token for each group of digits, or for each digit, and one to see whether the number ends
+    # a token for each group of digits, or for a space and each digit, and one to see whether the
+    # number ends
     max_new_tokens = 1 + (len(groups) if len(groups) > 1 else 1 + digits)
     return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead, max_new_tokens)
 
@@ -349,18 +350,19 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         raise UserError(f"a prompt of {size} tokens is too small for needle and question: take at "
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
                         "training length)")
-    n = int(cfg.begin)
+    n_begin = int(cfg.begin)  # 1 if the prompt begins with an end of text
     if asked.words:
         ids = encode("".join(asked.words), vocab)
         if len(ids) != n_hay:
             raise UserError(f"task={cfg.task} needs a vocabulary in which each of its words is one "
                             "token; choose another --task")
         # The first copy of the value stands in its pair. It may occur again among random words.
-        value = asked.words.index(f" {asked.answers[0]}", n)
+        value = asked.words.index(f" {asked.answers[0]}", n_begin)
         spans = [(value, value + 1)]
     else:
         ids = draw_hay(vocab, rng, hay, n_hay, asked)
-    ids[:n] = [end_of_text(vocab)] * n  # replaces a token, so that the prompt keeps its size
+    # it replaces a token, so that the prompt keeps its size
+    ids[:n_begin] = [end_of_text(vocab)] * n_begin
     if facts:
         spans = bury(cfg, vocab, rng, ids, facts, asked.ordered)[-len(asked.answers):]
     # The model gets room for each answer as it stands in the prompt, for two more tokens between
@@ -372,6 +374,6 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         "i": i,
         "answers": asked.answers,
         "max_new_tokens": max(asked.max_new_tokens, written),
-        "prompt": ids[:n] + lead + ids[n:] + question,  # the end of text comes before the lead
+        "prompt": ids[:n_begin] + lead + ids[n_begin:] + question,  # the end of text comes first
         "spans": [(len(lead) + start, len(lead) + stop) for start, stop in spans],
     }

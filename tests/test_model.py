@@ -10,16 +10,12 @@ from conftest import ROOT, tiny_model
 from reference import N, farthest, reference_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from experiments.check import WINDOWS, tokens
 from lib.loss import summed_loss, token_losses
 from model import ATTENTION, GPT, Attention, Factor, GPTConfig, Learned
 from train import TrainConfig, make_optimizer
 
-WINDOWS = {"window": 8, "window_pattern": "SL"}
 all_types = pytest.mark.parametrize("attention_type", ATTENTION)
-
-
-def tokens(*shape):
-    return torch.randint(61, shape)
 
 
 # -----------------------------------------------------------------------------
