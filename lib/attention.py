@@ -167,16 +167,12 @@ class Sink(GlobalLayer):
     weight would vanish beside logits that grow with log n.
     """
 
-    def __init__(self, config, layer):
-        super().__init__(config, layer)
-        self.set_scale("sink", Learned(0.0))
-
     def set_type(self, attention_type):
+        if "sink" not in self.scale_names:
+            # before s, which a swap makes a parameter only later: a resumed run must sum the
+            # gradient norm in the same order
+            self.set_scale("sink", Learned(0.0))
         super().set_type(attention_type)
-        # The gradient norm is summed in the order of the parameters. So s must stay before sink, or
-        # a resumed run would not be bitwise the same.
-        if "sink" in self._parameters:
-            self.register_parameter("sink", self._parameters.pop("sink"))
 
     def scale_queries(self, ratio):
         super().scale_queries(ratio)
