@@ -517,7 +517,8 @@ class GPT(nn.Module):
         """Return {name: parameter} of p_n, and of Attention.set_scale's parameters: s, b, g, ..."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
-            # sorted: an optimizer's state is stored in this order, which a swap must not change
+            # sorted, because an optimizer stores its state in this order, and a run that was
+            # switched must list the scales as one that resumes after the switch
             for name in sorted(block.attn.scale_names):
                 number = getattr(block.attn, name)
                 if isinstance(number, nn.Parameter):

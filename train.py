@@ -305,7 +305,7 @@ def fit(cfg, model, metadata, resumed, batches):
     received_signals = runtime.install_stop_flag()
     peak = runtime.peak_flops(device)
 
-    if cfg.eval_interval and not resumed:  # with random weights it is near log(vocab_size)
+    if cfg.eval_interval and not resumed:  # near log(vocab_size) if the weights are random
         validate(cfg, model, batches, log, 0)
     if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
         save(cfg, model, optimizer, metadata, log, 0)

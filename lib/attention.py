@@ -29,7 +29,7 @@ class ModelConfig(GPTConfig):
     rope_fraction: float = 1.0  # p-RoPE: share of channel pairs that rotate, fastest first; 0: NoPE
     rope_scaling: str = ""  # theta, ntk, yarn or yarn_no_temperature stretch RoPE; nope: no RoPE
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
-    alibi: bool = False  # a bias that falls with distance (2108.12409), no RoPE; T x T memory
+    alibi: bool = False  # a bias by distance (2108.12409) in place of RoPE; T x T memory
     sink: str = ""  # learned: an extra key with value 0 and a learned logit
     scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
     window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: a window, L: all keys
@@ -81,8 +81,9 @@ def beyond_the_paper(config):
 
 def has_global_rope(config):
     """Return whether layers that see all keys have RoPE. Only this RoPE is ever stretched."""
-    in_all_layers = not config.window_pattern or config.global_rope
-    return in_all_layers and config.rope_fraction > 0 and not config.alibi
+    if config.window_pattern and not config.global_rope:
+        return False
+    return config.rope_fraction > 0 and not config.alibi and config.rope_scaling != "nope"
 
 
 # -----------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class GlobalLayer(Gated):
     def __init__(self, config, layer):
         super().__init__(config, layer)
         self.n_rotating = 0  # of the pairs of channels
-        if has_global_rope(config) and config.rope_scaling != "nope":
+        if has_global_rope(config):
             self.n_rotating = int(config.rope_fraction * self.head_size / 2)
 
     def rotate(self, x, position):
@@ -169,8 +170,8 @@ class Sink(GlobalLayer):
 
     def set_type(self, attention_type):
         if "sink" not in self.scale_names:
-            # before s, which a swap makes a parameter only later: a resumed run must sum the
-            # gradient norm in the same order
+            # The gradient norm is summed in the order in which parameters are created. After the
+            # switch of (f) s is created last, but in a resumed run here: so sink comes before s.
             self.set_scale("sink", Learned(0.0))
         super().set_type(attention_type)
 

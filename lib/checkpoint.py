@@ -40,7 +40,7 @@ FREE_TO_CHANGE = {
     "loss_chunk", "data",  # the last is sft.py's
 }
 
-KEYS = {  # of a checkpoint, with their types
+KEYS = {  # of a checkpoint that are checked, with their types
     "model": dict, "optimizer": dict, "model_config": dict, "config": dict, "variant": str,
     "base": dict | None, "iter": int, "vocab": list | str | None, "data": dict,
 }

@@ -61,10 +61,11 @@ def differences(result, others):
     texts = []
     for name, value in sorted(result.settings.items()):
         setting = name.split()[-1]
-        # a result without a base lacks these settings, which is no difference
+        # If a result has no base, it lacks the settings of one, which is no difference. Any other
+        # setting that is missing is off.
         value_if_absent = value if name.startswith("base ") else ""
         compared = others
-        if setting.startswith(OF_VARIANT):
+        if is_of_variant(name):
             compared = [other for other in others if other.variant == result.variant]
         if setting in SCHEDULE:
             compared = [other for other in others
@@ -76,6 +77,11 @@ def differences(result, others):
             continue
         texts.append(value if name == "RoPE" else f"{name}={value}")
     return texts
+
+
+def is_of_variant(name):
+    """Return whether the variant's name says the setting, whose name may have a prefix."""
+    return name.split()[-1].startswith(OF_VARIANT)
 
 
 def settings_of(result):
@@ -111,7 +117,7 @@ def rope_of(config):
     """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
     model = SimpleNamespace(**config)
     scaling = model.rope_scaling
-    if scaling == "nope" or not has_global_rope(model):
+    if not has_global_rope(model):
         return "RoPE in windows" if "S" in model.window_pattern else "no RoPE"
     theta = model.rope_theta * (model.rope_factor if scaling == "theta" else 1)
     name = f"RoPE theta {theta:,.0f}"

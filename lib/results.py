@@ -20,12 +20,11 @@ import pandas as pd
 from lib.attention import ModelConfig
 from lib.checkpoint import earlier_runs
 from lib.errors import MALFORMED, UserError, explain
-from lib.evaluate import Job
 from lib.labels import (
     LINES,
-    OF_VARIANT,
     PALETTE,
     VARIANTS,
+    is_of_variant,
     set_labels,
     settings_of,
     warnings_of,
@@ -127,9 +126,6 @@ def read(path):
     file_type = header.get("file_type", "log")
     records = pd.DataFrame(lines)
     if file_type != "log":
-        # Two processes that measured at the same time may have written a record twice.
-        of_record = records.columns.intersection(Job._fields)
-        records = records.drop_duplicates(of_record)
         for name in records.columns.intersection(["size", "i"]):
             records[name] = pd.Index(records[name], dtype="int64")
         if len(records) < header["records"]:
@@ -236,8 +232,8 @@ def wilson(hits, n, z=1.96):
 def comparison_key(result):
     """Return what a result and that of softmax have in common if they may be subtracted: the
     batches of training, the text and the evaluation."""
-    # For a log that is the training of the log; for an evaluation the first training of its model,
-    # whose batches a model that was swapped or fine-tuned has seen, too.
+    # Training means the training of a log, or the first training of an evaluated model. (If this
+    # model was swapped or fine-tuned, it has seen the batches of that one.)
     training = result.runs[0]
     if result.file_type != "log":
         training = result.runs[-1]
@@ -245,7 +241,7 @@ def comparison_key(result):
     for name in ("seed", "batch_size", "block_size", "data_order"):
         shared.append(training.get(name))
     for name, value in sorted(result.settings.items()):
-        if name.startswith("eval ") and not name.split()[-1].startswith(OF_VARIANT):
+        if name.startswith("eval ") and not is_of_variant(name):
             shared.append((name, value))
     return str(shared)
 

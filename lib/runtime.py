@@ -1,4 +1,4 @@
-"""Device and precision, stop signals, and the version of the code."""
+"""The device and what fits it, stop signals, and the version of the code."""
 import contextlib
 import ctypes
 import os

@@ -18,10 +18,8 @@ CONVERTIBLE = (*WINDOWS, "attention_type", "rope_theta", "block_size")
 
 
 # -----------------------------------------------------------------------------
-# Where the model comes from. `metadata` holds the variant, `base`, the vocabulary, the data and the
-# version of the code. `base` describes the run whose weights this one began from: its settings,
-# updates, data and its own `base`. All of it goes into the checkpoint, and all but the vocabulary
-# into the log.
+# Where the model comes from. Three functions return (model, metadata). metadata: a dict with the
+# keys variant, base, vocab, data and code of a checkpoint (lib/checkpoint.py).
 
 
 def find_resumable(cfg, data):
@@ -77,7 +75,7 @@ def from_checkpoint(cfg, given, data, device):
     if fixed:
         raise UserError(f"{cfg.init_from} was trained with {', '.join(fixed)}, which cannot "
                         "change now; leave these settings out")
-    # the other types' factors, and RoPE that was stretched, depend on the training length
+    # the factors of some other types, and RoPE that was stretched, depend on the training length
     plain = trained["attention_type"] in ("softmax", "ssmax") and not trained["rope_scaling"]
     if "block_size" in changes and not plain:
         raise UserError(f"{cfg.init_from} was trained with block_size={trained['block_size']}, "

@@ -15,7 +15,7 @@ import torch
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.chdir(ROOT)  # the programs run from there
-os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")  # of programs apart
+os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")  # for programs in processes of their own
 torch.set_num_threads(1)
 
 import prepare  # noqa: E402
@@ -29,7 +29,7 @@ TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48
 TINY_RUN = [*CPU, *(f"--{key}={value}" for key, value in TINY.items()), *"""
     --data_order=sequence --batch_size=8 --micro_batch_size=8 --max_iters=6 --warmup_iters=2
     --learning_rate=0.003 --eval_interval=3 --eval_seqs=16 --save_interval=2
-    --compile=False""".split()]  # a second, on `corpus`
+    --compile=False""".split()]  # takes a second on the fixture `corpus`
 EVALS = {
     "eval_niah": [*CPU, "config/quick_niah.py", "--context_sizes=[64,100]", "--depths=[10,90]",
                   "--n_samples=5", "--trial_sizes=100"],

@@ -102,8 +102,8 @@ def full_at(monkeypatch, call, fits):
     monkeypatch.setattr(train, "summed_loss", loss)
 
 
-# the numbers of calls: four validate (16 rows in fours), two are an update, and after three updates
-# four validate again
+# Calls 1 to 4 validate (16 rows in fours), 5 and 6, 7 and 8, and 9 and 10 are updates, and 11 to 14
+# validate again. A halving adds calls.
 VALIDATION, UPDATE, MIDDLE_OF_UPDATE, LAST_VALIDATION = 1, 5, 6, 15
 
 
