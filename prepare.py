@@ -2,7 +2,7 @@
 Turn text into a corpus: token bins, data/NAME/SPLIT-*.bin, and one JSON (see lib/data.py).
 
     python prepare.py input.txt --name=mine --val_fraction=0.1          as in nanoGPT's quickstart
-    python prepare.py my_texts/*.txt more.jsonl.zst --name=mine --val_fraction=0.01
+    python prepare.py my_texts/*.txt more.jsonl.zst --name=more --val_fraction=0.01
     python prepare.py --hf=slimpajama-6b --name=slimpajama --val_fraction=0.01     from Hugging Face
     python prepare.py --embedded=almanac --compact_vocab --name=almanac     generates the text
 

@@ -163,13 +163,13 @@ class Batches:
     as in Attention.make_position in model.py.
     """
     cfg: TrainConfig
-    config: ModelConfig  # of the model: with --init_from cfg may have another block_size
+    model_config: ModelConfig  # of the model: with --init_from cfg may have another block_size
     corpus: Tokens
     held_out: Tokens | None
     micro_batch_size: int = 0  # sequences that a rank computes at once; `fit` sets it
 
     def __post_init__(self):
-        if self.config.doc_mask and self.cfg.loss_on == "repeats":
+        if self.model_config.doc_mask and self.cfg.loss_on == "repeats":
             raise UserError("loss_on=repeats trains on pairs that a row repeats, but doc_mask may "
                             "hide the first of them: leave one of the two out")
 
@@ -181,7 +181,7 @@ class Batches:
 
     def micro_batches(self, tokens, step, n):
         """Return global batch `step` of n sequences."""
-        cfg, block_size = self.cfg, self.config.block_size
+        cfg, block_size = self.cfg, self.model_config.block_size
         x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
         # counted in the global batch, so that ranks and micro-batches add up to the mean loss
         n_targets = n * block_size
@@ -192,14 +192,14 @@ class Batches:
                 raise UserError("loss_on=repeats: no row of a batch repeats a pair, so there is "
                                 "nothing to train on; make block_size or batch_size larger")
         documents = None
-        if self.config.doc_mask:
+        if self.model_config.doc_mask:
             # The end of text counts as the first token of the next document, as in a prompt that
             # begins with it.
             documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
         micros = []
         for i in range(0, len(x), self.micro_batch_size):
             rows = slice(i, i + self.micro_batch_size)
-            micros.append((x[rows], y[rows], documents[rows] if self.config.doc_mask else None))
+            micros.append((x[rows], y[rows], None if documents is None else documents[rows]))
         return micros, n_targets
 
 
@@ -353,8 +353,8 @@ def validate(cfg, model, batches, log, done):
     # not compiled, since the validation batch has other shapes
     loss, _ = batch_loss(cfg, model, summed_loss, batches, batches.val)
     ranks.all_reduce([loss])
-    # After the last update nothing else would notice NaN. Before the first, the check in `update`
-    # has the better message.
+    # After the last update nothing else would notice NaN. Before the first we do not stop, because
+    # `update` then fails with a better message.
     loss = loss.item()
     if done and not math.isfinite(loss):
         raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "

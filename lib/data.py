@@ -119,13 +119,13 @@ class Tokens:
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
             starts = random_starts(seed, self.split, step, batch_size, n_starts)[rows]
         else:
-            blocks = self.blocks_in_sequence(block_size)
-            row_numbers = (step * batch_size + rows) % blocks
+            n_rows = self.rows_in_sequence(block_size)
+            row_numbers = (step * batch_size + rows) % n_rows
             starts = block_size + row_numbers * (block_size + 1)
         pieces = self.read(starts, block_size + 1)
         return pieces[:, :-1], pieces[:, 1:]
 
-    def blocks_in_sequence(self, block_size):
+    def rows_in_sequence(self, block_size):
         """
         Return how many rows order="sequence" has before it begins again.
 

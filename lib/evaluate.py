@@ -109,35 +109,41 @@ def result_files(cfg, file_type):
     return files
 
 
-def make_header(cfg, path, file_type, model, state, data, n_records):
-    """
-    Return the header of a result file. Also print the checkpoint and what was changed in it.
-
-    data: {digest, source} of the text. n_records: the number of records when it is finished.
-    """
-    settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
-    # "auto" and the paths of checkpoint and corpus mean something else on another machine
-    settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    settings["data"] = data
-    settings["checkpoint"] = state["fingerprint"]
+def print_checkpoint(cfg, path, model, state, data):
+    """Print what is measured: the checkpoint, what was changed in it, and a warning if the model
+    was trained on this text."""
     variant, trained = checkpoint.variant_of(state, model), state["model_config"]
-    done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
-
     parts = [f"{variant} [{cfg.tag}]" if cfg.tag else variant]
     for key, value in vars(model.config).items():
         if value != trained[key]:
             parts.append(f"{key} {trained[key] or 'none'} -> {value}")
+    done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
     if total and done < total:
         parts.append(f"update {done:,} of {total:,}")
     print0(f"{path}: {', '.join(parts)}")
     texts = [state["data"], *(run.get("data", {}) for run in checkpoint.earlier_runs(state))]
     if data["digest"] in [text.get("digest") for text in texts]:
         print0("*** this is the text that the model was trained on ***")
+
+
+def make_header(cfg, path, file_type, model, state, data, n_records):
+    """
+    Return the header of a result file, after `print_checkpoint`.
+
+    data: {digest, source} of the text. n_records: the number of records when it is finished.
+    """
+    print_checkpoint(cfg, path, model, state, data)
+    settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
+    # "auto" and the paths of checkpoint and corpus mean something else on another machine
+    settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
+    settings["data"] = data
+    settings["checkpoint"] = state["fingerprint"]
     return {
-        "file_type": file_type, "variant": variant, "tag": cfg.tag,
+        "file_type": file_type, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
         "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in the file
         "model_config": dataclasses.asdict(model.config), "config": state["config"],
-        "base": state["base"], "train_data": state["data"], "iter": done, "max_iters": total,
+        "base": state["base"], "train_data": state["data"], "iter": state["iter"],
+        "max_iters": state["config"].get("max_iters"),
         "code": runtime.code_version(), "torch": torch.__version__, "records": n_records,
     }
 

@@ -61,8 +61,8 @@ def differences(result, others):
     texts = []
     for name, value in sorted(result.settings.items()):
         setting = name.split()[-1]
-        # If a result has no base, it lacks the settings of one, which is no difference. Any other
-        # setting that is missing is off.
+        # Settings of a base are compared only among results that have one. Any other setting that
+        # is missing is off.
         value_if_absent = value if name.startswith("base ") else ""
         compared = others
         if is_of_variant(name):

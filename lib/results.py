@@ -232,8 +232,8 @@ def wilson(hits, n, z=1.96):
 def comparison_key(result):
     """Return what a result and that of softmax have in common if they may be subtracted: the
     batches of training, the text and the evaluation."""
-    # Training means the training of a log, or the first training of an evaluated model. (If this
-    # model was swapped or fine-tuned, it has seen the batches of that one.)
+    # For an evaluation we take the first training of the model: a later swap or fine-tuning does
+    # not change which batches that one has seen.
     training = result.runs[0]
     if result.file_type != "log":
         training = result.runs[-1]

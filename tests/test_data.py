@@ -2,18 +2,14 @@
 import dataclasses
 import itertools
 import os
-import time
 import zlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import requests
-import tokenizers
 from conftest import refused
 
 import prepare
-from lib import data, ranks, storage, tasks, text
+from lib import data, ranks, storage, text
 from lib.config import configure
 from lib.data import Tokens, check_splits, permutation, random_starts
 from train import TrainConfig
@@ -52,7 +48,7 @@ def test_a_batch_follows_from_seed_split_and_step_alone(corpus):
     assert sorted(permutation(1, "train", 0, 1000)) == list(range(1000))
 
 
-def test_targets_are_one_ahead_and_windows_cross_shards(tmp_path):
+def test_targets_are_one_ahead_and_pieces_cross_shards(tmp_path):
     shards = [list(range(10)), list(range(10, 13)), list(range(13, 40))]
     tokens = Tokens(make(tmp_path / "c", shards), "train")
     rows = tokens.read([0, 8, 30], 10).tolist()
@@ -67,7 +63,7 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     tokens = Tokens(make(tmp_path / "c", [list(range(4 + 23 * 5))]), "train")
     firsts = tokens.batch(3, 0, 30, 4, "sequence")[0][:, 0].tolist()
     assert firsts == [4 + 5 * (i % 23) for i in range(30)]
-    assert tokens.blocks_in_sequence(4) == 23
+    assert tokens.rows_in_sequence(4) == 23
     tokens = Tokens(corpus, "train")
     x, y = tokens.batch(0, 0, 200, 32, "sequence")
     end = text.end_of_text(tokens.vocab)
@@ -77,7 +73,7 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
 @pytest.mark.parametrize("config", [["config/quick.py"], ["config/quick.py", "config/mqar.py"]])
 def test_the_embedded_corpus_is_long_enough_for_the_quick_runs(corpus, config):
     # a document is a block, but for the first, which has no end of text before it
-    assert Tokens(corpus, "train").blocks_in_sequence(32) == 256 - 1
+    assert Tokens(corpus, "train").rows_in_sequence(32) == 256 - 1
     cfg = configure(TrainConfig, config)
     assert prepare.PrepareConfig.n_train - 1 >= cfg.max_iters * cfg.batch_size
     assert prepare.PrepareConfig.block_size == cfg.block_size
@@ -99,9 +95,7 @@ def test_opening_reads_no_tokens(tmp_path):
         f.truncate(2 * 10**12)  # 2 TB, all of them holes
     path = folder / "train.json"
     path.write_text(path.read_text().replace('"tokens": 1,', '"tokens": 1000000000000,'))
-    before = time.perf_counter()
-    assert len(Tokens(folder, "train")) == 10**12
-    assert time.perf_counter() - before < 0.2, "opening 2 TB takes long"
+    assert len(Tokens(folder, "train")) == 10**12  # to read it would take hours
 
 
 def test_an_unusable_corpus_is_refused(tmp_path):
@@ -179,51 +173,3 @@ def test_validation_on_the_training_text_is_refused(tmp_path, corpus):
             check_splits, train, val)
     refused("the split train and the split val have different vocabularies",
             check_splits, train, Tokens(corpus, "val"))
-
-
-def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
-    digests = set()
-    for content in (b"one two", b"two one", b"two one\r\n", b"two one\n"):
-        (tmp_path / "hay.txt").write_bytes(content)
-        cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt", longest=100)
-        ids, about = tasks.open_haystack(cfg, None)
-        digests.add(about["digest"])
-    assert len(digests) == 3 and all(len(digest) == 16 for digest in digests)
-    for haystack, message in (
-            (f"{tmp_path}/*.text", "is no file; give files of UTF-8 text"),
-            (tmp_path, "is no file; give files of UTF-8 text")):
-        cfg = SimpleNamespace(haystack=str(haystack), longest=100)
-        refused(message, tasks.open_haystack, cfg, None)
-    (tmp_path / "hay.txt").write_bytes(b"caf\xe9")
-    cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt", longest=100)
-    refused("hay.txt is not UTF-8 text; .*byte 0xe9 in position 3", tasks.open_haystack, cfg, None)
-
-
-def test_gpt2_vocabulary_comes_without_network(monkeypatch):
-    text.gpt2_encoding.cache_clear()
-    monkeypatch.setattr(requests, "get", lambda url: pytest.fail("asked the network"))
-    assert text.gpt2_encoding().encode_ordinary("Hello world") == [15496, 995]
-
-
-def test_a_long_text_is_encoded_in_pieces_without_a_trace():
-    rng = np.random.default_rng(0)
-    words = np.array(["a", "naïve", "don't", "12", "...", "x.", "\n", "  ", "東京", "\u3000"])
-    sample = " ".join(words[rng.integers(len(words), size=500_000)])
-    assert len(list(text.pieces(sample))) > 2
-    assert text.encode(sample) == text.gpt2_encoding().encode_ordinary(sample)
-    edge = "one " * 124_999 + "two\n\n\n\nend"  # a cut between the line ends changes the tokens
-    assert text.encode(edge) == text.gpt2_encoding().encode_ordinary(edge)
-    spaces = "table" + " " * 2_100_000 + "end"
-    assert text.decode(text.encode(spaces)) == spaces
-
-
-def test_a_special_token_is_text_unless_a_prompt_asks_for_it():
-    assert text.encode("<|endoftext|>", special=True) == [text.GPT2_EOT]
-    assert text.GPT2_EOT not in text.encode("<|endoftext|>")
-    words = tokenizers.Tokenizer(tokenizers.models.BPE())
-    words.add_special_tokens(["</s>"])
-    words.add_tokens(["<", "/", "s", ">", "a"])
-    vocab = words.to_str()
-    assert text.encode("</s>", vocab) == [1, 2, 3, 4]
-    assert text.encode("</s>", vocab, special=True) == [0]
-    assert text.encode("</s>", vocab) == [1, 2, 3, 4]

@@ -130,8 +130,8 @@ def test_posloss_is_the_plain_forward(corpus, evaluate, tmp_path):
     model, tokens = checkpoint.load_model(tmp_path / "b")[0], Tokens(corpus, "test")
     cfg = configure(eval_posloss.PosLossConfig, ["x", "--seq_len=64", "--n_seqs=12"])
     starts = eval_posloss.choose_pieces(cfg, len(tokens))
-    window = tokens.read(starts, 65)
-    x, y = torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:])
+    pieces = tokens.read(starts, 65)
+    x, y = torch.from_numpy(pieces[:, :-1]), torch.from_numpy(pieces[:, 1:])
     with torch.no_grad():
         logits = model(x, y)[0].double()
     losses = F.cross_entropy(logits.transpose(1, 2), y, reduction="none").numpy()
@@ -142,7 +142,7 @@ def test_posloss_is_the_plain_forward(corpus, evaluate, tmp_path):
 
 
 @pytest.mark.parametrize("n_seqs, n_tokens", [(12, 5000), (49, 5000), (1000, 5000), (3, 101)])
-def test_windows_do_not_overlap_and_follow_from_the_seed(capsys, n_seqs, n_tokens):
+def test_pieces_do_not_overlap_and_follow_from_the_seed(capsys, n_seqs, n_tokens):
     def pieces(seed):
         cfg = configure(eval_posloss.PosLossConfig, [
             "x", "--seq_len=100", f"--n_seqs={n_seqs}", f"--seed={seed}"])
@@ -158,7 +158,7 @@ def test_windows_do_not_overlap_and_follow_from_the_seed(capsys, n_seqs, n_token
     assert (f"becomes {fit}" in capsys.readouterr().out) == (n_seqs > fit)
     if n_seqs == 12:
         firsts = [pieces(seed)[0] for seed in range(50)]
-        assert len(set(firsts)) > 40, "the first window begins at the same place"
+        assert len(set(firsts)) > 40, "the first piece begins at the same place"
 
 
 # -----------------------------------------------------------------------------

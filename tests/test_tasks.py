@@ -3,6 +3,7 @@ import json
 import random
 import re
 import zlib
+from types import SimpleNamespace
 
 import pytest
 import tokenizers
@@ -137,6 +138,24 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
         assert text.count("magic number of ") > 10, "this hay has no facts"
         assert text.count(f"magic number of {city} ") == 1, "there are two answers"
     refused("the hay itself answers .*, in 10 of 10 pieces", sample_of, *arguments, size=9000)
+
+
+def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
+    digests = set()
+    for content in (b"one two", b"two one", b"two one\r\n", b"two one\n"):
+        (tmp_path / "hay.txt").write_bytes(content)
+        cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt", longest=100)
+        ids, about = open_haystack(cfg, None)
+        digests.add(about["digest"])
+    assert len(digests) == 3 and all(len(digest) == 16 for digest in digests)
+    for haystack, message in (
+            (f"{tmp_path}/*.text", "is no file; give files of UTF-8 text"),
+            (tmp_path, "is no file; give files of UTF-8 text")):
+        cfg = SimpleNamespace(haystack=str(haystack), longest=100)
+        refused(message, open_haystack, cfg, None)
+    (tmp_path / "hay.txt").write_bytes(b"caf\xe9")
+    cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt", longest=100)
+    refused("hay.txt is not UTF-8 text; .*byte 0xe9 in position 3", open_haystack, cfg, None)
 
 
 # -----------------------------------------------------------------------------

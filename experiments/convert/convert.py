@@ -73,7 +73,7 @@ TABLES = (  # (title, measure, sizes, digits)
 DRAWN = {"rope|trained": ("before, as trained", "#6A3D9A"),
          "rope|yarn": ("before, YaRN, factor 64", "#7F5539"),
          "softmax.400": ("converted, no factor", "#D55E00"),
-         "softmax.400|constant": ("no factor, then constant 2", "#E69F00"),
+         "softmax.400|constant": ("converted, then constant 2", "#E69F00"),
          "head_scale.400": ("converted, control", "#8C8C8C"),
          "head_scale.random": ("control, random order", "#C8C8C8"),
          "ssmax.400": ("converted, SSMax", "#0072B2"),

@@ -34,7 +34,7 @@ STYLES = {  # {type: (name, colour)} in the figure
     "head_scale": ("control: learned constant", "#8C8C8C"),
     "scale_invariant": ("scale-invariant", "#009E73"),
     "softmax>constant": ("softmax, constant 2.02 put in", "#E69F00")}
-YARN = "RoPE, YaRN"
+YARN = "RoPE, YaRN (softmax: as published)"
 PANELS = {  # of the figure: {title: {type: row}}
     "RoPE, theta x 50": {}, YARN: {"softmax": "softmax yarn"}, "no RoPE": {}}
 for _type in STYLES:
