@@ -2,10 +2,9 @@
 A Llama-like Transformer whose attention is Softmax or a variant of Scalable-Softmax (SSMax):
 K. M. Nakanishi, "Scalable-Softmax Is Superior for Attention" (arXiv 2501.19399).
 
-This file is the paper's model. Beside it there are other factors on the query, for comparison, and
-n_kv_head and qk_norm, which many models of others have. It needs torch alone: copy it anywhere and
-it works. Attention that goes further (other positions, sinks, windows, ...) subclasses `Attention`
-in lib/attention.py.
+This file is the paper's model and all factors on the query; n_kv_head and qk_norm are for imported
+models. It needs torch alone: copy it anywhere and it works. Attention that goes further (other
+positions, sinks, windows, ...) subclasses `Attention` in lib/attention.py.
 
 The paper compares (a) softmax, (b) SSMax, (c) SSMax with s = 1, (d) SSMax with a bias, (e) SSMax
 swapped into a trained softmax model, and (f) SSMax swapped in near the end of its training.
@@ -517,8 +516,8 @@ class GPT(nn.Module):
         """Return {name: parameter} of p_n, and of Attention.set_scale's parameters: s, b, g, ..."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
-            # sorted, because an optimizer stores its state in this order, and a run that was
-            # switched must list the scales as one that resumes after the switch
+            # sorted, so that a model that was swapped and one that is built with the new type list
+            # their scales in the same order, in which an optimizer stores its state
             for name in sorted(block.attn.scale_names):
                 number = getattr(block.attn, name)
                 if isinstance(number, nn.Parameter):

@@ -41,7 +41,7 @@ from lib.corpora import almanac, mqar
 from lib.data import Tokens, read_manifests
 from lib.documents import PRESETS, documents, hash_files, input_files
 from lib.errors import UserError, explain, launch
-from lib.storage import atomic_write, lock, write_json
+from lib.storage import atomic_write, lock, write_lines
 from lib.text import GPT2_EOT, encode, end_of_text, gpt2_encoding, pieces, vocab_size
 
 EMBEDDED = {"almanac": almanac, "mqar": mqar}
@@ -248,7 +248,7 @@ def write_bins(cfg, path, manifest, arrays):
         total["shards"].append(shard)
         total["tokens"] += shard["tokens"]
         total["documents"] += shard["documents"]
-    write_json(path, manifest)
+    write_lines(path, [manifest])
 
 
 def write_checksums(folder):

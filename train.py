@@ -247,9 +247,9 @@ def training_loss(cfg, device):
         torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(1, device=device))
     except Exception as e:
         problem = describe(e)
-    problem = max(ranks.all_gather(problem))  # "" if no rank has one: all ranks decide alike
-    if problem:
-        print0(f"note: torch.compile does not work here ({problem}); training without it")
+    problems = list(filter(None, ranks.all_gather(problem)))  # of all ranks, which decide alike
+    if problems:
+        print0(f"note: torch.compile does not work here ({problems[0]}); training without it")
         return summed_loss
     return torch.compile(summed_loss, dynamic=False)
 

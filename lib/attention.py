@@ -170,8 +170,8 @@ class Sink(GlobalLayer):
 
     def set_type(self, attention_type):
         if "sink" not in self.scale_names:
-            # The gradient norm is summed in the order in which parameters are created. After the
-            # switch of (f) s is created last, but in a resumed run here: so sink comes before s.
+            # A resumed run must sum the gradient norm in the same order. The switch of (f) creates
+            # s after all other parameters; if sink comes before s, a resumed run has this order.
             self.set_scale("sink", Learned(0.0))
         super().set_type(attention_type)
 
@@ -382,10 +382,9 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
-        # A plain layer is built first, and thrown away if another class is needed: so the global
-        # generator advances equally in all models, and runs of one seed share the weights that
-        # they have in common. A layer of another class draws its weights from a generator of its
-        # own.
+        # Runs of one seed should share the weights that their models have in common. So each layer
+        # draws from the global generator what a plain layer draws: that one is made first, and a
+        # layer of another class then draws from a generator of its own.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain

@@ -129,9 +129,8 @@ class Tokens:
         """
         Return how many rows order="sequence" has before it begins again.
 
-        In an embedded corpus a document is block_size tokens and an end of text, and a row is an
-        end of text and the next document. The first document has no end of text before it: so the
-        rows begin at its end, and it is never read.
+        An embedded corpus is document 0, end of text, document 1, end of text, ... A row is an end
+        of text and the document after it: so document 0 is never read.
         """
         return (len(self) - block_size) // (block_size + 1)
 

@@ -128,7 +128,7 @@ def print_checkpoint(cfg, path, model, state, data):
 
 def make_header(cfg, path, file_type, model, state, data, n_records):
     """
-    Return the header of a result file, after `print_checkpoint`.
+    Print what is measured, and return the header of its result file.
 
     data: {digest, source} of the text. n_records: the number of records when it is finished.
     """

@@ -61,6 +61,8 @@ def differences(result, others):
     texts = []
     for name, value in sorted(result.settings.items()):
         setting = name.split()[-1]
+        if setting.startswith("rope_"):
+            continue  # "RoPE" says it in words
         # Settings of a base are compared only among results that have one. Any other setting that
         # is missing is off.
         value_if_absent = value if name.startswith("base ") else ""
@@ -72,8 +74,7 @@ def differences(result, others):
                         if bool(other.header["base"]) == bool(result.header["base"])]
         values = [other.settings.get(name, value_if_absent) for other in compared]
         same_in_all = values.count(value) == len(values)
-        said_in_words = setting.startswith("rope_")  # by the value of "RoPE"
-        if value in OFF or same_in_all or said_in_words:
+        if value in OFF or same_in_all:
             continue
         texts.append(value if name == "RoPE" else f"{name}={value}")
     return texts

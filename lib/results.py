@@ -3,7 +3,7 @@ Result files -> results -> curves.
 
 Result: one file that train.py or an evaluation wrote. Its measures are Series, most by tokens.
 Curve: results that differ only in seeds (of training, of a generated corpus), or in settings that
-change no result (FREE_TO_CHANGE). Only seeds are averaged.
+change no result (IGNORED in lib/labels.py). Only seeds are averaged.
 A curve is a line in a figure (plot.py) and in a table (lib/tables.py); lib/labels.py labels it.
 """
 import dataclasses

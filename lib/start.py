@@ -49,7 +49,8 @@ def resume(cfg, state, device):
     """Return (model, metadata) of the run in cfg.out_dir, whose checkpoint is `state`."""
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
     model = checkpoint.restore(state, device, name=cfg.out_dir)
-    metadata = {key: state[key] for key in ("variant", "base", "vocab", "data", "code")}
+    metadata = {key: state[key] for key in ("variant", "base", "vocab", "data")}
+    metadata["code"] = state.get("code", "unknown")  # an imported checkpoint has none
     code = runtime.code_version()
     if not metadata["code"].endswith(code):
         print0(f"note: this run was trained by the code {metadata['code']}, and this is {code}")

@@ -56,8 +56,8 @@ def lock(path):
     Keep other programs from writing the file or folder `path` until this process ends or is killed.
     UserError if another program writes it now.
     """
-    # The hidden file stays when its lock ends: a program that removed it could remove it from under
-    # the next one, and two would then write.
+    # The hidden file is never removed: another program may have opened it and be about to lock it,
+    # and a third would then lock a new file of that name.
     path = Path(os.path.realpath(path))  # a link and the file it leads to have one lock
     if ranks.RANK != 0 or path in LOCKS:
         return
@@ -74,13 +74,8 @@ def lock(path):
     LOCKS[path] = file
 
 
-def write_json(path, content):
-    """Write a JSON file, all or nothing."""
-    write_lines(path, [content])
-
-
 def write_lines(path, records):
-    """Write a .jsonl with one record a line, all or nothing."""
+    """Write a .jsonl with one record a line, or a .json with a single one, all or nothing."""
     with atomic_write(path, "w") as f:
         f.writelines(json.dumps(record) + "\n" for record in records)
 

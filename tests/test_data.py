@@ -21,7 +21,7 @@ def make(folder, shards, name="train", split="train", **changes):
     path, manifest = folder / f"{name}.json", prepare.new_manifest(cfg)
     for ids in shards:
         prepare.write_bins(cfg, path, manifest, {split: [np.array(ids, dtype="<u2")]})
-    storage.write_json(path, manifest | {"complete": True} | changes)
+    storage.write_lines(path, [manifest | {"complete": True} | changes])
     return folder
 
 

@@ -265,7 +265,7 @@ def test_a_fraction_below_one_token_makes_no_bin(tmp_path, write):
 
 
 @pytest.mark.parametrize("function, n_calls", [
-    ("atomic_write", 3), ("write_json", 1), ("write_checksums", 0)])
+    ("atomic_write", 3), ("write_lines", 1), ("write_checksums", 0)])
 def test_an_interrupted_preparation_continues_to_the_same_bins(
         tmp_path, write, monkeypatch, function, n_calls):
     # tests/test_faults.py kills in the middle of writes

@@ -544,7 +544,7 @@ def judge(what, measured, relation="", claimed=""):
 
 def write_report(where, finished):
     """Write report.json and report.md. finished: {name of a check: its lines}."""
-    storage.write_json(OUT / "report.json", {"environment": where, "checks": finished})
+    storage.write_lines(OUT / "report.json", [{"environment": where, "checks": finished}])
     text = ["# On this GPU", "", ", ".join(f"{key} {value}" for key, value in where.items())]
     for part, functions in PARTS.items():
         text += ["", f"## {part}", "", "| | claimed | measured | |", "|---|---|---|---|"]
