@@ -330,7 +330,7 @@ def test_retrieval_heads_are_chosen_on_other_prompts_than_the_trials(tmp_path):
         {1: 0.9 * 128 / 1024 - 0.001, 2: 0.05, 3: 0.05, 4: 0.0})  # the paper's, at the longest size
 
 
-def test_the_loss_minus_that_of_softmax_is_paired_by_window(tmp_path):
+def test_the_loss_minus_that_of_softmax_is_paired_by_piece(tmp_path):
     plant_posloss(tmp_path / "a")
     plant_posloss(tmp_path / "b", "ssmax")
     result = load([tmp_path])[1]
@@ -338,7 +338,7 @@ def test_the_loss_minus_that_of_softmax_is_paired_by_window(tmp_path):
     assert result.values["minus (a)"][128] == pytest.approx(differences.mean())
     error = differences.std(ddof=1) / 8**0.5
     assert result.errors["minus (a)"][128] == pytest.approx(error)
-    assert result.errors["loss"][128] > 100 * error, "windows differ much more than variants"
+    assert result.errors["loss"][128] > 100 * error, "pieces differ much more than variants"
     plant_posloss(tmp_path / "a2", seed=2)
     plant_posloss(tmp_path / "b2", "ssmax", seed=2)
     _, curve = curves_of(load([tmp_path]))["posloss"]
@@ -350,7 +350,7 @@ def test_the_loss_minus_that_of_softmax_is_paired_by_window(tmp_path):
     ({"settings": {"seed": 8}}, False), ({"settings": {"split": "val"}}, False),
     ({"settings": {"rope_scaling": "theta", "rope_factor": 50.0}}, False),
     ({"settings": {"data": {"digest": "y", "source": {"hf": "x"}}}}, False)])
-def test_results_are_paired_only_on_the_same_windows_and_batches(tmp_path, changes, is_paired):
+def test_results_are_paired_only_on_the_same_pieces_and_batches(tmp_path, changes, is_paired):
     plant_posloss(tmp_path / "a")
     plant_posloss(tmp_path / "other", seed=2)
     plant_posloss(tmp_path / "b", "ssmax", **changes)

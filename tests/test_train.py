@@ -102,13 +102,14 @@ def full_at(monkeypatch, call, fits):
     monkeypatch.setattr(train, "summed_loss", loss)
 
 
-# Calls 1 to 4 validate (16 rows in fours), 5 and 6, 7 and 8, and 9 and 10 are updates, and 11 to 14
-# validate again. A halving adds calls.
-VALIDATION, UPDATE, MIDDLE_OF_UPDATE, LAST_VALIDATION = 1, 5, 6, 15
+# Calls 1 to 4 validate (16 rows in fours), 5 to 10 are three updates, 11 to 14 validate again, and
+# 15 to 20 are three more updates.
+VALIDATION, UPDATE, MIDDLE_OF_UPDATE, SECOND_VALIDATION, FOURTH_UPDATE = 1, 5, 6, 11, 15
 
 
 @pytest.mark.parametrize("call, fits", [
-    (VALIDATION, 2), (UPDATE, 1), (MIDDLE_OF_UPDATE, 2), (LAST_VALIDATION, 1)])
+    (VALIDATION, 2), (UPDATE, 1), (MIDDLE_OF_UPDATE, 2), (SECOND_VALIDATION, 2),
+    (FOURTH_UPDATE, 1)])
 def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
         run, tmp_path, monkeypatch, capsys, call, fits):
     run(tmp_path / "a", "--micro_batch_size=4")
