@@ -55,7 +55,7 @@ class NiahConfig(EvalConfig):
     qa_format: str = QA_FORMAT  # format of the prompt=sft prompts; the default is sft.py's
     number_format: tuple = (7,)  # digits in each group of the number; (2, 2, 2, 1): 81 06 42 2
     task: Literal[tuple(TASKS)] = "needle"  # the task, see lib/tasks.py
-    n_needles: int = 3  # task=multikey: number of needles about other cities
+    n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
 
     def __post_init__(self):

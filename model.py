@@ -338,6 +338,8 @@ class Attention(nn.Module):
         m, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
             self.s.fill_((scale - b) / (m - b))
+        elif factors[0, 0] == 1:  # such a factor is 1 below the training length, and stays so
+            self.scale_queries(scale)
         else:
             self.scale_queries(scale / m)
 
@@ -500,7 +502,8 @@ class GPT(nn.Module):
 
         The mean factor on q over a block becomes `scale`; 1 is the factor of softmax. For SSMax
         this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). If no s is
-        learned, the weights that make q are multiplied by a constant.
+        learned, the weights that make q are multiplied by a constant. A factor that is 1 below the
+        training length, such as logn_clip, is multiplied by `scale` alone.
         """
         if self.config.attention_type != "softmax":
             # other types were trained with a factor of their own, which would be lost

@@ -5,8 +5,8 @@ like nanoGPT's configurator, but a misspelt name or a value of the wrong type is
     python train.py config/laptop.py config/b_ssmax.py --max_iters=100
 
 A config file is plain Python whose top-level names are settings. (Helpers are modules, functions,
-classes, and names that begin with "_".)
-It is executed, so use only files that you have read. Later files and arguments win.
+classes, and names that begin with "_".) It is executed, so use only files that you have read. Later
+files and arguments win.
 """
 import ast
 import contextlib

@@ -185,7 +185,7 @@ def continue_result(cfg, out, header):
         before, *lines = storage.read_lines(out)
         check_types(before, HEADER)
         differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
-        # a dict, because two processes may have written a record twice
+        # a dict: on a disk without locks two processes may have written a record twice
         records = {Job(*map(record.get, Job._fields)): record for record in lines}
         finished = len(records) >= before["records"]
         same_code = header["code"] in before["code"].split(", ")

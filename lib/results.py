@@ -20,6 +20,7 @@ import pandas as pd
 from lib.attention import ModelConfig
 from lib.checkpoint import earlier_runs
 from lib.errors import MALFORMED, UserError, explain
+from lib.evaluate import Job
 from lib.labels import (
     LINES,
     PALETTE,
@@ -126,6 +127,8 @@ def read(path):
     file_type = header.get("file_type", "log")
     records = pd.DataFrame(lines)
     if file_type != "log":
+        # on a disk without locks two processes may have written a record twice
+        records = records.drop_duplicates(records.columns.intersection(Job._fields))
         for name in records.columns.intersection(["size", "i"]):
             records[name] = pd.Index(records[name], dtype="int64")
         if len(records) < header["records"]:

@@ -109,7 +109,7 @@ def needle(cfg, rng, size, depth, i, n_others=0):
 
 def multikey(cfg, rng, size, depth, i):
     """The needle among n_needles sentences with the numbers of other cities."""
-    return needle(cfg, rng, size, depth, i, n_others=cfg.n_needles)
+    return needle(cfg, rng, size, depth, i, n_others=cfg.n_needles or 3)
 
 
 def ruler_numbers(rng, n_keys, n_values):

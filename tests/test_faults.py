@@ -296,6 +296,13 @@ def saved(tmp_path):
     return tmp_path / "ckpt.pt"
 
 
+def test_a_record_that_a_flipped_bit_makes_a_folder_is_refused(saved):
+    raw = bytearray(saved.read_bytes())
+    raw[raw.index(b"PK\1\2") + 38] |= 0x10  # the attributes of the first record
+    saved.write_bytes(raw)
+    refused("a record is not as it was written", checkpoint.load, saved)
+
+
 def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
     raw, good, refusals = saved.read_bytes(), state_of(saved), 0
     for at in range(0, len(raw), len(raw) // 300):
