@@ -338,10 +338,9 @@ class Attention(nn.Module):
         m, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
         if learns_s:
             self.s.fill_((scale - b) / (m - b))
-        elif factors[0, 0] == 1:  # such a factor is 1 below the training length, and stays so
-            self.scale_queries(scale)
         else:
-            self.scale_queries(scale / m)
+            # A factor that is 1 at first is 1 up to the training length, and stays exactly 1 there.
+            self.scale_queries(scale / torch.where(factors[0, 0] == 1, 1.0, m))
 
     def scale_queries(self, ratio):
         """Multiply the weights that make q."""
