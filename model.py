@@ -229,16 +229,15 @@ class Attention(nn.Module):
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
-        q = self.rotate(self.q_norm(q), position)
-        k = self.rotate(self.k_norm(k), position)
+        q = self.rotate(self.q_norm(q.float()), position)
+        k = self.rotate(self.k_norm(k.float()), position)
         # The factor multiplies the query, since a cached key does not know the n of later queries.
         # It is applied in fp32: bf16 has steps of 0.06 near log 20,000.
         q = q * self.factor(position.f)[..., None]
         return q.to(v.dtype), k.to(v.dtype), v
 
     def rotate(self, x, position):
-        """RoPE on x (B, H, T, D) -> fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
-        x = x.float()
+        """RoPE on x (B, H, T, D), fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
         # rotate-half with the sign folded into `sin`
         return x * position.cos + x.roll(self.head_size // 2, dims=-1) * position.sin
 

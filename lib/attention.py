@@ -121,7 +121,7 @@ class GlobalLayer(Gated):
             self.n_rotating = int(config.rope_fraction * self.head_size / 2)
 
     def rotate(self, x, position):
-        return super().rotate(x, position) if self.n_rotating else x.float()
+        return super().rotate(x, position) if self.n_rotating else x
 
     def frequencies(self, device, dtype):
         c, D = self.config, self.head_size

@@ -60,12 +60,13 @@ def differences(result, others):
     """
     texts = []
     for name, value in sorted(result.settings.items()):
-        setting = name.split()[-1]
+        *groups, setting = name.split()
         if setting.startswith("rope_"):
             continue  # "RoPE" says it in words
-        # Settings of a base are compared only among results that have one. Any other setting that
-        # is missing is off.
-        value_if_absent = value if name.startswith("base ") else ""
+        # Settings of a base, or of how a corpus was generated, are compared only among results that
+        # have them. Any other setting that is missing is off.
+        of_corpus = "data" in groups and setting not in ("embedded", "digest")
+        value_if_absent = value if "base" in groups or of_corpus else ""
         compared = others
         if is_of_variant(name):
             compared = [other for other in others if other.variant == result.variant]

@@ -353,7 +353,7 @@ def evaluation_costs(device):
         rate = bench.repeat(work, texts * length)
         yield f"{what}: texts/s", rate / length
         # a forward pass has a third of an update's FLOPs
-        yield f"{what}: MFU (estimated .35)", mfu(device, model, rate / 3, length)
+        yield f"{what}: MFU", mfu(device, model, rate / 3, length)
 
 
 # -----------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check on this GPU what the repository claims about GPUs, in twenty minutes on an H100 and thirty
-# on an RTX 4090 (estimated: it has not run yet). It installs nothing and downloads nothing.
+# Check on this GPU what the repository claims about GPUs, in about ten minutes on an H100. It
+# installs nothing and downloads nothing.
 # The result is out/gpu/report.md. The same command continues after an interruption.
 #
 #   bash experiments/gpu/run.sh                all checks

@@ -3,7 +3,7 @@
 # fine-tuning on SQuAD 2.0, every measurement, every figure.
 #
 #   bash experiments/paper/run.sh --dry_run    only print the commands, and estimate hours and disk
-#   bash experiments/paper/run.sh              one GPU: nine days a variant (estimated, H200)
+#   bash experiments/paper/run.sh              one GPU: twelve days a variant (estimated, H200)
 #   GPUS=8 bash experiments/paper/run.sh       eight GPUs
 #   SIZE=mini bash experiments/paper/run.sh    models of 49 M parameters on one small GPU: mini.sh
 #
