@@ -338,7 +338,8 @@ class Attention(nn.Module):
         if learns_s:
             self.s.fill_((scale - b) / (m - b))
         else:
-            # A factor that is 1 at first is 1 up to the training length, and stays exactly 1 there.
+            # A factor that begins at 1, such as logn_clip, is 1 below the training length. It stays
+            # exactly 1 there, because it is not divided by its mean.
             self.scale_queries(scale / torch.where(factors[0, 0] == 1, 1.0, m))
 
     def scale_queries(self, ratio):

@@ -102,7 +102,8 @@ class TrainConfig(ModelConfig):
                              f"it to at least {ranks.WORLD_SIZE}, one for each rank")
         if self.eval_seqs < 1:
             raise ValueError("eval_seqs=0 must be positive; eval_interval=0 turns validation off")
-        if self.max_iters and self.switch_iter >= self.max_iters:  # 0: sft.py computes it later
+        # Without updates nothing is switched. (sft.py sets max_iters later, and has 0 here.)
+        if self.max_iters and self.switch_iter >= self.max_iters:
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
 
@@ -331,7 +332,7 @@ def fit(cfg, model, metadata, resumed, batches):
             validate(cfg, model, batches, log, done)
         if n_stops or last or is_due(cfg.save_interval, done):
             save(cfg, model, optimizer, metadata, log, done)
-        if n_stops:  # a rank without a signal exits as for SIGTERM
+        if n_stops:  # a rank that got no signal itself exits as if it had got SIGTERM
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
                             "continues", status=128 + (received_signals or [signal.SIGTERM])[0])
     if resumed and start >= cfg.max_iters:
@@ -444,7 +445,8 @@ def batch_loss(cfg, model, loss_fn, batches, get_batch):
             return ranks.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
         except torch.OutOfMemoryError:
             if batches.micro_batch_size == 1:
-                raise torch.OutOfMemoryError("with a micro-batch of 1") from None
+                raise torch.OutOfMemoryError(
+                    "with a micro-batch of 1; --loss_chunk=512 needs less") from None
         batches.micro_batch_size //= 2
         print0(f"out of memory: going on in micro-batches of {batches.micro_batch_size}, with the "
                "same result")

@@ -170,8 +170,8 @@ class Sink(GlobalLayer):
 
     def set_type(self, attention_type):
         if "sink" not in self.scale_names:
-            # A resumed run must sum the gradient norm in the same order. The switch of (f) creates
-            # s after all other parameters; if sink comes before s, a resumed run has this order.
+            # The sink is made before s. The switch of (f) makes s last, and a resumed run must have
+            # its parameters in the same order, in which the gradient norm is summed.
             self.set_scale("sink", Learned(0.0))
         super().set_type(attention_type)
 
@@ -382,9 +382,9 @@ def attention_class(config, layer):
 def build(config):
     """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
     def make_attention(config, layer):
-        # Runs of one seed should share the weights that their models have in common. So each layer
-        # draws from the global generator what a plain layer draws: that one is made first, and a
-        # layer of another class then draws from a generator of its own.
+        # Runs of one seed should begin with the same weights, whatever their attention. So a plain
+        # layer is always made first, and draws from the global generator. A layer of another class
+        # then draws from a generator of its own.
         plain, cls = Attention(config, layer), attention_class(config, layer)
         if cls is Attention:
             return plain

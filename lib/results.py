@@ -65,7 +65,7 @@ class Result:
         # the text of a log is that of its training
         text = self.header if self.file_type == "log" else self.evaluation
         self.data = text["data"]
-        # the training, and before it the training of the model that it began from, and so on
+        # newest first: [0] is this training, and [-1] the one that began with random weights
         self.runs = [self.config, *earlier_runs(self.header)]
         self.seeds = tuple(run.get("seed", 0) for run in self.runs)
         self.settings = settings_of(self)

@@ -152,6 +152,7 @@ def test_a_wrong_folder_or_split_says_what_there_is_and_how_to_make_it(tmp_path)
              f"FILES --split=val --name=mine --data_dir={tmp_path}$"),
             (tmp_path / "no/x", "val", "no/x has no split 'val'; it has none; to make it: python "
              "prepare.py FILES --split=val --name=x --data_dir=.*/no$"),
+            (tmp_path / "slimpajama", "test", "prepare.py --hf=slimpajama --split=test --name="),
             (tmp_path / "almanac", "train", "--embedded=almanac --compact_vocab --name=almanac")):
         refused(message, Tokens, path, split)
 
