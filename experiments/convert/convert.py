@@ -70,14 +70,13 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needle ranked first by a retrieval head", "ranked first", SCORED, 2),
     ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
 # {row: (name, colour)} of the figure
-DRAWN = {"rope|trained": ("before, as trained", "#6A3D9A"),
-         "rope|yarn": ("before, YaRN, factor 64", "#7F5539"),
-         "softmax.400": ("converted, no factor", "#D55E00"),
-         "softmax.400|constant": ("converted, then constant 2", "#E69F00"),
-         "head_scale.400": ("converted, control", "#8C8C8C"),
-         "head_scale.random": ("control, random order", "#C8C8C8"),
-         "ssmax.400": ("converted, SSMax", "#0072B2"),
-         "ssmax.random": ("SSMax, random order", "#56B4E9")}
+IN_SEQUENCE = {"softmax.400": ("softmax", "#D55E00"),
+               "softmax.400|constant": ("softmax, constant 2 put in", "#E69F00"),
+               "head_scale.400": ("control: learned constant", "#8C8C8C"),
+               "ssmax.400": ("SSMax", "#0072B2"),
+               "rope|trained": ("before, as trained", "#6A3D9A"),
+               "rope|yarn": ("before, YaRN", "#7F5539")}
+IN_RANDOM_ORDER = {f"{name}.random": IN_SEQUENCE[f"{name}.400"] for name in FACTORS}
 
 
 @dataclass(frozen=True)
@@ -201,17 +200,18 @@ def tokens_until(excess, small):
 
 def draw(table, path):
     """Draw the figure of the front page: models trained with windows, and converted ones."""
-    figure = new_figure(figsize=(8.4, 3.9))
-    left, right = figure.subplots(1, 2, sharey=True)
+    figure = new_figure(figsize=(9.6, 3.6))
+    left, middle, right = figure.subplots(1, 3, sharey=True)
     from_scratch = verdicts.read_stored(HERE.parent / "windows/results.csv")
     shown = [size for size in windows.SIZES if size <= SIZES[-1]]
     draw_needles(left, from_scratch, windows.DRAWN, shown)
     left.set(title="Trained with windows", ylabel="needles found", ylim=(-0.03, 1.03))
-    draw_needles(right, table, DRAWN, SIZES)
-    right.set_title("A trained model, converted to windows")
-    for axis in (left, right):
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
-    figure.tight_layout()
+    draw_needles(middle, table, IN_SEQUENCE, SIZES)
+    middle.set_title("Converted, text in sequence")
+    draw_needles(right, table, IN_RANDOM_ORDER, SIZES)
+    right.set_title("Converted, text in random order")
+    figure.tight_layout(rect=(0, 0.11, 1, 1))
+    figure.legend(*middle.get_legend_handles_labels(), loc="lower center", ncols=3)
     save(figure, path)
 
 
