@@ -6,9 +6,10 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
     python eval_posloss.py out/laptop/b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
 
 The result is posloss[-tag].jsonl beside the checkpoint (or, with --out=FOLDER, in FOLDER/RUN). Its
-first line has the list `ends` of positions. Each other line is of one piece: `i` is its number,
-and `losses` has a loss for each end. This is the mean over the last tenth of the positions before
-the end (for 1,000: positions 900 to 999). The same command continues a killed evaluation.
+first line has the list `ends` of positions. Every later line belongs to one piece of text: `i` is
+its number, and `losses` has a loss for each end. This is the mean over the last tenth of the
+positions before the end (for 1,000: positions 900 to 999). The same command continues a killed
+evaluation.
 `torchrun` divides the pieces among its processes.
 """
 from dataclasses import dataclass

@@ -210,7 +210,7 @@ class Attention(nn.Module):
         return self.proj(self.mix(x, position, cache, last))
 
     def mix(self, x, position, cache=None, last=False):
-        """Return the outputs of all heads side by side, (B, T, C)."""
+        """Return the outputs of all heads side by side, (B, T, C), or (B, 1, C) with `last`."""
         q, k, v = self.project(x, position)
         if cache is not None:  # keys are stored after RoPE: a key's position never changes
             k, v = self.extend(cache, k, v)
@@ -325,8 +325,8 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # Let m be the mean factor at s = 1; at s it is b + s (m - b). We solve for the s at which
-        # it equals `scale`. If no s is learned, the weights that make q are scaled instead.
+        # If the mean factor is m at s = 1, it is b + s (m - b) at s. It equals `scale` at
+        # s = (scale - b) / (m - b). If no s is learned, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
         if learns_s:

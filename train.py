@@ -449,7 +449,7 @@ def batch_loss(cfg, model, loss_fn, batches, get_batch):
                     "with a micro-batch of 1; --loss_chunk=512 needs less") from None
         batches.micro_batch_size //= 2
         print0(f"out of memory: going on in micro-batches of {batches.micro_batch_size}, with the "
-               "same result")
+               "same result but for rounding")
         model.zero_grad(set_to_none=True)  # the whole batch runs again, so nothing counts twice
 
 

@@ -286,7 +286,7 @@ class WindowLayer(Gated):
     """
     An S layer, with RoPE: a query sees itself and the window - 1 tokens before it.
 
-    The factor is 1: beyond the window n no longer grows. Published models with log n do the same.
+    The factor is 1, because n stays at most W. Published models with log n do the same.
     RoPE is never stretched, because no distance is longer than in training. The sequence is cut
     into blocks of W tokens, W being the window. The queries of a block attend to the keys of their
     own block and of the block before, so the cost is linear in T.

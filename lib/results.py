@@ -1,7 +1,8 @@
 """
 Result files -> results -> curves.
 
-Result: one file that train.py or an evaluation wrote. Its measures are Series, most by tokens.
+Result: one file that train.py or an evaluation wrote. Each measure is a Series, indexed by the
+number of tokens if it depends on one.
 Curve: results that differ only in seeds (of training, of a generated corpus), or in settings that
 change no result (IGNORED in lib/labels.py). Only seeds are averaged.
 A curve is a line in a figure (plot.py) and in a table (lib/tables.py); lib/labels.py labels it.

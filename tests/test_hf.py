@@ -13,7 +13,7 @@ import hf
 import sample
 from lib import checkpoint, text
 from lib.checkpoint import LoadConfig
-from lib.interop import gguf_files
+from lib.interop import gguf_files, mapping
 from model import ATTENTION, log_n, mean_log_n, one, p_n
 
 transformers = pytest.importorskip("transformers")
@@ -139,8 +139,8 @@ def test_an_export_that_computes_something_else_is_not_made(tmp_path, monkeypatc
         tensors["model.layers.1.self_attn.v_proj.weight"] *= 1.1
         return tensors
 
-    to_tensors = hf.to_tensors
-    monkeypatch.setattr(hf, "to_tensors", wrong)
+    to_tensors = mapping.to_tensors
+    monkeypatch.setattr(mapping, "to_tensors", wrong)
     save_model(tmp_path / "ours/ckpt.pt", model_of(attention_type), tokenizer().to_str())
     refused("has other logits than the checkpoint", call, hf, "export", tmp_path / "ours",
             f"--out_dir={tmp_path}/x")
@@ -148,7 +148,7 @@ def test_an_export_that_computes_something_else_is_not_made(tmp_path, monkeypatc
 
 
 def test_only_ministral3_may_add_1_to_its_factor(tmp_path, monkeypatch):
-    monkeypatch.setattr(hf, "BETA", 4.0)  # 1 is a large part of this factor
+    monkeypatch.setattr(mapping, "BETA", 4.0)  # 1 is a large part of this factor
     same_logits(export(tmp_path, model_of(qk_norm=True)), model_of(qk_norm=True))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from experiments import verdicts
 from experiments.verdicts import by_seed
 from experiments.windows import windows
-from experiments.windows.windows import collect, draw_needles
+from experiments.windows.windows import collect, draw_by_size
 from lib import results, storage
 from lib.config import configure
 from lib.errors import launch
@@ -204,11 +204,11 @@ def draw(table, path):
     left, middle, right = figure.subplots(1, 3, sharey=True)
     from_scratch = verdicts.read_stored(HERE.parent / "windows/results.csv")
     shown = [size for size in windows.SIZES if size <= SIZES[-1]]
-    draw_needles(left, from_scratch, windows.DRAWN, shown)
+    draw_by_size(left, from_scratch, windows.DRAWN, shown)
     left.set(title="Trained with windows", ylabel="needles found", ylim=(-0.03, 1.03))
-    draw_needles(middle, table, IN_SEQUENCE, SIZES)
+    draw_by_size(middle, table, IN_SEQUENCE, SIZES)
     middle.set_title("Converted, text in sequence")
-    draw_needles(right, table, IN_RANDOM_ORDER, SIZES)
+    draw_by_size(right, table, IN_RANDOM_ORDER, SIZES)
     right.set_title("Converted, text in random order")
     figure.tight_layout(rect=(0, 0.11, 1, 1))
     figure.legend(*middle.get_legend_handles_labels(), loc="lower center", ncols=3)

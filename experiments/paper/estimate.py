@@ -31,7 +31,7 @@ class EstimateConfig:
     # estimate
     base: str = ""  # config file of the model's size; empty: the paper's
     gpus: int = 1  # GPUs that train together
-    mfu: float = 0.35  # share of the GPU's peak
+    mfu: float = 0.34  # share of the GPU's peak
     n_measured: int = 0  # number of checkpoints that are fine-tuned and measured
     n_seqs: int = 100_000  # pieces for the loss by position of each of these
     seq_len: int = 20_000  # tokens in a window

@@ -17,7 +17,7 @@ import pandas as pd
 
 from experiments import verdicts
 from experiments.verdicts import by_seed, markdown, minus, number, spread
-from experiments.windows.windows import draw_needles
+from experiments.windows.windows import draw_by_size
 from lib import checkpoint, results
 from lib.config import configure
 from lib.errors import launch
@@ -240,7 +240,7 @@ def draw(table, folder):
     axes = figure.subplots(1, len(PANELS), sharey=True)
     axes[0].set(ylim=(-0.05, 1.05), ylabel="needles found")
     for axis, (title, rows) in zip(axes, PANELS.items(), strict=True):
-        draw_needles(axis, table, {row: STYLES[name] for name, row in rows.items()}, SIZES)
+        draw_by_size(axis, table, {row: STYLES[name] for name, row in rows.items()}, SIZES)
         axis.set_title(title)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

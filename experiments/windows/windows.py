@@ -51,7 +51,7 @@ COMPARED = {  # {measure: sizes} at which a row of one's own is compared with ot
 # {row: (name, colour)} of the figure. SSMax is drawn last, because it lies on the constant.
 DRAWN = {"softmax": ("softmax", "#D55E00"),
          "head_scale": ("control: learned constant", "#8C8C8C"),
-         "softmax|constant": ("softmax, constant 2 put in", "#E69F00"),
+         "softmax|constant": ("softmax, constant 2 put in (right: 2.02)", "#E69F00"),
          "ssmax": ("SSMax", "#0072B2")}
 
 
@@ -199,11 +199,11 @@ def print_row(table, row):
         verdicts.print_differences(f"{row} minus {ROWS[other]}", differences)
 
 
-def draw_needles(axis, table, shown, sizes):
-    """Draw needles found against context size for the rows `shown`, {row: (label, colour)}."""
+def draw_by_size(axis, table, shown, sizes, measure="needles"):
+    """Draw a measure against context size for the rows `shown`, {row: (label, colour)}."""
     measured = set()
     for place, (row, (label, color)) in enumerate(shown.items()):
-        seeds = by_size(table, row, "needles", sizes).dropna(how="all")
+        seeds = by_size(table, row, measure, sizes).dropna(how="all")
         measured |= set(seeds.index)
         linestyle = "--" if row.startswith("ssmax") else "-"
         draw_seeds(axis, seeds, place / len(shown), color=color, label=label, linestyle=linestyle)
@@ -214,19 +214,24 @@ def draw_needles(axis, table, shown, sizes):
 
 
 def draw(table, path, row=""):
-    """Draw the needles found in this arrangement, and beside it in the paper's. row: one more to
-    draw."""
-    figure = new_figure(figsize=(8.4, 3.3))
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
-    draw_needles(left, table, DRAWN | ({row: (row, "#6A3D9A")} if row else {}), SIZES)
-    left.set(title="Windows", ylabel="needles found", ylim=(-0.03, 1.03))
-    left.legend(loc="lower left", bbox_to_anchor=(0.06, 0))
+    """
+    Draw the needles found in this arrangement, the weight on them, and the needles found in the
+    paper's arrangement. row: one more to draw.
+    """
+    shown = DRAWN | ({row: (row, "#6A3D9A")} if row else {})
+    figure = new_figure(figsize=(9.6, 3.6))
+    left, middle, right = figure.subplots(1, 3, sharey=True)
+    draw_by_size(left, table, shown, SIZES)
+    left.set(title="Windows: needles found", ylim=(-0.03, 1.03))
+    draw_by_size(middle, table, shown, SIZES, "weight")
+    middle.set_title("Windows: weight on the needle")
     of_rope = verdicts.read_stored(HERE.parent / "rope/results.csv")
     drawn = {f"{name} theta50": DRAWN[name] for name in ("softmax", "head_scale", "ssmax")}
     drawn["softmax>constant theta50"] = DRAWN["softmax|constant"]
-    draw_needles(right, of_rope, drawn, (128, 256, 512, 1024, 2048))
-    right.set_title("RoPE in every layer, theta x 50")
-    figure.tight_layout()
+    draw_by_size(right, of_rope, drawn, (128, 256, 512, 1024, 2048))
+    right.set_title("RoPE in every layer: needles found")
+    figure.tight_layout(rect=(0, 0.11, 1, 1))
+    figure.legend(*left.get_legend_handles_labels(), loc="lower center", ncols=4)
     save(figure, path)
 
 
