@@ -214,8 +214,8 @@ def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_sc
     Return the model of a checkpoint dict, in eval mode. UserError if a change does not fit it.
 
     attention_type: swap softmax for this type, with this scale (see GPT.swap_attention); with ssmax
-    that is the paper's (e), s = swap_scale / mean(log n). overrides: settings of ModelConfig, see
-    attention.convert. name: the checkpoint's name in error messages.
+    that is the paper's (e), s = swap_scale / mean(log n). overrides: other settings of ModelConfig,
+    see attention.convert. name: the checkpoint's name in error messages.
     """
     trained = ModelConfig(**state["model_config"])
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",

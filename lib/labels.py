@@ -63,18 +63,17 @@ def differences(result, others):
         *groups, setting = name.split()
         if setting.startswith("rope_"):
             continue  # "RoPE" says it in words
-        # Settings of a base, or of how a corpus was generated, are compared only among results that
-        # have them. Any other setting that is missing is off.
-        of_corpus = "data" in groups and setting not in ("embedded", "digest")
-        value_if_absent = value if "base" in groups or of_corpus else ""
         compared = others
         if is_of_variant(name):
             compared = [other for other in others if other.variant == result.variant]
         if setting in SCHEDULE:
             compared = [other for other in others
                         if bool(other.header["base"]) == bool(result.header["base"])]
-        values = [other.settings.get(name, value_if_absent) for other in compared]
-        same_in_all = values.count(value) == len(values)
+        if "base" in groups or "data" in groups and setting not in ("embedded", "digest"):
+            # settings of a base, or of how a corpus was generated, which other results may lack
+            compared = [other for other in compared if name in other.settings]
+        # a setting that is missing is off
+        same_in_all = all(other.settings.get(name, "") == value for other in compared)
         if value in OFF or same_in_all:
             continue
         texts.append(value if name == "RoPE" else f"{name}={value}")

@@ -54,9 +54,9 @@ PAPER_EXAMPLE = -1  # the number of the prompt that asks for Tokyo's 8106422, at
 
 class Fact(NamedTuple):
     """A sentence with an answer in it, as text."""
-    head: str  # text before the answer
+    before: str  # text before the answer
     answer: str
-    rest: str  # text after the answer
+    after: str  # text after the answer
     depth: float | None = None  # in percent; None: a random one
 
 
@@ -89,13 +89,13 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]
     facts = []  # cities[0] is asked for; its fact is moved to the end below
     for city, number in zip(cities, numbers, strict=True):
-        # `encode_fact` encodes the head apart from the rest. GPT-2 never joins tokens across a
-        # space, so the ids are those of the whole sentence.
-        head, _, rest = cfg.needle.format(city=city, number="\0").partition("\0")
-        facts.append(Fact(f" {head}".rstrip(), f" {spaced(number, groups)}", rest))
+        # `encode_fact` encodes the text before the number apart from the rest. GPT-2 never joins
+        # tokens across a space, so the ids are those of the whole sentence.
+        before, _, after = cfg.needle.format(city=city, number="\0").partition("\0")
+        facts.append(Fact(f" {before}".rstrip(), f" {spaced(number, groups)}", after))
     asked, *others = facts
     depth = rng.uniform(0, 100) if depth is None else depth
-    lead, end = "", asked.head
+    lead, end = "", asked.before
     if cfg.prompt == "sft":
         # rstrip: the space before the answer is part of the answer's first token
         before_answer = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
@@ -118,8 +118,8 @@ def ruler_numbers(rng, n_keys, n_values):
     numbers = [str(rng.randrange(10**6, 10**7)) for _ in range(n_keys * n_values)]
     facts = []
     for i, number in enumerate(numbers):
-        head = f" One of the special magic numbers for {keys[i % n_keys]} is:"
-        facts.append(Fact(head, f" {number}", "."))
+        before = f" One of the special magic numbers for {keys[i % n_keys]} is:"
+        facts.append(Fact(before, f" {number}", "."))
     if n_keys > 1:
         keys[-1] = f"and {keys[-1]}"
     keys = ", ".join(keys)
@@ -151,7 +151,7 @@ def tracking(cfg, rng, size, depth, i):
     solved_facts, solved_question = chain(names[5:], value_of_example)
     example = []  # a sentence of hay before each fact; RULER's example is longer: 500 tokens
     for sentence, fact in zip(NOISE.split(". "), solved_facts, strict=False):
-        example.append(f"{sentence}.{fact.head}{fact.answer}{fact.rest}")
+        example.append(f"{sentence}.{fact.before}{fact.answer}{fact.after}")
     solved_answer = ", ".join(names[5:])
     solved = f"{CHAIN[0]}{' '.join(example)}{solved_question} {solved_answer}\n\n"
     depths = sorted(rng.uniform(0, 100) for _ in facts)
@@ -227,8 +227,8 @@ def draw_hay(vocab, rng, hay, n, asked):
                         "smaller context or more text")
     patterns = []  # the sentences of the facts that are asked for, with any number
     for fact in asked.facts[-len(asked.answers):]:
-        head, rest = re.escape(fact.head.strip()), re.escape(fact.rest.strip())
-        patterns.append(head + r"[\d\s]+" + rest)
+        before, after = re.escape(fact.before.strip()), re.escape(fact.after.strip())
+        patterns.append(before + r"[\d\s]+" + after)
 
     def read(begin):
         # text files are in memory; a corpus may be larger, so only this part of it is read
@@ -294,32 +294,33 @@ def bury(cfg, vocab, rng, ids, facts, ordered):
     inside = [False] * (len(ids) + 1)  # for each index, whether it is inside a fact
     starts = []  # of the answers
     place = len(ids)
-    for head, tail, _, depth in facts:
+    for before, tail, _, depth in facts:
         if depth is None:
             depth = rng.uniform(0, 100)
         wanted = round(len(ids) * (depth / 100))
         if ordered:
             wanted = min(wanted, place)  # before the fact that was inserted last
         place = place_for(vocab, ids, inside, first, max(first, wanted))
-        new = head + tail
+        new = before + tail
         ids[place:place] = new
         inside[place:place] = [False] + [True] * (len(new) - 1)
         starts = [start + len(new) if start >= place else start for start in starts]
-        starts.append(place + len(head))
+        starts.append(place + len(before))
     return [(start, start + n) for start, (_, _, n, _) in zip(starts, facts, strict=True)]
 
 
-def encode_fact(vocab, head, answer, rest, depth):
+def encode_fact(vocab, before, answer, after, depth):
     """
-    Return (ids of the head, ids of answer and rest, how many of these belong to the answer, depth).
+    Return (ids before the answer, ids from the answer on, how many of these belong to the answer,
+    depth), for the parts of a Fact.
     """
-    # Answer and rest are encoded together, because one token may hold the end of the first and the
-    # beginning of the second.
-    tail = encode(answer + rest, vocab)
+    # The answer is encoded together with what follows, because one token may hold the end of the
+    # first and the beginning of the second.
+    tail = encode(answer + after, vocab)
     n_answer = 1
     while n_answer < len(tail) and answer.strip() not in decode(tail[:n_answer], vocab):
         n_answer += 1
-    return encode(head, vocab), tail, n_answer, depth
+    return encode(before, vocab), tail, n_answer, depth
 
 
 def make_sample(cfg, vocab, hay, size, depth, i):
@@ -344,8 +345,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     question = encode(asked.question, vocab)
     facts = [encode_fact(vocab, *fact) for fact in asked.facts]
     n_hay = size - len(lead) - len(question)
-    for head, tail, *_ in facts:
-        n_hay -= len(head) + len(tail)
+    for before, tail, *_ in facts:
+        n_hay -= len(before) + len(tail)
     if n_hay < 1:
         raise UserError(f"a prompt of {size} tokens is too small for needle and question: take at "
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
