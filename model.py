@@ -338,9 +338,9 @@ class Attention(nn.Module):
         if learns_s:
             self.s.fill_((scale - b) / (m - b))
         else:
-            # A factor that begins at 1, such as logn_clip, is 1 below the training length. It stays
-            # exactly 1 there, because it is not divided by its mean.
-            self.scale_queries(scale / torch.where(factors[0, 0] == 1, 1.0, m))
+            # logn_clip and its like are 1 below the training length. They are not divided by their
+            # mean, and so stay exactly 1 there.
+            self.scale_queries(scale / torch.where((factors[0, :-1] == 1).all(), 1.0, m))
 
     def scale_queries(self, ratio):
         """Multiply the weights that make q."""

@@ -102,7 +102,7 @@ class TrainConfig(ModelConfig):
                              f"it to at least {ranks.WORLD_SIZE}, one for each rank")
         if self.eval_seqs < 1:
             raise ValueError("eval_seqs=0 must be positive; eval_interval=0 turns validation off")
-        # Without updates nothing is switched. (sft.py sets max_iters later, and has 0 here.)
+        # With 0 updates nothing is switched, or (in sft.py) max_iters is not known yet.
         if self.max_iters and self.switch_iter >= self.max_iters:
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
@@ -256,7 +256,7 @@ def training_loss(cfg, device):
 
 
 def first_micro_batch(cfg, model):
-    """Return how many sequences a rank computes at once in the beginning."""
+    """Return how many sequences a rank computes at once, until memory runs out."""
     if cfg.micro_batch_size:
         return cfg.micro_batch_size
     # On a GPU 16 sequences of the paper's model (10.6 GiB on an H100); halved if they do not fit.

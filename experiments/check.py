@@ -3,7 +3,7 @@ Check that an attention keeps what training and the evaluations rely on, in a mo
 it takes seconds. It takes the settings of train.py.
 
     python -m experiments.check mytype                                a name in ATTENTION
-    python -m experiments.check --attention_type=ssmax --sink=learned
+    python -m experiments.check --attention_type=ssmax --sink
     python -m experiments.check                                       all types and classes
 
 It prints a line for each promise, which says what is wrong if the promise is broken. The exit
@@ -26,10 +26,10 @@ SIZES = {"block_size": 32, "vocab_size": 61, "n_layer": 2, "n_head": 2, "n_embd"
 WINDOWS = {"window": 8, "window_pattern": "SL"}
 SETTINGS = [  # of every class in lib/attention.py
     {}, {"qk_norm": True}, {"n_kv_head": 1}, {"rope_fraction": 0.5}, {"rope_fraction": 0.0},
-    {"rope_scaling": "nope"}, {"alibi": True}, {"sink": "learned"},
+    {"rope_scaling": "nope"}, {"alibi": True}, {"sink": True},
     {"scale_invariant": True}, {"gate": True}, {"doc_mask": True},
     WINDOWS, {**WINDOWS, "window": 32}, {**WINDOWS, "window_pattern": "LS"},
-    {**WINDOWS, "global_rope": True, "rope_fraction": 0.5}, {**WINDOWS, "sink": "learned"},
+    {**WINDOWS, "global_rope": True, "rope_fraction": 0.5}, {**WINDOWS, "sink": True},
     {**WINDOWS, "scale_invariant": True}, {**WINDOWS, "alibi": True},
     {**WINDOWS, "n_kv_head": 1, "gate": True, "doc_mask": True},
     {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True}]

@@ -19,7 +19,6 @@ from lib.config import non_defaults
 from model import ATTENTION, GPT, Attention, GPTConfig, Learned
 
 SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature", "nope")
-SINKS = ("", "learned")
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class ModelConfig(GPTConfig):
     rope_scaling: str = ""  # theta, ntk, yarn or yarn_no_temperature stretch RoPE; nope: no RoPE
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
     alibi: bool = False  # a bias by distance (2108.12409) in place of RoPE; T x T memory
-    sink: str = ""  # learned: an extra key with value 0 and a learned logit
+    sink: bool = False  # an extra key with value 0 and a learned logit
     scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
     window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: a window, L: all keys
     window: int = 0  # tokens that an S layer sees (S: RoPE, plain softmax and no sink)
@@ -40,10 +39,9 @@ class ModelConfig(GPTConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for key, known in (("rope_scaling", SCALINGS), ("sink", SINKS)):
-            if getattr(self, key) not in known:
-                names = ", ".join(filter(None, known))
-                raise ValueError(f"unknown {key} {getattr(self, key)}; choose one of {names}")
+        if self.rope_scaling not in SCALINGS:
+            raise ValueError(f"unknown rope_scaling {self.rope_scaling}; choose one of "
+                             f"{', '.join(filter(None, SCALINGS))}")
         chosen = [setting for setting in CHOICES if getattr(self, setting)]
         if len(chosen) > 1:
             raise ValueError(f"{' and '.join(chosen)} cannot be combined: choose one")
@@ -286,10 +284,10 @@ class WindowLayer(Gated):
     """
     An S layer, with RoPE: a query sees itself and the window - 1 tokens before it.
 
-    The factor is 1, because n stays at most W. Published models with log n do the same.
-    RoPE is never stretched, because no distance is longer than in training. The sequence is cut
-    into blocks of W tokens, W being the window. The queries of a block attend to the keys of their
-    own block and of the block before, so the cost is linear in T.
+    Let W be the window. The factor is 1, because n stays at most W; published models with log n do
+    the same. RoPE is never stretched, because no distance is longer than in training. The sequence
+    is cut into blocks of W tokens. The queries of a block attend to the keys of their own block and
+    of the block before, so the cost is linear in T.
     """
     kind = "S"
 

@@ -129,8 +129,8 @@ class Tokens:
         """
         Return how many rows order="sequence" has before it begins again.
 
-        An embedded corpus is document 0, end of text, document 1, end of text, ... A row is an end
-        of text and the document after it: so document 0 is never read.
+        The first block_size tokens are left out. In an embedded corpus these are document 0, and
+        each row is then an end of text and the document after it.
         """
         return (len(self) - block_size) // (block_size + 1)
 

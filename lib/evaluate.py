@@ -60,7 +60,7 @@ NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "
 
 
 class Job(NamedTuple):
-    """A piece of text or a prompt to measure. Its record has those of these values that vary."""
+    """A piece of text or a prompt to measure. Its record has the same keys, but for None."""
     size: int  # in tokens
     asked_depth: float | None  # of the needle in percent, or None
     i: int  # number of the piece or prompt

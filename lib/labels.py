@@ -56,7 +56,12 @@ def set_labels(curves):
 def differences(result, others):
     """
     Return "name=value" for each setting that is on, and differs from that of another result. For
-    instance, ["window=32"] if one of the others has no window.
+    instance, ["window=32"] if one of the others has no window. Some settings are compared with a
+    part of the others only:
+
+    - attention_type and its like (OF_VARIANT): with those of the same variant, whose name says it
+    - the schedule: with those that also began from a checkpoint, or also did not
+    - settings of the base, or of how a corpus was generated: with those that have them
     """
     texts = []
     for name, value in sorted(result.settings.items()):
@@ -70,7 +75,6 @@ def differences(result, others):
             compared = [other for other in others
                         if bool(other.header["base"]) == bool(result.header["base"])]
         if "base" in groups or "data" in groups and setting not in ("embedded", "digest"):
-            # settings of a base, or of how a corpus was generated, which other results may lack
             compared = [other for other in compared if name in other.settings]
         # a setting that is missing is off
         same_in_all = all(other.settings.get(name, "") == value for other in compared)

@@ -26,7 +26,7 @@ def test_every_attention_keeps(promise, attention_type, settings):
 
 
 @pytest.mark.parametrize("settings", [
-    {}, WINDOWS, {"sink": "learned"}, {"scale_invariant": True, "gate": True}], ids=str)
+    {}, WINDOWS, {"sink": True}, {"scale_invariant": True, "gate": True}], ids=str)
 def test_compiled_equals_eager(settings):
     check.compiled_equals_eager(tiny_model("ssmax", **settings))
 
@@ -166,9 +166,8 @@ def test_tensors_of_a_window_grow_no_faster_than_the_context():
 
 @pytest.mark.parametrize("settings, message", [
     ({"rope_scaling": "yarn_mscale", "rope_factor": 4.0}, "unknown rope_scaling yarn_mscale"),
-    ({"sink": "on"}, "unknown sink on; choose one of learned"),
-    ({"sink": "learned", "scale_invariant": True}, "sink and scale_invariant cannot be combined"),
-    ({"alibi": True, "sink": "learned"}, "sink and alibi cannot be combined"),
+    ({"sink": True, "scale_invariant": True}, "sink and scale_invariant cannot be combined"),
+    ({"alibi": True, "sink": True}, "sink and alibi cannot be combined"),
     ({"rope_fraction": 1.5}, "rope_fraction=1.5 must be between 0 and 1"),
     ({"rope_scaling": "yarn"}, "set both, with rope_factor above 1"),
     ({"rope_factor": 4.0}, "set both, with rope_factor above 1"),

@@ -263,7 +263,7 @@ def test_gpt2s_tokenizer_has_tiktokens_ids_and_comes_back_as_no_file(tmp_path):
 def test_what_cannot_be_exported_is_one_line(tmp_path):
     for kind in ATTENTION.keys() - EXPORTED:
         refuse_export(f"attention_type={kind} cannot be exported", tmp_path, model_of(kind))
-    for settings, says in [({"sink": "learned"}, "sink=learned"), ({"gate": True}, "gate=True"),
+    for settings, says in [({"sink": True}, "sink=True"), ({"gate": True}, "gate=True"),
                            (WINDOWS | {"gate": True}, "gate=True")]:
         refuse_export(f"{says} of this checkpoint cannot be exported", tmp_path,
                       model_of(**settings))

@@ -34,7 +34,7 @@ def test_parameter_count_is_the_papers(attention_type, learned):
 
 @pytest.mark.parametrize("attention_type, settings, loss", [
     ("softmax", {}, 4.657374),
-    ("asentmax", {"sink": "learned", "n_kv_head": 1}, 4.584739),
+    ("asentmax", {"sink": True, "n_kv_head": 1}, 4.584739),
     ("ssmax", {**WINDOWS, "qk_norm": True}, 4.633884)], ids=str)
 def test_a_seed_gives_the_weights_that_it_always_gave(attention_type, settings, loss):
     model, idx = tiny_model(attention_type, **settings), torch.arange(48)[None] * 7 % 61
@@ -87,6 +87,9 @@ def test_a_new_variant_is_one_line(monkeypatch):
     model, idx = tiny_model("sqrt"), tokens(48)
     assert farthest(model(idx[None], idx[None])[0][0], reference_logits(model, idx)) < 2e-4
     check_the_swap("sqrt", {})
+    # not learned, and 1 for a single key, but not below the training length
+    monkeypatch.setitem(ATTENTION, "sqrt", Factor(lambda n, model: n.float().sqrt()))
+    check_the_swap("sqrt", {})
     check_the_scales("sqrt")
 
 
@@ -119,9 +122,9 @@ def test_scales_are_fp32_and_not_decayed(attention_type):
 
 
 def test_a_swap_does_not_change_the_order_of_scales():
-    swapped = tiny_model("softmax", sink="learned")
+    swapped = tiny_model("softmax", sink=True)
     swapped.swap_attention("ssmax")
-    built = tiny_model("ssmax", sink="learned")
+    built = tiny_model("ssmax", sink=True)
     assert list(swapped.learned_scales()) == list(built.learned_scales())
 
 
@@ -149,7 +152,7 @@ def check_the_swap(attention_type, settings):
         swapped.swap_attention("pn")
 
 
-@pytest.mark.parametrize("settings", [{}, {"qk_norm": True}, {"sink": "learned"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"qk_norm": True}, {"sink": True}], ids=str)
 @pytest.mark.parametrize("attention_type", [kind for kind in ATTENTION if kind != "softmax"])
 def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings):
     check_the_swap(attention_type, settings)

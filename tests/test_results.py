@@ -180,10 +180,10 @@ FILES = {"files": [["name", 1]] * 3000}
     ([A, {**B, "learning_rate": 0.1}, E],
      "(a) softmax, learning_rate=0.001 | (b) SSMax, learning_rate=0.1 | "
      "(e) swapped after [e], learning_rate=0.001"),
-    ([{"sink": ""}, {**B, "sink": "learned"}],
-     "(a) softmax | (b) SSMax, sink=learned"),
-    ([{"sink": "learned"}, B],
-     "(a) softmax, sink=learned | (b) SSMax"),
+    ([{"sink": False}, {**B, "sink": True}],
+     "(a) softmax | (b) SSMax, sink=True"),
+    ([{"sink": True}, B],
+     "(a) softmax, sink=True | (b) SSMax"),
     ([A, {**B, "learning_rate": 0.1, "base": {"seed": 1, "base": None}}],  # of its own schedule
      "(a) softmax | (b) SSMax, init_from=a checkpoint"),
     ([A, {**B, "tag": "x", "settings": {"seed": 8}}],

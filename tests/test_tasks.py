@@ -144,17 +144,17 @@ def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
     digests = set()
     for content in (b"one two", b"two one", b"two one\r\n", b"two one\n"):
         (tmp_path / "hay.txt").write_bytes(content)
-        cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt", longest=100)
+        cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt")
         ids, about = open_haystack(cfg, None)
         digests.add(about["digest"])
     assert len(digests) == 3 and all(len(digest) == 16 for digest in digests)
     for haystack, message in (
             (f"{tmp_path}/*.text", "is no file; give files of UTF-8 text"),
             (tmp_path, "is no file; give files of UTF-8 text")):
-        cfg = SimpleNamespace(haystack=str(haystack), longest=100)
+        cfg = SimpleNamespace(haystack=str(haystack))
         refused(message, open_haystack, cfg, None)
     (tmp_path / "hay.txt").write_bytes(b"caf\xe9")
-    cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt", longest=100)
+    cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt")
     refused("hay.txt is not UTF-8 text; .*byte 0xe9 in position 3", open_haystack, cfg, None)
 
 

@@ -70,12 +70,12 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needle ranked first by a retrieval head", "ranked first", SCORED, 2),
     ("Needles found among 15 other cities", "look_15", (1024, 8192), 2))
 # {row: (name, colour)} of the figure
-IN_SEQUENCE = {"softmax.400": ("softmax", "#D55E00"),
+IN_SEQUENCE = {"softmax.400": ("softmax (converted: no factor)", "#D55E00"),
                "softmax.400|constant": ("softmax, constant 2 put in", "#E69F00"),
                "head_scale.400": ("control: learned constant", "#8C8C8C"),
                "ssmax.400": ("SSMax", "#0072B2"),
                "rope|trained": ("before, as trained", "#6A3D9A"),
-               "rope|yarn": ("before, YaRN", "#7F5539")}
+               "rope|yarn": ("before, YaRN factor 64", "#7F5539")}
 IN_RANDOM_ORDER = {f"{name}.random": IN_SEQUENCE[f"{name}.400"] for name in FACTORS}
 
 

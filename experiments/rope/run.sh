@@ -99,7 +99,7 @@ if [ -n "$TYPES" ]; then
                 train $type-nope $seed $settings --rope_fraction=0
             done
             train softmax-alibi $seed --alibi --rope_fraction=0
-            train softmax-sink $seed --sink=learned
+            train softmax-sink $seed --sink
         } | in_parallel
         {
             measure trained $seed "$rope $prope $nope softmax-alibi softmax-sink"

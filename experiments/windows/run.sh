@@ -6,7 +6,7 @@
 #   bash experiments/windows/run.sh                      everything: about six hours on two cores
 #   bash experiments/windows/run.sh mytype               three seeds (SEEDS) of a type you added to
 #                                                        ATTENTION, beside the stored results
-#   bash experiments/windows/run.sh sink --set="--attention_type=ssmax --sink=learned"
+#   bash experiments/windows/run.sh sink --set="--attention_type=ssmax --sink"
 #                                                        the same for settings (5 to 15 minutes)
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/windows}
