@@ -153,7 +153,7 @@ def test_the_papers_recipe(script):
     dry = script("paper", "--dry_run")
     assert not out.exists(), "a dry run writes"
     # 200,000 x 2,097,152 tokens, and what the README says of the hours on one H200
-    assert re.search(r"ESTIMATES.*b_ssmax +419\.4 bn +288\n.*corpus[^\n]* 839\n", dry, re.DOTALL)
+    assert re.search(r"ESTIMATES.*b_ssmax +419\.4 bn +296\n.*corpus[^\n]* 839\n", dry, re.DOTALL)
     printed = script("paper")
     assert commands(printed) == commands(dry)
     assert len(commands(dry)) > 30 and "ESTIMATES" not in printed
