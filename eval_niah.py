@@ -9,8 +9,8 @@ Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs.
         another task (lib/tasks.py)
 
 A needle is a sentence with a number, hidden in a long text (the hay). A model that was fine-tuned
-on questions (sft.py) is asked for the number (prompt=sft). Another one gets the needle up to its
-number again, and is to complete it (prompt=completion).
+on questions (sft.py) is asked for the number (prompt=sft). A model that was not gets the needle
+again, up to its number, and is to complete it (prompt=completion).
 
 Retrieval heads give the needle at least half as much attention as the head that gives it most.
 --trials also asks prompts of the training length, and lib/results.py chooses the retrieval heads on

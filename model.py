@@ -325,7 +325,7 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # If the mean factor is m at s = 1, it is b + s (m - b) at s. It equals `scale` at
+        # The mean factor is linear in s: b at s = 0, m at s = 1. So it equals `scale` at
         # s = (scale - b) / (m - b). If no s is learned, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
@@ -338,8 +338,8 @@ class Attention(nn.Module):
         if learns_s:
             self.s.fill_((scale - b) / (m - b))
         else:
-            # logn_clip and its like are 1 below the training length. They are not divided by their
-            # mean, and so stay exactly 1 there.
+            # logn_clip and its like are 1 below the training length N (llama4 not at N). They are
+            # not divided by their mean, and so stay exactly 1 there.
             self.scale_queries(scale / torch.where((factors[0, :-1] == 1).all(), 1.0, m))
 
     def scale_queries(self, ratio):

@@ -102,7 +102,7 @@ class TrainConfig(ModelConfig):
                              f"it to at least {ranks.WORLD_SIZE}, one for each rank")
         if self.eval_seqs < 1:
             raise ValueError("eval_seqs=0 must be positive; eval_interval=0 turns validation off")
-        # With 0 updates nothing is switched, or (in sft.py) max_iters is not known yet.
+        # With max_iters=0 nothing is switched, or it is sft.py's, which sets it later.
         if self.max_iters and self.switch_iter >= self.max_iters:
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
@@ -332,9 +332,12 @@ def fit(cfg, model, metadata, resumed, batches):
             validate(cfg, model, batches, log, done)
         if n_stops or last or is_due(cfg.save_interval, done):
             save(cfg, model, optimizer, metadata, log, done)
-        if n_stops:  # a rank that got no signal itself exits as if it had got SIGTERM
+        if n_stops:
+            number = signal.SIGTERM  # also if another rank got the signal
+            if received_signals:
+                number = received_signals[0]
             raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
-                            "continues", status=128 + (received_signals or [signal.SIGTERM])[0])
+                            "continues", status=128 + number)
     if resumed and start >= cfg.max_iters:
         print0(f"nothing to train: this run has its {start:,} updates already: {path}")
     else:
@@ -457,10 +460,11 @@ def accumulate(cfg, model, loss_fn, micro_batches, n_targets):
     """Return the sums (loss, tokens) over the micro-batches; call backward if gradients are
     enabled."""
     device = model.wte.weight.device
-    # If loss_chunk is 0, compiled code on a GPU computes all logits at once, which should be the
-    # fastest there. All other code computes them in chunks, to bound memory.
-    chunk, compiled = cfg.loss_chunk, loss_fn is not summed_loss
-    if not chunk and not (device.type == "cuda" and compiled):
+    chunk = cfg.loss_chunk
+    # Compiled code on a GPU computes all logits at once, in few kernels. All other code computes
+    # them in chunks, to bound memory.
+    all_at_once = device.type == "cuda" and loss_fn is not summed_loss
+    if not (chunk or all_at_once):
         chunk = runtime.rows_of_logits(device, model.config.vocab_size, training=True)
     total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
     for x, y, documents in micro_batches:

@@ -70,13 +70,6 @@ class ModelConfig(GPTConfig):
                              f"layer would have attention_type={self.attention_type}: add an L")
 
 
-def beyond_the_paper(config):
-    """Return {setting: value} of the settings with which a config leaves the paper's model."""
-    # __annotations__: its own fields only, without GPTConfig's
-    return {key: value for key, value in non_defaults(config).items()
-            if key in ModelConfig.__annotations__}
-
-
 def has_global_rope(config):
     """Return whether layers that see all keys have RoPE. Only this RoPE is ever stretched."""
     if config.window_pattern and not config.global_rope:
@@ -168,8 +161,8 @@ class Sink(GlobalLayer):
 
     def set_type(self, attention_type):
         if "sink" not in self.scale_names:
-            # The sink is made before s. The switch of (f) makes s last, and a resumed run must have
-            # its parameters in the same order, in which the gradient norm is summed.
+            # It is made before s, because the switch of (f) makes s last. So a resumed run has the
+            # same order of parameters, in which the gradient norm is summed.
             self.set_scale("sink", Learned(0.0))
         super().set_type(attention_type)
 
@@ -366,7 +359,8 @@ CHOICES = {
 
 def attention_class(config, layer):
     """Return the class of one layer's attention."""
-    if not beyond_the_paper(config):
+    # __annotations__ are the fields of ModelConfig alone, without those of the paper's GPTConfig
+    if not any(key in ModelConfig.__annotations__ for key in non_defaults(config)):
         return Attention
     pattern = config.window_pattern or "L"
     if pattern[layer % len(pattern)] == "S":

@@ -136,7 +136,8 @@ def load(path):
         with zipfile.ZipFile(file) as records:
             if broken := records.testzip():  # torch.save writes CRCs, which torch.load ignores
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
-            # a flipped bit here makes a record a folder, and torch.load gives other weights
+            # A flipped bit in external_attr makes a record a folder, and torch.load then gives
+            # other weights.
             if any(record.external_attr for record in records.infolist()):
                 raise zipfile.BadZipFile("a record is not as it was written")
             identity = hash_of_sums(records)

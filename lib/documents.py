@@ -97,7 +97,7 @@ def file_rows(path, field):
             text = decode_file(lines.read(), path)
             if "<|endoftext|>" in text:
                 tqdm.write(f"{path}: <|endoftext|> is ordinary text and ends no document; make the "
-                           "file a .jsonl if it holds several documents")
+                           "file a .jsonl if it holds several documents", file=sys.stderr)
             yield {field: text}
         else:
             yield from lines

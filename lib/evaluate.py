@@ -230,10 +230,10 @@ def run_jobs(device, name, jobs, measure_jobs, micro_batch_size=0):
                 try:
                     results = ranks.attempt(measure_mine, mine)
                 except torch.OutOfMemoryError:
-                    ran = math.ceil(len(turn) / ranks.WORLD_SIZE)  # the same on all ranks
-                    if ran == 1:
+                    jobs_of_rank = math.ceil(len(turn) / ranks.WORLD_SIZE)  # alike on all ranks
+                    if jobs_of_rank == 1:
                         raise torch.OutOfMemoryError(f"with {length} tokens") from None
-                    half = math.ceil(ran / 2)
+                    half = math.ceil(jobs_of_rank / 2)
                     tokens = half * length
                     if micro_batch_size:  # it takes precedence over `tokens`
                         micro_batch_size = min(micro_batch_size, half)

@@ -59,7 +59,8 @@ def differences(result, others):
     instance, ["window=32"] if one of the others has no window. Some settings are compared with a
     part of the others only:
 
-    - attention_type and its like (OF_VARIANT): with those of the same variant, whose name says it
+    - attention_type and its like (OF_VARIANT): with those of the same variant; the names of
+      different variants tell them apart already
     - the schedule: with those that also began from a checkpoint, or also did not
     - settings of the base, or of how a corpus was generated: with those that have them
     """
@@ -74,7 +75,8 @@ def differences(result, others):
         if setting in SCHEDULE:
             compared = [other for other in others
                         if bool(other.header["base"]) == bool(result.header["base"])]
-        if "base" in groups or "data" in groups and setting not in ("embedded", "digest"):
+        of_corpus = "data" in groups and setting not in ("embedded", "digest")
+        if "base" in groups or of_corpus:
             compared = [other for other in compared if name in other.settings]
         # a setting that is missing is off
         same_in_all = all(other.settings.get(name, "") == value for other in compared)

@@ -82,9 +82,10 @@ def from_checkpoint(cfg, given, data, device):
         raise UserError(f"{cfg.init_from} was trained with block_size={trained['block_size']}, "
                         "which can change only in softmax and ssmax models whose RoPE is not "
                         "stretched; leave it out")
-    if not changes and (same := [f"{key}={given[key]}" for key in WINDOWS if key in given]):
-        print0(f"note: {cfg.init_from} has {', '.join(same)} already, so nothing is converted and "
-               "it is trained further as it is")
+    same = [f"{key}={given[key]}" for key in WINDOWS if key in given]
+    if same and not changes:
+        print0(f"note: {cfg.init_from} has {', '.join(same)} already, so it is not converted, but "
+               "trained further as it is")
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     if changes:
         was_to_is = [f"{key} {trained[key] or 'none'} -> {changes[key] or 'none'}"
@@ -184,7 +185,8 @@ def prepare_folder(folder, model, resumed):
     if results:
         raise UserError(f"{folder} holds results of an earlier run: {', '.join(results)}; choose "
                         "another --out_dir, or move them away")
-    # A new run needs room for three checkpoints.
+    # A new run needs room for ckpt.pt, ckpt_prev.pt and the one that is being written. They take 12
+    # bytes for each parameter: the weight and AdamW's two moments.
     needed, free = 3 * 12 * model.num_params(), shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(f"{folder} has {free / 1e9:.1f} GB free, but the checkpoints of this model "

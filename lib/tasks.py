@@ -177,7 +177,8 @@ def mqar(cfg, rng, size, depth, i):
                         "tokens")
     words, pairs = recall(rng, size - 1 - cfg.begin, n_pairs, n_pairs - 1)
     key, value = pairs[-1]
-    # With --begin the end of text replaces the first token, which must not belong to a pair.
+    # With --begin make_sample puts the end of text in place of the first token, which therefore
+    # must not belong to a pair.
     placeholder = [" the"] * cfg.begin
     return Asked([], [value.strip()], key, words=placeholder + words)
 

@@ -176,7 +176,7 @@ def test_tensors_of_a_window_grow_no_faster_than_the_context():
     ({"window": 32}, "window=32 and window_pattern='' do not fit"),
     ({"window": 32, "window_pattern": "SSL", "n_layer": 2, "attention_type": "ssmax"},
      "window_pattern=SSL has more letters than n_layer=2")])
-def test_what_would_be_another_model_than_asked_for_is_refused(settings, message):
+def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError, match=message) as error:
         build(ModelConfig(**settings))
     assert "\n" not in str(error.value)

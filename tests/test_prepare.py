@@ -322,7 +322,7 @@ def test_a_script_among_the_inputs_is_not_run(tmp_path, write):
 def test_separators_in_a_text_file_are_named(tmp_path, write, capsys):
     a = write("a.txt", b"one\n<|endoftext|>\ntwo")
     go(tmp_path, a)
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().err
     assert f"{a}: <|endoftext|> is ordinary text and ends no document" in printed
 
 

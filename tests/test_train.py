@@ -338,7 +338,7 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     idx = torch.arange(64)[None]
     assert torch.allclose(same(idx)[0], a(idx)[0], atol=1e-5), "a wide window changes something"
     run(tmp_path / "same", f"--init_from={tmp_path}/c", *windows, "--max_iters=0")
-    assert "has window_pattern=SL, window=4 already, so nothing is" in capsys.readouterr().out
+    assert "has window_pattern=SL, window=4 already, so it is not" in capsys.readouterr().out
     for changes, message in (
             ([init, "--window_pattern=SLS", "--window=4"], "more letters than n_layer=2"),
             # they equal the defaults, and are asked for all the same

@@ -220,17 +220,17 @@ def draw(table, path, row=""):
     """
     shown = DRAWN | ({row: (row, "#6A3D9A")} if row else {})
     figure = new_figure(figsize=(9.6, 3.6))
-    left, middle, right = figure.subplots(1, 3, sharey=True)
+    left, middle, right = figure.subplots(1, 3, sharey=True, width_ratios=(1.2, 1, 1))
     draw_by_size(left, table, shown, SIZES)
-    left.set(title="Windows: needles found", ylim=(-0.03, 1.03))
+    left.set(title="Windows", ylabel="needles found", ylim=(-0.03, 1.03))
     draw_by_size(middle, table, shown, SIZES, "weight")
-    middle.set_title("Windows: weight on the needle")
+    middle.set(title="Windows", ylabel="weight on the needle")
     of_rope = verdicts.read_stored(HERE.parent / "rope/results.csv")
     drawn = {f"{name} theta50": DRAWN[name] for name in ("softmax", "head_scale", "ssmax")}
     drawn["softmax>constant theta50"] = DRAWN["softmax|constant"]
     draw_by_size(right, of_rope, drawn, (128, 256, 512, 1024, 2048))
-    right.set_title("RoPE in every layer: needles found")
-    figure.tight_layout(rect=(0, 0.11, 1, 1))
+    right.set(title="RoPE in every layer", ylabel="needles found")
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.legend(*left.get_legend_handles_labels(), loc="lower center", ncols=4)
     save(figure, path)
 
