@@ -29,8 +29,6 @@ IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "base"}
 # Beginnings of the names of settings that the variant's name already says. A label adds them only
 # to tell two curves of one variant apart.
 OF_VARIANT = ("attention_type", "switch_", "swap_scale")
-# Schedules are compared only between runs that both began from a checkpoint, or that both did not.
-SCHEDULE = ("max_iters", "learning_rate", "warmup_iters", "decay", "decay_iters", "min_lr")
 OFF = ("", "0", "0.0", "False", "None")  # values that a label does not say
 
 
@@ -56,34 +54,34 @@ def set_labels(curves):
 def differences(result, others):
     """
     Return "name=value" for each setting that is on, and differs from that of another result. For
-    instance, ["window=32"] if one of the others has no window. Some settings are compared with a
-    part of the others only:
-
-    - attention_type and its like (OF_VARIANT): with those of the same variant; the names of
-      different variants tell them apart already
-    - the schedule: with those that also began from a checkpoint, or also did not
-    - settings of the base, or of how a corpus was generated: with those that have them
+    instance, ["window=32"] if one of the others has no window.
     """
     texts = []
     for name, value in sorted(result.settings.items()):
-        *groups, setting = name.split()
-        if setting.startswith("rope_"):
+        if name.split()[-1].startswith("rope_"):
             continue  # "RoPE" says it in words
-        compared = others
-        if is_of_variant(name):
-            compared = [other for other in others if other.variant == result.variant]
-        if setting in SCHEDULE:
-            compared = [other for other in others
-                        if bool(other.header["base"]) == bool(result.header["base"])]
-        of_corpus = "data" in groups and setting not in ("embedded", "digest")
-        if "base" in groups or of_corpus:
-            compared = [other for other in compared if name in other.settings]
         # a setting that is missing is off
-        same_in_all = all(other.settings.get(name, "") == value for other in compared)
-        if value in OFF or same_in_all:
+        values = {other.settings.get(name, "") for other in compared_with(name, result, others)}
+        if value in OFF or values == {value}:
             continue
         texts.append(value if name == "RoPE" else f"{name}={value}")
     return texts
+
+
+def compared_with(name, result, others):
+    """
+    Return the results with which a setting of one of them is compared. Settings that the variant's
+    name says are compared among results of that variant; settings of the training among those that
+    began from a checkpoint, or among those that did not; and all other settings among all results.
+    """
+    if is_of_variant(name):
+        others = [other for other in others if other.variant == result.variant]
+    first = name.split()[0]
+    of_training = first in result.config and first not in result.model and first != "init_from"
+    if of_training or first in ("base", "data"):
+        continued = bool(result.header["base"])
+        others = [other for other in others if bool(other.header["base"]) == continued]
+    return others
 
 
 def is_of_variant(name):
