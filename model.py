@@ -386,7 +386,7 @@ class Block(nn.Module):
 class KVCache:
     """
     Keys and values of every layer, of at most `max_len` tokens; `length` tokens are stored. A layer
-    with a window keeps only its last keys (WindowLayer in lib/attention.py).
+    with a window keeps only its last keys, in one tensor (WindowLayer in lib/attention.py).
     """
 
     def __init__(self, max_len):

@@ -255,8 +255,8 @@ def training_loss(cfg, device):
     return torch.compile(summed_loss, dynamic=False)
 
 
-def first_micro_batch(cfg, model):
-    """Return how many sequences a rank computes at once, until memory runs out."""
+def initial_micro_batch_size(cfg, model):
+    """Return how many sequences a rank computes at once; `batch_loss` halves it if need be."""
     if cfg.micro_batch_size:
         return cfg.micro_batch_size
     # On a GPU 16 sequences of the paper's model (10.6 GiB on an H100); halved if they do not fit.
@@ -301,7 +301,7 @@ def fit(cfg, model, metadata, resumed, batches):
     if resumed:
         optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees Adam's two moments
     loss_fn = training_loss(cfg, device)
-    batches.micro_batch_size = first_micro_batch(cfg, model)
+    batches.micro_batch_size = initial_micro_batch_size(cfg, model)
     log = Log(cfg, model, metadata, start if resumed else None)
     received_signals = runtime.install_stop_flag()
     peak = runtime.peak_flops(device)
@@ -354,7 +354,7 @@ def is_due(interval, done):
 @torch.no_grad()
 def validate(cfg, model, batches, log, done):
     """Log and print the validation loss after `done` updates."""
-    # not compiled, since the validation batch has other shapes
+    # not compiled: without gradients it would be compiled a second time
     loss, _ = batch_loss(cfg, model, summed_loss, batches, batches.val)
     ranks.all_reduce([loss])
     # After the last update nothing else would notice NaN. Before the first we do not stop, because

@@ -359,7 +359,8 @@ CHOICES = {
 
 def attention_class(config, layer):
     """Return the class of one layer's attention."""
-    # __annotations__ are the fields of ModelConfig alone, without those of the paper's GPTConfig
+    # A model without options beyond the paper is made of the paper's class. (__annotations__ has
+    # the fields that ModelConfig adds.)
     if not any(key in ModelConfig.__annotations__ for key in non_defaults(config)):
         return Attention
     pattern = config.window_pattern or "L"

@@ -133,8 +133,9 @@ def to_type(value, want, is_text):
         with contextlib.suppress(
                 ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             value = ast.literal_eval(value)
+    # 1 is accepted for a float. But 1.0 for an int is refused: it is probably a mistake.
     if want is float and type(value) is int and value < 2**63:
-        return float(value)  # 1.0 for an int is not converted: it is probably a mistake
+        return float(value)
     if want is tuple:
         if not isinstance(value, list | tuple):
             value = [value]

@@ -173,11 +173,11 @@ def continue_result(cfg, out, header):
     """
     Return the header and {job: record} of an existing result `out`, or (header, {}) to begin again.
 
-        same settings, finished: keep it
-        same settings, unfinished: continue it, and add the name of the code if that is another
-        other settings: UserError, because the result may have taken days
         --overwrite: begin again, but continue an unfinished result of the same settings and code,
             which is probably an interrupted --overwrite
+        other settings: UserError, because the result may have taken days
+        same settings, finished: keep it
+        same settings, unfinished: continue it, and add the name of the code if that is another
 
     UserError if the file is not a result.
     """

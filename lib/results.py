@@ -73,7 +73,7 @@ class Result:
         self.warnings = warnings_of(self)
 
     @property
-    def curve(self):
+    def curve_key(self):
         """The key that the results of one curve have in common: everything but the seeds."""
         settings = tuple(sorted(self.settings.items()))
         return self.file_type, self.variant, self.tag, settings, self.warnings
@@ -313,10 +313,10 @@ def curves_of(results):
     colors = [color for _, color in VARIANTS.values()] + [*PALETTE]
 
     def order(result):
-        return names.index(result.variant), result.tag, result.curve, result.seeds
+        return names.index(result.variant), result.tag, result.curve_key, result.seeds
 
     curves = {}
-    for _, group in itertools.groupby(sorted(results, key=order), lambda result: result.curve):
+    for _, group in itertools.groupby(sorted(results, key=order), lambda result: result.curve_key):
         group = list(group)
         for result, other in itertools.pairwise(group):
             if result.seeds == other.seeds:

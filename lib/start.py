@@ -50,7 +50,7 @@ def resume(cfg, state, device):
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
     model = checkpoint.restore(state, device, name=cfg.out_dir)
     metadata = {key: state[key] for key in ("variant", "base", "vocab", "data")}
-    metadata["code"] = state.get("code", "unknown")  # an imported checkpoint has none
+    metadata["code"] = state.get("code", "unknown")  # hf.py's has none
     code = runtime.code_version()
     if not metadata["code"].endswith(code):
         print0(f"note: this run was trained by the code {metadata['code']}, and this is {code}")

@@ -83,7 +83,7 @@ def needle(cfg, rng, size, depth, i, n_others=0):
     cities = rng.sample(CITIES, 1 + n_others)
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
     numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
-    if i == PAPER_EXAMPLE:  # its number is repeated for formats of more than seven digits
+    if i == PAPER_EXAMPLE:  # formats of more than seven digits repeat its number
         # if Tokyo was drawn for another sentence, that one gets another city
         cities = [cities[0] if city == "Tokyo" else city for city in cities]
         cities[0], numbers[0] = "Tokyo", ("8106422" * 9)[:digits]

@@ -263,7 +263,7 @@ def trainer(device, *settings):
     # one micro-batch; the paper's updates have 2,048 sequences
     cfg, model = paper_model(device, "--batch_size=16", *settings)
     optimizer, loss_fn = train.make_optimizer(cfg, model), train.training_loss(cfg, device)
-    batches = RandomBatches(cfg, cfg.batch_size, train.first_micro_batch(cfg, model))
+    batches = RandomBatches(cfg, cfg.batch_size, train.initial_micro_batch_size(cfg, model))
     steps = itertools.count()
 
     def update():

@@ -51,7 +51,7 @@ COMPARED = {  # {measure: sizes} at which a row of one's own is compared with ot
 # {row: (name, colour)} of the figure. SSMax is drawn last, because it lies on the constant.
 DRAWN = {"softmax": ("softmax", "#D55E00"),
          "head_scale": ("control: learned constant", "#8C8C8C"),
-         "softmax|constant": ("softmax, constant 2 put in (right: 2.02)", "#E69F00"),
+         "softmax|constant": ("softmax, constant 2 put in", "#E69F00"),
          "ssmax": ("SSMax", "#0072B2")}
 
 
@@ -214,23 +214,15 @@ def draw_by_size(axis, table, shown, sizes, measure="needles"):
 
 
 def draw(table, path, row=""):
-    """
-    Draw the needles found in this arrangement, the weight on them, and the needles found in the
-    paper's arrangement. row: one more to draw.
-    """
+    """Draw the needles found, and the weight on the needle. row: one more to draw."""
     shown = DRAWN | ({row: (row, "#6A3D9A")} if row else {})
-    figure = new_figure(figsize=(9.6, 3.6))
-    left, middle, right = figure.subplots(1, 3, sharey=True, width_ratios=(1.2, 1, 1))
+    figure = new_figure(figsize=(8.4, 3.6))
+    left, right = figure.subplots(1, 2, sharey=True)
     draw_by_size(left, table, shown, SIZES)
-    left.set(title="Windows", ylabel="needles found", ylim=(-0.03, 1.03))
-    draw_by_size(middle, table, shown, SIZES, "weight")
-    middle.set(title="Windows", ylabel="weight on the needle")
-    of_rope = verdicts.read_stored(HERE.parent / "rope/results.csv")
-    drawn = {f"{name} theta50": DRAWN[name] for name in ("softmax", "head_scale", "ssmax")}
-    drawn["softmax>constant theta50"] = DRAWN["softmax|constant"]
-    draw_by_size(right, of_rope, drawn, (128, 256, 512, 1024, 2048))
-    right.set(title="RoPE in every layer", ylabel="needles found")
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    left.set(ylabel="needles found", ylim=(-0.03, 1.03))
+    draw_by_size(right, table, shown, SIZES, "weight")
+    right.set(ylabel="weight on the needle")
+    figure.tight_layout(rect=(0, 0.08, 1, 1))
     figure.legend(*left.get_legend_handles_labels(), loc="lower center", ncols=4)
     save(figure, path)
 
