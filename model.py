@@ -338,8 +338,8 @@ class Attention(nn.Module):
         if learns_s:
             self.s.fill_((scale - b) / (m - b))
         else:
-            # logn_clip and its like are 1 below the training length N (llama4 not at N). They are
-            # not divided by their mean, and so stay exactly 1 there.
+            # Factors that are 1 for all n below N (logn_clip, llama4, log_floor) stay exactly 1
+            # there. All others are divided by their mean.
             self.scale_queries(scale / torch.where((factors[0, :-1] == 1).all(), 1.0, m))
 
     def scale_queries(self, ratio):

@@ -47,7 +47,8 @@ class PlotConfig:
     out: str = ""  # folder for the pictures; empty: the first folder of results, or out
 
 
-# --- what figures share -------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
+# what figures share
 def new_figure(**options):
     """Return an empty figure in the style of all figures. options: those of matplotlib's Figure."""
     import matplotlib
@@ -170,7 +171,8 @@ def save(figure, path):
     print(path)
 
 
-# --- figures: name(curves) -> a matplotlib figure, or None if no curve has what it shows --------
+# -----------------------------------------------------------------------------
+# figures: name(curves) -> a matplotlib figure, or None if no curve has what it shows
 def fading(curves):
     """Fig. 1: the largest weight under softmax and SSMax, if one logit is +3 and all others -2."""
     from lib.labels import VARIANTS

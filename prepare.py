@@ -60,7 +60,7 @@ class PrepareConfig:
 
     # embedded corpus
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it, see lib/corpora
-    block_size: int = 128  # words per document
+    block_size: int = 128  # words per document: the block_size of training
     n_copy: int = 24_000  # almanac: only the first n_copy documents can be copy exercises
     n_train: int = 64_001  # documents of train (--data_order=sequence never reads the first)
     seed: int = 0  # seed of the generated documents
@@ -97,7 +97,8 @@ class PrepareConfig:
                              "must be at least 1")
 
 
-# ---- documents -> ids, in threads: tiktoken releases Python's lock (GIL) while it encodes
+# -----------------------------------------------------------------------------
+# documents -> ids, in threads: tiktoken releases Python's lock (GIL) while it encodes
 
 
 def split_documents(cfg, n_rows=0, n_documents=0):
@@ -149,7 +150,8 @@ def encode_in_threads(stream, threads, vocab, dtype):
     yield from encode_batch(batch, vocab, dtype)
 
 
-# ---- ids -> bins, and the JSON that describes them
+# -----------------------------------------------------------------------------
+# ids -> bins, and the JSON that describes them
 
 
 def read_vocab(cfg):

@@ -102,7 +102,7 @@ class TrainConfig(ModelConfig):
                              f"it to at least {ranks.WORLD_SIZE}, one for each rank")
         if self.eval_seqs < 1:
             raise ValueError("eval_seqs=0 must be positive; eval_interval=0 turns validation off")
-        # With max_iters=0 nothing is switched, or it is sft.py's, which sets it later.
+        # max_iters=0 passes: train.py then trains nothing, and sft.py sets it later.
         if self.max_iters and self.switch_iter >= self.max_iters:
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
@@ -436,9 +436,9 @@ def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
 
 def batch_loss(cfg, model, loss_fn, batches, get_batch):
     """
-    Return (loss, tokens) of this rank's part of the global batch that get_batch() returns. Also add
-    up the gradients if they are enabled. The losses of all ranks add up to the mean over the global
-    batch.
+    Return (loss, tokens) of this rank's part of the global batch that get_batch() returns, cut into
+    micro-batches. Also add up the gradients if they are enabled. The losses of all ranks add up to
+    the mean over the global batch.
 
     If memory runs out on any rank, all ranks halve batches.micro_batch_size and try again.
     """

@@ -34,6 +34,7 @@ from lib.text import check_vocab
 from model import ATTENTION
 
 # The settings that may change when a run continues: they change the result by rounding at most.
+# (data_dir may name another folder with the same data: their digests are compared.)
 FREE_TO_CHANGE = {
     "out_dir", "data_dir", "micro_batch_size", "eval_interval", "save_interval",
     "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device", "compile",

@@ -45,7 +45,8 @@ def documents(cfg, n_rows=0, n_documents=0):
         yield text
 
 
-# ---- files or dataset -> rows. A row is a line of JSON (bytes) or a dict with its text in `field`.
+# -----------------------------------------------------------------------------
+# files or dataset -> rows. A row is a line of JSON (bytes) or a dict with its text in `field`.
 
 
 def input_files(cfg):
@@ -125,7 +126,8 @@ def input_rows(cfg, skip):
                     yield path, number, row
 
 
-# ---- row -> text
+# -----------------------------------------------------------------------------
+# row -> text
 
 
 def text_of(row, field):

@@ -48,7 +48,7 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-MOST_RECORDS = 10**6  # of a result, which is in memory as a whole; the paper's have 100,000
+MOST_RECORDS = 10**6  # of a result, which is in memory as a whole; the paper's have up to 100,000
 
 # keys of a result's first line that are checked, with the types of their values
 HEADER = {"variant": str, "tag": str, "settings": dict, "model_config": dict, "code": str,
@@ -60,7 +60,7 @@ NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "
 
 
 class Job(NamedTuple):
-    """A piece of text or a prompt to measure. Its record has the same keys, but for None."""
+    """A piece of text or a prompt to measure. A key that its record lacks is None."""
     size: int  # in tokens
     asked_depth: float | None  # of the needle in percent, or None
     i: int  # number of the piece or prompt

@@ -70,9 +70,11 @@ def differences(result, others):
 
 def compared_with(name, result, others):
     """
-    Return the results with which a setting of one of them is compared. Settings that the variant's
-    name says are compared among results of that variant; settings of the training among those that
-    began from a checkpoint, or among those that did not; and all other settings among all results.
+    Return the results with which a setting of one of them is compared:
+
+        what the variant's name says: those of the same variant
+        settings of the training: those that also began from a checkpoint, or also did not
+        other settings: all
     """
     if is_of_variant(name):
         others = [other for other in others if other.variant == result.variant]

@@ -37,7 +37,8 @@ from lib.tasks import PAPER_EXAMPLE
 MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 
 
-# --- files -> results ---------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
+# files -> results
 @dataclass
 class Result:
     """One result file. The reader of its type adds `values` and what else the figures need."""
@@ -49,9 +50,9 @@ class Result:
     values: dict = field(default_factory=dict)
     errors: dict = field(default_factory=dict)  # {measure: Series of the errors within this file}
     samples: object = None  # values by piece, prompt or update, for paired differences from (a)
-    trials: object = None  # of scores: the records on which no heads were chosen
+    trials: object = None  # of scores: the records but those that chose the heads
     longest: int = 0  # of scores: the most tokens in a trial
-    s: list = field(default_factory=list)  # of log: of the heads of each layer, at the end
+    s: list = field(default_factory=list)  # of log: s at the end, [layer][head]
 
     def __post_init__(self):
         self.variant = self.header["variant"]
@@ -275,7 +276,8 @@ def subtract_softmax(results):
             result.errors["minus (a)"] = difference.sem()
 
 
-# --- results -> curves --------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
+# results -> curves
 @dataclass
 class Curve:
     """Results that differ in seeds, or in settings that change no result; and a style of line."""

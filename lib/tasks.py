@@ -101,8 +101,8 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         before_answer = cfg.qa_format.partition("{answer}")[0].rstrip(" ")
         question = cfg.question.format(city=cities[0])
         lead, _, end = before_answer.format(context="\0", question=question).partition("\0")
-    # room for the number (a token for each group, or one for a space and one for each digit), and a
-    # token that shows whether the number ends
+    # Room for the number: a token for each group or, without groups, one for the space and one for
+    # each digit. One more token shows whether the number ends.
     max_new_tokens = 1 + (len(groups) if len(groups) > 1 else 1 + digits)
     return Asked([*others, asked._replace(depth=depth)], numbers[:1], end, lead, max_new_tokens)
 

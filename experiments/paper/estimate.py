@@ -34,7 +34,7 @@ class EstimateConfig:
     mfu: float = 0.34  # share of the GPU's peak
     n_measured: int = 0  # number of checkpoints that are fine-tuned and measured
     n_seqs: int = 100_000  # pieces for the loss by position of each of these
-    seq_len: int = 20_000  # tokens in a window
+    seq_len: int = 20_000  # tokens in a piece
 
 
 def short(number):
