@@ -402,7 +402,7 @@ def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    # adds up the gradients, too
+    # runs forward and backward over all micro-batches; gradients add up in p.grad
     loss, tokens = batch_loss(cfg, model, loss_fn, batches, lambda: batches.train(step))
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and

@@ -75,6 +75,8 @@ def compared_with(name, result, others):
         what the variant's name says: those of the same variant
         settings of the training: those that also began from a checkpoint, or also did not
         other settings: all
+
+    For instance, learning_rate is compared among the conversions and among the runs from scratch.
     """
     if is_of_variant(name):
         others = [other for other in others if other.variant == result.variant]

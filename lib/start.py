@@ -30,7 +30,7 @@ def find_resumable(cfg, data):
     state = checkpoint.load(path)
     # without decay, max_iters does not affect the schedule, so a run may become longer
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    # settings added since then count as default
+    # a setting that is newer than the checkpoint counts as default
     old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
     differences = []
     for key, value in dataclasses.asdict(cfg).items():
