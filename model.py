@@ -421,8 +421,8 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # Only these matrices are initialized here. What a subclass of Attention adds is initialized
-        # by that subclass.
+        # Matrices of these names are initialized here. What a subclass of Attention adds under other
+        # names it initializes itself.
         for name, module in self.named_modules():
             if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)

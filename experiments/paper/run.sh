@@ -30,7 +30,7 @@ MEASURED="a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias e_swap_after f_swap_during"
 # average (627 billion tokens; by its card, the 5,489,000 documents of
 # huggingface.co/datasets/DKYoon/SlimPajama-6B are 1 % of all), so 370 million are enough. We read
 # them from the beginning, because SlimPajama is shuffled. A few percent less would do no harm,
-# because windows are drawn at random places, some of them twice.
+# because pieces are drawn at random places, some of them twice.
 echo "== data: 0.85 TB of tokens"
 run python prepare.py --hf=slimpajama --name=slimpajama --split=train --val_fraction=0.00001 \
     --limit=370_000_000
@@ -44,7 +44,7 @@ done
 run $launch train.py config/e_swap_after.py --init_from="$OUT/a_softmax" \
     --out_dir="$OUT/e_swap_after" --eval_interval=0
 
-# Theta is multiplied by 50 at evaluation. The loss by position is the mean over 100,000 windows, or
+# Theta is multiplied by 50 at evaluation. The loss by position is the mean over 100,000 pieces, or
 # over as many as the test split has.
 for name in $MEASURED; do
     echo "== $name: loss by position, fine-tuning, needles, needle scores"
