@@ -146,8 +146,8 @@ class Position(NamedTuple):
     cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
     sin: torch.Tensor  # (T, D), with the first D/2 negated
     f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    # (T, S) bool, True where the query sees the key; subclasses may use another form. None: the
-    # mask is causal if T = S, and a single query (T = 1) sees all S keys.
+    # (T, S) bool, True where the query sees the key; subclasses may use another form. None: nothing
+    # but later keys is hidden, so a single query (T = 1) sees all S keys.
     mask: torch.Tensor | None
 
 
@@ -325,7 +325,7 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # The mean factor is linear in s: b at s = 0, m at s = 1. So it equals `scale` at
+        # Let m be the mean factor at s = 1. It is linear in s and b at s = 0, so it is `scale` at
         # s = (scale - b) / (m - b). If no s is learned, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)
@@ -421,8 +421,8 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # Matrices of these names are initialized here. What a subclass of Attention adds under other
-        # names it initializes itself.
+        # Matrices of these names are initialized here. What a subclass of Attention adds under
+        # other names it initializes itself.
         for name, module in self.named_modules():
             if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)

@@ -49,6 +49,8 @@ class PlotConfig:
 
 # -----------------------------------------------------------------------------
 # what figures share
+
+
 def new_figure(**options):
     """Return an empty figure in the style of all figures. options: those of matplotlib's Figure."""
     import matplotlib
@@ -173,6 +175,8 @@ def save(figure, path):
 
 # -----------------------------------------------------------------------------
 # figures: name(curves) -> a matplotlib figure, or None if no curve has what it shows
+
+
 def fading(curves):
     """Fig. 1: the largest weight under softmax and SSMax, if one logit is +3 and all others -2."""
     from lib.labels import VARIANTS

@@ -62,7 +62,7 @@ class PrepareConfig:
     embedded: Literal[("", *EMBEDDED)] = ""  # generate it, see lib/corpora
     block_size: int = 128  # words per document: the block_size of training
     n_copy: int = 24_000  # almanac: only the first n_copy documents can be copy exercises
-    n_train: int = 64_001  # documents of train (--data_order=sequence never reads the first)
+    n_train: int = 64_001  # documents of train (--data_order=sequence skips the first)
     seed: int = 0  # seed of the generated documents
 
     # output

@@ -58,7 +58,7 @@ def differences(result, others):
     """
     texts = []
     for name, value in sorted(result.settings.items()):
-        if name.split()[-1].startswith("rope_"):
+        if name.split()[-1] in ("rope_theta", "rope_scaling", "rope_factor"):
             continue  # "RoPE" says it in words
         # a setting that is missing is off
         values = {other.settings.get(name, "") for other in compared_with(name, result, others)}
@@ -127,7 +127,7 @@ def rope_of(config):
     model = SimpleNamespace(**config)
     scaling = model.rope_scaling
     if not has_global_rope(model):
-        return "RoPE in windows" if "S" in model.window_pattern else "no RoPE"
+        return f"RoPE theta {model.rope_theta:,.0f} in windows" if "S" in model.window_pattern else "no RoPE"
     theta = model.rope_theta * (model.rope_factor if scaling == "theta" else 1)
     name = f"RoPE theta {theta:,.0f}"
     return name if scaling in ("", "theta") else f"{name}, {scaling} x {model.rope_factor:g}"

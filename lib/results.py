@@ -39,6 +39,8 @@ MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 
 # -----------------------------------------------------------------------------
 # files -> results
+
+
 @dataclass
 class Result:
     """One result file. The reader of its type adds `values` and what else the figures need."""
@@ -278,6 +280,8 @@ def subtract_softmax(results):
 
 # -----------------------------------------------------------------------------
 # results -> curves
+
+
 @dataclass
 class Curve:
     """Results that differ in seeds, or in settings that change no result; and a style of line."""

@@ -232,7 +232,7 @@ def test_a_seed_that_occurs_twice_is_an_error_that_names_both_files(tmp_path, pl
     ({"rope_scaling": "yarn", "rope_factor": 16.0}, "RoPE theta 10,000, yarn x 16"),
     ({"rope_scaling": "nope"}, "no RoPE"), ({"alibi": True}, "no RoPE"),
     ({"rope_fraction": 0.0}, "no RoPE"), ({"window_pattern": "L"}, "no RoPE"),
-    ({"window_pattern": "SL"}, "RoPE in windows"),
+    ({"window_pattern": "SL"}, "RoPE theta 10,000 in windows"),
     ({"window_pattern": "SL", "global_rope": True}, "RoPE theta 10,000")])
 def test_the_rope_is_said_once_if_all_curves_have_it(tmp_path, settings, expected):
     plant_niah(tmp_path / "a", settings={"task": "needle", **settings})
