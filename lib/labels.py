@@ -127,7 +127,8 @@ def rope_of(config):
     model = SimpleNamespace(**config)
     scaling = model.rope_scaling
     if not has_global_rope(model):
-        return f"RoPE theta {model.rope_theta:,.0f} in windows" if "S" in model.window_pattern else "no RoPE"
+        in_windows = f"RoPE theta {model.rope_theta:,.0f} in windows"
+        return in_windows if "S" in model.window_pattern else "no RoPE"
     theta = model.rope_theta * (model.rope_factor if scaling == "theta" else 1)
     name = f"RoPE theta {theta:,.0f}"
     return name if scaling in ("", "theta") else f"{name}, {scaling} x {model.rope_factor:g}"
