@@ -325,7 +325,7 @@ class Attention(nn.Module):
     @torch.no_grad()
     def swap(self, attention_type, model, scale=1.0):
         """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # Let m be the mean factor at s = 1. It is linear in s and b at s = 0, so it is `scale` at
+        # The mean factor is linear in s: it is b at s = 0 and m at s = 1, so it is `scale` at
         # s = (scale - b) / (m - b). If no s is learned, the weights that make q are scaled instead.
         self.set_type(attention_type)
         learns_s = isinstance(self.s, nn.Parameter)

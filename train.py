@@ -210,7 +210,7 @@ class Batches:
 
 def make_optimizer(cfg, model):
     """Return AdamW with weight decay on matrices only. Learned scales are a group of their own."""
-    # s, b and p_n have no weight decay, as in the paper: it would pull s to 0, which is uniform
+    # Learned scales have no weight decay, as in the paper: it would pull s to 0, which is uniform
     # attention.
     scales = model.learned_scales()
     rest = [p for name, p in model.named_parameters() if name not in scales]

@@ -161,8 +161,8 @@ class Sink(GlobalLayer):
 
     def set_type(self, attention_type):
         if "sink" not in self.scale_names:
-            # It is made before s, because the switch of (f) makes s last. So a resumed run has the
-            # same order of parameters, in which the gradient norm is summed.
+            # Made before s: the switch of (f) makes s after the sink. A resumed run makes both at
+            # once, and must have the same order, in which the gradient norm is summed.
             self.set_scale("sink", Learned(0.0))
         super().set_type(attention_type)
 
