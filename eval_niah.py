@@ -73,8 +73,7 @@ class NiahConfig(EvalConfig):
             parts = Formatter().parse(getattr(self, key))
             fields = [name for _, name, *_ in parts if name is not None]
             # A prompt is cut off where its answer would begin, so this field must be the last one.
-            # The needle ends the prompt with prompt=completion only; else it may go on after its
-            # number.
+            # The needle is cut off in this way with prompt=completion only.
             ends_prompt = key != "needle" or self.prompt == "completion"
             if sorted(fields) != sorted(names) or (ends_prompt and fields[-1] != names[-1]):
                 raise ValueError(f"{key} must have these fields in braces, each once and the last "

@@ -340,7 +340,8 @@ class Attention(nn.Module):
         else:
             # Factors that are 1 for all n below N (logn_clip, llama4, log_floor) stay exactly 1
             # there. All others are divided by their mean.
-            self.scale_queries(scale / torch.where((factors[0, :-1] == 1).all(), 1.0, m))
+            is_one_below_N = (factors[0, :-1] == 1).all()
+            self.scale_queries(scale / torch.where(is_one_below_N, 1.0, m))
 
     def scale_queries(self, ratio):
         """Multiply the weights that make q."""

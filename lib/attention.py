@@ -5,8 +5,8 @@ the class that a layer needs.
 They are p-RoPE and NoPE, RoPE stretched at evaluation, ALiBi, an attention sink, scale-invariant
 attention, windows in some layers, packed documents, and a gate on the output. To add attention that
 replaces the ordinary one, write a subclass that overrides what it changes, add a setting to
-ModelConfig, and name both in CHOICES.
-experiments/check.py checks it; README.md and CONTRIBUTING.md have examples.
+ModelConfig, and name both in CHOICES. CONTRIBUTING.md has examples. experiments/check.py tests such
+a class.
 """
 import math
 from dataclasses import dataclass, replace

@@ -73,7 +73,8 @@ def compared_with(name, result, others):
     Return the results with which a setting of one of them is compared:
 
         what the variant's name says: those of the same variant
-        settings of the training: those that also began from a checkpoint, or also did not
+        settings of the training: if it began from a checkpoint, those that did, too; else those
+            that began with random weights
         other settings: all
 
     For instance, learning_rate is compared among the conversions and among the runs from scratch.

@@ -239,8 +239,8 @@ def wilson(hits, n, z=1.96):
 def comparison_key(result):
     """Return what a result and that of softmax have in common if they may be subtracted: the
     batches of training, the text and the evaluation."""
-    # For an evaluation we take the first training, whose batches a later swap or fine-tuning does
-    # not change.
+    # For an evaluation we take the first training, from random weights. A later swap or fine-tuning
+    # does not change its batches.
     training = result.runs[0]
     if result.file_type != "log":
         training = result.runs[-1]
