@@ -519,8 +519,8 @@ class GPT(nn.Module):
         """Return {name: parameter} of p_n, and of Attention.set_scale's parameters: s, b, g, ..."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
-            # sorted, so that a model that was swapped and one that is built with the new type list
-            # their scales in the same order, in which an optimizer stores its state
+            # Sorted, because an optimizer stores its state in this order: a model that was swapped
+            # and one that is built with the new type must agree.
             for name in sorted(block.attn.scale_names):
                 number = getattr(block.attn, name)
                 if isinstance(number, nn.Parameter):

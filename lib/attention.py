@@ -140,10 +140,10 @@ class GlobalLayer(Gated):
     def rope(self, pos):
         cos, sin = super().rope(pos)
         if self.config.rope_scaling == "yarn":
-            # YaRN's temperature multiplies q and k, and so the logits by its square. Without it
-            # ("yarn_no_temperature") the comparison with SSMax, another temperature, is cleaner.
-            temperature = 1 + 0.1 * math.log(self.config.rope_factor)
-            cos, sin = temperature * cos, temperature * sin
+            # YaRN's "temperature" multiplies q and k by this number, and so the logits by its
+            # square. Without it SSMax, which multiplies the logits, too, is compared more cleanly.
+            multiplier = 1 + 0.1 * math.log(self.config.rope_factor)
+            cos, sin = multiplier * cos, multiplier * sin
         return cos, sin
 
 

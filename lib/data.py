@@ -1,5 +1,5 @@
 """
-Token bins -> batches. The data of an update is a pure function of settings, split and step: there
+Token bins -> batches. The data of an update is a pure function of settings, corpus and step: there
 is no loader state to save, a resume is exact, and any number of ranks reads the same global batch.
 
 prepare.py writes a corpus as a folder:

@@ -60,7 +60,7 @@ NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "
 
 
 class Job(NamedTuple):
-    """A piece of text or a prompt to measure. A key that its record lacks is None."""
+    """A piece of text or a prompt to measure. A field is None if the record lacks it."""
     size: int  # in tokens
     asked_depth: float | None  # of the needle in percent, or None
     i: int  # number of the piece or prompt

@@ -237,8 +237,8 @@ def wilson(hits, n, z=1.96):
 
 
 def comparison_key(result):
-    """Return what a result and that of softmax have in common if they may be subtracted: the
-    batches of training, the text and the evaluation."""
+    """Return a key. Two results may be subtracted if their keys are equal: they have the batches of
+    training, the text and the evaluation in common."""
     # For an evaluation we take the first training, from random weights. A later swap or fine-tuning
     # does not change its batches.
     training = result.runs[0]
