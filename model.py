@@ -53,7 +53,7 @@ def p_n(n, model):
     return model.p_n[n - 1]
 
 
-# The next three are 1 on contexts shorter than the training length N.
+# The next four are about 1 on contexts shorter than the training length N.
 
 
 def logn_clip(n, model):
@@ -62,6 +62,10 @@ def logn_clip(n, model):
 
 def llama4(n, model):  # rises at each multiple of N, and is constant between
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
+
+
+def power(n, model):  # rises from 1 to 1.07 at N, and to 2 at 1,023 N
+    return (1 + n / model.config.block_size) ** 0.1
 
 
 def log_floor(n, model):  # 1 + 0.1 log max(1, n / N)
@@ -91,6 +95,8 @@ ATTENTION = {
     "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, otherwise like (b)
     # other factors that are trained (experiments/windows/README.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
+    "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d); Mistral Large 4
+    "power": Factor(power),                                      # Beam
     "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # other published factors, swapped into softmax weights without training (--attention_type)
     "logn_clip": Factor(logn_clip),                              # Qwen, Grok-2

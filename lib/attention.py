@@ -31,7 +31,9 @@ class ModelConfig(GPTConfig):
     alibi: bool = False  # a bias by distance (2108.12409) in place of RoPE; T x T memory
     sink: bool = False  # an extra key with value 0 and a learned logit
     scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
-    window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: a window, L: all keys
+    constant_norm: bool = False  # q and k get norm 1 (RMS, no weights), then q a constant of 5.473
+    window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: a window; L: all keys, no
+    # position; R: all keys and RoPE
     window: int = 0  # tokens that an S layer sees (S: RoPE, plain softmax and no sink)
     global_rope: bool = False  # RoPE in L layers too; otherwise they have no position (NoPE)
     doc_mask: bool = False  # in training, documents packed in one row do not see each other
@@ -56,9 +58,9 @@ class ModelConfig(GPTConfig):
 
     def check_windows(self):
         pattern = self.window_pattern
-        if not set(pattern) <= {"S", "L"}:
+        if not set(pattern) <= {"S", "L", "R"}:
             raise ValueError(f"window_pattern={pattern} must have the letters S, for a layer with "
-                             "a window, and L, for one that sees all keys, as in SSSL")
+                             "a window, and L or R, for one that sees all keys, as in SSSL")
         if self.window < 0 or ("S" in pattern) != bool(self.window):
             raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: set "
                              "both or neither, as in --window=32 --window_pattern=SL")
@@ -70,9 +72,11 @@ class ModelConfig(GPTConfig):
                              f"layer would have attention_type={self.attention_type}: add an L")
 
 
-def has_global_rope(config):
-    """Return whether layers that see all keys have RoPE. Only this RoPE is ever stretched."""
-    if config.window_pattern and not config.global_rope:
+def has_global_rope(config, letter=None):
+    """Return whether layers that see all keys (of this letter, or any) have RoPE. Only this RoPE is
+    ever stretched."""
+    pattern = letter or config.window_pattern
+    if config.window_pattern and not config.global_rope and "R" not in pattern:
         return False
     return config.rope_fraction > 0 and not config.alibi and config.rope_scaling != "nope"
 
@@ -107,8 +111,10 @@ class GlobalLayer(Gated):
 
     def __init__(self, config, layer):
         super().__init__(config, layer)
+        pattern = config.window_pattern or "L"
+        self.kind = pattern[layer % len(pattern)]
         self.n_rotating = 0  # of the pairs of channels
-        if has_global_rope(config):
+        if has_global_rope(config, self.kind):
             self.n_rotating = int(config.rope_fraction * self.head_size / 2)
 
     def rotate(self, x, position):
@@ -197,6 +203,21 @@ class Sink(GlobalLayer):
         if mask is not None:
             mask = F.pad(mask, (1, 0), value=True)
         return super().weights(q, self.with_sink(k), mask)[..., 1:]
+
+
+class ConstantNorm(GlobalLayer):
+    """
+    Queries and keys normed without weights, and the query times a constant, in place of a factor
+    that the weights can learn (Muse Spark, transformers 5.24.0: 5.4730064863875 with D = 64).
+    """
+
+    def __init__(self, config, layer):
+        super().__init__(config, layer)
+        norm = nn.RMSNorm(self.head_size, config.norm_eps, elementwise_affine=False)
+        self.q_norm = self.k_norm = norm
+
+    def factor(self, f):
+        return 5.473 * super().factor(f)
 
 
 class FromWeights(GlobalLayer):
@@ -354,6 +375,7 @@ CHOICES = {
     "sink": Sink,
     "scale_invariant": ScaleInvariant,
     "alibi": ALiBi,
+    "constant_norm": ConstantNorm,
 }
 
 

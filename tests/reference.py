@@ -15,6 +15,8 @@ F_OF_N = {
     "ssmax_bias": math.log,
     "head_scale": lambda n: math.log(math.factorial(N)) / N,
     "residual": math.log,
+    "ssmax_bias_s0": math.log,
+    "power": lambda n: (1 + n / N) ** 0.1,
     "asentmax": lambda n: math.log(n + 1),
     "logn_clip": lambda n: max(1, math.log(n) / math.log(N)),
     "llama4": lambda n: 1 + 0.1 * math.log(1 + math.floor(n / N)),
