@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# The factors that published models ship, compared in one arrangement: trained with windows, and put
+# into softmax models afterwards, which were trained with windows or converted to them (README.md in
+# this folder). The same command continues after any interruption.
+#
+#   bash experiments/shipped/run.sh                      everything: about six hours on two cores
+#   PARTS=converted SEEDS="1 2" bash experiments/shipped/run.sh
+cd "$(dirname "$0")/../.."
+OUT=${OUT:-out/shipped}
+RESULTS=${RESULTS:-experiments/shipped}
+source experiments/common.sh
+needs_scipy
+PARTS=${PARTS:-"converted windows four"}  # each has ten seeds of its own; `four` has three
+SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # 10 is added to them in `converted`, and 20 in the others
+TRAINED=$OUT/trained
+
+train() {  # train NAME SEED SETTINGS
+    echo "train.py config/quick.py ${*:3} --seed=$2 --data_dir=data/almanac-$2" \
+        "--variant=$1 --out_dir=$TRAINED/$1-$2"
+}
+names() {  # names SEED NAMES: the folders of these runs
+    for name in ${*:2}; do printf ' %s' "$TRAINED/$name-$1"; done
+}
+ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0 --context_sizes"
+loss="eval_posloss.py --split=long"
+measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start takes long
+    echo "$ask=(128,2048,8192) --n_samples=20 --out=$OUT/measured/near $*"
+    echo "$ask=(32768,65536) --n_samples=10 --out=$OUT/measured/far $*"
+    echo "$ask=131072 --n_samples=4 --out=$OUT/measured/farthest $*"
+    echo "$loss --data_dir=data/almanac-0 --seq_len=8192 --n_seqs=48 --out=$OUT/measured/loss $*"
+}
+# The constant for a context of 16x is chosen by the loss on other text than that of the results:
+# long documents of the seed's own corpus, which are not in its training text.
+validate() {  # validate SEED CHECKPOINT [settings]
+    echo "$loss --data_dir=data/almanac-$1 --seq_len=2048 --n_seqs=48" \
+        "--out=$OUT/measured/validation ${*:2}"
+}
+put_in() {  # put_in SEED CHECKPOINT: factors put into a softmax model without training
+    measure "$2"
+    validate "$1" "$2"
+    measure "$2" --attention_type=ssmax --tag=e
+    measure "$2" --attention_type=logn_clip --tag=clip
+    measure "$2" --attention_type=log_floor --tag=log_floor
+    measure "$2" --attention_type=power --tag=power
+    for constant in 1.5 2 3 4 6; do
+        local settings="--attention_type=head_scale --swap_scale=$constant --tag=constant_$constant"
+        measure "$2" $settings
+        validate "$1" "$2" $settings
+    done
+}
+corpora() {  # corpora SEED ...: number 0 is the text that all models are measured on
+    for seed in 0 $*; do
+        echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \
+            "--n_train=64001"
+    done | in_parallel
+}
+
+for number in $SEEDS; do  # seed after seed, so that every part grows evenly
+    if [[ " $PARTS " == *" converted "* ]]; then
+        seed=$((number + 10))
+        corpora $seed
+        train rope $seed | in_parallel
+        for factor in softmax head_scale ssmax; do
+            train converted.$factor $seed config/convert.py \
+                "--init_from=$TRAINED/rope-$seed --attention_type=$factor"
+        done | in_parallel
+        {
+            put_in $seed "$TRAINED/converted.softmax-$seed"
+            measure "$(names $seed converted.head_scale converted.ssmax)"
+        } | in_parallel
+    fi
+    if [[ " $PARTS " == *" windows "* ]]; then
+        seed=$((number + 20))
+        corpora $seed
+        for factor in softmax ssmax ssmax_bias_s0 power llama4 head_scale; do
+            train $factor $seed "config/window.py --attention_type=$factor"
+        done | in_parallel
+        train constant_norm $seed "config/window.py --constant_norm" | in_parallel
+        {
+            put_in $seed "$TRAINED/softmax-$seed"
+            measure "$(names $seed ssmax ssmax_bias_s0 power llama4 head_scale constant_norm)"
+        } | in_parallel
+    fi
+    if [[ " $PARTS " == *" four "* && $number -le 3 ]]; then
+        seed=$((number + 20))
+        four="--n_layer=4 --window_pattern=SLSL --window=32"
+        for factor in softmax ssmax ssmax_bias_s0 power; do
+            train four.$factor $seed "$four --attention_type=$factor"
+        done | in_parallel
+        {
+            measure "$(names $seed four.softmax four.ssmax four.ssmax_bias_s0 four.power)"
+            measure "$TRAINED/four.softmax-$seed" --attention_type=ssmax --tag=e
+            measure "$TRAINED/four.softmax-$seed" --attention_type=logn_clip --tag=clip
+            measure "$TRAINED/four.softmax-$seed" --attention_type=power --tag=power
+            measure "$TRAINED/four.softmax-$seed" --attention_type=head_scale --swap_scale=2 \
+                --tag=constant_2
+        } | in_parallel
+    fi
+done
