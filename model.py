@@ -2,9 +2,9 @@
 A Llama-like Transformer whose attention is Softmax or a variant of Scalable-Softmax (SSMax):
 K. M. Nakanishi, "Scalable-Softmax Is Superior for Attention" (arXiv 2501.19399).
 
-This file is the paper's model and all factors on the query; n_kv_head and qk_norm are for imported
-models. It needs torch alone: copy it anywhere and it works. Attention that goes further (other
-positions, sinks, windows, ...) subclasses `Attention` in lib/attention.py.
+This file holds the paper's model, all factors on the query, and layers with a window. (n_kv_head
+and qk_norm are for imported models.) It needs torch alone: copy it anywhere and it works. Attention
+that goes further subclasses `Attention`, one file each, in gallery/.
 
 The paper compares (a) softmax, (b) SSMax, (c) SSMax with s = 1, (d) SSMax with a bias, (e) SSMax
 swapped into a trained softmax model, and (f) SSMax swapped in near the end of its training.
@@ -122,6 +122,8 @@ class GPTConfig:
     init_std: float = 0.02  # standard deviation of initial weights; output projections get less
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     qk_norm: bool = False  # RMSNorm on each head's queries and keys before RoPE; not in the paper
+    window_pattern: str = ""  # S, R or L for each layer, repeated, as in SL; empty: R
+    window: int = 0  # tokens that an S layer sees
 
     def __post_init__(self):
         if self.attention_type not in ATTENTION:
@@ -136,46 +138,94 @@ class GPTConfig:
         if self.n_embd % (2 * self.n_head):
             raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
                              "number: RoPE rotates pairs of channels")
+        self.check_windows()
+
+    def check_windows(self):
+        pattern = self.window_pattern
+        if not set(pattern) <= set("SRL"):
+            raise ValueError(f"window_pattern={pattern} must have the letters S, for a layer with "
+                             "a window and RoPE, R, for one that sees all keys and has RoPE, and "
+                             "L, for one that sees all keys and has no position, as in SSSL")
+        if self.window < 0 or ("S" in pattern) != bool(self.window):
+            raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: an "
+                             "S layer needs a window, as in --window=32 --window_pattern=SL, and "
+                             "without an S layer window must be 0")
+        if len(pattern) > self.n_layer:
+            raise ValueError(f"window_pattern={pattern} has more letters than n_layer="
+                             f"{self.n_layer}: give one letter per layer, or fewer, which repeat")
+        if set(pattern) == {"S"} and self.attention_type != "softmax":
+            raise ValueError(f"window_pattern={pattern} has S layers alone, which are softmax, so "
+                             f"no layer would have attention_type={self.attention_type}: add an L")
+
+    def letter(self, layer):
+        """Return the letter of a layer: S, R or L."""
+        pattern = self.window_pattern or "R"
+        return pattern[layer % len(pattern)]
 
 
 # -----------------------------------------------------------------------------
 # attention
-
-
-class Position(NamedTuple):
-    """
-    Tensors that depend on positions alone. All layers of one kind share them in a forward pass.
-
-    The shapes below are for rows without packed documents; all rows then share these tensors. With
-    packed documents cos and sin are (B, 1, T, D), f (B, 1, T), and mask (B, 1, T, S).
-    """
-    cos: torch.Tensor  # (T, D) fp32, of RoPE's angles
-    sin: torch.Tensor  # (T, D), with the first D/2 negated
-    f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    # (T, S) bool, True where the query sees the key; subclasses may use another form. None: nothing
-    # but later keys is hidden, so a single query (T = 1) sees all S keys.
-    mask: torch.Tensor | None
+#
+# The T queries of a forward pass always stand at the last T of the S positions whose keys they may
+# see: after a cache S > T, and for a single new token T = 1. So the shapes of q and k say which
+# keys come later, without a mask.
 
 
 def widest_float(device):
     return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
 
 
+class Position(NamedTuple):
+    """
+    Tensors that depend on positions alone. Layers of one letter share them in a forward pass.
+
+    The shapes are for rows without packed documents; all rows then share these tensors. With packed
+    documents n and f are (B, 1, T), and cos and sin (B, 1, T, D).
+    """
+    n: torch.Tensor  # (T,) the keys up to the query's own: its position in the document, plus 1
+    f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
+    cos: torch.Tensor | None  # (T, D) fp32, of RoPE's angles; None in a layer without RoPE
+    sin: torch.Tensor | None  # (T, D), with the first D/2 negated
+    documents: torch.Tensor | None  # (B, T) ids of packed documents; None: each row is one
+
+
+def distances(q, k):
+    """Return how many tokens each key is before each query, (T, S). Later keys have less than 0."""
+    T, S = q.size(2), k.size(2)
+    j = torch.arange(S, device=k.device)
+    i = j[S - T:]
+    return i[:, None] - j
+
+
 class Attention(nn.Module):
     """
-    Causal self-attention of one layer, with the factor of its type on the queries.
+    Causal self-attention of one layer that sees all keys, with the factor of its type on q.
 
-    A subclass may override any method. It must keep what experiments/check.py checks: no query sees
-    a later key, a KV cache changes nothing, `attend` returns the `weights` times v, ...
+    A subclass overrides what it changes, and what it overrides is what runs:
+
+        setup           makes parameters of its own
+        project         makes q, k and v from the layer's input; a KV cache stores k and v
+        visible         which keys a query sees
+        logits          of all queries and keys
+        weights         from the logits
+        mix             from the layer's input to the output of all heads
+
+    It must keep what experiments/check.py checks: no query sees a later key, a KV cache changes
+    nothing, ...
     """
-    # overridden by WindowLayer in lib/attention.py
-    kind = "L"  # layers of one kind share a Position
-    max_keys = math.inf  # the largest number of keys that a query sees
+    # A subclass may set these.
+    has_rope = True  # False: no position, in R layers either
+    in_windows = False  # whether S layers have this attention, too
+    largest_sum = 1.0  # the weights of a query sum to this at most
+    piece = 512  # queries whose weights are computed at a time, if the fused kernel is not used
 
     def __init__(self, config, layer):
         super().__init__()
         self.config, self.layer, self.head_size = config, layer, config.n_embd // config.n_head
         self.n_head, self.n_kv_head = config.n_head, config.n_kv_head or config.n_head
+        self.letter = config.letter(layer)
+        self.max_keys = config.window if self.letter == "S" else math.inf
+        self.uses_rope = self.has_rope and self.letter != "L"
         heads = self.n_head + 2 * self.n_kv_head
         # q, k and v of all heads in one product, without biases, as in Llama
         self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)
@@ -184,32 +234,41 @@ class Attention(nn.Module):
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
         self.scale_names = set()  # names of s, b, g, ...
-        self.set_type(config.attention_type)
+
+    def setup(self):
+        """
+        Make the parameters that a subclass adds, and initialize them.
+
+        GPT calls this after all other weights are drawn, so runs of one seed begin with the same
+        weights, whatever their attention.
+        """
 
     def set_type(self, attention_type):
-        """Create s, b and g as ATTENTION defines them for this type."""
+        """Make s, b and g as ATTENTION defines them for this type."""
         self.type = attention_type
         factor = ATTENTION[attention_type]
         self.set_scale("s", factor.s)
         self.set_scale("b", factor.b)
-        self.g = None
-        if factor.g is not None:
-            self.set_scale("g", factor.g)
+        self.set_scale("g", factor.g)
 
     def set_scale(self, name, value):
         """
-        Create a tensor (H,) of this name: a parameter if `value` is Learned, else a buffer.
+        Make an attribute of this name, a tensor (H,): a parameter if `value` is Learned, and a
+        buffer if it is a number. If it is None, so is the attribute.
 
         Parameters made here are in GPT.learned_scales: training logs them and gives them no weight
         decay.
         """
-        self.scale_names.add(name)
         learned = isinstance(value, Learned)
         if learned:
             value = self.config.s_init if value.start is None else value.start
-        values = torch.full((self.n_head,), float(value), device=self.qkv.weight.device)
-        setattr(self, name,
-                nn.Parameter(values) if learned else nn.Buffer(values, persistent=False))
+        if value is not None:
+            self.scale_names.add(name)
+            value = torch.full((self.n_head,), value, device=self.qkv.weight.device)
+            value = nn.Parameter(value) if learned else nn.Buffer(value, persistent=False)
+        setattr(self, name, value)
+
+    # -- the forward pass, in the order in which it runs
 
     def forward(self, x, position, cache=None, last=False):
         """Return the output (B, T, C) for x (B, T, C); with `last`, for the last query alone."""
@@ -219,15 +278,11 @@ class Attention(nn.Module):
         """Return the outputs of all heads side by side, (B, T, C), or (B, 1, C) with `last`."""
         q, k, v = self.project(x, position)
         if cache is not None:  # keys are stored after RoPE: a key's position never changes
-            k, v = self.extend(cache, k, v)
-        if last:  # the last query comes after all keys, so it needs no causal mask
-            q, position = q[:, :, -1:], position._replace(mask=None)
-        y = self.attend(q, k, v, position.mask)
+            k, v = cache.append(self.layer, k, v, self.max_keys)
+        if last:
+            q = q[:, :, -1:]
+        y = self.attend(q, k, v, position.documents)
         return y.transpose(1, 2).flatten(2)
-
-    def extend(self, cache, k, v):
-        """Add new keys and values to the KVCache; return those that the new queries need."""
-        return cache.append(self.layer, k, v)
 
     def project(self, x, position):
         """Return q (B, H, T, D) with RoPE and the factor, k with RoPE, and v. The shape of k and v
@@ -244,6 +299,8 @@ class Attention(nn.Module):
 
     def rotate(self, x, position):
         """RoPE on x (B, H, T, D), fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
+        if position.cos is None:
+            return x
         # rotate-half with the sign folded into `sin`
         return x * position.cos + x.roll(self.head_size // 2, dims=-1) * position.sin
 
@@ -255,13 +312,31 @@ class Attention(nn.Module):
         # softmax((s log n + b) z) = n^(s z) e^(b z) / the sum of these over all keys
         return self.s[:, None] * f + self.b[:, None]
 
-    def attend(self, q, k, v, mask):
-        """Return softmax(q k / sqrt(D)) v, (B, H, T, D): ordinary attention, for every type."""
-        # Causal attention needs no mask: at 20,000 tokens a mask of T x T would take 400 MB.
-        # `scale` is given because a subclass (Sink) adds a channel to q and k.
-        return F.scaled_dot_product_attention(
-            q, self.per_head(k), self.per_head(v), mask, scale=1 / math.sqrt(self.head_size),
-            is_causal=mask is None and q.size(2) == k.size(2))
+    def attend(self, q, k, v, documents=None):
+        """
+        Return the attention weights times v, (B, H, T, D), for q (B, H, T, D) and k, v
+        (B, n_kv_head, S, D).
+        """
+        T, S = q.size(2), k.size(2)
+        v = self.per_head(v)
+        if self.keeps(Attention.visible, Attention.logits, Attention.weights):
+            # Fused kernels know causal attention, and a single query sees all keys. Only the rest
+            # needs a mask: at 20,000 tokens a mask of T x T would take 400 MB.
+            masked = documents is not None or 1 < T < S
+            return F.scaled_dot_product_attention(
+                q, self.per_head(k), v, self.visible(q, k, documents) if masked else None,
+                scale=1 / math.sqrt(self.head_size), is_causal=T == S and not masked)
+        outputs = []
+        for start in range(0, T, self.piece):  # the weights of 20,000 tokens take 1.6 GB per head
+            some = q[:, :, start:start + self.piece]
+            keys = k[:, :, :S - T + start + some.size(2)]  # later ones are not seen
+            weights = self.weights(some, keys, self.visible(some, keys, documents))
+            outputs.append(weights.to(v.dtype) @ v[:, :, :keys.size(2)])
+        return torch.cat(outputs, dim=2)
+
+    def keeps(self, *methods):
+        """Return whether none of these methods is overridden by a subclass."""
+        return all(getattr(type(self), method.__name__) is method for method in methods)
 
     def per_head(self, z):
         """Repeat keys or values (B, n_kv_head, S, D) for every head of their group."""
@@ -270,48 +345,40 @@ class Attention(nn.Module):
         # repeated here, because some fused kernels do not support grouped heads
         return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
-    def weights(self, q, k, mask=None):
+    def visible(self, q, k, documents=None):
         """
-        Return the attention weights (B, H, T, S), in fp32, of queries at the last T of S positions.
-
-        mask: as in Position, but None always means a causal mask. Evaluations read these weights,
-        so a subclass whose weights are not a softmax of logits overrides this method.
+        Return which keys each query sees, bool (T, S), or (B, 1, T, S) with packed documents: those
+        up to its own, in its document and in its window.
         """
-        z = self.logits(q, k)
-        if mask is None:
-            T, S = z.shape[-2:]
-            mask = torch.ones(T, S, dtype=torch.bool, device=z.device).tril(S - T)
-        return z.masked_fill(~mask, -math.inf).softmax(dim=-1)
+        distance = distances(q, k)
+        seen = (distance >= 0) & (distance < self.max_keys)
+        if documents is None:
+            return seen
+        of_keys = documents[:, None, None, :k.size(2)]
+        of_queries = of_keys[..., -q.size(2):].mT
+        return seen & (of_queries == of_keys)
 
     def logits(self, q, k):
-        """Return the logits (B, H, T, S) of q and k in fp32, before any mask."""
+        """Return the logits (B, H, T, S) of q and k in fp32, also of keys that are not seen."""
         with torch.autocast(q.device.type, enabled=False):  # autocast would cast to bf16
-            z = q.float() @ self.per_head(k).float().transpose(-2, -1)
+            z = q.float() @ self.per_head(k).float().mT
         return z / math.sqrt(self.head_size)
 
-    # -- GPT.positions calls this once in a forward pass for each kind of layer
-
-    def make_position(self, pos, cached, model, documents=None):
+    def weights(self, q, k, seen):
         """
-        Return the Position of the queries at positions `pos` (T,), after `cached` keys.
+        Return the attention weights (B, H, T, S) in fp32. Evaluations read them, too.
 
-        documents (B, T): nondecreasing ids of the documents packed in each row. Documents do
-        not see each other, and `pos` (B, T) restarts at 0 in each.
+        seen: what `visible` returns; a query's n is seen.sum(-1).
         """
-        cos, sin = self.rope(pos)
-        f = ATTENTION[self.type].f(pos + 1, model)
-        if documents is not None:
-            cos, sin, f = cos.unsqueeze(1), sin.unsqueeze(1), f.unsqueeze(1)
-        return Position(cos, sin, f, self.make_mask(f.size(-1), cached, f.device, documents))
+        return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    def make_mask(self, T, cached, device, documents=None):
-        """Return the mask that Position describes: it says which keys each query sees."""
-        if documents is None and (T == 1 or not cached):
-            return None
-        mask = torch.ones(T, cached + T, dtype=torch.bool, device=device).tril(cached)
-        if documents is not None:
-            mask = mask & (documents[:, None, :, None] == documents[:, None, None, :])
-        return mask
+    # -- what depends on positions alone, once in a forward pass
+
+    def make_position(self, pos, model, documents=None):
+        """Return the Position of queries at `pos`, (T,) or with packed documents (B, 1, T)."""
+        n = pos + 1
+        cos, sin = self.rope(pos) if self.uses_rope else (None, None)
+        return Position(n, ATTENTION[self.type].f(n, model), cos, sin, documents)
 
     def rope(self, pos):
         """
@@ -319,42 +386,61 @@ class Attention(nn.Module):
         would be off by 0.03 at position 10^6.
         """
         wide = widest_float(pos.device)
-        angles = pos.to(wide)[..., None] * self.frequencies(pos.device, wide)
+        pair = torch.arange(self.head_size // 2, dtype=wide, device=pos.device)
+        angles = pos.to(wide)[..., None] * self.frequencies(pair, self.config.rope_theta)
         cos, sin = angles.cos().float(), angles.sin().float()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
-    def frequencies(self, device, dtype):
-        """Return the radians per token of each pair of channels (i, i + D/2), a tensor (D/2,)."""
-        pair = torch.arange(self.head_size // 2, dtype=dtype, device=device)
-        return self.config.rope_theta ** (-2 * pair / self.head_size)
-
-    @torch.no_grad()
-    def swap(self, attention_type, model, scale=1.0):
-        """Turn softmax into `attention_type`, see GPT.swap_attention."""
-        # The mean factor is linear in s: it is b at s = 0 and m at s = 1, so it is `scale` at
-        # s = (scale - b) / (m - b). If no s is learned, the weights that make q are scaled instead.
-        self.set_type(attention_type)
-        learns_s = isinstance(self.s, nn.Parameter)
-        if learns_s:
-            self.s.fill_(1.0)
-        n = torch.arange(1, self.config.block_size + 1, device=self.qkv.weight.device)
-        factors = self.factor(ATTENTION[attention_type].f(n, model))
-        wide = widest_float(n.device)
-        m, b = factors[0].to(wide).mean(), self.b[0].to(wide)  # all heads are equal here
-        if learns_s:
-            self.s.fill_((scale - b) / (m - b))
-        else:
-            # Factors that are 1 for all n below N (logn_clip, llama4, log_floor) stay exactly 1
-            # there. All others are divided by their mean.
-            is_one_below_N = (factors[0, :-1] == 1).all()
-            self.scale_queries(scale / torch.where(is_one_below_N, 1.0, m))
+    def frequencies(self, pair, theta):
+        """Return the radians per token of the pairs of channels (i, i + D/2); pair holds 0, 1, ...
+        """
+        return theta ** (-2 * pair / self.head_size)
 
     def scale_queries(self, ratio):
-        """Multiply the weights that make q."""
+        """Multiply the weights that make q, in place: by a number, or by one for each row."""
         if self.config.qk_norm:
             self.q_norm.weight *= ratio
         else:
             self.qkv.weight[:self.config.n_embd] *= ratio  # the rows that produce q
+
+
+class Window(Attention):
+    """
+    An S layer, with RoPE: a query sees itself and the W - 1 tokens before it.
+
+    The factor is 1, because n stays at most W; published models with log n do the same.
+    """
+
+    def set_type(self, attention_type):
+        super().set_type("softmax")
+
+    def attend(self, q, k, v, documents=None):
+        """
+        The sequence is cut into blocks of W tokens. The queries of a block see keys of their own
+        block and of the block before: they stand at the last W of these 2 W positions, as
+        Attention.attend wants it. So the cost is linear in T.
+        """
+        B, T, W = q.size(0), q.size(2), self.max_keys
+        k, v = k[:, :, 1 - W - T:], v[:, :, 1 - W - T:]  # no query sees more
+        if T == 1:
+            return super().attend(q, k, v)
+        if documents is None:
+            documents = q.new_zeros(B, k.size(2))
+        # Zeros complete the first and the last block. They are a document of their own: -1.
+        before, after = W + T - k.size(2), -T % W
+
+        def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
+            return z.unflatten(2, (-1, W)).transpose(1, 2)
+
+        def with_block_before(z, fill=0):  # (B, H, S, D) -> (B * blocks, H, 2 W, D)
+            z = blocks(F.pad(z, (0, 0, before, after), value=fill))
+            return torch.cat((z[:, :-1], z[:, 1:]), dim=3).flatten(0, 1)
+
+        q = blocks(F.pad(q, (0, 0, 0, after))).flatten(0, 1)
+        documents = with_block_before(documents[:, None, :, None], fill=-1)
+        y = super().attend(q, with_block_before(k), with_block_before(v), documents[:, 0, :, 0])
+        y = y.unflatten(0, (B, -1)).transpose(1, 2).flatten(2, 3)  # (B, H, blocks * W, D)
+        return y[:, :, :T]
 
 
 # -----------------------------------------------------------------------------
@@ -392,20 +478,32 @@ class Block(nn.Module):
 
 class KVCache:
     """
-    Keys and values of every layer, of at most `max_len` tokens; `length` tokens are stored. A layer
-    with a window keeps only its last keys, in one tensor (WindowLayer in lib/attention.py).
+    Keys and values of every layer, of at most `max_len` tokens; `length` tokens are stored. Of a
+    layer with a window only the last ones are kept.
     """
 
     def __init__(self, max_len):
         # buffers are allocated at a layer's first append, and take device and dtype from its keys
         self.max_len, self.length, self.layers = max_len, 0, {}
 
-    def append(self, layer, k, v):
-        """Store k, v (B, n_kv_head, T, D) of the next T positions; return all so far, S of them."""
+    def append(self, layer, k, v, max_keys=math.inf):
+        """
+        Store k, v (B, n_kv_head, T, D) of the next T positions and return all so far, S of them.
+
+        A query sees `max_keys` of them at most. If there is such a limit, only what it and later
+        queries see is stored and returned.
+        """
         end = self.length + k.size(2)
         if end > self.max_len:
             raise ValueError(f"the KV cache holds {self.max_len} tokens, and {end} are needed; "
                              f"make it with KVCache({end})")
+        if max_keys < math.inf:
+            if layer in self.layers:
+                k, v = (torch.cat(z, dim=2) for z in zip(self.layers[layer], (k, v), strict=True))
+            # cloned, since a view would keep the keys of the whole prompt in memory
+            start = max(0, k.size(2) - max_keys + 1)
+            self.layers[layer] = [k[:, :, start:].clone(), v[:, :, start:].clone()]
+            return k, v
         if layer not in self.layers:
             # preallocated: torch.cat would copy the whole cache for each new token
             self.layers[layer] = [
@@ -417,24 +515,30 @@ class KVCache:
 
 
 class GPT(nn.Module):
-    def __init__(self, config, attention=Attention):
-        """attention(config, layer) returns the attention module of a layer."""
+    def __init__(self, config, attention=Attention, window=Window):
+        """attention: the class of R and L layers. window: the class of S layers."""
         super().__init__()
         self.config = config
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
         self.blocks = nn.ModuleList(
-            Block(config, layer, attention) for layer in range(config.n_layer))
+            Block(config, layer, window if config.letter(layer) == "S" else attention)
+            for layer in range(config.n_layer))
         self.norm = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # Matrices of these names are initialized here. What a subclass of Attention adds under
-        # other names it initializes itself.
+        # Matrices of these names are initialized here, and what a subclass of Attention adds in its
+        # `setup`.
         for name, module in self.named_modules():
             if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)
                 shrink = math.sqrt(2 * config.n_layer) if name.endswith(("proj", "down")) else 1
                 nn.init.normal_(module.weight, std=config.init_std / shrink)
+        for block in self.blocks:
+            # The scales come last, as after the switch of (f). A resumed run makes all at once, and
+            # must have the same order, in which the gradient norm is summed.
+            block.attn.setup()
+            block.attn.set_type(config.attention_type)
 
     def add_p_n(self):
         """Make p_n (Eq. 3) if the attention type uses it: one number per n, for all layers."""
@@ -450,7 +554,12 @@ class GPT(nn.Module):
         return math.inf if self.p_n is None else self.config.block_size
 
     def positions(self, idx, cached=0, documents=None):
-        """Return {kind of layer: Position} for idx (B, T) after `cached` tokens."""
+        """
+        Return {letter: Position} of the layers for idx (B, T) after `cached` tokens.
+
+        documents (B, T): nondecreasing ids of the documents packed in each row. Documents do not
+        see each other, and positions restart at 0 in each.
+        """
         T = idx.size(1)
         if cached + T > self.max_len:
             raise ValueError(f"p_n is learned for at most {self.max_len} tokens, and this context "
@@ -458,12 +567,9 @@ class GPT(nn.Module):
         pos = torch.arange(cached, cached + T, device=idx.device)
         if documents is not None:
             # The ids rise within a row, so this finds the index of each document's first token.
-            pos = pos - torch.searchsorted(documents, documents)
-        positions = {}
-        for block in self.blocks:
-            if block.attn.kind not in positions:
-                positions[block.attn.kind] = block.attn.make_position(pos, cached, self, documents)
-        return positions
+            pos = (pos - torch.searchsorted(documents, documents)).unsqueeze(1)
+        layers = {block.attn.letter: block.attn for block in self.blocks}  # one of each letter
+        return {letter: attn.make_position(pos, self, documents) for letter, attn in layers.items()}
 
     def hidden(self, idx, cache=None, documents=None, last=False):
         """
@@ -471,7 +577,7 @@ class GPT(nn.Module):
         `last` is set.
 
         idx continues the tokens in the KVCache `cache` and is appended to it. For packed rows pass
-        documents (B, T), see Attention.make_position, without a cache and without `last`.
+        documents (B, T), see `positions`, without a cache and without `last`.
         """
         positions = self.positions(idx, cache.length if cache is not None else 0, documents)
         if torch.compiler.is_compiling():
@@ -482,7 +588,7 @@ class GPT(nn.Module):
             # If only the last query is wanted, the final layer computes that one alone, which is
             # linear in T. All other layers need every query. (In a model of two layers, whose first
             # one has a window, nothing is then quadratic in the length of a prompt.)
-            x = block(x, positions[block.attn.kind], cache, last and block is self.blocks[-1])
+            x = block(x, positions[block.attn.letter], cache, last and block is self.blocks[-1])
         if cache is not None:  # advanced once, after all layers have appended
             cache.length += idx.size(1)
         return self.norm(x)
@@ -518,8 +624,22 @@ class GPT(nn.Module):
         # a new config, so that a checkpoint records the new type
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
-        for block in self.blocks:
-            block.attn.swap(attention_type, self, scale)
+        n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
+        f = ATTENTION[attention_type].f(n, self)
+        is_one_below_N = (f[:-1] == 1).all()  # stays on the device: an `if` would wait for a GPU
+        wide = widest_float(n.device)
+        for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
+            attn.set_type(attention_type)
+            learns_s = isinstance(attn.s, nn.Parameter)
+            if learns_s:
+                attn.s.fill_(1.0)
+            # all heads are equal here
+            mean, b = attn.factor(f)[0].to(wide).mean(), attn.b[0].to(wide)
+            if learns_s:
+                # The mean is linear in s: it is b at s = 0 and `mean` at s = 1.
+                attn.s.fill_((scale - b) / (mean - b))
+            else:
+                attn.scale_queries(scale / torch.where(is_one_below_N, 1.0, mean))
 
     def learned_scales(self):
         """Return {name: parameter} of p_n, and of Attention.set_scale's parameters: s, b, g, ..."""
@@ -541,9 +661,10 @@ class GPT(nn.Module):
         """
         positions, x, weights = self.positions(idx), self.wte(idx), []
         for block in self.blocks:
-            attn, position = block.attn, positions[block.attn.kind]
+            attn, position = block.attn, positions[block.attn.letter]
             q, k, _ = attn.project(block.norm_1(x), position)
-            weights.append(attn.weights(q[:, :, -1:], k)[:, :, 0])
+            q = q[:, :, -1:]
+            weights.append(attn.weights(q, k, attn.visible(q, k))[:, :, 0])
             if block is not self.blocks[-1]:
                 x = block(x, position)
         return torch.stack(weights, dim=1)
@@ -579,11 +700,3 @@ class GPT(nn.Module):
     def num_params(self):
         """Return the number of parameters: 162,148,608 for (a) of the paper."""
         return sum(p.numel() for p in self.parameters())
-
-    def flops_per_token(self, T):
-        """Return the training FLOPs per token at length T (PaLM, Appendix B)."""
-        # forward takes 2 per weight and backward 4; masked keys are counted as if computed
-        keys = sum(min(T, block.attn.max_keys) for block in self.blocks)
-        matrices = [p.numel() for p in self.parameters() if p.dim() >= 2]
-        weights = sum(matrices) - self.wte.weight.numel()  # the embedding is a lookup
-        return 6 * weights + 12 * self.config.n_embd * keys

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lib import checkpoint, ranks, runtime
+from lib import attention, checkpoint, ranks, runtime
 from lib.attention import ModelConfig
 from lib.config import arguments, complete, make, non_defaults
 from lib.data import ORDERS, Tokens, check_splits, only_repeats
@@ -97,6 +97,7 @@ class TrainConfig(ModelConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        attention.load(self.attention)  # an error now, and not after the data are read
         if self.batch_size < ranks.WORLD_SIZE:
             raise ValueError(f"batch_size={self.batch_size} counts the sequences of all ranks: set "
                              f"it to at least {ranks.WORLD_SIZE}, one for each rank")
@@ -144,7 +145,8 @@ def describe_run(cfg, model, metadata, corpus):
     print0(f"{metadata['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
            f"tokens | {tokens_per_update:,} tokens per update | {ranks.WORLD_SIZE} rank(s) on "
            f"{device.type}, {cfg.dtype}")
-    if device.type == "cpu" and model.flops_per_token(block_size) * tokens_per_update > 1e15:
+    flops = runtime.flops_per_token(model, block_size) * tokens_per_update
+    if device.type == "cpu" and flops > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
 
@@ -320,7 +322,7 @@ def fit(cfg, model, metadata, resumed, batches):
         record, n_stops = update(cfg, model, optimizer, loss_fn, batches, step, received_signals)
         done = step + 1
         if peak:
-            flops = model.flops_per_token(model.config.block_size) * record["tokens_per_s"]
+            flops = runtime.flops_per_token(model, model.config.block_size) * record["tokens_per_s"]
             record["mfu"] = flops / peak / ranks.WORLD_SIZE
         log(record)
 

@@ -85,7 +85,7 @@ def products():
     device = runtime.setup("cpu")
     a = torch.randn(size, size, dtype=runtime.get_dtype(device, "auto"))
     with torch.device("meta"):
-        flops_per_token = GPT(GPTConfig(**SHAPE)).flops_per_token(SHAPE["block_size"])
+        flops_per_token = runtime.flops_per_token(GPT(GPTConfig(**SHAPE)), SHAPE["block_size"])
 
     def multiply():
         for _ in range(n):

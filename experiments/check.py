@@ -2,9 +2,10 @@
 Check that an attention keeps what training and the evaluations rely on, in a model so small that
 it takes seconds. It takes the settings of train.py.
 
-    python -m experiments.check mytype                                a name in ATTENTION
-    python -m experiments.check --attention_type=ssmax --sink
-    python -m experiments.check                                       all types and classes
+    python -m experiments.check NAME                    a name in ATTENTION or in gallery/
+    python -m experiments.check --attention=mine.py     an attention in a file of your own
+    python -m experiments.check --attention=sink --attention_type=ssmax
+    python -m experiments.check                         all types, and all of the gallery
 
 It prints a line for each promise, which says what is wrong if the promise is broken. The exit
 status is then 1.
@@ -24,15 +25,18 @@ from train import TrainConfig
 SIZES = {"block_size": 32, "vocab_size": 61, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48,
          "init_std": 0.15}
 WINDOWS = {"window": 8, "window_pattern": "SL"}
-SETTINGS = [  # of every class in lib/attention.py
-    {}, {"qk_norm": True}, {"n_kv_head": 1}, {"rope_fraction": 0.5}, {"rope_fraction": 0.0},
-    {"rope_scaling": "nope"}, {"alibi": True}, {"sink": True},
-    {"scale_invariant": True}, {"gate": True}, {"doc_mask": True},
+GALLERY = sorted(file.stem for file in attention.GALLERY.glob("*.py"))
+YARN = {"rope_scaling": "yarn", "rope_factor": 4.0}
+SETTINGS = [
+    {}, {"qk_norm": True}, {"n_kv_head": 1}, {"rope_scaling": "nope"}, {"doc_mask": True}, YARN,
     WINDOWS, {**WINDOWS, "window": 32}, {**WINDOWS, "window_pattern": "LS"},
-    {**WINDOWS, "global_rope": True, "rope_fraction": 0.5}, {**WINDOWS, "sink": True},
-    {**WINDOWS, "scale_invariant": True}, {**WINDOWS, "alibi": True},
-    {**WINDOWS, "n_kv_head": 1, "gate": True, "doc_mask": True},
-    {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True}]
+    {"window_pattern": "RL", **YARN}, {**WINDOWS, "window_pattern": "SRL", "n_layer": 3},
+    {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True},
+    {**WINDOWS, "n_kv_head": 1, "attention": "gated", "doc_mask": True},
+    {**WINDOWS, "window_pattern": "SR", "attention": "p_rope:share=0.5"},
+    {"attention": "gated+sink", "n_kv_head": 1, **YARN},
+    *({"attention": name} for name in GALLERY),
+    *({"attention": name, **WINDOWS} for name in GALLERY)]
 CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("asentmax", WINDOWS),
          *(("ssmax", settings) for settings in SETTINGS[1:])]
 
@@ -40,7 +44,7 @@ CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("asentmax", WIND
 @dataclass(frozen=True)
 class CheckConfig(TrainConfig):
     # arguments
-    files: tuple = ()  # names in ATTENTION; without them attention_type and the other settings
+    files: tuple = ()  # names in ATTENTION or gallery/; without them the other settings
 
 
 # -----------------------------------------------------------------------------
@@ -116,16 +120,19 @@ def weights_times_v_are_the_output(model):
     positions, x = model.positions(idx), model.wte(idx)
     of_last = model.last_query_attention(idx)
     for layer, block in enumerate(model.blocks):
-        attn, position = block.attn, positions[block.attn.kind]
+        attn, position = block.attn, positions[block.attn.letter]
         q, k, v = attn.project(block.norm_1(x), position)
-        weights = attn.weights(q, k)
+        weights = attn.weights(q, k, attn.visible(q, k))
         shape = (2, model.config.n_head, 30, 30)
         assert weights.shape == shape, f"layer {layer}: shape {tuple(weights.shape)}, not {shape}"
         total = weights.sum(-1).max().item()
-        assert total < 1 + 1e-5, f"layer {layer}: the weights of a query sum to {total:.4f}"
-        output = attn.attend(q, k, v, position.mask)
+        assert total < attn.largest_sum + 1e-5, (
+            f"layer {layer}: the weights of a query sum to {total:.4f}; if that is right, set "
+            "largest_sum in your class")
+        attn.piece = 7  # queries at a time, so that this text has several pieces
+        output = attn.attend(q, k, v, position.documents)
         assert_near(weights @ attn.per_head(v), output, 1e-5, f"layer {layer}: they differ")
-        assert_near(weights[:, :, -1], of_last[:, layer], 1e-6,
+        assert_near(weights[:, :, -1], of_last[:, layer], 5e-6,
                     f"layer {layer}: the weights of the last query alone differ")
         x = block(x, position)
     with torch.autocast(idx.device.type, torch.bfloat16):
@@ -140,7 +147,7 @@ def bf16_is_near_fp32(model):
     with torch.autocast(idx.device.type, torch.bfloat16):
         error = model.hidden(idx).float() - expected
     share = (error.pow(2).mean() / expected.pow(2).mean()).sqrt().item()
-    assert share < 0.04, f"the root mean square of the error is {share:.0%}"
+    assert share < 0.06, f"the root mean square of the error is {share:.0%}"
 
 
 def compiled_equals_eager(model):
@@ -198,6 +205,11 @@ def small(config):
     return ModelConfig(**settings)
 
 
+def with_attention(cfg, name):
+    """Return `cfg` with the attention that an argument names, or the type."""
+    return complete(cfg, **{"attention_type" if name in ATTENTION else "attention": name})
+
+
 def make_model(config):
     """Return a model whose s, b, p_n and norms differ by head, to show broadcast errors."""
     torch.manual_seed(0)
@@ -221,8 +233,7 @@ def main():
     cfg = configure(CheckConfig)
     torch.set_num_threads(1)
     if cfg.files or non_defaults(cfg):
-        types = cfg.files or [cfg.attention_type]
-        configs = [small(complete(cfg, attention_type=name)) for name in types]
+        configs = [small(with_attention(cfg, name)) for name in cfg.files] or [small(cfg)]
     else:
         configs = [small(ModelConfig(kind, **settings)) for kind, settings in CASES]
     failures = 0

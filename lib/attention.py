@@ -1,265 +1,208 @@
 """
-Attention beyond the paper: subclasses of model.py's Attention, their settings, and the choice of
-the class that a layer needs.
+What a model may have beside model.py: an attention of gallery/ or of a file of one's own, RoPE that
+an evaluation stretches, and packed documents on a GPU.
 
-They are p-RoPE and NoPE, RoPE stretched at evaluation, ALiBi, an attention sink, scale-invariant
-attention, windows in some layers, packed documents, and a gate on the output. To add attention that
-replaces the ordinary one, write a subclass that overrides what it changes, add a setting to
-ModelConfig, and name both in CHOICES. CONTRIBUTING.md has examples. experiments/check.py tests such
-a class.
+`build` makes the model of a ModelConfig, and `convert` changes the settings of a trained one.
 """
+import ast
+import dataclasses
+import functools
+import importlib.util
+import inspect
 import math
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
 
-from lib.config import non_defaults
-from model import ATTENTION, GPT, Attention, GPTConfig, Learned
+from lib.errors import explain
+from model import ATTENTION, GPT, Attention, GPTConfig, Window
 
+GALLERY = Path(__file__).parent.parent / "gallery"
 SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature", "nope")
+
+
+@dataclass(frozen=True)
+class OldSettings:
+    """Settings of earlier versions. Config files, arguments and checkpoints may still have them."""
+    sink: bool = False
+    gate: bool = False
+    alibi: bool = False
+    scale_invariant: bool = False
+    rope_fraction: float = 1.0
+    global_rope: bool = False
+
+
+def renamed(settings):
+    """Return a dict of settings in which those of OldSettings are replaced by today's."""
+    settings = dict(settings)
+    old = OldSettings(**{name: settings.pop(name) for name in vars(OldSettings())
+                         if name in settings})
+    if old.global_rope and settings.get("window_pattern"):
+        settings["window_pattern"] = settings["window_pattern"].replace("L", "R")
+    names = {"gated": old.gate, "sink": old.sink, "alibi": old.alibi,
+             "scale_invariant": old.scale_invariant}
+    names = [name for name, is_set in names.items() if is_set]
+    if old.rope_fraction != 1 and not old.alibi:  # ALiBi has no RoPE anyway
+        names.append(f"p_rope:share={old.rope_fraction}")
+    if names:
+        settings["attention"] = "+".join(names)
+    return settings
 
 
 @dataclass(frozen=True)
 class ModelConfig(GPTConfig):
     """GPTConfig with options beyond the paper, which are all off by default."""
-    # beyond the paper (lib/attention.py)
-    rope_fraction: float = 1.0  # p-RoPE: share of channel pairs that rotate, fastest first; 0: NoPE
+    # beyond the paper (gallery/, lib/attention.py)
+    attention: str = ""  # a name in gallery/, or a file: sink, gated+sink, mine.py, mine.py:c=2
     rope_scaling: str = ""  # theta, ntk, yarn or yarn_no_temperature stretch RoPE; nope: no RoPE
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
-    alibi: bool = False  # a bias by distance (2108.12409) in place of RoPE; T x T memory
-    sink: bool = False  # an extra key with value 0 and a learned logit
-    scale_invariant: bool = False  # scale-invariant attention (2505.17083); takes T x T memory
-    constant_norm: bool = False  # q and k get norm 1 (RMS, no weights), then q a constant of 5.473
-    window_pattern: str = ""  # a letter per layer, repeated, as in SL; S: a window; L: all keys, no
-    # position; R: all keys and RoPE
-    window: int = 0  # tokens that an S layer sees (S: RoPE, plain softmax and no sink)
-    global_rope: bool = False  # RoPE in L layers too; otherwise they have no position (NoPE)
     doc_mask: bool = False  # in training, documents packed in one row do not see each other
-    gate: bool = False  # attention's output times sigmoid(x W), elementwise (OLMo 3.5, Qwen)
+
+    # lib/config.py takes the settings of earlier versions, too
+    old_fields = {field.name: field for field in dataclasses.fields(OldSettings)}
+    renamed = staticmethod(renamed)
 
     def __post_init__(self):
         super().__post_init__()
         if self.rope_scaling not in SCALINGS:
             raise ValueError(f"unknown rope_scaling {self.rope_scaling}; choose one of "
                              f"{', '.join(filter(None, SCALINGS))}")
-        chosen = [setting for setting in CHOICES if getattr(self, setting)]
-        if len(chosen) > 1:
-            raise ValueError(f"{' and '.join(chosen)} cannot be combined: choose one")
-        if not 0 <= self.rope_fraction <= 1:
-            raise ValueError(f"rope_fraction={self.rope_fraction} must be between 0 and 1")
         stretches = self.rope_scaling not in ("", "nope")
         if self.rope_factor < 1 or stretches != (self.rope_factor > 1):
             raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
                              f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
                              "or neither (nope takes no factor)")
-        self.check_windows()
-
-    def check_windows(self):
-        pattern = self.window_pattern
-        if not set(pattern) <= {"S", "L", "R"}:
-            raise ValueError(f"window_pattern={pattern} must have the letters S, for a layer with "
-                             "a window, and L or R, for one that sees all keys, as in SSSL")
-        if self.window < 0 or ("S" in pattern) != bool(self.window):
-            raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: set "
-                             "both or neither, as in --window=32 --window_pattern=SL")
-        if len(pattern) > self.n_layer:
-            raise ValueError(f"window_pattern={pattern} has more letters than n_layer="
-                             f"{self.n_layer}: give one letter per layer, or fewer, which repeat")
-        if set(pattern) == {"S"} and self.attention_type != "softmax":
-            raise ValueError(f"window_pattern={pattern} has no L, and S layers are softmax, so no "
-                             f"layer would have attention_type={self.attention_type}: add an L")
-
-
-def has_global_rope(config, letter=None):
-    """Return whether layers that see all keys (of this letter, or any) have RoPE. Only this RoPE is
-    ever stretched."""
-    pattern = letter or config.window_pattern
-    if config.window_pattern and not config.global_rope and "R" not in pattern:
-        return False
-    return config.rope_fraction > 0 and not config.alibi and config.rope_scaling != "nope"
 
 
 # -----------------------------------------------------------------------------
-# a gate, and positions
+# the gallery
 
 
-class Gated(Attention):
+def parts_of(text):
     """
-    Attention's output times sigmoid(x W), elementwise, before the output projection (`gate`).
+    Return [(file, settings), ...] of a value of --attention.
 
-    It is the base of all other classes here, because it combines with each of them.
+    For instance gated+p_rope:share=0.25 has the parts (gallery/gated.py, "") and
+    (gallery/p_rope.py, "share=0.25").
     """
-
-    def __init__(self, config, layer):
-        super().__init__(config, layer)
-        if config.gate:
-            self.gate = nn.Linear(config.n_embd, config.n_embd, bias=False)
-            nn.init.normal_(self.gate.weight, std=config.init_std)
-
-    def mix(self, x, position, cache=None, last=False):
-        y = super().mix(x, position, cache, last)
-        return self.gate(x[:, -y.size(1):]).sigmoid() * y if self.config.gate else y
+    parts = []
+    for part in filter(None, text.split("+")):
+        name, _, settings = part.partition(":")
+        file = Path(name) if name.endswith(".py") else GALLERY / f"{name}.py"
+        parts.append((file, settings))
+    return parts
 
 
-class GlobalLayer(Gated):
+def own_files(text):
+    """Return the files outside of the gallery that a value of --attention names."""
+    return [file for file, _ in parts_of(text) if file.parent != GALLERY]
+
+
+def load(text):
     """
-    A layer that sees all keys, and whose RoPE may differ: it rotates a part of the pairs (p-RoPE)
-    or none (NoPE), or an evaluation stretches it.
+    Return the subclasses of Attention that a value of --attention names. It executes their files.
+
+    In a sum such as gated+sink each class comes before the next in the order of Python's `super`.
+    ValueError if there is no such file, or a class would hide what another one changes.
     """
+    classes = [load_class(file, settings) for file, settings in parts_of(text)]
+    for i, cls in enumerate(classes):
+        for name, method in inspect.getmembers(cls, inspect.isfunction):
+            calls_super = "__class__" in method.__code__.co_freevars
+            if calls_super or method is getattr(Attention, name, None):
+                continue
+            for later in classes[i + 1:]:
+                if getattr(later, name, None) is not getattr(Attention, name, None):
+                    raise ValueError(f"attention={text}: {cls.__name__}.{name} replaces "
+                                     f"{later.__name__}.{name} and does not call it; try the "
+                                     "other order, or choose one of them")
+    return classes
 
-    def __init__(self, config, layer):
-        super().__init__(config, layer)
-        pattern = config.window_pattern or "L"
-        self.kind = pattern[layer % len(pattern)]
-        self.n_rotating = 0  # of the pairs of channels
-        if has_global_rope(config, self.kind):
-            self.n_rotating = int(config.rope_fraction * self.head_size / 2)
 
-    def rotate(self, x, position):
-        return super().rotate(x, position) if self.n_rotating else x
+@functools.cache  # a class is one and the same wherever it is named
+def load_class(file, settings):
+    """Return the subclass of Attention that a file defines last, with settings such as "tau=5"."""
+    if not file.is_file():
+        names = ", ".join(sorted(path.stem for path in GALLERY.glob("*.py")))
+        raise ValueError(f"there is no attention {file}; choose one of {names}, or name a file of "
+                         "your own, as in --attention=path/mine.py")
+    name = f"attention_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # torch.compile looks it up
+    with explain(f"the attention {file} fails"):  # the user's code may raise anything
+        spec.loader.exec_module(module)
+    classes = [value for value in vars(module).values() if inspect.isclass(value)
+               and issubclass(value, Attention) and value.__module__ == name]
+    if not classes:
+        raise ValueError(f"{file} defines no subclass of model.Attention; see gallery/ for "
+                         "examples")
+    cls = classes[-1]
+    values = {}
+    for setting in filter(None, settings.split(",")):
+        key, _, value = setting.partition("=")
+        values[key] = setting_value(cls, key, value)
+    return type(cls.__name__, (cls,), values | {"__module__": name})
 
-    def frequencies(self, device, dtype):
-        c, D = self.config, self.head_size
-        theta, factor, scaling = c.rope_theta, c.rope_factor, c.rope_scaling
-        if scaling == "theta":  # the paper's: theta x 50 for 20 times the length
-            theta *= factor
-        if scaling == "ntk":  # the lowest frequency is divided by the factor
-            theta *= factor ** (D / (D - 2))
-        pair = torch.arange(D // 2, dtype=dtype, device=device)
-        speeds = theta ** (-2 * pair / D)
-        if scaling.startswith("yarn"):
-            # Pairs that turn 32 times or more in a block keep their speed, pairs that turn less
-            # than once are slowed by the factor, and a ramp lies between (arXiv 2309.00071).
 
-            def pair_that_turns(times):  # fractional index of the pair that turns so often
-                return D / 2 * math.log(c.block_size / (times * 2 * math.pi)) / math.log(theta)
+def setting_value(cls, key, text):
+    """Return the value of a setting of an attention, which is an attribute of its class."""
+    known = [name for name, value in vars(cls).items()
+             if not name.startswith("_") and isinstance(value, bool | int | float | str)]
+    if key not in known:
+        raise ValueError(f"{cls.__name__} has no setting {key!r}; it has "
+                         f"{', '.join(known) or 'none'}")
+    kind = type(getattr(cls, key))
+    try:
+        return kind(text if kind is str else ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError) as e:
+        raise ValueError(f"{key}={text} must be of type {kind.__name__}, as in "
+                         f"{key}={getattr(cls, key)}") from e
 
-            low = max(0, math.floor(pair_that_turns(32)))
-            high = min(D - 1, math.ceil(pair_that_turns(1)))
-            ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
-            speeds = speeds * (1 - ramp + ramp / factor)
-        # p-RoPE leaves out the slowest pairs (arXiv 2410.06205)
-        return torch.where(pair < self.n_rotating, speeds, 0)
+
+# -----------------------------------------------------------------------------
+# what is added to the attention of the gallery, or to plain attention
+
+
+class Stretched(Attention):
+    """RoPE stretched as rope_scaling says, in layers that see all keys. (In a window it meets no
+    new distance in a longer context.)"""
+
+    def frequencies(self, pair, theta):
+        c, D, factor = self.config, self.head_size, self.config.rope_factor
+        if c.rope_scaling == "theta":  # the paper's: theta x 50 for 20 times the length
+            return super().frequencies(pair, theta * factor)
+        if c.rope_scaling == "ntk":  # the lowest frequency is divided by the factor
+            return super().frequencies(pair, theta * factor ** (D / (D - 2)))
+
+        # YaRN (arXiv 2309.00071): pairs that turn 32 times or more in a block keep their speed,
+        # pairs that turn less than once are slowed by the factor, and a ramp lies between.
+        def pair_that_turns(times):  # fractional index of the pair that turns so often
+            return D / 2 * math.log(c.block_size / (times * 2 * math.pi)) / math.log(theta)
+
+        low = max(0, math.floor(pair_that_turns(32)))
+        high = min(D - 1, math.ceil(pair_that_turns(1)))
+        ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
+        return super().frequencies(pair, theta) * (1 - ramp + ramp / factor)
 
     def rope(self, pos):
         cos, sin = super().rope(pos)
-        if self.config.rope_scaling == "yarn":
-            # YaRN's "temperature" multiplies q and k by this number, and so the logits by its
-            # square. Without it SSMax, which multiplies the logits, too, is compared more cleanly.
-            multiplier = 1 + 0.1 * math.log(self.config.rope_factor)
-            cos, sin = multiplier * cos, multiplier * sin
-        return cos, sin
+        if self.config.rope_scaling != "yarn":
+            return cos, sin
+        # YaRN's "temperature" multiplies q and k by this number, and so the logits by its square.
+        # Without it SSMax, which multiplies the logits, too, is compared more cleanly.
+        multiplier = 1 + 0.1 * math.log(self.config.rope_factor)
+        return multiplier * cos, multiplier * sin
 
 
-# -----------------------------------------------------------------------------
-# other logits
+class NoPosition(Attention):
+    """No RoPE in layers that see all keys."""
+    has_rope = False
 
 
-class Sink(GlobalLayer):
-    """
-    An extra key with value zero in front of all others, so that a head may attend to nothing.
-
-    Its logit is learned per head, and multiplied by the query's factor: without it the sink's
-    weight would vanish beside logits that grow with log n.
-    """
-
-    def set_type(self, attention_type):
-        if "sink" not in self.scale_names:
-            # Made before s: the switch of (f) makes s after the sink. A resumed run makes both at
-            # once, and must have the same order, in which the gradient norm is summed.
-            self.set_scale("sink", Learned(0.0))
-        super().set_type(attention_type)
-
-    def scale_queries(self, ratio):
-        super().scale_queries(ratio)
-        self.sink *= ratio  # the sink's logit grows and shrinks with the other logits
-
-    def project(self, x, position):
-        q, k, v = super().project(x, position)
-        # An extra channel carries the logit: it is 1 in the sink's key and 0 in all others. The
-        # root of D is what `attend` divides by.
-        logit = self.sink[:, None] * self.factor(position.f) * self.head_size**0.5
-        q = torch.cat((q, logit[..., None].to(q.dtype).expand(*q.shape[:-1], 1)), dim=-1)
-        return q, F.pad(k, (0, 1)), v
-
-    def with_sink(self, k):
-        """Return keys (B, H, S, D + 1) with the sink's key in front: (0, ..., 0, 1)."""
-        k = F.pad(k, (0, 0, 1, 0))
-        k[:, :, 0, -1] = 1
-        return k
-
-    def attend(self, q, k, v, mask):
-        T = q.size(2)
-        if mask is not None:
-            mask = F.pad(mask, (1, 0), value=True)  # every query sees the sink
-        elif T > 1:  # a dummy query in front, since causal kernels need as many queries as keys
-            q = F.pad(q, (0, 0, 1, 0))
-        v = F.pad(v, (0, 1, 1, 0))  # as wide as k, which fused kernels need
-        return super().attend(q, self.with_sink(k), v, mask)[:, :, -T:, :self.head_size]
-
-    def weights(self, q, k, mask=None):
-        if mask is not None:
-            mask = F.pad(mask, (1, 0), value=True)
-        return super().weights(q, self.with_sink(k), mask)[..., 1:]
-
-
-class ConstantNorm(GlobalLayer):
-    """
-    Queries and keys normed without weights, and the query times a constant, in place of a factor
-    that the weights can learn (Muse Spark, transformers 5.24.0: 5.4730064863875 with D = 64).
-    """
-
-    def __init__(self, config, layer):
-        super().__init__(config, layer)
-        norm = nn.RMSNorm(self.head_size, config.norm_eps, elementwise_affine=False)
-        self.q_norm = self.k_norm = norm
-
-    def factor(self, f):
-        return 5.473 * super().factor(f)
-
-
-class FromWeights(GlobalLayer):
-    """
-    Attention that is computed from `weights`. A subclass with other logits overrides `logits`, and
-    one that is no softmax overrides `weights`. It takes T x T memory.
-    """
-
-    def attend(self, q, k, v, mask):
-        return self.weights(q, k, mask).to(v.dtype) @ self.per_head(v)
-
-
-def distances(z):
-    """Return the distance (T, S) between query and key of each of the logits z (B, H, T, S)."""
-    T, S = z.shape[-2:]
-    j = torch.arange(S, device=z.device)
-    return j[S - T:, None] - j
-
-
-class ALiBi(FromWeights):
-    """Logits minus m times the distance, with a slope m for each head (arXiv 2108.12409)."""
-
-    def logits(self, q, k):
-        z = super().logits(q, k)
-        slopes = 2 ** (-8 * torch.arange(1, self.n_head + 1, device=z.device) / self.n_head)
-        return z - slopes[:, None, None] * distances(z)
-
-
-class ScaleInvariant(FromWeights):
-    """Logits a z + 1 - a^2 with a^2 = 1 + 2 log(1 + t / 10), t the distance (arXiv 2505.17083)."""
-
-    def logits(self, q, k):
-        z = super().logits(q, k)
-        a_squared = 1 + 2 * (1 + distances(z).clamp(min=0) / 10).log()
-        return a_squared.sqrt() * z + 1 - a_squared
-
-
-# -----------------------------------------------------------------------------
-# keys that are not seen
-
-
-class Packed(GlobalLayer):
+class Packed(Attention):
     """
     Packed documents that do not see each other, by flex_attention in compiled code on a GPU.
 
@@ -268,11 +211,10 @@ class Packed(GlobalLayer):
     Attention is used.
     """
 
-    def make_mask(self, T, cached, device, documents=None):
-        compiled_on_gpu = device.type == "cuda" and torch.compiler.is_compiling()
-        if documents is None or not compiled_on_gpu:
-            return super().make_mask(T, cached, device, documents)
-        return self.block_mask(documents)
+    def make_position(self, pos, model, documents=None):
+        if documents is not None and documents.is_cuda and torch.compiler.is_compiling():
+            documents = self.block_mask(documents)
+        return super().make_position(pos, model, documents)
 
     def block_mask(self, documents):
         # imported here, since the import takes a second
@@ -284,130 +226,59 @@ class Packed(GlobalLayer):
         B, T = documents.shape
         return create_block_mask(sees, B, None, T, T, device=documents.device)
 
-    def attend(self, q, k, v, mask):
-        if mask is None or isinstance(mask, torch.Tensor):
-            return super().attend(q, k, v, mask)
+    def attend(self, q, k, v, documents=None):
+        if documents is None or isinstance(documents, torch.Tensor):
+            return super().attend(q, k, v, documents)
         from torch.nn.attention.flex_attention import flex_attention
 
         # contiguous, because torch 2.13 compiles flex_attention wrongly without (seen on a CPU)
         q, k, v = (z.contiguous() for z in (q, self.per_head(k), self.per_head(v)))
-        return flex_attention(q, k, v, block_mask=mask, scale=1 / math.sqrt(self.head_size))
-
-
-class WindowLayer(Gated):
-    """
-    An S layer, with RoPE: a query sees itself and the window - 1 tokens before it.
-
-    Let W be the window. The factor is 1, because n stays at most W; published models with log n do
-    the same. RoPE is never stretched, because no distance is longer than in training. The sequence
-    is cut into blocks of W tokens. The queries of a block attend to the keys of their own block and
-    of the block before, so the cost is linear in T.
-    """
-    kind = "S"
-
-    def __init__(self, config, layer):
-        super().__init__(config, layer)
-        self.max_keys = config.window
-
-    def set_type(self, attention_type):
-        super().set_type("softmax")
-
-    def swap(self, attention_type, model, scale=1.0):
-        pass  # an S layer stays softmax
-
-    def extend(self, cache, k, v):
-        k_v = torch.stack((k, v))
-        if self.layer in cache.layers:
-            k_v = torch.cat((cache.layers[self.layer], k_v), dim=-2)
-        # The cache keeps the last W - 1 keys, which is all that later queries see. They are cloned,
-        # since a view would keep the keys of the whole prompt in memory.
-        start = max(0, k_v.size(-2) - self.max_keys + 1)
-        cache.layers[self.layer] = k_v[..., start:, :].clone()
-        return k_v[0], k_v[1]
-
-    def make_mask(self, T, cached, device, documents=None):
-        """Return the mask of attention in blocks, (B or 1, blocks, 1, W, 2 W), or None if T = 1."""
-        if T == 1:
-            return None
-        W = self.max_keys
-        S = min(cached, W - 1) + T  # the cache still has min(cached, W - 1) keys
-        start = torch.arange(0, S, W, device=device).view(-1, 1, 1, 1)  # of each block
-        i = start + torch.arange(W, device=device)[:, None]  # its queries
-        j = start + torch.arange(-W, W, device=device)  # the keys of the block before, and its own
-        mask = (j >= 0) & (j <= i) & (j > i - W)
-        if documents is None:
-            return mask[None]
-        documents = F.pad(documents, (0, -T % W), value=-1)
-        return mask & (documents[:, i] == documents[:, j.clamp(min=0)])
-
-    def attend(self, q, k, v, mask):
-        W, T, S = self.max_keys, q.size(2), k.size(2)
-        if mask is None:  # one query, which sees the last W keys
-            return super().attend(q, k[:, :, -W:], v[:, :, -W:], None)
-
-        def split(z):  # (B, H, S, D) -> (B, blocks, H, W, D); zeros fill the last block
-            return F.pad(z, (0, 0, 0, -S % W)).unflatten(2, (-1, W)).transpose(1, 2)
-
-        def with_block_before(z):  # -> (B, blocks, H, 2 W, D); zeros precede the first block
-            z = split(z)
-            before = F.pad(z[:, :-1], (0, 0, 0, 0, 0, 0, 1, 0))
-            return torch.cat((before, z), dim=3)
-
-        # The first S - T keys are from the cache. Dummy queries in front align q with k.
-        q = split(F.pad(q, (0, 0, S - T, 0)))
-        k, v = with_block_before(k), with_block_before(v)
-        # Blocks are merged into the batch, since fused kernels need four dimensions.
-        mask = mask.expand(len(q), -1, -1, -1, -1)
-        y = super().attend(*(z.flatten(0, 1) for z in (q, k, v, mask)))
-        y = y.unflatten(0, (len(q), -1)).transpose(1, 2).flatten(2, 3)  # (B, H, blocks * W, D)
-        return y[:, :, S - T:S]
-
-    def logits(self, q, k):
-        z = super().logits(q, k)
-        return z.masked_fill(distances(z) >= self.max_keys, -math.inf)
+        return flex_attention(q, k, v, block_mask=documents, scale=1 / math.sqrt(self.head_size))
 
 
 # -----------------------------------------------------------------------------
-# the choice of the class
-
-# {setting: class of the layers that see all keys}. Only one of these settings can be set.
-CHOICES = {
-    "sink": Sink,
-    "scale_invariant": ScaleInvariant,
-    "alibi": ALiBi,
-    "constant_norm": ConstantNorm,
-}
 
 
-def attention_class(config, layer):
-    """Return the class of one layer's attention."""
-    # A model without options beyond the paper is made of the paper's class. (__annotations__ has
-    # the fields that ModelConfig adds.)
-    if not any(key in ModelConfig.__annotations__ for key in non_defaults(config)):
-        return Attention
-    pattern = config.window_pattern or "L"
-    if pattern[layer % len(pattern)] == "S":
-        return WindowLayer
-    for setting, cls in CHOICES.items():
-        if getattr(config, setting):
-            return cls
-    return Packed if config.doc_mask else GlobalLayer
+def attention_classes(config):
+    """Return (class of R and L layers, class of S layers) of a ModelConfig."""
+    chosen = load(config.attention)
+    in_windows = [cls for cls in chosen if cls.in_windows]
+    has_fused_kernel = all(getattr(cls, name) is getattr(Attention, name) for cls in chosen
+                           for name in ("attend", "visible", "logits", "weights"))
+    added = []
+    if config.rope_scaling == "nope":
+        chosen.insert(0, NoPosition)
+    elif config.rope_scaling:
+        added.append(Stretched)
+    if config.doc_mask and has_fused_kernel:
+        added.append(Packed)
+    return combined(chosen + added, Attention), combined(in_windows, Window)
+
+
+def combined(classes, base):
+    """Return a class that inherits from all of these and then from `base`."""
+    return type(base.__name__, (*classes, base), {}) if classes else base
 
 
 def build(config):
-    """Return the GPT of a GPTConfig or ModelConfig, with the attention classes that it needs."""
-    def make_attention(config, layer):
-        # Runs of one seed should begin with the same weights, whatever their attention. So a plain
-        # layer is always made first, and draws from the global generator. A layer of another class
-        # then draws from a generator of its own.
-        plain, cls = Attention(config, layer), attention_class(config, layer)
-        if cls is Attention:
-            return plain
-        with torch.random.fork_rng(devices=()):
-            torch.default_generator.manual_seed(torch.initial_seed() ^ ((layer + 1) << 32))
-            return cls(config, layer)
+    """Return the GPT of a GPTConfig or ModelConfig. ValueError if its attention does not exist."""
+    if not isinstance(config, ModelConfig):
+        return GPT(config)
+    return GPT(config, *attention_classes(config))
 
-    return GPT(config, make_attention)
+
+def has_global_rope(config):
+    """Return whether a layer that sees all keys has RoPE. Only this RoPE is ever stretched."""
+    attention, _ = attention_classes(config)
+    return attention.has_rope and "R" in (config.window_pattern or "R")
+
+
+def has_plain_rope(attn):
+    """Return whether a layer has the RoPE of an S layer, perhaps with another theta."""
+    c, pair = attn.config, torch.arange(attn.head_size // 2)
+    theta = c.rope_theta * c.rope_factor if c.rope_scaling == "theta" else c.rope_theta
+    plain = Attention.frequencies(attn, pair, theta)
+    return attn.uses_rope and torch.equal(attn.frequencies(pair, c.rope_theta), plain)
 
 
 @torch.no_grad()
@@ -416,20 +287,38 @@ def convert(model, **changes):
     Return a GPT with the weights of `model` and other settings of its ModelConfig.
 
     A layer that gets a window becomes softmax: the factor of its type becomes a constant for each
-    head, the mean over 1 to `window` keys. ValueError if the model has qk_norm and its heads have
-    different constants; RuntimeError if the weights do not fit the new settings.
+    head, the mean over 1 to `window` keys. If the window is as long as the text, the logits of a
+    softmax model stay the same.
+
+    ValueError if that is not possible: p_n has no values for such long windows, the heads have
+    different constants but share one norm (qk_norm), or the layer's position was not plain RoPE.
+    RuntimeError if the weights do not fit the new settings.
     """
-    converted = build(replace(model.config, **changes))
+    config = model.config
+    if changes.get("window_pattern") and config.rope_scaling == "theta":
+        # S layers are never stretched. But RoPE with this theta is the same without stretching.
+        changes = {"rope_theta": config.rope_theta * config.rope_factor, "rope_scaling": "",
+                   "rope_factor": 1.0} | changes
+    converted = build(replace(config, **changes))
     weights, constants = model.state_dict(), {}
     for layer, (old, new) in enumerate(zip(model.blocks, converted.blocks, strict=True)):
-        if isinstance(new.attn, WindowLayer) and not isinstance(old.attn, WindowLayer):
-            n = torch.arange(1, new.attn.max_keys + 1, device=old.attn.s.device)
-            constants[new.attn] = old.attn.factor(ATTENTION[old.attn.type].f(n, model)).mean(-1)
-            for name in old.attn.scale_names:
-                weights.pop(f"blocks.{layer}.attn.{name}", None)
+        old, new = old.attn, new.attn
+        if new.letter != "S" or old.letter == "S":
+            continue
+        if new.max_keys > model.max_len:
+            raise ValueError(f"p_n was learned for {model.max_len} tokens, and window="
+                             f"{new.max_keys} is longer: choose a shorter window")
+        if not has_plain_rope(old):
+            raise ValueError(f"layer {layer} would become a window with plain RoPE, but was "
+                             "trained with another position (rope_scaling, attention, or none): "
+                             "choose a window_pattern without an S there")
+        n = torch.arange(1, new.max_keys + 1, device=old.s.device)
+        constants[new] = old.factor(ATTENTION[old.type].f(n, model)).mean(-1)
+        for name in old.scale_names:
+            weights.pop(f"blocks.{layer}.attn.{name}", None)
     converted.load_state_dict(weights)
     for attn, constant in constants.items():
-        if not model.config.qk_norm:
+        if not config.qk_norm:
             attn.scale_queries(constant.repeat_interleave(attn.head_size)[:, None])
         elif (constant == constant[0]).all():
             attn.scale_queries(constant[0])

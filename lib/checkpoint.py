@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 
 from lib import attention
-from lib.attention import ModelConfig
+from lib.attention import SCALINGS, ModelConfig
 from lib.config import checked
 from lib.errors import UserError, check_types, explain
 from lib.runtime import DType
@@ -54,7 +54,8 @@ class LoadConfig:
     # arguments
     files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
     # model
-    rope_scaling: Literal[attention.SCALINGS[1:]] = "theta"  # how RoPE is stretched
+    attention: str = ""  # file of a checkpoint's attention that is not in gallery/: it is executed
+    rope_scaling: Literal[SCALINGS[1:]] = "theta"  # how RoPE is stretched
     rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
     attention_type: Literal[("", *ATTENTION)] = ""  # swapped into a softmax model: the paper's (e)
     swap_scale: float = 1.0  # mean of the factor swapped in, up to the training length
@@ -150,6 +151,7 @@ def load(path):
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
         state["model_config"] = dataclasses.asdict(read_model_config(state, str(path)))
+        state["config"] = attention.renamed(state["config"])
     return state | {"fingerprint": identity}
 
 
@@ -157,7 +159,7 @@ def read_model_config(state, name):
     """Return the ModelConfig of a checkpoint dict. UserError or ValueError if there is none."""
     fields = {field.name: field for field in dataclasses.fields(ModelConfig)}
     settings = {}  # a setting that is missing takes its default
-    for key, value in state["model_config"].items():
+    for key, value in attention.renamed(state["model_config"]).items():
         if key in fields:
             settings[key] = checked(fields, key, value, name)
         elif value:  # an unknown setting that is 0, False or "" is off
@@ -195,6 +197,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
     """
     state = load(path)
     del state["optimizer"]  # it takes two thirds of the memory
+    allow_attention(state, path, cfg.attention)
     trained, changes = ModelConfig(**state["model_config"]), {}
     if cfg.attention_type == trained.attention_type:
         raise UserError(f"{path} already has attention_type={cfg.attention_type}: leave "
@@ -208,6 +211,28 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
             changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
     model = restore(state, device, path, cfg.attention_type or None, cfg.swap_scale, **changes)
     return model, state
+
+
+def allow_attention(state, name, given):
+    """
+    Allow the attention of a checkpoint dict to be executed, or raise a UserError.
+
+    An attention that is not in gallery/ is a program that a checkpoint must not choose. So the
+    command has to name it: `given`, which may have another path.
+    """
+    trained = state["model_config"]["attention"]
+    own_files = attention.own_files(trained)
+    if own_files and not given:
+        raise UserError(f"{name} has an attention that is not in gallery/, {own_files[0]}, and "
+                        f"would execute that file: read it, and allow it by "
+                        f"--attention={trained}")
+    if not own_files and given not in ("", trained):
+        raise UserError(f"{name} was trained with attention={trained or 'none'}, and cannot have "
+                        f"another one; leave --attention={given} out")
+    if own_files:
+        state["model_config"]["attention"] = given
+    with explain(f"{name}: its attention cannot be used"):
+        attention.load(state["model_config"]["attention"])
 
 
 def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_scale=1.0,

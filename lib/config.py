@@ -57,6 +57,7 @@ def arguments(cls, argv=None, config_files=True):
         print(help_text(cls, config_files))
         sys.exit(0)
     fields = {f.name: f for f in dataclasses.fields(cls)}
+    fields |= getattr(cls, "old_fields", {})  # a config of models has settings of earlier versions
     values = {}
     for arg in argv:  # in order: what comes later wins
         if arg.startswith("--"):
@@ -73,7 +74,7 @@ def arguments(cls, argv=None, config_files=True):
         else:
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
                             "or --key=value; see --help")
-    return values
+    return cls.renamed(values) if hasattr(cls, "renamed") else values
 
 
 def complete(cfg, **values):

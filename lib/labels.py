@@ -5,7 +5,6 @@ settings in which the curve differs from the others of a figure or table.
 from types import SimpleNamespace
 
 from lib import checkpoint
-from lib.attention import has_global_rope
 from lib.checkpoint import FREE_TO_CHANGE
 from lib.errors import explain
 
@@ -127,7 +126,7 @@ def rope_of(config):
     """Return the RoPE that a model was measured with, as in "RoPE theta 500,000"."""
     model = SimpleNamespace(**config)
     scaling = model.rope_scaling
-    if not has_global_rope(model):
+    if "R" not in (model.window_pattern or "R") or scaling == "nope" or "alibi" in model.attention:
         in_windows = f"RoPE theta {model.rope_theta:,.0f} in windows"
         return in_windows if "S" in model.window_pattern else "no RoPE"
     theta = model.rope_theta * (model.rope_factor if scaling == "theta" else 1)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib.attention import ModelConfig
+from lib.attention import ModelConfig, renamed
 from lib.checkpoint import earlier_runs
 from lib.errors import MALFORMED, UserError, explain
 from lib.evaluate import Job
@@ -64,7 +64,7 @@ class Result:
         self.task = self.evaluation.get("task", "needle")
         self.split = self.evaluation.get("split", "test")
         # as measured; a setting that an old file lacks has its default
-        self.model = MODEL_DEFAULTS | self.header["model_config"]
+        self.model = MODEL_DEFAULTS | renamed(self.header["model_config"])
         self.block_size = self.model["block_size"]
         # the text of a log is that of its training
         text = self.header if self.file_type == "log" else self.evaluation

@@ -117,6 +117,15 @@ def peak_flops(device):
     return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
 
 
+def flops_per_token(model, T):
+    """Return the training FLOPs per token of a GPT at length T (PaLM, Appendix B)."""
+    # forward takes 2 per weight and backward 4; masked keys are counted as if computed
+    keys = sum(min(T, block.attn.max_keys) for block in model.blocks)
+    matrices = [p.numel() for p in model.parameters() if p.dim() >= 2]
+    weights = sum(matrices) - model.wte.weight.numel()  # the embedding is a lookup
+    return 6 * weights + 12 * model.config.n_embd * keys
+
+
 def rows_of_logits(device, vocab_size, training=False):
     """Return the number of rows of logits that are computed at once."""
     # rows x vocab is about 2^27 (2^24 for evaluations on a CPU). A power of two: 4,096 rows of 384

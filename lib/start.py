@@ -12,7 +12,7 @@ from lib.errors import UserError, explain
 from lib.ranks import print0
 from model import GPTConfig
 
-WINDOWS = ("window_pattern", "window", "global_rope")
+WINDOWS = ("window_pattern", "window")
 # the settings of a trained model that --init_from may change
 CONVERTIBLE = (*WINDOWS, "attention_type", "rope_theta", "block_size")
 
@@ -48,6 +48,7 @@ def find_resumable(cfg, data):
 def resume(cfg, state, device):
     """Return (model, metadata) of the run in cfg.out_dir, whose checkpoint is `state`."""
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
+    checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
     model = checkpoint.restore(state, device, name=cfg.out_dir)
     metadata = {key: state[key] for key in ("variant", "base", "vocab", "data")}
     metadata["code"] = state.get("code", "unknown")  # hf.py's has none
@@ -67,6 +68,7 @@ def from_checkpoint(cfg, given, data, device):
     --attention_type=softmax asks for softmax. data: digest and source of the data.
     """
     state = checkpoint.load(cfg.init_from)
+    checkpoint.allow_attention(state, cfg.init_from, given.get("attention", ""))
     trained = state["model_config"]
     given = {key: value for key, value in given.items() if key in trained}
     changes = {key: value for key, value in given.items() if value != trained[key]}

@@ -363,7 +363,7 @@ def evaluation_costs(device):
 def mfu(device, model, tokens_per_s, length):
     """Return the share of the card's peak that training uses; None if the peak is unknown."""
     peak = runtime.peak_flops(device)
-    return peak and float(tokens_per_s * model.flops_per_token(length) / peak)
+    return peak and float(tokens_per_s * runtime.flops_per_token(model, length) / peak)
 
 
 def plain_recipe(device):

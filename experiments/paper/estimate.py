@@ -14,7 +14,7 @@ import torch
 
 from lib.config import configure
 from lib.errors import launch
-from lib.runtime import PEAK_FLOPS
+from lib.runtime import PEAK_FLOPS, flops_per_token
 from model import GPT
 from train import TrainConfig
 
@@ -57,7 +57,7 @@ def main():
         with torch.device("meta"):  # a model without weights, to count parameters and FLOPs
             model = GPT(train)
         tokens = train.max_iters * train.batch_size * train.block_size
-        flops = tokens * model.flops_per_token(train.block_size)
+        flops = tokens * flops_per_token(model, train.block_size)
         hours = flops / flops_per_hour
         times = f" x {runs} runs" if runs > 1 else ""
         print(f"{name:<20}{tokens / 1e9:>13,.4g} bn{short(hours):>10}{times}")
@@ -68,7 +68,7 @@ def main():
 
     tokens = cfg.n_seqs * cfg.seq_len
     # a forward pass alone has a third of an update's FLOPs
-    flops = tokens * model.flops_per_token(cfg.seq_len) / 3
+    flops = tokens * flops_per_token(model, cfg.seq_len) / 3
     hours = flops / flops_per_hour
     print(f"loss by position, at most {cfg.n_seqs:,} pieces of {cfg.seq_len:,} tokens: "
           f"{short(hours)} hours for each of {cfg.n_measured} checkpoints")

@@ -95,7 +95,8 @@ def to_config(hf_config, source):
                         f"does not have; choose another model. {IMPORTABLE}")
     # a query of Mistral 7B v0.1 sees itself and the `window` - 1 keys before it: an S layer
     layers = getattr(hf_config, "layer_types", None) or ["sliding_attention"]
-    letters = {"sliding_attention": "S", "full_attention": "L"}
+    letters = {"sliding_attention": "S",
+               "full_attention": "R" if getattr(hf_config, "global_rope", True) else "L"}
     pattern = "".join(letters[layer] for layer in layers) if window else ""
     return ModelConfig(
         attention_type=getattr(hf_config, "nanossmax_type", "softmax"),
@@ -105,8 +106,7 @@ def to_config(hf_config, source):
         rope_theta=float(rope["rope_theta"]),
         qk_norm=getattr(hf_config, "qk_norm", CLASSES[model_type].qk_norm),
         window=window,
-        window_pattern=pattern,
-        global_rope="L" in pattern and getattr(hf_config, "global_rope", True))
+        window_pattern=pattern)
 
 
 @torch.no_grad()
@@ -181,7 +181,7 @@ def choose_class(model, target):
     c = model.config
     # any other setting is refused, because an export that left it out would compute something else
     exportable = {field.name for field in dataclasses.fields(GPTConfig)} | {
-        "window", "window_pattern", "global_rope", "rope_scaling", "rope_factor",
+        "window", "window_pattern", "rope_scaling", "rope_factor",
         "doc_mask"}  # it matters in training only
     for key, value in non_defaults(c).items():
         if key not in exportable or key == "rope_scaling" and value != "theta":
@@ -191,6 +191,9 @@ def choose_class(model, target):
         raise UserError(f"a model with windows and rope_factor={c.rope_factor} cannot be exported, "
                         "because RoPE is stretched in some layers only; leave rope_factor out, or "
                         "choose a checkpoint that was trained without it")
+    if "L" in c.window_pattern and ("R" in c.window_pattern or not c.window):
+        raise UserError(f"window_pattern={c.window_pattern} of this checkpoint cannot be exported; "
+                        "choose one with S and L, or with S and R")
     factor, s, b = query_factor(model)
     limited = [math.isfinite(block.attn.max_keys) for block in model.blocks]
     windows = "some"
@@ -245,7 +248,7 @@ def to_hf(model, target):
                 "layer_types": layers,
                 "sliding_window": c.window,
                 "use_sliding_window": True,
-                "global_rope": c.global_rope}
+                "global_rope": "R" in c.window_pattern}
     config_class, model_class = classes(model_type)
     config = config_class(
         vocab_size=c.vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,

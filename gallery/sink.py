@@ -1,0 +1,54 @@
+"""
+Attention sink: a head may attend to nothing, because beside the keys stands one more, whose value
+is 0 and whose logit c is learned for each head:
+
+    w_ij = exp(z_ij) / (exp(a_i c) + sum over j of exp(z_ij))
+
+a_i is the query's factor, which is 1 for softmax: without it the sink would vanish beside logits
+that grow with log n. Xiao et al. (arXiv 2309.17453) found that models make such a key of the first
+token; gpt-oss (arXiv 2508.10925) learns c.
+"""
+import math
+
+import torch
+import torch.nn.functional as F
+
+from model import Attention, Learned
+
+
+class Sink(Attention):
+    def setup(self):
+        super().setup()
+        self.set_scale("sink", Learned(0.0))
+
+    def project(self, x, position):
+        q, k, v = super().project(x, position)
+        # Another channel carries the logit. It is 0 in all keys, and `attend` puts 1 into the sink.
+        logit = self.sink[:, None] * self.factor(position.f) * math.sqrt(self.head_size)
+        q = torch.cat((q, logit[..., None].to(q.dtype).expand(*q.shape[:-1], 1)), dim=-1)
+        return q, F.pad(k, (0, 1)), v
+
+    def weights(self, q, k, seen):
+        z = self.logits(q, k).masked_fill(~seen, -math.inf)
+        sink = q[..., -1:].float() / math.sqrt(self.head_size)
+        return torch.cat((sink, z), dim=-1).softmax(dim=-1)[..., 1:]
+
+    def attend(self, q, k, v, documents=None):
+        """The same weights times v by a fused kernel, with the sink as a key in front."""
+        if not self.keeps(Attention.visible, Attention.logits, Sink.weights):
+            return super().attend(q, k, v, documents)
+        T, S, mask = q.size(2), k.size(2), None
+        if documents is not None or 1 < T < S:
+            mask = F.pad(self.visible(q, k, documents), (1, 0), value=True)
+        elif T > 1:  # a dummy query in front, since causal kernels need as many queries as keys
+            q = F.pad(q, (0, 0, 1, 0))
+        k = F.pad(self.per_head(k), (0, 0, 1, 0))
+        k[:, :, 0, -1] = 1
+        v = F.pad(self.per_head(v), (0, 1, 1, 0))  # as wide as k, which fused kernels need
+        y = F.scaled_dot_product_attention(q, k, v, mask, scale=1 / math.sqrt(self.head_size),
+                                           is_causal=mask is None and T > 1)
+        return y[:, :, -T:, :self.head_size]
+
+    def scale_queries(self, ratio):
+        super().scale_queries(ratio)
+        self.sink *= ratio  # the sink's logit grows and shrinks with the other logits
