@@ -41,9 +41,10 @@ def renamed(settings):
                          if name in settings})
     if old.global_rope and settings.get("window_pattern"):
         settings["window_pattern"] = settings["window_pattern"].replace("L", "R")
-    names = {"gated": old.gate, "sink": old.sink, "alibi": old.alibi,
-             "scale_invariant": old.scale_invariant}
-    names = [name for name, is_set in names.items() if is_set]
+    is_set = {"gated": old.gate, "sink": old.sink, "alibi": old.alibi,
+              "scale_invariant": old.scale_invariant}
+    names = [settings["attention"]] if settings.get("attention") else []
+    names += [name for name in is_set if is_set[name]]
     if old.rope_fraction != 1 and not old.alibi:  # ALiBi has no RoPE anyway
         names.append(f"p_rope:share={old.rope_fraction}")
     if names:

@@ -36,8 +36,6 @@ def reference_logits(model, idx):
              if name.startswith(prefix)} | {"p_n": P.get("p_n")}
         h = rms_norm(x, p["norm_1.weight"], c.norm_eps)
         y = attend(c, p, layer, h)
-        if c.gate:
-            y = y * torch.sigmoid(h @ p["attn.gate.weight"].T)
         x = x + y @ p["attn.proj.weight"].T
         h = rms_norm(x, p["norm_2.weight"], c.norm_eps)
         gate, up = (h @ p["mlp.gate_up.weight"].T).chunk(2, dim=-1)
@@ -49,18 +47,14 @@ def attend(c, p, layer, h):
     """Return the heads' outputs side by side, (T, C), for the normed input h (T, C)."""
     T, H, D = len(h), c.n_head, c.n_embd // c.n_head
     n_kv = c.n_kv_head or H
-    pattern = c.window_pattern or " "
+    pattern = c.window_pattern or "R"
     letter = pattern[layer % len(pattern)]
     q, k, v = (h @ p["attn.qkv.weight"].T).view(T, -1, D).split((H, n_kv, n_kv), dim=1)
     if c.qk_norm:
         q = rms_norm(q, p["attn.q_norm.weight"], c.norm_eps)
         k = rms_norm(k, p["attn.k_norm.weight"], c.norm_eps)
-    share = c.rope_fraction
-    if c.rope_scaling == "nope" or c.alibi or (letter == "L" and not c.global_rope):
-        share = 0
-    if letter == "S":
-        share = 1
-    q, k = rope(q, c.rope_theta, share), rope(k, c.rope_theta, share)
+    if letter == "S" or letter == "R" and c.rope_scaling != "nope":
+        q, k = rope(q, c.rope_theta), rope(k, c.rope_theta)
     k, v = (z.repeat_interleave(H // n_kv, dim=1) for z in (k, v))
     z = torch.einsum("thd,uhd->htu", q, k) / math.sqrt(D)
     distance = torch.arange(T)[:, None] - torch.arange(T).double()
@@ -68,20 +62,8 @@ def attend(c, p, layer, h):
         w = z.exp().tril() * (distance < c.window)
         return torch.einsum("htu,uhd->thd", w / w.sum(-1, keepdim=True), v).flatten(1)
 
-    scale = factor(c, p, T)  # (H, T)
-    z = z * scale[..., None]
-    if c.alibi:
-        slopes = 2 ** (-8 * torch.arange(1, H + 1).double() / H)
-        z = z - slopes[:, None, None] * distance
-    if c.scale_invariant:
-        a = (2 * (distance.clamp(min=0) / 10 + 1).log() + 1).sqrt()
-        z = a * z + 1 - a**2
-    w = z.exp().tril()
-    total = w.sum(-1, keepdim=True)
-    if c.sink:  # its logit has the factor too
-        logit = p.get("attn.sink", torch.zeros(H))[:, None] * scale
-        total = total + logit.exp()[..., None]
-    return torch.einsum("htu,uhd->thd", w / total, v).flatten(1)
+    w = (z * factor(c, p, T)[..., None]).exp().tril()
+    return torch.einsum("htu,uhd->thd", w / w.sum(-1, keepdim=True), v).flatten(1)
 
 
 def factor(c, p, T):
@@ -102,11 +84,10 @@ def rms_norm(x, weight, eps):
     return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
-def rope(z, theta, share):
-    """Turn the pairs (i, i + D/2) of z (T, H, D) by t theta^(-2i/D), of which `share` rotate."""
+def rope(z, theta):
+    """Turn the pairs (i, i + D/2) of z (T, H, D) by t theta^(-2i/D)."""
     T, _, D = z.shape
     speeds = theta ** -torch.arange(0, 1, 2 / D).double()
-    speeds[round(share * D / 2):] = 0
     angles = torch.arange(T).view(T, 1, 1) * speeds
     turned = torch.complex(*z.chunk(2, dim=-1)) * torch.exp(1j * angles)
     return torch.cat((turned.real, turned.imag), dim=-1)

@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from experiments import check
 from experiments.check import CASES, PROMISES, WINDOWS, logits, tokens
 from lib import attention
-from lib.attention import FromWeights, GlobalLayer, ModelConfig, Packed, build
-from model import KVCache, Learned
+from lib.attention import ModelConfig, build, convert
+from model import Attention, KVCache, Learned, Window
 
 UNCOMPILED = [promise for promise in PROMISES if promise is not check.compiled_equals_eager]
 every_case = pytest.mark.parametrize("attention_type, settings", CASES, ids=str)
@@ -26,60 +26,65 @@ def test_every_attention_keeps(promise, attention_type, settings):
 
 
 @pytest.mark.parametrize("settings", [
-    {}, WINDOWS, {"sink": True}, {"scale_invariant": True, "gate": True}], ids=str)
+    {}, WINDOWS, {"attention": "sink"}, {"attention": "gated+scale_invariant"}], ids=str)
 def test_compiled_equals_eager(settings):
     check.compiled_equals_eager(tiny_model("ssmax", **settings))
 
 
-class TwoSoftmaxes(FromWeights):
+class TwoSoftmaxes(Attention):
     """Two softmaxes subtracted (arXiv 2410.05258), as somebody would write it who comes here."""
 
-    def __init__(self, config, layer):
-        super().__init__(config, layer)
+    def setup(self):
         self.set_scale("lam", Learned(0.8))
         self.mine = nn.Parameter(torch.full((2, 3), 0.8))
-        self.matrix = nn.Linear(config.n_embd, 7)
+        self.matrix = nn.Linear(self.config.n_embd, 7)
 
-    def weights(self, q, k, mask=None):
+    def weights(self, q, k, seen):
         (q_1, q_2), (k_1, k_2) = q.chunk(2, dim=-1), k.chunk(2, dim=-1)
-        subtracted = self.lam[:, None, None] * super().weights(q_2, k_2, mask)
-        return super().weights(q_1, k_1, mask) - subtracted
+        subtracted = self.lam[:, None, None] * super().weights(q_2, k_2, seen)
+        return super().weights(q_1, k_1, seen) - subtracted
 
 
-class SeesTheFuture(FromWeights):
-    def attend(self, q, k, v, mask):
-        y = super().attend(q, k, v, mask)
+class SeesTheFuture(Attention):
+    def attend(self, q, k, v, documents=None):
+        y = super().attend(q, k, v, documents)
         return torch.cat((y[:, :, 1:], y[:, :, -1:]), dim=2)
 
 
-class ForgetsTheCache(FromWeights):
+class ForgetsTheCache(Attention):
     def logits(self, q, k):  # counts the positions of queries from the first in this call
         z = super().logits(q, k)
         T, S = z.shape[-2:]
         return z - 0.1 * (torch.arange(T)[:, None] - torch.arange(S)).abs()
 
 
-class CapsInSecret(FromWeights):
-    def attend(self, q, k, v, mask):
-        capped = self.weights(q, k, mask).clamp(max=0.2)
+class CapsInSecret(Attention):
+    def attend(self, q, k, v, documents=None):
+        capped = self.weights(q, k, self.visible(q, k, documents)).clamp(max=0.2)
         return capped.to(v.dtype) @ self.per_head(v)
 
 
-class TakesANameOfModelPy(GlobalLayer):
+class DrawsTooEarly(Attention):
     def __init__(self, config, layer):
         super().__init__(config, layer)
-        self.down = nn.Linear(config.n_embd, 3)
+        self.matrix = nn.Linear(config.n_embd, 3)
+
+
+class SumsToMore(Attention):
+    def weights(self, q, k, seen):
+        return 2 * super().weights(q, k, seen)
 
 
 def all_layers_are(cls, monkeypatch):
-    monkeypatch.setattr(attention, "attention_class", lambda config, layer: cls)
+    monkeypatch.setattr(attention, "attention_classes", lambda config: (cls, Window))
 
 
 @pytest.mark.parametrize("cls, problem", [
     (SeesTheFuture, "no query sees a later key: the output at 0 depends on token 1"),
     (ForgetsTheCache, "the cache changes nothing: token by token, logits differ (by "),
     (CapsInSecret, "weights times v are the output: layer 0: they differ (by "),
-    (TakesANameOfModelPy, "initial weights are those of plain attention: blocks.")])
+    (SumsToMore, "weights times v are the output: layer 0: the weights of a query sum to 2.0000"),
+    (DrawsTooEarly, "initial weights are those of plain attention: wte.")])
 def test_a_broken_promise_is_named(cls, problem, monkeypatch, capsys):
     all_layers_are(cls, monkeypatch)
     assert refused("promises above are broken", call, check, "ssmax") == 1
@@ -91,7 +96,7 @@ def test_an_attention_that_is_no_factor_keeps_all_promises(monkeypatch, capsys):
     all_layers_are(TwoSoftmaxes, monkeypatch)
     call(check, "ssmax", "head_scale")
     assert capsys.readouterr().out.count("    kept    ") == 2 * len(PROMISES)
-    refused("unknown attention_type ssmaxx", call, check, "ssmaxx")
+    refused("there is no attention .*ssmaxx.py", call, check, "ssmaxx")
 
 
 def test_a_class_initializes_its_own_parameters_and_declares_what_is_logged(monkeypatch):
@@ -107,7 +112,9 @@ def test_a_class_initializes_its_own_parameters_and_declares_what_is_logged(monk
 # lib/attention.py
 
 
-@every_case
+@pytest.mark.parametrize("attention_type, settings", [
+    (kind, settings) for kind, settings in CASES  # test_gallery.py has the others
+    if not settings.get("attention") and "rope_factor" not in settings], ids=str)
 def test_logits_are_the_formula_in_float64(attention_type, settings):
     model = tiny_model(attention_type, **settings)
     idx = tokens(min(48, model.max_len))
@@ -129,8 +136,8 @@ def test_flex_attention_equals_the_mask(monkeypatch):
     with torch.no_grad():
         expected = model.hidden(idx, documents=documents)
         # as compiled code does on a GPU
-        monkeypatch.setattr(Packed, "make_mask", lambda self, T, cached, device, documents:
-                            self.block_mask(documents))
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        monkeypatch.setattr(torch.Tensor, "is_cuda", True)
         assert farthest(model.hidden(idx, documents=documents), expected) < 5e-5
 
 
@@ -139,9 +146,42 @@ def test_the_cache_of_a_window_holds_no_more_than_later_queries_see():
     model, cache = tiny_model("ssmax", **WINDOWS), KVCache(600)
     for piece in tokens(1, 530).split([500, 1, 29], dim=1):
         model.hidden(piece, cache)
-        stored = cache.layers[0]
-        assert stored.shape[-2] == 7
-        assert stored.untyped_storage().nbytes() == stored.nbytes, "a view holds the whole prompt"
+        for stored in cache.layers[0]:
+            assert stored.shape[-2] == 7
+            assert stored.untyped_storage().nbytes() == stored.nbytes, "a view holds the prompt"
+
+
+@pytest.mark.parametrize("settings, refusal", [
+    ({}, None), ({"rope_scaling": "theta", "rope_factor": 50.0}, None),
+    ({"rope_scaling": "yarn", "rope_factor": 4.0}, "trained with another position"),
+    ({"attention": "p_rope:share=0.5"}, "trained with another position"),
+    ({"attention": "alibi"}, "trained with another position"),
+    ({"window_pattern": "L"}, "trained with another position")], ids=str)
+@torch.no_grad()
+def test_windows_as_long_as_the_text_change_nothing_or_are_refused(settings, refusal):
+    model, idx = tiny_model("softmax", **settings), tokens(2, 32)
+    if refusal:
+        with pytest.raises(ValueError, match=refusal):
+            convert(model, window_pattern="SL", window=32)
+    else:
+        converted = convert(model, window_pattern="S", window=32)
+        assert farthest(logits(converted, idx), logits(model, idx)) < 1e-5
+
+
+def test_windows_longer_than_p_n_was_learned_are_refused():
+    with pytest.raises(ValueError, match="p_n was learned for 32 tokens, and window=64 is longer"):
+        convert(tiny_model("pn"), window_pattern="SL", window=64)
+
+
+@torch.no_grad()
+def test_the_letters_of_a_pattern():
+    model = tiny_model(window_pattern="SRL", n_layer=3, window=8, rope_scaling="yarn",
+                       rope_factor=4.0)
+    positions, trained = model.positions(tokens(1, 30)), tiny_model().positions(tokens(1, 30))
+    assert positions["L"].cos is None
+    assert torch.equal(positions["S"].cos, trained["R"].cos), "RoPE in a window is stretched"
+    assert not torch.equal(positions["R"].cos, trained["R"].cos), "RoPE is not stretched"
+    assert [block.attn.max_keys for block in model.blocks] == [8, float("inf"), float("inf")]
 
 
 @torch.no_grad()
@@ -166,9 +206,6 @@ def test_tensors_of_a_window_grow_no_faster_than_the_context():
 
 @pytest.mark.parametrize("settings, message", [
     ({"rope_scaling": "yarn_mscale", "rope_factor": 4.0}, "unknown rope_scaling yarn_mscale"),
-    ({"sink": True, "scale_invariant": True}, "sink and scale_invariant cannot be combined"),
-    ({"alibi": True, "sink": True}, "sink and alibi cannot be combined"),
-    ({"rope_fraction": 1.5}, "rope_fraction=1.5 must be between 0 and 1"),
     ({"rope_scaling": "yarn"}, "set both, with rope_factor above 1"),
     ({"rope_factor": 4.0}, "set both, with rope_factor above 1"),
     ({"window": 32, "window_pattern": "SXL"}, "window_pattern=SXL must have the letters S"),

@@ -81,7 +81,7 @@ def test_needle_scores_and_ranks_are_those_of_the_whole_attention_matrix(
         idx = torch.tensor([sample["prompt"]])
         x = model.wte(idx)
         for layer, block in enumerate(model.blocks):
-            position = model.positions(idx)[block.attn.kind]
+            position = model.positions(idx)[block.attn.letter]
             q, k, _ = block.attn.project(block.norm_1(x), position)
             logits = q.double() @ k.double().transpose(-2, -1) / q.size(-1) ** 0.5
             for head, weights in enumerate(logits[0, :, -1].softmax(-1).tolist()):

@@ -168,14 +168,14 @@ def test_a_run_of_rope_is_collected(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("script, arguments", [
-    ("windows", []), ("windows", ["mine", "--set=--sink"]), ("rope", [])])
+    ("windows", []), ("windows", ["mine", "--set=--attention=sink"]), ("rope", [])])
 def test_a_script_prints_commands_of_settings_that_exist(script, arguments):
     printed = subprocess.check_output(["bash", f"experiments/{script}/run.sh", "--dry_run",
                                        *arguments], cwd=ROOT, text=True)
     commands = [line for line in printed.splitlines() if line.startswith("+ python ")]
     assert len(commands) > 20 and len(set(commands)) > 0.9 * len(commands)
     if arguments:
-        assert all("--sink --variant=mine" in line for line in commands if "train" in line
+        assert all("--attention=sink --variant=mine" in line for line in commands if "train" in line
                    and "train.py" in line)
 
 

@@ -359,7 +359,7 @@ def test_metadata_of_a_checkpoint_is_checked_as_settings_are(saved, changes, mes
 def test_settings_that_a_checkpoint_lacks_or_has_off_take_their_defaults(saved):
     state = checkpoint.load(saved)
     model_config = {key: value for key, value in state["model_config"].items()
-                    if key not in ("rope_fraction", "window")}
+                    if key not in ("attention", "window")}
     checkpoint.save(saved, state | {"model_config": {**model_config, "an_old_option": False}})
     assert checkpoint.load(saved)["model_config"] == state["model_config"]
 

@@ -103,7 +103,7 @@ CASES = [({"attention_type": kind, "qk_norm": qk_norm, "n_kv_head": n_kv_head},
           KINDS.get((kind, qk_norm), "NanoSSMax"))
          for kind in EXPORTED for qk_norm in (False, True) for n_kv_head in (0, 1)]
 CASES += [({**WINDOWS, **changes}, kind) for changes, kind in [
-    ({"qk_norm": True}, "NanoSSMax"), ({"global_rope": True, "n_kv_head": 1}, "NanoSSMax"),
+    ({"qk_norm": True}, "NanoSSMax"), ({"window_pattern": "SR", "n_kv_head": 1}, "NanoSSMax"),
     ({"attention_type": "pn"}, "NanoSSMax"), ({"attention_type": "softmax"}, "NanoSSMax"),
     ({"window_pattern": "SSL", "n_layer": 5, "attention_type": "ssmax_bias"}, "NanoSSMax"),
     ({"window_pattern": "S", "attention_type": "softmax"}, "Mistral")]]
@@ -263,11 +263,11 @@ def test_gpt2s_tokenizer_has_tiktokens_ids_and_comes_back_as_no_file(tmp_path):
 def test_what_cannot_be_exported_is_one_line(tmp_path):
     for kind in ATTENTION.keys() - EXPORTED:
         refuse_export(f"attention_type={kind} cannot be exported", tmp_path, model_of(kind))
-    for settings, says in [({"sink": True}, "sink=True"), ({"gate": True}, "gate=True"),
-                           (WINDOWS | {"gate": True}, "gate=True")]:
+    for settings, says in [({"attention": "sink"}, "attention=sink"),
+                           (WINDOWS | {"attention": "gated"}, "attention=gated")]:
         refuse_export(f"{says} of this checkpoint cannot be exported", tmp_path,
                       model_of(**settings))
-    windows = WINDOWS | {"global_rope": True}
+    windows = WINDOWS | {"window_pattern": "SR"}
     stretched = model_of(**windows, rope_scaling="theta", rope_factor=50.0)
     refuse_export("windows and rope_factor=50.0 cannot be exported", tmp_path, stretched)
     refuse_export("windows and rope_factor=50.0 cannot be exported", tmp_path, model_of(**windows),

@@ -92,9 +92,8 @@ def test_every_setting_is_in_the_help_with_its_comment():
     ({"rope_factor": 4.0}, {}, ("theta", 4.0)),
     ({"rope_scaling": "nope", "rope_factor": 4.0}, {}, ("nope", 1.0)),
     ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SL"}, ("", 1.0)),
-    ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SL", "global_rope": True},
-     ("theta", 4.0)),
-    ({"rope_factor": 4.0}, {"rope_fraction": 0.0}, ("", 1.0))])
+    ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SR"}, ("theta", 4.0)),
+    ({"rope_factor": 4.0}, {"window_pattern": "L"}, ("", 1.0))])
 def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, trained, expected):
     save_model(tmp_path / "ckpt.pt", tiny_model(**trained), [1, 2, 50256])
     model, _ = checkpoint.load_model(tmp_path, LoadConfig(**settings))

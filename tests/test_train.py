@@ -330,11 +330,11 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     assert torch.equal(s_layer.qkv.weight[d.n_head * d.head_size:],
                        d.qkv.weight[d.n_head * d.head_size:]), "k and v changed"
     assert (s_layer.type, l_layer.type) == ("softmax", "ssmax_bias")
-    assert l_layer.n_rotating == 0 < s_layer.head_size
+    assert s_layer.uses_rope and not l_layer.uses_rope
 
     run(tmp_path / "a")
     a, _ = checkpoint.load_model(tmp_path / "a")
-    same = attention.convert(a, window_pattern="SL", window=64, global_rope=True)
+    same = attention.convert(a, window_pattern="SR", window=64)
     idx = torch.arange(64)[None]
     assert torch.allclose(same(idx)[0], a(idx)[0], atol=1e-5), "a wide window changes something"
     run(tmp_path / "same", f"--init_from={tmp_path}/c", *windows, "--max_iters=0")

@@ -113,7 +113,7 @@ echo "== swapped in afterwards; (b) converted; RoPE in all layers; other windows
 for seed in $FEWER; do
     convert from_ssmax.400 $seed rope_ssmax
     for factor in softmax ssmax; do
-        convert $factor.rope $seed rope --attention_type=$factor --global_rope
+        convert $factor.rope $seed rope --attention_type=$factor --window_pattern=SR
         for window in 16 64; do
             convert $factor.window$window $seed rope --attention_type=$factor --window=$window
         done

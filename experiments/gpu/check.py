@@ -162,7 +162,7 @@ def compiled(device):
     """Compiled code. On a GPU packed documents then use flex_attention."""
     loss_fn = train.training_loss(TrainConfig(), device)
     yield "torch.compile works here", loss_fn is not summed_loss, "==", True
-    cases = [{}, {"sink": True}, WINDOWS, {"doc_mask": True}]
+    cases = [{}, {"attention": "sink"}, WINDOWS, {"doc_mask": True}]
     for settings, dtype in itertools.product(cases, DTYPES):
         torch.compiler.reset()  # or it soon refuses to compile the same function again
         config = ModelConfig("ssmax", **SMALL | settings)

@@ -92,14 +92,16 @@ if [ -n "$TYPES" ]; then
         for type in $TYPES; do rope+=" $type"; prope+=" $type-prope"; nope+=" $type-nope"; done
         {
             for type in $TYPES; do
-                settings="--attention_type=$type"
-                [ $type = scale_invariant ] && settings="--scale_invariant"
+                settings="--attention_type=$type" half=p_rope:share=0.5
+                if [ $type = scale_invariant ]; then
+                    settings="--attention=$type" half=$type+$half
+                fi
                 train $type $seed $settings
-                train $type-prope $seed $settings --rope_fraction=0.5
-                train $type-nope $seed $settings --rope_fraction=0
+                train $type-prope $seed $settings --attention=$half
+                train $type-nope $seed $settings --window_pattern=L
             done
-            train softmax-alibi $seed --alibi --rope_fraction=0
-            train softmax-sink $seed --sink
+            train softmax-alibi $seed --attention=alibi
+            train softmax-sink $seed --attention=sink
         } | in_parallel
         {
             measure trained $seed "$rope $prope $nope softmax-alibi softmax-sink"

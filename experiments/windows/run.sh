@@ -4,16 +4,22 @@
 # continues after any interruption.
 #
 #   bash experiments/windows/run.sh                      everything: about six hours on two cores
-#   bash experiments/windows/run.sh mytype               three seeds (SEEDS) of a type you added to
-#                                                        ATTENTION, beside the stored results
-#   bash experiments/windows/run.sh sink --set="--attention_type=ssmax --sink"
-#                                                        the same for settings (5 to 15 minutes)
+#   bash experiments/windows/run.sh NAME                 three seeds (SEEDS) of gallery/NAME.py, or of
+#                                                        a type that you added to ATTENTION, beside
+#                                                        the stored results (5 to 15 minutes)
+#   bash experiments/windows/run.sh NAME --set="--attention=mine.py --attention_type=ssmax"
+#                                                        the same for settings, with any NAME
+#   SIZES="128 2048 8192" bash experiments/windows/run.sh NAME
+#                                                        only these context sizes, for an attention
+#                                                        that needs T x T memory
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/windows}
 RESULTS=${RESULTS:-experiments/windows}
 source experiments/common.sh
 needs_scipy
 NAME=${1:-} SETTINGS="--attention_type=${1:-}"
+[ ! -f "gallery/$NAME.py" ] || SETTINGS="--attention=$NAME"
+SIZES=${SIZES:-"128 512 2048 8192 16384 32768 65536 131072"}
 [ -z "$NAME" ] || SEEDS=${SEEDS:-"1 2 3"}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first five
 FEWER=$(echo $SEEDS | cut -d" " -f1-5)
@@ -23,6 +29,15 @@ if [ $# -gt 1 ]; then
         exit 2
     fi
     SETTINGS=${2#--set=}
+fi
+if [[ $NAME == *[!A-Za-z0-9_]* ]]; then
+    echo "error: the NAME '$NAME' may have letters, digits and _ only" >&2
+    exit 2
+fi
+if [ -n "$NAME" ] && grep -q "^$NAME[,|]" experiments/windows/results.csv; then
+    echo "error: experiments/windows/results.csv has a row $NAME already; choose another NAME, with" \
+        "--set=SETTINGS" >&2
+    exit 2
 fi
 
 if [ -n "$NAME" ]; then
@@ -55,7 +70,7 @@ train() {  # train NAME SEED SETTINGS
         for type in ssmax_bias ssmax_s1 asentmax residual; do
             train $type $seed "--attention_type=$type"
         done
-        train scale_invariant $seed "--scale_invariant --variant=scale_invariant"
+        train scale_invariant $seed "--attention=scale_invariant --variant=scale_invariant"
     done
 } | in_parallel
 
@@ -63,14 +78,19 @@ echo "== measuring"
 ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0"
 sizes="--context_sizes"
 loss="eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192"
+at() {  # at "SETTINGS" SETTING SIZE ...: the settings with those of the sizes that are in SIZES
+    local chosen=
+    for size in ${*:3}; do [[ " $SIZES " != *" $size "* ]] || chosen+="${chosen:+,}$size"; done
+    [ -z "$chosen" ] || echo "$ask $2=($chosen) $1"
+}
 measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start takes long
-    echo "$ask $sizes=(128,512,2048) --n_samples=20 --out=$OUT/measured/near $*"
-    echo "$ask $sizes=(8192,16384,32768,65536) --n_samples=10 --out=$OUT/measured/far $*"
-    echo "$ask $sizes=131072 --n_samples=4 --out=$OUT/measured/farthest $*"
-    echo "$ask --trials=50 --trial_sizes=(128,2048,16384,65536) --out=$OUT/measured/score $*"
+    at "--n_samples=20 --out=$OUT/measured/near $*" $sizes 128 512 2048
+    at "--n_samples=10 --out=$OUT/measured/far $*" $sizes 8192 16384 32768 65536
+    at "--n_samples=4 --out=$OUT/measured/farthest $*" $sizes 131072
+    at "--trials=50 --out=$OUT/measured/score $*" --trial_sizes 128 2048 16384 65536
     for others in 3 15 63; do
-        echo "$ask --task=multikey --n_needles=$others $sizes=(2048,8192) --n_samples=10" \
-            "--out=$OUT/measured/look_$others $*"
+        at "--task=multikey --n_needles=$others --n_samples=10 --out=$OUT/measured/look_$others $*" \
+            $sizes 2048 8192
     done
     echo "$loss --n_seqs=48 --out=$OUT/measured/loss $*"
 }

@@ -182,8 +182,6 @@ def in_words(size):
 def print_row(table, row):
     """Print a row of one's own beside stored rows of the same seeds, and its differences to them.
     """
-    seeds = by_seed(table, row, "needles", 128).index
-    table = table[table.index.isin(seeds, level="seed")]
     names = {name: ROWS.get(name, name) for name in ("softmax", "ssmax", "head_scale", row)}
     for title, measure, *options in TABLES:
         if measure in table.loc[row].index.unique("measure"):
@@ -237,6 +235,9 @@ def main():
         if cfg.row not in table.index:
             raise UserError(f"there are no results of {cfg.row} in {' '.join(cfg.files)}; bash "
                             f"experiments/windows/run.sh {cfg.row} makes them")
+        # the table and the picture have the seeds of this row
+        seeds = by_seed(table, cfg.row, "needles", 128).index
+        table = table[table.index.isin(seeds, level="seed")]
         print_row(table, cfg.row)
         draw(table, Path(cfg.out or cfg.files[0]) / f"{cfg.row}.png", cfg.row)
         return
