@@ -8,9 +8,9 @@ from conftest import ROOT
 
 PROGRAMS = {path.stem for path in ROOT.glob("*.py")} - {"model"}
 EXPERIMENTS = sorted(ROOT.glob("experiments/**/*.py"))
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md"), *ROOT.glob("gallery/*.md")]
 TEXTS = [ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("*.py"), *PAGES]
-for folder in ("config", "experiments", "lib", "tests"):
+for folder in ("config", "experiments", "gallery", "lib", "tests"):
     TEXTS += [*ROOT.glob(f"{folder}/**/*.py"), *ROOT.glob(f"{folder}/**/*.sh")]
 
 
@@ -59,6 +59,9 @@ def test_imports_run_downwards_only():
             upwards |= PROGRAMS
         for module in imported_modules(path):
             assert module.partition(".")[0] not in upwards, f"{name(path)} imports {module}"
+    for path in ROOT.glob("gallery/*.py"):
+        assert not {"lib", "experiments", *PROGRAMS} & {
+            module.partition(".")[0] for module in imported_modules(path)}, name(path)
     for path in EXPERIMENTS:
         assert "sys.path" not in path.read_text(), f"{name(path)} runs with python -m"
 

@@ -15,7 +15,7 @@ def test_the_notebook_runs(tmp_path, corpus):
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(notebook.cells) <= 20
     assert sum(bool(cell.outputs) for cell in code) >= 5, "the stored notebook has no outputs"
-    for folder in ("lib", "config"):
+    for folder in ("lib", "config", "gallery"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for path in ROOT.glob("*.py"):
         shutil.copy(path, tmp_path)
