@@ -107,7 +107,15 @@ ATTENTION = {
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The model. The defaults are the paper's 162 M model (Appendix A), which has no dropout."""
+    """
+    The model. The defaults are the paper's 162 M model (Appendix A), which has no dropout.
+
+    The letters of window_pattern say what a layer sees:
+
+        R   all keys, with RoPE. An evaluation may stretch it. Empty pattern: all layers are R.
+        S   the last `window` tokens, with RoPE, which is never stretched. Always plain softmax.
+        L   all keys, without any position (NoPE).
+    """
     # model
     attention_type: str = "softmax"  # a name in ATTENTION (model.py), such as softmax or ssmax
     block_size: int = 1024  # training length in tokens; an evaluation may be longer
@@ -122,7 +130,7 @@ class GPTConfig:
     init_std: float = 0.02  # standard deviation of initial weights; output projections get less
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     qk_norm: bool = False  # RMSNorm on each head's queries and keys before RoPE; not in the paper
-    window_pattern: str = ""  # S, R or L for each layer, repeated, as in SL; empty: R
+    window_pattern: str = ""  # S, R or L for each layer, repeated, as in SL; empty: all R
     window: int = 0  # tokens that an S layer sees
 
     def __post_init__(self):
@@ -143,9 +151,8 @@ class GPTConfig:
     def check_windows(self):
         pattern = self.window_pattern
         if not set(pattern) <= set("SRL"):
-            raise ValueError(f"window_pattern={pattern} must have the letters S, for a layer with "
-                             "a window and RoPE, R, for one that sees all keys and has RoPE, and "
-                             "L, for one that sees all keys and has no position, as in SSSL")
+            raise ValueError(f"window_pattern={pattern} must have the letters S (window, RoPE), R "
+                             "(all keys, RoPE) and L (all keys, no position) only, as in SSSL")
         if self.window < 0 or ("S" in pattern) != bool(self.window):
             raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: an "
                              "S layer needs a window, as in --window=32 --window_pattern=SL, and "
@@ -388,7 +395,8 @@ class Attention(nn.Module):
         wide = widest_float(pos.device)
         pair = torch.arange(self.head_size // 2, dtype=wide, device=pos.device)
         angles = pos.to(wide)[..., None] * self.frequencies(pair, self.config.rope_theta)
-        cos, sin = angles.cos().float(), angles.sin().float()
+        cos = angles.cos().float()
+        sin = angles.sin().float()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
     def frequencies(self, pair, theta):
@@ -495,8 +503,7 @@ class KVCache:
         """
         end = self.length + k.size(2)
         if end > self.max_len:
-            raise ValueError(f"the KV cache holds {self.max_len} tokens, and {end} are needed; "
-                             f"make it with KVCache({end})")
+            raise ValueError(f"the KV cache is too short: make it with KVCache({end})")
         if max_keys < math.inf:
             if layer in self.layers:
                 k, v = (torch.cat(z, dim=2) for z in zip(self.layers[layer], (k, v), strict=True))
