@@ -101,6 +101,14 @@ def own_files(text):
     return [file for file, _ in parts_of(text) if file.parent != GALLERY]
 
 
+def name_of(config):
+    """Return what tables call a model: its type, after its attention if that is not plain, as in
+    "sink ssmax" or "gated+mine softmax"."""
+    names = [file.stem + (settings and f":{settings}")
+             for file, settings in parts_of(config.attention)]
+    return f"{'+'.join(names)} {config.attention_type}".strip()
+
+
 def load(text):
     """
     Return the subclasses of Attention that a value of --attention names. It executes their files.

@@ -125,7 +125,7 @@ def from_scratch(cfg, corpus, device):
     torch.manual_seed(cfg.seed)
     model = attention.build(ModelConfig(**settings)).to(device)
     return model.train(), {
-        "variant": cfg.variant or cfg.attention_type + switch_name(cfg),
+        "variant": cfg.variant or attention.name_of(cfg) + switch_name(cfg),
         "base": None,
         "vocab": corpus.vocab,
         "data": corpus.data,

@@ -258,6 +258,7 @@ def test_a_combination_has_what_each_part_changes():
 def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(
         run, corpus, cap, tmp_path, capsys):
     run(tmp_path / "a", f"--attention={cap}")
+    assert checkpoint.load(tmp_path / "a")["variant"] == "cap softmax"
     attention.load_class.cache_clear()  # as in a new process
     capsys.readouterr()
     refused(f"would execute that file: read it, and allow it by --attention={cap}",
