@@ -24,9 +24,10 @@ names() {  # names SEED NAMES: the folders of these runs
 ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0 --context_sizes"
 loss="eval_posloss.py --split=long"
 measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start takes long
-    echo "$ask=(128,2048,8192) --n_samples=20 --out=$OUT/measured/near $*"
-    echo "$ask=(32768,65536) --n_samples=10 --out=$OUT/measured/far $*"
-    echo "$ask=131072 --n_samples=4 --out=$OUT/measured/farthest $*"
+    # n_samples prompts at each of five depths
+    echo "$ask=(128,2048,8192) --n_samples=4 --out=$OUT/measured/near $*"
+    echo "$ask=(32768,65536) --n_samples=2 --out=$OUT/measured/far $*"
+    echo "$ask=131072 --n_samples=1 --out=$OUT/measured/farthest $*"
     echo "$loss --data_dir=data/almanac-0 --seq_len=8192 --n_seqs=48 --out=$OUT/measured/loss $*"
 }
 # The constant for a context of 16x is chosen by the loss on other text than that of the results:
