@@ -166,7 +166,6 @@ def import_model(source, out):
         model = attention.build(config).eval()
         model.load_state_dict(mapping.from_hf(hf_model, model))
         state = {"model": model.state_dict(), "model_config": dataclasses.asdict(config)}
-        checkpoint.read_model_config(state, str(source))  # as every program does that loads it
         vocab = tokenizer
         for gpt2_ids in (None, getattr(hf_model.config, "gpt2_ids", None)):  # of our own exports
             if tokenizer == tokenizer_text(gpt2_ids):

@@ -196,6 +196,7 @@ def open_manifest(cfg):
     """
     folder = Path(cfg.data_dir) / cfg.name
     path = folder / f"{cfg.split}.json"
+    lock(path)  # before it is read: a second preparation must not begin where this one will end
     others, new = read_manifests(folder), new_manifest(cfg)
     manifest = others.pop(path, new)
     before, now = manifest["source"], new["source"]
@@ -228,7 +229,6 @@ def write_bins(cfg, path, manifest, arrays):
     Write one bin for each split, and record them in the JSON at `path`: a run that is killed later
     continues after them. arrays: {split: [ids of a document]}, which is emptied.
     """
-    lock(path)
     bins = {split: np.concatenate(list_of_ids) for split, list_of_ids in arrays.items()}
     arrays.clear()
     end = end_of_text(manifest["vocab"])

@@ -15,9 +15,9 @@ from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
 from lib.errors import UserError, launch
 from lib.ranks import print0
-from lib.start import find_resumable, from_checkpoint, resume
+from lib.start import begin
 from lib.text import end_of_text
-from train import Decay, TrainConfig, fit
+from train import Decay, TrainConfig, fit, to_device
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class SFTConfig(TrainConfig):
     """
     Fine-tuning. The defaults are the paper's (Appendix C). One thing differs: the loss is the mean
     over the answer tokens of a batch, and the paper's is a sum. AdamW does not notice such a
-    factor, but grad_clip clips less often. Of train.py's settings, data_dir, the splits, data_order
-    and loss_on are not used.
+    factor, but grad_clip clips less often.
     """
     # data
     out_dir: str = "out/sft"  # ckpt.pt and log.jsonl go here
@@ -58,6 +57,15 @@ class SFTConfig(TrainConfig):
             raise ValueError(f"val_fraction={self.val_fraction} must be below 1, as in "
                              "--val_fraction=0.02")
 
+    NEEDS = TrainConfig.NEEDS | {
+        "epochs": "max_iters == 0",
+        "warmup_epochs": "warmup_iters == 0",
+        "data_dir": None,
+        "train_split": None,
+        "val_split": None,
+        "data_order": None,
+        "loss_on": None,
+    }
 
 def main():
     given = arguments(SFTConfig)
@@ -73,25 +81,30 @@ def main():
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 
-    resumed = find_resumable(cfg, data)
-    if resumed:
-        model, metadata = resume(cfg, resumed, device)
-    else:
-        model, metadata = from_checkpoint(cfg, given, data, device)
-
-    vocab, block_size = metadata["vocab"], model.config.block_size
+    model, run = begin(cfg, given, data, device)
+    vocab, block_size = run["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)
     val_rows = encode_examples(held_out, block_size, vocab)
     if not rows or cfg.eval_interval and not val_rows:
         question = "held-out question" if rows else "question"
         raise UserError(f"{cfg.data or 'SQuAD'}: no {question} fits a block of {block_size} tokens;"
                         " choose a checkpoint with a larger block_size")
-    print0(f"{metadata['variant']}: {len(rows):,} examples ({len(examples) - len(rows)} do not fit "
+    print0(f"{run['variant']}: {len(rows):,} examples ({len(examples) - len(rows)} do not fit "
            f"{block_size} tokens, even with a cut context), {cfg.max_iters:,} updates of "
            f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
 
-    batches = SquadBatches(cfg, rows, val_rows, end_of_text(vocab), block_size)
-    fit(cfg, model, metadata, resumed, batches)
+    def micro_batches(split, step, n_rows):
+        """Yield this rank's part of a batch, as in train.py."""
+        batch = val_rows[:cfg.eval_seqs]
+        if split == "train":
+            batch = [rows[i] for i in examples_of_batch(cfg, step, len(rows))]
+        # sorted before the ranks share them, so that all ranks have about the same work
+        mine = sorted(batch, key=lambda row: len(row[0]))[ranks.RANK::ranks.WORLD_SIZE]
+        for i in range(0, len(mine), n_rows):
+            x, y = pad(mine[i:i + n_rows], end_of_text(vocab), block_size)
+            yield to_device(device, x, y)
+
+    fit(cfg, model, run, micro_batches)
 
 
 def encode_examples(examples, block_size, vocab):
@@ -100,42 +113,14 @@ def encode_examples(examples, block_size, vocab):
     return [row for row in rows if row is not None]
 
 
-@dataclass
-class SquadBatches:
-    """Gives `fit` the batches of a run, like `Batches` in train.py."""
-    cfg: SFTConfig
-    rows: list
-    val_rows: list
-    end: int  # id of the end of text, which pads the rows
-    block_size: int  # of the model
-    micro_batch_size: int = 0  # see Batches
-
-    def train(self, step):
-        """Return the batch of update `step`. Each example comes once per epoch, in an order that
-        depends on the seed and the epoch alone."""
-        size, n = self.cfg.batch_size, len(self.rows)
-        places = range(step * size, (step + 1) * size)
-        epochs = {place // n for place in places}  # a batch may begin in one and end in the next
-        # drawn again for each batch: a stored order would be state that a resume must restore
-        orders = {epoch: permutation(self.cfg.seed, "sft", epoch, n) for epoch in epochs}
-        rows = [self.rows[orders[place // n][place % n]] for place in places]
-        return self.micro_batches(rows)
-
-    def val(self):
-        return self.micro_batches(self.val_rows[:self.cfg.eval_seqs])
-
-    def micro_batches(self, rows):
-        """Return this rank's [(x, y, None), ...] and how many answer tokens the global batch
-        has."""
-        # sorted before the ranks share them, so that all ranks have about the same work
-        mine = sorted(rows, key=lambda row: len(row[0]))[ranks.RANK::ranks.WORLD_SIZE]
-        # counted over all ranks: a mean of the ranks' means would weigh their answers unequally
-        answer_tokens = sum(int((targets >= 0).sum()) for _, targets in rows)
-        micros = []
-        for i in range(0, len(mine), self.micro_batch_size):
-            x, y = pad(mine[i:i + self.micro_batch_size], self.end, self.block_size)
-            micros.append((x, y, None))
-        return micros, answer_tokens
+def examples_of_batch(cfg, step, n):
+    """Return the numbers, below n, of the examples of update `step`. Each example comes once per
+    epoch, in an order that depends on the seed and the epoch alone."""
+    places = range(step * cfg.batch_size, (step + 1) * cfg.batch_size)
+    epochs = {place // n for place in places}  # a batch may begin in one and end in the next
+    # drawn again for each batch: a stored order would be state that a resume must restore
+    orders = {epoch: permutation(cfg.seed, "sft", epoch, n) for epoch in epochs}
+    return [orders[place // n][place % n] for place in places]
 
 
 if __name__ == "__main__":

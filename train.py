@@ -11,7 +11,6 @@ Run the same command again to resume the run in out_dir. Config files are execut
 import dataclasses
 import datetime
 import math
-import os
 import signal
 import sys
 import time
@@ -30,16 +29,8 @@ from lib.errors import UserError, describe, launch
 from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.ranks import print0
-from lib.start import (
-    check_ranks,
-    check_schedule,
-    find_resumable,
-    from_checkpoint,
-    from_scratch,
-    prepare_folder,
-    resume,
-)
-from lib.text import check_same_vocab, end_of_text
+from lib.start import begin
+from lib.text import end_of_text
 from model import ATTENTION
 
 # -----------------------------------------------------------------------------
@@ -82,7 +73,7 @@ class TrainConfig(ModelConfig):
     switch_warmup_iters: int = 1000  # (f): updates of the second warm-up, after the switch
     # evaluation
     eval_interval: int = 1000  # updates between validation losses, also at start and end; 0: never
-    eval_seqs: int = 512  # validation sequences; they are the same every time
+    eval_seqs: int = 512  # validation sequences, the same in every run on a corpus
     # log and checkpoints
     save_interval: int = 1000  # updates between checkpoints; 0: only at the end
     log_interval: int = 1  # updates between printed lines; log.jsonl has every update
@@ -103,10 +94,23 @@ class TrainConfig(ModelConfig):
                              f"it to at least {ranks.WORLD_SIZE}, one for each rank")
         if self.eval_seqs < 1:
             raise ValueError("eval_seqs=0 must be positive; eval_interval=0 turns validation off")
-        # max_iters=0 passes: train.py then trains nothing, and sft.py sets it later.
+        # max_iters=0 passes: train.py then only saves the model, and sft.py sets it later.
         if self.max_iters and self.switch_iter >= self.max_iters:
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
+        if max(self.beta1, self.beta2) >= 1:
+            raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
+
+    NEEDS = {
+        "val_split": "eval_interval",
+        "eval_seqs": "eval_interval",
+        "decay_iters": "decay != 'none'",
+        "min_lr": "decay != 'none'",
+        "switch_attention_type": "switch_iter",
+        "switch_warmup_iters": "switch_iter",
+        "wandb_project": "wandb_log",
+        "wandb_run_name": "wandb_log",
+    }
 
 
 # -----------------------------------------------------------------------------
@@ -124,105 +128,126 @@ def main():
     if held_out:
         check_splits(corpus, held_out)
 
-    resumed = find_resumable(cfg, corpus.data)
-    if resumed:
-        model, metadata = resume(cfg, resumed, device)
-    elif cfg.init_from:
-        model, metadata = from_checkpoint(cfg, given, corpus.data, device)
-        check_same_vocab(cfg.init_from, metadata["vocab"], cfg.data_dir, corpus.vocab,
-                         "prepare the text with the checkpoint's vocabulary (--tokenizer or "
-                         "--compact_vocab of prepare.py)")
-    else:
-        model, metadata = from_scratch(cfg, corpus, device)
-
-    describe_run(cfg, model, metadata, corpus)
-    fit(cfg, model, metadata, resumed, Batches(cfg, model.config, corpus, held_out))
-
-
-def describe_run(cfg, model, metadata, corpus):
-    device, block_size = model.wte.weight.device, model.config.block_size
+    model, run = begin(cfg, given, corpus.data, device, corpus)
+    block_size, doc_mask = model.config.block_size, model.config.doc_mask
+    if doc_mask and cfg.loss_on == "repeats":
+        raise UserError("loss_on=repeats trains on pairs that a row repeats, but doc_mask may hide "
+                        "the first of them: leave one of the two out")
     tokens_per_update = cfg.batch_size * block_size
-    print0(f"{metadata['variant']}: {model.num_params():,} parameters | {len(corpus):,} training "
-           f"tokens | {tokens_per_update:,} tokens per update | {ranks.WORLD_SIZE} rank(s) on "
+    print0(f"{run['variant']}: {model.num_params():,} parameters | {len(corpus):,} training tokens "
+           f"| {tokens_per_update:,} tokens per update | {ranks.WORLD_SIZE} rank(s) on "
            f"{device.type}, {cfg.dtype}")
     flops = runtime.flops_per_token(model, block_size) * tokens_per_update
     if device.type == "cpu" and flops > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
 
-
-# -----------------------------------------------------------------------------
-# batches
-
-
-@dataclass
-class Batches:
-    """
-    The batches of a run. `train` and `val` return (micro_batches, n_targets): this rank's
-    [(x, y, documents), ...], and the number of trained targets in the *global* batch, by which the
-    summed loss is divided.
-
-    x, y: int64 arrays (at most micro_batch_size, T); targets of -1 are ignored. documents: None, or
-    as in Attention.make_position in model.py.
-    """
-    cfg: TrainConfig
-    model_config: ModelConfig  # of the model: with --init_from cfg may have another block_size
-    corpus: Tokens
-    held_out: Tokens | None
-    micro_batch_size: int = 0  # sequences that a rank computes at once; `fit` sets it
-
-    def __post_init__(self):
-        if self.model_config.doc_mask and self.cfg.loss_on == "repeats":
-            raise UserError("loss_on=repeats trains on pairs that a row repeats, but doc_mask may "
-                            "hide the first of them: leave one of the two out")
-
-    def train(self, step):
-        return self.micro_batches(self.corpus, step, self.cfg.batch_size)
-
-    def val(self):  # the same batch every time
-        return self.micro_batches(self.held_out, 0, self.cfg.eval_seqs)
-
-    def micro_batches(self, tokens, step, n):
-        """Return global batch `step` of n sequences."""
-        cfg, block_size = self.cfg, self.model_config.block_size
-        x, y = tokens.batch(cfg.seed, step, n, block_size, cfg.data_order)
-        # counted in the global batch, so that ranks and micro-batches add up to the mean loss
-        n_targets = n * block_size
+    def micro_batches(split, step, n_rows):
+        """Yield this rank's part of batch `step`, in micro-batches of at most n_rows rows."""
+        if split == "train":
+            x, y = corpus.batch(cfg.seed, step, cfg.batch_size, block_size, cfg.data_order)
+        else:  # the same text in all runs, whatever their seed and data_order
+            x, y = held_out.spread(cfg.eval_seqs, block_size)
         if cfg.loss_on == "repeats":
             y = only_repeats(x, y)
-            n_targets = sum(ranks.all_gather(int((y >= 0).sum())))
-            if not n_targets:  # the mean loss would be 0 / 0
-                raise UserError("loss_on=repeats: no row of a batch repeats a pair, so there is "
-                                "nothing to train on; make block_size or batch_size larger")
         documents = None
-        if self.model_config.doc_mask:
+        if doc_mask:
             # The end of text counts as the first token of the next document, as in a prompt that
             # begins with it.
-            documents = np.cumsum(x == end_of_text(tokens.vocab), axis=1)
-        micros = []
-        for i in range(0, len(x), self.micro_batch_size):
-            rows = slice(i, i + self.micro_batch_size)
-            micros.append((x[rows], y[rows], None if documents is None else documents[rows]))
-        return micros, n_targets
+            documents = np.cumsum(x == end_of_text(corpus.vocab), axis=1)
+        for i in range(0, len(x), n_rows):
+            rows = slice(i, i + n_rows)
+            of_rows = None if documents is None else documents[rows]
+            yield to_device(device, x[rows], y[rows], of_rows)
+
+    fit(cfg, model, run, micro_batches)
+
+
+def to_device(device, x, y, documents=None):
+    """
+    Return a micro-batch of numpy arrays as tensors (x, y, counted, documents) on the device.
+
+    x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices of the targets that are
+    not, in y.flatten(), or None if all count. documents: None, or as in Attention.make_position in
+    model.py.
+    """
+    # We look for them while the batch is on the CPU: asking the GPU would stall every micro-batch.
+    counted = None if (y >= 0).all() else np.flatnonzero(y >= 0)
+    tensors = []
+    for array in (x, y, counted, documents):
+        tensor = None
+        if array is not None:
+            tensor = torch.from_numpy(np.ascontiguousarray(array))
+            if device.type == "cuda":  # copies from pinned memory are asynchronous
+                tensor = tensor.pin_memory()
+            tensor = tensor.to(device, non_blocking=True)
+        tensors.append(tensor)
+    return tensors
 
 
 # -----------------------------------------------------------------------------
-# optimizer, schedule, compilation, micro-batch
+# one update, in the order in which it runs
 
 
-def make_optimizer(cfg, model):
-    """Return AdamW with weight decay on matrices only. Learned scales are a group of their own."""
-    # Learned scales have no weight decay, as in the paper: it would pull s to 0, which is uniform
-    # attention.
-    scales = model.learned_scales()
-    rest = [p for name, p in model.named_parameters() if name not in scales]
-    groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
-              {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
-    if scales:
-        groups.append({"params": list(scales.values()), "weight_decay": 0.0})
-    # fused on a CPU too, unlike nanoGPT: one pass over the parameters instead of a dozen
-    return torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2),
-                             fused=True)
+def update(cfg, model, optimizer, loss_fn, micro_batches, step, n_rows, signals=()):
+    """
+    Run update `step` (from 0) in micro-batches of n_rows rows. Return its record for the log, and
+    the number of stop signals that all ranks have received.
+
+    loss_fn: summed_loss, or the same compiled. micro_batches(split, step, n_rows): see `main`.
+    """
+    began = time.perf_counter()
+    device = model.wte.weight.device
+    lr = learning_rate(cfg, step)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+    def forward_backward(n_rows):
+        """Add up the gradients of the summed loss in p.grad. Return this rank's sums."""
+        model.zero_grad(set_to_none=True)  # of an attempt that ran out of memory
+        sums = torch.zeros(4, device=device)  # of losses, targets, tokens and stop signals
+        for x, y, counted, documents in micro_batches("train", step, n_rows):
+            with runtime.autocast(device, cfg.dtype):
+                loss = loss_fn(model, x, y, cfg.loss_chunk, counted, documents)
+            loss.backward()
+            sums[0] += loss.detach()
+            sums[1] += (y >= 0).sum()
+            sums[2] += x.numel()
+        sums[3] += len(signals)
+        return sums
+
+    sums, n_rows = fitting(forward_backward, n_rows)
+
+    # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
+    # many, and the compiled graph gets no breaks from DDP.
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    ranks.all_reduce([*grads, sums])
+    # Sums over all ranks and micro-batches, divided once, are the mean over the global batch.
+    torch._foreach_div_(grads, sums[1])
+    norm = torch.nn.utils.get_total_norm(grads)
+    if cfg.grad_clip:
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, norm)
+
+    # With one rank this is the only GPU synchronization in an update. With several, the ranks also
+    # wait for each other after their micro-batches (ranks.attempt).
+    loss, norm, targets, tokens, n_stops = torch.stack(
+        (sums[0] / sums[1], norm, *sums[1:])).tolist()
+    if not targets:
+        raise UserError("no target of this batch is trained on (with loss_on=repeats: no row "
+                        "repeats a pair); make block_size or batch_size larger")
+    if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
+        problem = (f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
+                   "training stopped before the update; a checkpoint that was saved is good. Try a "
+                   "lower learning_rate or a longer warm-up, in another --out_dir")
+        if step == 0:  # no learning rate has had an effect yet
+            problem = (f"the first loss is {loss} and its gradient norm {norm}: look for the cause "
+                       "in the attention, the initial weights or the data, and try again")
+        raise UserError(problem, status=1)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
+    tokens_per_s = round(tokens / (time.perf_counter() - began))
+    return {"iter": step + 1, "loss": loss, "lr": lr, "grad_norm": norm,
+            "tokens_per_s": tokens_per_s, "micro_batch_size": n_rows}, n_stops
 
 
 def learning_rate(cfg, step):
@@ -239,6 +264,167 @@ def learning_rate(cfg, step):
     progress = (step - start) / max(1, cfg.max_iters - start)
     share = 1 - progress if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
     return factor * (cfg.min_lr + share * (cfg.learning_rate - cfg.min_lr))
+
+
+def fitting(work, n_rows):
+    """
+    Return (work(n_rows), n_rows). If memory runs out on any rank, all ranks halve n_rows and try
+    again. (The whole batch runs again, so nothing counts twice.)
+    """
+    while True:
+        try:
+            return ranks.attempt(work, n_rows), n_rows
+        except torch.OutOfMemoryError:
+            if n_rows == 1:
+                raise torch.OutOfMemoryError(
+                    "with a micro-batch of 1; --loss_chunk=512 needs less") from None
+        n_rows //= 2
+        print0(f"out of memory: going on in micro-batches of {n_rows}, with the same result but "
+               "for rounding")
+
+
+# -----------------------------------------------------------------------------
+# the run: validate, save, stop, switch, update, log
+
+
+def fit(cfg, model, run, micro_batches):
+    """
+    Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
+
+    run: what the checkpoint holds beside the model, see `begin` in lib/start.py. micro_batches: see
+    `main`.
+    """
+    settings = [f"{key}={value}" for key, value in non_defaults(cfg).items()]
+    print0("settings that differ from the defaults:", *settings)
+    device, path = model.wte.weight.device, Path(cfg.out_dir) / "ckpt.pt"
+    first, resumed = run["iter"], run["optimizer"] is not None
+    log = Log(cfg, model, run)
+    if cfg.train_only:
+        model.requires_grad_(False)
+        for p in model.learned_scales().values():
+            p.requires_grad_(True)
+    optimizer = make_optimizer(cfg, model)
+    if resumed:
+        optimizer.load_state_dict(run["optimizer"])
+    del run["optimizer"]  # frees Adam's two moments
+    loss_fn = training_loss(cfg, device)
+    n_rows = initial_micro_batch_size(cfg, model)
+    peak, began = runtime.peak_flops(device), time.time()
+    signals, n_stops = runtime.catch_signals(), 0
+
+    for done in range(first, cfg.max_iters + 1):  # number of updates done
+        last = done == cfg.max_iters
+        if done > first or not resumed:  # a resumed run has done this before it was saved
+            if cfg.eval_interval and (last or is_due(cfg.eval_interval, done)):
+                n_rows = validate(cfg, model, micro_batches, n_rows, log, done)
+            if last or n_stops or done and is_due(cfg.save_interval, done):
+                save(cfg, model, optimizer, run, path, done)
+        if n_stops:
+            number = signals[0] if signals else signal.SIGTERM  # another rank may have got it
+            raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
+                            "continues", status=128 + number)
+        if last:
+            break
+
+        if cfg.switch_iter and done == cfg.switch_iter:  # (f)
+            print0(f"iter {done:,}: softmax becomes {cfg.switch_attention_type}")
+            model.swap_attention(cfg.switch_attention_type)
+            moments = optimizer.state  # of all old parameters
+            optimizer = make_optimizer(cfg, model)
+            optimizer.state.update(moments)
+
+        record, n_stops = update(
+            cfg, model, optimizer, loss_fn, micro_batches, done, n_rows, signals)
+        n_rows = record["micro_batch_size"]
+        if peak:
+            flops = runtime.flops_per_token(model, model.config.block_size) * record["tokens_per_s"]
+            record["mfu"] = flops / peak / ranks.WORLD_SIZE
+        log(record)
+        left = cfg.max_iters - record["iter"]
+        if not left or is_due(cfg.log_interval, record["iter"]):
+            seconds_left = (time.time() - began) / (record["iter"] - first) * left
+            print0(progress(cfg, record, seconds_left))
+    print0(f"done: {path}")
+    if signals:  # a signal came during the last validation or save
+        sys.exit(128 + signals[0])
+
+
+def is_due(interval, done):
+    """Return whether something that is done every `interval` updates (0: never) is due now."""
+    return interval > 0 and done % interval == 0
+
+
+@torch.no_grad()
+def validate(cfg, model, micro_batches, n_rows, log, done):
+    """Log and print the validation loss after `done` updates. Return n_rows, or what fitted."""
+    device = model.wte.weight.device
+
+    def forward(n_rows):
+        """Return this rank's sums of losses and targets."""
+        sums = torch.zeros(2, device=device)
+        for x, y, counted, documents in micro_batches("val", 0, n_rows):
+            with runtime.autocast(device, cfg.dtype):
+                # not compiled: without gradients it would be compiled a second time
+                sums[0] += summed_loss(model, x, y, cfg.loss_chunk, counted, documents)
+            sums[1] += (y >= 0).sum()
+        return sums
+
+    sums, n_rows = fitting(forward, n_rows)
+    ranks.all_reduce([sums])
+    loss = (sums[0] / sums[1]).item()
+    # After the last update nothing else would notice NaN. Before the first we do not stop, because
+    # `update` then fails with a better message.
+    if done and not math.isfinite(loss):
+        raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
+                        "did not save this model; try a lower learning_rate, in another --out_dir",
+                        status=1)
+    log({"iter": done, "val_loss": loss, **scales_by_layer(model)})
+    print0(f"iter {done:,}: validation loss {loss:.4f}")
+    return n_rows
+
+
+def save(cfg, model, optimizer, run, path, done):
+    """Save the checkpoint of a run after `done` updates, on rank 0."""
+    if ranks.RANK == 0:
+        checkpoint.save(path, run | {
+            "model": model.state_dict(),
+            "model_config": dataclasses.asdict(model.config),
+            "config": dataclasses.asdict(cfg),
+            "optimizer": optimizer.state_dict(),
+            "iter": done,
+        })
+
+
+def progress(cfg, record, seconds_left):
+    """Return the line that is printed after an update."""
+    parts = [f"iter {record['iter']:,}/{cfg.max_iters:,}", f"loss {record['loss']:.4f}",
+             f"lr {record['lr']:.2e}", f"norm {record['grad_norm']:.2f}",
+             f"micro-batch {record['micro_batch_size']}", f"{record['tokens_per_s']:,} tokens/s"]
+    if "mfu" in record:
+        parts.append(f"MFU {record['mfu']:.1%}")
+    parts.append(f"ETA {datetime.timedelta(seconds=round(seconds_left))}")
+    return " | ".join(parts)
+
+
+# -----------------------------------------------------------------------------
+# before the first update: optimizer, compilation, micro-batch
+
+
+def make_optimizer(cfg, model):
+    """Return AdamW with weight decay on matrices only. Learned scales are a group of their own."""
+    # Learned scales have no weight decay, as in the paper: it would pull s to 0, which is uniform
+    # attention.
+    scales = model.learned_scales()
+    rest = [p for name, p in model.named_parameters() if name not in scales]
+    groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
+              {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
+    if scales:
+        groups.append({"params": list(scales.values()), "weight_decay": 0.0})
+    trained = [p for group in groups for p in group["params"]]
+    assert sorted(map(id, trained)) == sorted(map(id, model.parameters())), "each once, and all"
+    # fused on a CPU too, unlike nanoGPT: one pass over the parameters instead of a dozen
+    return torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2),
+                             fused=True)
 
 
 def training_loss(cfg, device):
@@ -258,7 +444,7 @@ def training_loss(cfg, device):
 
 
 def initial_micro_batch_size(cfg, model):
-    """Return how many sequences a rank computes at once; `batch_loss` halves it if need be."""
+    """Return how many sequences a rank computes at once; `fitting` halves it if need be."""
     if cfg.micro_batch_size:
         return cfg.micro_batch_size
     # On a GPU 16 sequences of the paper's model (10.6 GiB on an H100); halved if they do not fit.
@@ -267,230 +453,6 @@ def initial_micro_batch_size(cfg, model):
     rows_of_rank = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     rows = min(rows_of_rank, max(1, tokens // model.config.block_size))
     return 2 ** (rows.bit_length() - 1)  # a power of two can be halved repeatedly
-
-
-def optimizer_after_switch(cfg, model, optimizer):
-    """Return an optimizer for the model after (f), with the moments of all old parameters."""
-    new = make_optimizer(cfg, model)
-    new.state.update(optimizer.state)
-    return new
-
-
-# -----------------------------------------------------------------------------
-# the loop
-
-
-def fit(cfg, model, metadata, resumed, batches):
-    """
-    Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
-
-    resumed: the checkpoint that this run continues, or None. batches: see Batches.
-    """
-    settings = [f"{key}={value}" for key, value in non_defaults(cfg).items()]
-    print0("settings that differ from the defaults:", *settings)
-    device = model.wte.weight.device
-    start = resumed["iter"] if resumed else 0
-    check_ranks(cfg, metadata, resumed)
-    check_schedule(cfg, model, start)
-    path = Path(cfg.out_dir) / "ckpt.pt"
-    prepare_folder(path.parent, model, resumed)
-
-    if cfg.train_only:
-        model.requires_grad_(False)
-        for p in model.learned_scales().values():
-            p.requires_grad_(True)
-    optimizer = make_optimizer(cfg, model)
-    if resumed:
-        optimizer.load_state_dict(resumed.pop("optimizer"))  # pop frees Adam's two moments
-    loss_fn = training_loss(cfg, device)
-    batches.micro_batch_size = initial_micro_batch_size(cfg, model)
-    log = Log(cfg, model, metadata, start if resumed else None)
-    received_signals = runtime.install_stop_flag()
-    peak = runtime.peak_flops(device)
-
-    if cfg.eval_interval and not resumed:  # near log(vocab_size) if the weights are random
-        validate(cfg, model, batches, log, 0)
-    if not resumed and cfg.max_iters == 0:  # a swap without training: (e)
-        save(cfg, model, optimizer, metadata, log, 0)
-    began = time.time()
-    for step in range(start, cfg.max_iters):
-        if cfg.switch_iter and step == cfg.switch_iter:  # (f)
-            print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
-            model.swap_attention(cfg.switch_attention_type)
-            optimizer = optimizer_after_switch(cfg, model, optimizer)
-
-        record, n_stops = update(cfg, model, optimizer, loss_fn, batches, step, received_signals)
-        done = step + 1
-        if peak:
-            flops = runtime.flops_per_token(model, model.config.block_size) * record["tokens_per_s"]
-            record["mfu"] = flops / peak / ranks.WORLD_SIZE
-        log(record)
-
-        last = done == cfg.max_iters
-        if last or is_due(cfg.log_interval, done):
-            seconds_left = (time.time() - began) / (done - start) * (cfg.max_iters - done)
-            print0(progress(cfg, record, seconds_left))
-        if (cfg.eval_interval and last) or is_due(cfg.eval_interval, done):
-            validate(cfg, model, batches, log, done)
-        if n_stops or last or is_due(cfg.save_interval, done):
-            save(cfg, model, optimizer, metadata, log, done)
-        if n_stops:
-            number = signal.SIGTERM  # also if another rank got the signal
-            if received_signals:
-                number = received_signals[0]
-            raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
-                            "continues", status=128 + number)
-    if resumed and start >= cfg.max_iters:
-        print0(f"nothing to train: this run has its {start:,} updates already: {path}")
-    else:
-        print0(f"done: {path}")
-    if received_signals:  # a signal came during the last validation or save
-        sys.exit(128 + received_signals[0])
-
-
-def is_due(interval, done):
-    """Return whether something that is done every `interval` updates (0: never) is due now."""
-    return interval > 0 and done % interval == 0
-
-
-@torch.no_grad()
-def validate(cfg, model, batches, log, done):
-    """Log and print the validation loss after `done` updates."""
-    # not compiled: without gradients it would be compiled a second time
-    loss, _ = batch_loss(cfg, model, summed_loss, batches, batches.val)
-    ranks.all_reduce([loss])
-    # After the last update nothing else would notice NaN. Before the first we do not stop, because
-    # `update` then fails with a better message.
-    loss = loss.item()
-    if done and not math.isfinite(loss):
-        raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
-                        "did not save this model; try a lower learning_rate, in another --out_dir",
-                        status=1)
-    log({"iter": done, "val_loss": loss, **scales_by_layer(model)})
-    print0(f"iter {done:,}: validation loss {loss:.4f}")
-
-
-def save(cfg, model, optimizer, metadata, log, done):
-    """Save the checkpoint of a run after `done` updates, on rank 0."""
-    if ranks.RANK == 0:
-        os.fsync(log.file.fileno())  # first: the log is never older than the checkpoint
-        checkpoint.save(Path(cfg.out_dir) / "ckpt.pt", {
-            "model": model.state_dict(),
-            "model_config": dataclasses.asdict(model.config),
-            "config": dataclasses.asdict(cfg),
-            "optimizer": optimizer.state_dict(),
-            "iter": done,
-            **metadata,
-        })
-
-
-def progress(cfg, record, seconds_left):
-    """Return the line that is printed after an update."""
-    parts = [f"iter {record['iter']:,}/{cfg.max_iters:,}", f"loss {record['loss']:.4f}",
-             f"lr {record['lr']:.2e}", f"norm {record['grad_norm']:.2f}",
-             f"micro-batch {record['micro_batch_size']}", f"{record['tokens_per_s']:,} tokens/s"]
-    if "mfu" in record:
-        parts.append(f"MFU {record['mfu']:.1%}")
-    parts.append(f"ETA {datetime.timedelta(seconds=round(seconds_left))}")
-    return " | ".join(parts)
-
-
-def update(cfg, model, optimizer, loss_fn, batches, step, received_signals=()):
-    """
-    Run update `step` (from 0). Return its record for the log, and the number of stop signals that
-    all ranks have received. loss_fn: see `training_loss`. batches: see Batches.
-    """
-    began = time.perf_counter()
-    lr = learning_rate(cfg, step)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-    # runs forward and backward over all micro-batches; gradients add up in p.grad
-    loss, tokens = batch_loss(cfg, model, loss_fn, batches, lambda: batches.train(step))
-
-    # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
-    # many, and the compiled graph gets no breaks from DDP.
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
-    # torch.full, because torch.tensor would copy from the CPU and wait for the GPU
-    n_stops = torch.full((), float(len(received_signals)), device=loss.device)
-    tokens = torch.full((), float(tokens), device=loss.device)
-    ranks.all_reduce([*grads, loss, n_stops, tokens])
-    total_norm = torch.nn.utils.get_total_norm(grads)
-    # With one rank this is the only GPU synchronization in an update. With several, the ranks also
-    # wait for each other after their micro-batches (ranks.attempt).
-    loss, norm, n_stops, tokens = torch.stack((loss, total_norm, n_stops, tokens)).tolist()
-    if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
-        problem = (f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
-                   "training stopped before the update; a checkpoint that was saved is good. Try a "
-                   "lower learning_rate or a longer warm-up, in another --out_dir")
-        if step == 0:  # no learning rate has had an effect yet
-            problem = (f"the first loss is {loss} and its gradient norm {norm}: look for the cause "
-                       "in the attention, the initial weights or the data, and try again")
-        raise UserError(problem, status=1)
-
-    if cfg.grad_clip:
-        torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, total_norm)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
-    tokens_per_s = round(tokens / (time.perf_counter() - began))
-    return {"iter": step + 1, "loss": loss, "lr": lr, "grad_norm": norm,
-            "tokens_per_s": tokens_per_s, "micro_batch_size": batches.micro_batch_size}, n_stops
-
-
-def batch_loss(cfg, model, loss_fn, batches, get_batch):
-    """
-    Return (loss, tokens) of this rank's part of the global batch that get_batch() returns, cut into
-    micro-batches. Also add up the gradients if they are enabled. The losses of all ranks add up to
-    the mean over the global batch.
-
-    If memory runs out on any rank, all ranks halve batches.micro_batch_size and try again.
-    """
-    while True:
-        micro_batches, n_targets = get_batch()
-        try:
-            return ranks.attempt(accumulate, cfg, model, loss_fn, micro_batches, n_targets)
-        except torch.OutOfMemoryError:
-            if batches.micro_batch_size == 1:
-                raise torch.OutOfMemoryError(
-                    "with a micro-batch of 1; --loss_chunk=512 needs less") from None
-        batches.micro_batch_size //= 2
-        print0(f"out of memory: going on in micro-batches of {batches.micro_batch_size}, with the "
-               "same result but for rounding")
-        model.zero_grad(set_to_none=True)  # the whole batch runs again, so nothing counts twice
-
-
-def accumulate(cfg, model, loss_fn, micro_batches, n_targets):
-    """Return the sums (loss, tokens) over the micro-batches; call backward if gradients are
-    enabled."""
-    device = model.wte.weight.device
-    chunk = cfg.loss_chunk
-    # Compiled code on a GPU computes all logits at once, in few kernels. All other code computes
-    # them in chunks, to bound memory.
-    all_at_once = device.type == "cuda" and loss_fn is not summed_loss
-    if not (chunk or all_at_once):
-        chunk = runtime.rows_of_logits(device, model.config.vocab_size, training=True)
-    total = torch.zeros((), device=device)  # stays on the device: .item() would synchronize
-    for x, y, documents in micro_batches:
-        # We look for the targets that count while the batch is on the CPU: asking the GPU would
-        # stall every micro-batch.
-        counted = None if (y >= 0).all() else np.flatnonzero(y >= 0)
-        x, y = to_device(x, device), to_device(y, device)
-        counted, documents = to_device(counted, device), to_device(documents, device)
-        with runtime.autocast(device, cfg.dtype):
-            loss = loss_fn(model, x, y, chunk, counted, documents) / n_targets
-        if torch.is_grad_enabled():
-            loss.backward()
-        total += loss.detach()
-    return total, sum(x.size for x, _, _ in micro_batches)
-
-
-def to_device(array, device):
-    """Return a numpy array as a tensor on the device; None stays None."""
-    if array is None:
-        return None
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    if device.type == "cuda":  # copies from pinned memory are asynchronous
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
 
 
 if __name__ == "__main__":

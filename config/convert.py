@@ -5,8 +5,7 @@
 #     --attention_type=ssmax --out_dir=out/converted
 window_pattern = "SL"  # letters of the layers, repeated: S sees `window` tokens, L sees all
 window = 32
-# Not in sequence: the beginning of the almanac is copy exercises (experiments/convert). The order
-# also chooses the validation text, so the loss cannot be compared with that of config/quick.py.
+# Not in sequence: the beginning of the almanac is copy exercises (experiments/convert).
 data_order = "random"
 max_iters = 400
 learning_rate = 1e-3  # a third of config/quick.py's

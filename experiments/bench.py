@@ -83,7 +83,7 @@ def plain_update(compile):
 def products():
     size, n = 2048, 8  # one product is too short for the clock
     device = runtime.setup("cpu")
-    a = torch.randn(size, size, dtype=runtime.get_dtype(device, "auto"))
+    a = torch.randn(size, size, dtype=getattr(torch, runtime.dtype_name(device, "auto")))
     with torch.device("meta"):
         flops_per_token = runtime.flops_per_token(GPT(GPTConfig(**SHAPE)), SHAPE["block_size"])
 

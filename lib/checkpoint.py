@@ -12,7 +12,7 @@ A checkpoint is a dict:
     iter               number of updates done
     vocab              the vocabulary (lib/text.py)
     data               digest and source of the training text
-    code               commit of the program that trained it; an imported model has none
+    code               commit of the program that saved it; an imported model has none
 """
 import dataclasses
 import os
@@ -26,11 +26,10 @@ import torch
 
 from lib import attention
 from lib.attention import SCALINGS, ModelConfig
-from lib.config import checked
 from lib.errors import UserError, check_types, explain
+from lib.ranks import print0
 from lib.runtime import DType
 from lib.storage import atomic_write
-from lib.text import check_vocab
 from model import ATTENTION
 
 # The settings that may change when a run continues: they change the result by rounding at most.
@@ -70,9 +69,12 @@ class LoadConfig:
         if self.rope_factor < 1:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
                              "RoPE as trained")
-        if self.rope_scaling not in ("theta", "nope") and self.rope_factor == 1:
-            raise ValueError(f"rope_scaling={self.rope_scaling} needs a factor: set rope_factor, "
-                             "as in --rope_factor=16")
+
+    NEEDS = {
+        "rope_scaling": "rope_factor > 1 or rope_scaling == 'nope'",
+        "rope_factor": "rope_scaling != 'nope'",
+        "swap_scale": "attention_type",
+    }
 
 
 def find(path):
@@ -138,41 +140,26 @@ def load(path):
         with zipfile.ZipFile(file) as records:
             if broken := records.testzip():  # torch.save writes CRCs, which torch.load ignores
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
-            # A flipped bit in external_attr makes a record a folder, and torch.load then gives
-            # other weights.
-            if any(record.external_attr for record in records.infolist()):
-                raise zipfile.BadZipFile("a record is not as it was written")
             identity = hash_of_sums(records)
         file.seek(0)
         # weights_only: without it a checkpoint could run code
         state = torch.load(file, map_location="cpu", weights_only=True)
         check_types(state, KEYS)
-        check_vocab(state["vocab"])
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
-        state["model_config"] = dataclasses.asdict(read_model_config(state, str(path)))
+        settings = attention.renamed(state["model_config"])
+        state["model_config"] = dataclasses.asdict(read_model_config(settings))
         state["config"] = attention.renamed(state["config"])
     return state | {"fingerprint": identity}
 
 
-def read_model_config(state, name):
-    """Return the ModelConfig of a checkpoint dict. UserError or ValueError if there is none."""
-    fields = {field.name: field for field in dataclasses.fields(ModelConfig)}
-    settings = {}  # a setting that is missing takes its default
-    for key, value in attention.renamed(state["model_config"]).items():
-        if key in fields:
-            settings[key] = checked(fields, key, value, name)
-        elif value:  # an unknown setting that is 0, False or "" is off
-            raise ValueError(f"{key}={value!r} is unknown")
-    config = ModelConfig(**settings)
-    layers = {name.split(".")[1] for name in state["model"] if name.startswith("blocks.")}
-    if config.n_layer != len(layers):  # checked first, because building 10^18 layers never ends
-        raise ValueError(f"n_layer={config.n_layer}, but there are {len(layers)} layers of weights")
-    for name, shape in (("wte.weight", (config.vocab_size, config.n_embd)),
-                        ("blocks.0.mlp.down.weight", (config.n_embd, config.n_inner))):
-        if name in state["model"] and state["model"][name].shape != shape:
-            raise ValueError(f"{name} does not have the shape {shape} of the settings")
-    return config
+def read_model_config(settings):
+    """
+    Return the ModelConfig of a dict. A setting that is missing takes its default, and an unknown
+    one that is 0, False or "" is off. ValueError or TypeError if there is none.
+    """
+    known = {field.name for field in dataclasses.fields(ModelConfig)}
+    return ModelConfig(**{key: value for key, value in settings.items() if value or key in known})
 
 
 def fingerprint(path):
@@ -209,6 +196,9 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
         if attention.has_global_rope(trained):
             changes["rope_scaling"] = cfg.rope_scaling
             changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
+        else:
+            print0(f"note: rope_scaling and rope_factor have no effect on {path}: its layers that "
+                   "see all tokens have no RoPE")
     model = restore(state, device, path, cfg.attention_type or None, cfg.swap_scale, **changes)
     return model, state
 

@@ -7,6 +7,9 @@ like nanoGPT's configurator, but a misspelt name or a value of the wrong type is
 A config file is plain Python whose top-level names are settings. (Helpers are modules, functions,
 classes, and names that begin with "_".) It is executed, so use only files that you have read. Later
 files and arguments win.
+
+A dataclass may have a table NEEDS, {setting: expression}: where the expression is false the setting
+has no effect. None as the expression means never. `refuse_without_effect` has the rule for it.
 """
 import ast
 import contextlib
@@ -22,6 +25,7 @@ import typing
 from pathlib import Path
 
 from lib.errors import UserError, explain
+from lib.ranks import print0
 
 
 def configure(cls, argv=None, config_files=True):
@@ -32,12 +36,50 @@ def configure(cls, argv=None, config_files=True):
     return make(cls, arguments(cls, argv, config_files))
 
 
-def make(cls, values):
-    """Return a `cls` with these values. UserError if they do not go together."""
+def make(cls, given):
+    """
+    Return a `cls` with the settings `given`, {name: value}. UserError if they do not go together,
+    or if one of them has no effect.
+    """
+    cfg = instance(cls, given)
+    refuse_without_effect(cfg, given)
+    return cfg
+
+
+def complete(cfg, **values):
+    """Return a copy of `cfg` with these values. UserError if they do not go together."""
+    return instance(type(cfg), vars(cfg) | values)
+
+
+def instance(cls, values):
     try:
         return cls(**values)
     except ValueError as e:  # from the dataclass's own check of its values
         raise UserError(str(e)) from e
+
+
+def refuse_without_effect(cfg, given):
+    """
+    UserError if a setting in `given` has no effect because of another one that was not given, which
+    was probably forgotten. If the other one was given too, as --decay=none after a config file with
+    a decay, only a note is printed.
+    """
+    for key, condition in getattr(cfg, "NEEDS", {}).items():
+        default = getattr(type(cfg), key)
+        if given.get(key, default) == default or condition and eval(condition, {}, vars(cfg)):
+            continue
+        where = f"unless {condition}" if condition else "in this program"
+        problem = f"{key}={given[key]} has no effect {where}"
+        others = set(re.findall(r"\w+", condition or "")) - {key}
+        if not others & given.keys():
+            raise UserError(f"{problem}; set what it needs, or leave {key} out")
+        print0(f"note: {problem}")
+
+
+def non_defaults(cfg):
+    """Return {name: value} of the settings that differ from their defaults."""
+    defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
+    return {name: value for name, value in vars(cfg).items() if value != defaults[name]}
 
 
 def arguments(cls, argv=None, config_files=True):
@@ -49,10 +91,6 @@ def arguments(cls, argv=None, config_files=True):
     value or a bad file.
     """
     argv = sys.argv[1:] if argv is None else argv
-    for arg in argv:
-        if re.search("[\0\ud800-\udfff]", arg):  # surrogates: bytes that were not UTF-8
-            raise UserError(f"{arg!r} holds a null character, or bytes that are not UTF-8; rename "
-                            "the file or folder")
     if {"-h", "--help"} & set(argv):  # before the other arguments, which may be wrong
         print(help_text(cls, config_files))
         sys.exit(0)
@@ -60,32 +98,23 @@ def arguments(cls, argv=None, config_files=True):
     fields |= getattr(cls, "old_fields", {})  # a config of models has settings of earlier versions
     values = {}
     for arg in argv:  # in order: what comes later wins
+        if re.search("[\ud800-\udfff]", arg):  # bytes that were not UTF-8 cannot be printed
+            raise UserError(f"{arg!r} holds bytes that are not UTF-8; rename the file or folder")
         if arg.startswith("--"):
             key, equals, text = arg[2:].partition("=")
             if not equals and key in fields and fields[key].type is not bool:
                 raise UserError(f"{arg} needs a value: write {arg}=value")
-            text = text if equals else "True"  # --wandb_log alone means --wandb_log=True
-            values[key] = checked(fields, key, text, arg, is_text=True)
+            new = {key: text if equals else "True"}  # --wandb_log alone means --wandb_log=True
         elif arg.endswith(".py") and config_files:
-            for key, value in read_config_file(arg).items():
-                values[key] = checked(fields, key, value, arg)
+            new = read_config_file(arg)
         elif "files" in fields:
-            values["files"] = checked(fields, "files", (*values.get("files", ()), arg), arg)
+            new = {"files": (*values.get("files", ()), arg)}
         else:
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
                             "or --key=value; see --help")
+        for key, value in new.items():
+            values[key] = checked(fields, key, value, arg)
     return cls.renamed(values) if hasattr(cls, "renamed") else values
-
-
-def complete(cfg, **values):
-    """Return a copy of `cfg` with these values. UserError if they do not go together."""
-    return make(type(cfg), vars(cfg) | values)
-
-
-def non_defaults(cfg):
-    """Return {name: value} of the settings that differ from their defaults."""
-    defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
-    return {name: value for name, value in vars(cfg).items() if value != defaults[name]}
 
 
 def read_config_file(path):
@@ -99,12 +128,13 @@ def read_config_file(path):
             if not (key.startswith("_") or callable(value) or isinstance(value, types.ModuleType))}
 
 
-def checked(fields, key, value, origin, is_text=False):
+def checked(fields, key, value, origin):
     """
     Return `value` in the type that setting `key` has by default.
 
-    fields: {name: field} of the dataclass. origin: the argument or file that the value comes from,
-    for messages. is_text: the value was typed. UserError for an unknown key or a bad value.
+    fields: {name: field} of the dataclass. value: a text is parsed unless the setting is one.
+    origin: the argument or file that the value comes from, for messages. UserError for an unknown
+    key or a bad value.
     """
     if key not in fields:
         hint = did_you_mean(key, fields) or "; see --help"
@@ -112,7 +142,7 @@ def checked(fields, key, value, origin, is_text=False):
             hint += " (the name of a helper must begin with _)"
         raise UserError(f"{origin}: unknown setting {key!r}{hint}")
     want = type(fields[key].default)
-    value = to_type(value, want, is_text)
+    value = to_type(value, want)
     if type(value) is not want:
         example = {bool: "True or False", int: "a whole number such as 1000"}.get(want)
         advice = f"; write {example}" if example else ""
@@ -128,9 +158,9 @@ def checked(fields, key, value, origin, is_text=False):
     return value
 
 
-def to_type(value, want, is_text):
+def to_type(value, want):
     """Return `value` in the type `want`, or as it is if that is not possible."""
-    if is_text and want is not str:
+    if isinstance(value, str) and want is not str:
         with contextlib.suppress(
                 ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             value = ast.literal_eval(value)
@@ -138,9 +168,8 @@ def to_type(value, want, is_text):
     if want is float and type(value) is int and value < 2**63:
         return float(value)
     if want is tuple:
-        if not isinstance(value, list | tuple):
-            value = [value]
-        return tuple(to_type(part, str, is_text) for part in value)
+        parts = value if isinstance(value, list | tuple) else [value]
+        return tuple(to_type(part, str) for part in parts)
     # a shell replaces ~ only where an argument begins, and not in --out_dir=~/runs
     if isinstance(value, str) and value.split("/")[0] == "~":
         return os.path.expanduser(value)
@@ -155,14 +184,16 @@ def did_you_mean(name, names):
 
 def help_text(cls, config_files=True):
     """Return the text of --help: what the program does, then its settings in groups."""
+    # Comments are read from the source, so that each setting is explained once. A comment on a line
+    # of its own is the heading of a group. A child may explain a setting again, which stays in the
+    # group of the parent.
     headings, comments = {}, {}  # of each setting
-    # Comments are read from the source, so that each field is explained once. Parents come first;
-    # a child may explain a field again, which stays in the group of the parent.
-    for parent in reversed([c for c in cls.__mro__ if dataclasses.is_dataclass(c)]):
+    for parent in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         heading = "settings"
-        for line in inspect.getsource(parent).partition("\n    def ")[0].splitlines():
+        of_fields = re.split(r"\n    (?:def|NEEDS) ", inspect.getsource(parent))[0]
+        for line in of_fields.splitlines():
             code, mark, comment = line.strip().partition("# ")
-            if mark and not code:  # a comment on a line of its own is the heading of a group
+            if mark and not code:
                 heading = comment
             elif mark:
                 name = code.partition(":")[0]

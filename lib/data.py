@@ -58,8 +58,10 @@ class Tokens:
         self.paths = [folder / os.path.basename(shard["file"]) for shard in shards]
         self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
         self.begins = [0, *self.ends]
+        self.written = []  # when each bin was written
         for i in range(len(shards)):
-            self.open_shard(i)  # a bin that was cut is an error now, and not after hours
+            self.open_shard(i).close()  # a bin that was cut is an error now, and not after hours
+        self.written = [path.stat().st_mtime_ns for path in self.paths]
         # The digest identifies the tokens wherever their files are. Results are compared by it.
         hashes = "".join(shard["sha256"] for shard in shards)
         digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
@@ -70,37 +72,47 @@ class Tokens:
         return int(self.ends[-1])
 
     def open_shard(self, i):
-        """Return the ids of bin i as a memory map. UserError if it has another length."""
+        """Return bin i as an open file. UserError if it has another length, or was overwritten."""
+        path, n_tokens = self.paths[i], int(self.ends[i] - self.begins[i])
         try:
-            ids = np.memmap(self.paths[i], dtype=self.dtype, mode="r")
-        except (OSError, ValueError):  # it is missing, empty, or ends inside of an id
-            ids = ()
-        if len(ids) != self.ends[i] - self.begins[i]:
-            raise UserError(f"{self.paths[i]} does not hold the {self.ends[i] - self.begins[i]:,} "
-                            "tokens that its .json lists; delete that .json and run prepare.py "
-                            "again")
-        return ids
+            file = open(path, "rb")
+            status = os.fstat(file.fileno())
+        except OSError:
+            status = None
+        if not status or status.st_size != n_tokens * np.dtype(self.dtype).itemsize:
+            raise UserError(f"{path} does not hold the {n_tokens:,} tokens that its .json lists; "
+                            "delete that .json and run prepare.py again")
+        if self.written and status.st_mtime_ns != self.written[i]:
+            raise UserError(f"{path} was written again while this program read it, so its text is "
+                            "no longer known; run the same command again")
+        return file
 
     def read(self, starts, length):
         """Return the `length` tokens that begin at each of `starts`, (len(starts), length) int64.
         """
         out = np.empty((len(starts), length), dtype=np.int64)
-        # Files are mapped for this call only. A map that stayed open would keep every page that
-        # was ever read in memory.
-        maps = {}
+        files = {}
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
             first, last = np.searchsorted(self.ends, (start, start + length - 1), side="right")
             for i in range(first, last + 1):  # a piece may cross shards
-                if i not in maps:
-                    maps[i] = self.open_shard(i)
+                if i not in files:
+                    files[i] = self.open_shard(i)
                 begin = start - self.begins[i]  # in this shard; negative if the piece began before
                 missing = max(0, -begin)  # tokens of the piece that are in shards before this one
-                piece = maps[i][max(0, begin):begin + length]
+                wanted = min(begin + length, self.ends[i] - self.begins[i]) - max(0, begin)
+                # Read, not mapped: where a mapped file is cut, the process ends without a message.
+                files[i].seek(int(max(0, begin)) * np.dtype(self.dtype).itemsize)
+                piece = np.fromfile(files[i], self.dtype, int(wanted))
+                if len(piece) < wanted:
+                    raise UserError(f"{self.paths[i]} was cut while this program read it; run "
+                                    "prepare.py again")
                 if piece.max() >= self.vocab_size:  # the embedding would raise an IndexError
                     raise UserError(f"{self.paths[i]} holds the id {piece.max():,} and its "
                                     f"vocabulary has only {self.vocab_size:,}: the file is damaged;"
                                     " to find all damaged files, run sha256sum -c SHA256SUMS there")
                 row[missing:missing + len(piece)] = piece
+        for file in files.values():
+            file.close()
         return out
 
     def batch(self, seed, step, batch_size, block_size, order="random"):
@@ -113,17 +125,33 @@ class Tokens:
             raise UserError(f"split {self.split} has {len(self)} tokens, but data_order={order} "
                             f"with block_size={block_size} needs {fewest}; prepare more text, or "
                             "make block_size smaller")
-        # every rank draws the whole batch, so that the number of ranks does not change the data
-        rows = np.arange(batch_size)[ranks.RANK::ranks.WORLD_SIZE]
         if order == "random":
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
-            starts = random_starts(seed, self.split, step, batch_size, n_starts)[rows]
+            starts = random_starts(seed, self.split, step, batch_size, n_starts)
         else:
-            n_rows = self.rows_in_sequence(block_size)
-            row_numbers = (step * batch_size + rows) % n_rows
-            starts = block_size + row_numbers * (block_size + 1)
-        pieces = self.read(starts, block_size + 1)
+            row_numbers = step * batch_size + np.arange(batch_size)
+            starts = self.starts_in_sequence(row_numbers, block_size)
+        return self.rows_of_rank(starts, block_size)
+
+    def spread(self, n, block_size):
+        """
+        Return this rank's part of n rows for validation, as `batch` does. They are spread evenly
+        over the split, so they are the same text for every seed and order of the training.
+        """
+        if len(self) < 2 * block_size + 1:
+            raise UserError(f"split {self.split} has {len(self)} tokens, but block_size="
+                            f"{block_size} needs {2 * block_size + 1}; prepare more text, or make "
+                            "block_size smaller")
+        row_numbers = np.arange(n) * self.rows_in_sequence(block_size) // n
+        return self.rows_of_rank(self.starts_in_sequence(row_numbers, block_size), block_size)
+
+    def rows_of_rank(self, starts, block_size):
+        # every rank gets the starts of all ranks, so their number does not change the data
+        pieces = self.read(starts[ranks.RANK::ranks.WORLD_SIZE], block_size + 1)
         return pieces[:, :-1], pieces[:, 1:]
+
+    def starts_in_sequence(self, row_numbers, block_size):
+        return block_size + row_numbers % self.rows_in_sequence(block_size) * (block_size + 1)
 
     def rows_in_sequence(self, block_size):
         """

@@ -21,6 +21,7 @@ class UserError(Exception):
 
 def launch(main):
     """Run `main()` as a program. Foreseeable failures print one line on stderr and no traceback."""
+    status = 2
     try:
         return main()
     except UserError as e:
@@ -37,7 +38,6 @@ def launch(main):
             message = f"{e.filename or 'operating system'}: {e.strerror}"
         else:
             raise  # a bug of ours keeps its traceback
-        status = 2
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -49,14 +49,13 @@ def launch(main):
 
 def out_of_memory(error):
     """Return whether this exception means that memory ran out, on a GPU or a CPU."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     # CUDA, Triton and MPS; cuBLAS; torch on a CPU; oneDNN
     wordings = ("out of memory", "ALLOC_FAILED", "can't allocate memory",
                 "could not create a primitive")
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in wordings)
+    of_torch = isinstance(error, RuntimeError) and any(words in str(error) for words in wordings)
+    return of_torch or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
 def describe(error):

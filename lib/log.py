@@ -16,11 +16,10 @@ class Log:
     loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned scales
     (s, b, ...), [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
 
-    start: None for a new run. A run that resumes after `start` updates drops the lines of later
-    updates, which it runs again.
+    A resumed run keeps the lines up to its checkpoint, and runs the later updates again.
     """
 
-    def __init__(self, cfg, model, metadata, start):
+    def __init__(self, cfg, model, run):
         self.file = self.wandb = None
         if ranks.RANK != 0:
             return
@@ -30,20 +29,18 @@ class Log:
             "params": model.num_params(),
             "model_config": dataclasses.asdict(model.config),
             "torch": torch.__version__,
-            "code": metadata["code"],
-            "variant": metadata["variant"],
-            "base": metadata["base"],
-            "data": metadata["data"],
+            "code": run["code"],
+            "variant": run["variant"],
+            "base": run["base"],
+            "data": run["data"],
         }
         records = []
-        if start is not None and path.exists():
+        if run["optimizer"] and path.exists():  # resumed
             with explain(f"{path} is not a log of this program; move it away", MALFORMED):
-                old_header, *old = storage.read_lines(path)
+                begun, *old = storage.read_lines(path)
                 # a run that became longer has another max_iters
-                header = old_header | {"config": config, "code": metadata["code"]}
-                records = [record for record in old if record["iter"] <= start]
-        elif start:
-            print0(f"note: {path} is missing, so the log begins again after iter {start:,}")
+                header = begun | {"config": config, "code": run["code"]}
+                records = [record for record in old if record["iter"] <= run["iter"]]
         storage.write_lines(path, [header, *records])
         self.file = open(path, "a", encoding="utf-8")
         if cfg.wandb_log:
@@ -52,8 +49,13 @@ class Log:
                 self.wandb = wandb.init(project=cfg.wandb_project, config=config,
                                         dir=os.environ.get("WANDB_DIR", cfg.out_dir),
                                         name=cfg.wandb_run_name or path.parent.name)
-            except Exception as e:  # training goes on without a key, network or package
-                print0(f"wandb is off ({describe(e)}); WANDB_MODE=offline needs no network")
+            except Exception as e:  # there may be no key, network or package
+                self.wandb_is_off(e)
+
+    def wandb_is_off(self, error):
+        """Train on without it."""
+        self.wandb = None
+        print0(f"wandb is off ({describe(error)}); WANDB_MODE=offline needs no network")
 
     def __call__(self, record):
         if self.file:
@@ -61,7 +63,10 @@ class Log:
         if self.wandb:
             # wandb cannot plot lists: s of each head stays in log.jsonl
             numbers = {k: v for k, v in record.items() if not isinstance(v, list)}
-            self.wandb.log(numbers, step=record["iter"])
+            try:
+                self.wandb.log(numbers, step=record["iter"])
+            except Exception as e:
+                self.wandb_is_off(e)
 
 
 def scales_by_layer(model):

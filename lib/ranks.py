@@ -65,6 +65,16 @@ def all_gather(item):
     return gathered
 
 
+def must_agree(**items):
+    """Raise a UserError on all ranks if an item differs between any rank and rank 0."""
+    of_rank_0 = all_gather(items)[0]
+    differ = [name for name, item in items.items() if item != of_rank_0[name]]
+    for rank, names in enumerate(all_gather(differ)):
+        if names:
+            raise UserError(f"rank {rank} differs from rank 0 in {', '.join(names)}; start all "
+                            "ranks with the same command, on a disk that all machines share")
+
+
 def attempt(work, *args):
     """Return work(*args). If memory runs out on any rank, raise an OutOfMemoryError on all."""
     try:

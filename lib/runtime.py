@@ -26,7 +26,7 @@ def code_version():
         return "unknown"
 
 
-def install_stop_flag():
+def catch_signals():
     """Return a list to which SIGTERM or Ctrl-C appends its number; the caller saves and stops when
     it can. A second signal exits at once."""
     received = []
@@ -78,26 +78,22 @@ def keep_freed_memory():
             mallopt(-1, 2**31 - 1)
 
 
-def get_dtype(device, dtype):
-    """Return the torch.dtype of matrix products, for `dtype` auto, bfloat16 or float32."""
-    # auto: bf16 if the hardware multiplies it; without such hardware it is slower than fp32
+def dtype_name(device, dtype):
+    """Return the type of matrix products, bfloat16 or float32, for `dtype`, which may be auto."""
+    if dtype != "auto":
+        return dtype
+    # bf16 if the hardware multiplies it; without such hardware it is slower than fp32
     fast = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
     if device.type == "cpu":
         able = torch.cpu.get_capabilities()
         fast = able.get("avx512_bf16", False) or able.get("amx_bf16", False)
-    bf16 = dtype == "bfloat16" or dtype == "auto" and fast
-    return torch.bfloat16 if bf16 else torch.float32
-
-
-def dtype_name(device, dtype):
-    """Return the name of what `get_dtype` returns: bfloat16 or float32."""
-    return str(get_dtype(device, dtype)).removeprefix("torch.")
+    return "bfloat16" if fast else "float32"
 
 
 def autocast(device, dtype, cache=True):
     """Return the context in which the model runs. Parameters stay fp32; `cache` keeps their bf16
     copies for the next use."""
-    enabled = get_dtype(device, dtype) == torch.bfloat16
+    enabled = dtype_name(device, dtype) == "bfloat16"
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache)
 
 

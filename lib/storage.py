@@ -1,13 +1,16 @@
 """Writing files all or nothing, locks, and .jsonl."""
 import contextlib
-import fcntl
-import glob
 import json
 import os
 from pathlib import Path
 
 from lib import ranks
 from lib.errors import UserError, explain
+
+try:
+    import fcntl
+except ImportError:  # on Windows: there two programs can write the same thing at once
+    fcntl = None
 
 
 def writing(path):
@@ -25,14 +28,11 @@ def atomic_write(path, mode="wb", previous=None):
     previous: path under which the replaced file is kept; None: it is not.
     """
     path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():  # os.replace would put a file over a device
+    if path.exists() and not path.is_file():  # os.replace would put a file over /dev/null
         raise UserError(f"{path} is a folder or a device: give the name of a file")
-    # with the process's number, so that two processes do not write into one file
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            stale.unlink(missing_ok=True)  # its process was killed
         try:
             with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as f:
                 yield f
@@ -41,11 +41,12 @@ def atomic_write(path, mode="wb", previous=None):
             if previous and path.exists():
                 os.replace(path, previous)  # killed after this, there is only `previous`
             os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        with contextlib.suppress(PermissionError):  # Windows cannot open a folder
             folder = os.open(path.parent, os.O_RDONLY)
             os.fsync(folder)  # after a power cut the rename could otherwise be lost
             os.close(folder)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 LOCKS = {}  # {path: the open file that holds its lock}
@@ -54,7 +55,8 @@ LOCKS = {}  # {path: the open file that holds its lock}
 def lock(path):
     """
     Keep other programs from writing the file or folder `path` until this process ends or is killed.
-    UserError if another program writes it now.
+    UserError if another program writes it now. A program takes its locks before it reads what they
+    protect: what it has checked then stays true.
     """
     # The hidden file is never removed: another program may have opened it and be about to lock it,
     # and a third would then lock a new file of that name.
@@ -64,13 +66,14 @@ def lock(path):
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = open(path.with_name(f".{path.name}.lock"), "a")
-        try:
+    try:
+        if fcntl:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another program is writing {path}: wait until it ends, or choose "
-                            "another folder") from None
-        except OSError:  # some network disks have no locks
-            pass
+    except BlockingIOError:
+        raise UserError(f"another program is writing {path}: wait until it ends, or choose another "
+                        "folder") from None
+    except OSError:  # some network disks have no locks
+        pass
     LOCKS[path] = file
 
 
@@ -81,18 +84,10 @@ def write_lines(path, records):
 
 
 def append_lines(file, records):
-    """
-    Append records to an open .jsonl, one a line. UserError if the file was removed or renamed since
-    it was opened: what is written would be lost.
-    """
+    """Append records to an open .jsonl, one a line."""
     with writing(file.name):
         file.writelines(json.dumps(record) + "\n" for record in records)
         file.flush()
-    with contextlib.suppress(OSError):
-        if os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
-            return
-    raise UserError(f"{file.name} was removed or renamed while this program wrote it; put it back, "
-                    "and run the same command again")
 
 
 def read_lines(path):

@@ -2,7 +2,6 @@
 The path on a GPU, on a simulated CUDA device: where tensors lie, which kernels are taken, what
 waits for the device. It cannot prove numbers, NCCL or the allocator; nothing of that is run.
 """
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import train
 from lib import checkpoint
-from lib.loss import summed_loss, token_losses
+from lib.loss import token_losses
 from model import ATTENTION, KVCache
 from tests import fakecuda
 from train import TrainConfig, fit
@@ -66,19 +65,15 @@ def on_gpu(attention_type, **changes):
     ("ssmax", False, {"window": 8, "window_pattern": "SL"})])
 def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
         gpu, tmp_path, monkeypatch, attention_type, compiled, settings):
-    chunks, waits, saved = [], [], []
-
-    def loss(model, x, y, chunk, *rest):
-        chunks.append(chunk)
-        return summed_loss(model, x, y, chunk, *rest)
+    waits, saved = [], []
 
     def tolist(tensor):  # what only a real GPU knows
         waits.append(tensor)
-        return [0.0] * len(tensor)
+        return [*[1.0] * (len(tensor) - 1), 0.0]  # the last are stop signals
 
-    monkeypatch.setattr(train, "summed_loss", loss)
     monkeypatch.setattr(FakeTensor, "tolist", tolist)
     monkeypatch.setattr(torch, "compile", lambda loss, dynamic: lambda *args: loss(*args))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiled)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     monkeypatch.setattr(checkpoint, "save", lambda path, state: saved.append(state))
 
@@ -88,17 +83,22 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
     cfg = TrainConfig(
         device="cuda", out_dir=str(tmp_path), max_iters=2, eval_interval=0, switch_iter=1,
         switch_attention_type=attention_type, compile=compiled)
-    metadata = {"variant": "x", "base": None, "vocab": None, "data": {"digest": "x"},
-                "code": "x"}
+    run = {"variant": "x", "base": None, "vocab": None, "data": {"digest": "x"}, "code": "x",
+           "iter": 0, "optimizer": None}
     model = on_gpu("softmax", qk_norm=compiled, **settings)
-    batches = SimpleNamespace(train=lambda step: ([(y, y, None), (y, masked, None)], 64))
-    fit(cfg, model, metadata, None, batches)
+
+    def micro_batches(split, step, n_rows):
+        yield train.to_device(CUDA, y, y)
+        yield train.to_device(CUDA, y, masked)
+
+    fit(cfg, model, run, micro_batches)
 
     assert len(waits) == 2, "an update waits for the GPU more than once"
     moments = saved[0]["optimizer"]["state"]
     all_on_gpu({**saved[0]["model"], **dict(model.named_buffers())})
     all_on_gpu({f"{key} of {i}": moments[i][key] for i in moments for key in moments[i]})
-    assert (min(chunks) == 0) == compiled, "all logits exist at once, which only compiled is right"
+    all_logits = "nll_loss_forward" in gpu
+    assert all_logits == compiled, "all logits exist at once, which only compiled is right"
     assert "_fused_adamw_" in str(gpu)
     assert {"_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"
             } <= gpu, "attention takes another kernel"

@@ -1,6 +1,5 @@
 """What comes from outside: kills, full disks, lost ranks, damaged files, two programs at once."""
 import itertools
-import math
 import multiprocessing
 import os
 import re
@@ -9,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
@@ -202,36 +200,32 @@ def test_a_link_stays_a_link_and_what_is_no_file_is_refused(tmp_path):
         refused("is a folder or a device: give the name of a file", write, path, None, b"")
 
 
-@pytest.mark.parametrize("name", ["", "log.jsonl"])
-def test_a_run_whose_log_is_removed_or_renamed_stops(run, tmp_path, monkeypatch, name):
-    def learning_rate(cfg, step):
-        if step == 3:  # the last checkpoint is of update 2
-            (tmp_path / "o" / name).rename(tmp_path / "moved")
-        return 0.0
-
-    monkeypatch.setattr(train, "learning_rate", learning_rate)
-    refused("o/log.jsonl was removed or renamed while", run, tmp_path / "o")
-    assert (tmp_path / "o").exists() == bool(name), "the folder is made again"
-    assert checkpoint.load(tmp_path / ("o" if name else "moved"))["iter"] == 2
-
-
-def test_an_evaluation_whose_result_is_removed_stops(corpus, tmp_path, monkeypatch):
-    def piece_losses(cfg, *arguments):
-        (tmp_path / "o/posloss.jsonl").unlink()
-        return torch.zeros(len(arguments[2]), cfg.seq_len)
-
-    arguments = command(eval_posloss, corpus, tmp_path / "o")
-    monkeypatch.setattr(eval_posloss, "piece_losses", piece_losses)
-    refused("o/posloss.jsonl was removed or renamed", call, eval_posloss, *arguments)
+def hold_lock(path):
+    """Return a process that has locked `path`, until it is killed."""
+    code = f"""
+from lib import storage
+storage.lock({str(path)!r})
+print("locked", flush=True)
+input()"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "locked\n"
+    return process
 
 
-def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
-    with pytest.raises(UserError, match="cannot write .*what was there stays"):
-        with atomic_write(tmp_path / "a") as mine:
-            mine.write(b"mine")
-            with mock.patch("os.getpid", return_value=1):
-                write(tmp_path / "a", None, b"of the other")
-    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"of the other"]
+@pytest.mark.parametrize("module", [train, prepare], ids=["train", "prepare"])
+def test_a_second_command_is_refused_before_it_reads(corpus, tmp_path, module):
+    arguments = command(module, corpus, tmp_path / "o")
+    path = tmp_path / ("o/ckpt.pt" if module is train else "o/c/train.json")
+    first = hold_lock(path)
+    # what the first program has not written to its end yet: the second must not judge it
+    path.write_text("half a file")
+    refused(f"another program is writing .*{path.name}", call, module, *arguments)
+    first.kill()
+    first.wait()
+    path.unlink()
+    call(module, *arguments)
+    assert path.exists()
 
 
 # -----------------------------------------------------------------------------
@@ -296,13 +290,6 @@ def saved(tmp_path):
     return tmp_path / "ckpt.pt"
 
 
-def test_a_record_that_a_flipped_bit_makes_a_folder_is_refused(saved):
-    raw = bytearray(saved.read_bytes())
-    raw[raw.index(b"PK\1\2") + 38] |= 0x10  # the attributes of the first record
-    saved.write_bytes(raw)
-    refused("a record is not as it was written", checkpoint.load, saved)
-
-
 def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
     raw, good, refusals = saved.read_bytes(), state_of(saved), 0
     for at in range(0, len(raw), len(raw) // 300):
@@ -339,14 +326,9 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 @pytest.mark.parametrize("changes, message", [
     ({"config": None}, "config is None"), ({"model_config": 7}, "model_config is 7"),
     ({"data": [1]}, r"data is \[1\]"), ({"iter": "7"}, "iter is '7'"),
-    ({"model_config": {"n_layer": 10**18}}, f"n_layer={10**18}, but there are 1 layers"),
-    ({"model_config": {"n_layer": True}}, "n_layer must be of type int, not True"),
-    ({"model_config": {"n_layer": 2**70}}, "must be a number that is not negative, and below"),
-    ({"model_config": {"norm_eps": math.nan}}, "norm_eps=nan must be a number"),
     ({"model_config": {"attention_type": "sofmax"}}, "attention_type sofmax"),
-    ({"model_config": {"n_embd": 10**18}}, "wte.weight does not have the shape"),
-    ({"model_config": {"vocab_size": 10**9}}, "wte.weight does not have the shape"),
-    ({"model_config": {"tomorrow": 3}}, "cannot build; .*tomorrow=3 is unknown")])
+    ({"model_config": {"n_layer": 2}}, "does not fit the settings"),
+    ({"model_config": {"tomorrow": 3}}, "cannot build; .*tomorrow")])
 def test_metadata_of_a_checkpoint_is_checked_as_settings_are(saved, changes, message):
     state = checkpoint.load(saved)
     for key, value in changes.items():
@@ -372,11 +354,7 @@ def test_the_fingerprint_is_that_of_the_weights_that_were_read(saved):
 
 
 def test_a_second_program_that_writes_the_same_is_refused_until_the_first_is_killed(tmp_path):
-    path = str(tmp_path / "ckpt.pt")
-    code = f"from lib import storage; storage.lock({path!r}); print('locked', flush=True); input()"
-    first = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True)
-    assert first.stdout.readline() == "locked\n"
+    first = hold_lock(tmp_path / "ckpt.pt")
     refused("another program is writing .*ckpt.pt", storage.lock, tmp_path / "ckpt.pt")
     first.kill()
     first.wait()

@@ -23,7 +23,6 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -74,22 +73,18 @@ class RandomText:
         return np.random.default_rng(0).integers(1000, size=(len(starts), length))
 
 
-@dataclass
-class RandomBatches:
-    """Gives random tokens, like train.Batches."""
-    config: ModelConfig
-    n: int  # sequences in a batch
-    micro_batch_size: int
+def random_batches(device, config, n):
+    """Return a function that yields micro-batches of n random sequences, as in main of train.py."""
+    tokens = RandomText().read(range(n), config.block_size + 1)
+    x, y, documents = tokens[:, :-1], tokens[:, 1:], np.cumsum(tokens[:, :-1] % 50 == 0, axis=1)
 
-    def train(self, step=0):
-        tokens = RandomText().read(range(self.n), self.config.block_size + 1)
-        x, y, documents = tokens[:, :-1], tokens[:, 1:], np.cumsum(tokens[:, :-1] % 50 == 0, axis=1)
-        micro_batches = []
-        for i in range(0, self.n, self.micro_batch_size):
-            part = slice(i, i + self.micro_batch_size)
-            documents_of = documents[part] if self.config.doc_mask else None
-            micro_batches.append((x[part], y[part], documents_of))
-        return micro_batches, x.size
+    def micro_batches(split, step, n_rows):
+        for i in range(0, n, n_rows):
+            part = slice(i, i + n_rows)
+            of_part = documents[part] if config.doc_mask else None
+            yield train.to_device(device, x[part], y[part], of_part)
+
+    return micro_batches
 
 
 def model_on(device, config):
@@ -99,14 +94,18 @@ def model_on(device, config):
 
 def results_of(config, device, dtype, loss_fn=summed_loss, micro=ROWS):
     """Return the logits, the loss and the gradient that a small model computes."""
-    model, batches = model_on(device, config), RandomBatches(config, ROWS, micro)
-    loss, _ = train.batch_loss(TrainConfig(dtype=dtype), model, loss_fn, batches, batches.train)
+    model, batches = model_on(device, config), random_batches(device, config, ROWS)
+    total = 0.0
+    for x, y, _, documents in batches("train", 0, micro):
+        with runtime.autocast(device, dtype):
+            loss = loss_fn(model, x, y, 0, None, documents) / (ROWS * config.block_size)
+        loss.backward()
+        total += loss.detach()
     gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
-    (x, _, documents), = RandomBatches(config, ROWS, ROWS).train()[0]
+    (x, _, _, documents), = batches("train", 0, ROWS)
     with torch.no_grad(), runtime.autocast(device, dtype):
-        x, documents = train.to_device(x, device), train.to_device(documents, device)
         logits = model.lm_head(model.hidden(x, documents=documents))
-    return logits, loss, gradient
+    return logits, total, gradient
 
 
 def distance(result, expected):
@@ -263,11 +262,12 @@ def trainer(device, *settings):
     # one micro-batch; the paper's updates have 2,048 sequences
     cfg, model = paper_model(device, "--batch_size=16", *settings)
     optimizer, loss_fn = train.make_optimizer(cfg, model), train.training_loss(cfg, device)
-    batches = RandomBatches(cfg, cfg.batch_size, train.initial_micro_batch_size(cfg, model))
-    steps = itertools.count()
+    batches = random_batches(device, cfg, cfg.batch_size)
+    n_rows, steps = train.initial_micro_batch_size(cfg, model), itertools.count()
 
     def update():
-        return train.update(cfg, model, optimizer, loss_fn, batches, next(steps))[0]
+        record, _ = train.update(cfg, model, optimizer, loss_fn, batches, next(steps), n_rows)
+        return record
 
     return model, update
 
@@ -370,8 +370,7 @@ def plain_recipe(device):
     """nanoGPT's: compiled, autocast, all logits at once, fused AdamW. Return as `trainer` does."""
     cfg, model = paper_model(device)
     optimizer, forward = train.make_optimizer(cfg, model), torch.compile(model)
-    (x, y, _), = RandomBatches(cfg, 16, 16).train()[0]
-    x, y = train.to_device(x, device), train.to_device(y, device)
+    (x, y, *_), = random_batches(device, cfg, 16)("train", 0, 16)
 
     def update():
         with runtime.autocast(device, "auto"):
