@@ -250,7 +250,7 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number, new_
     assert numbers(tmp_path / "parts") == numbers(tmp_path / "whole")
     state = checkpoint.load(tmp_path / "parts")
     steps = [int(moments["step"]) for moments in state["optimizer"]["state"].values()]
-    assert state["variant"] == f"softmax>>{new_type}"
+    assert state["variant"] == f"sink softmax>>{new_type}"
     assert sorted(steps) == [3] * renewed + [6] * (len(steps) - renewed), "Adam has forgotten"
 
 
