@@ -6,12 +6,13 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import ROOT, tiny_model
 from reference import N, farthest, reference_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from experiments.check import WINDOWS, tokens
-from lib.loss import summed_loss, token_losses
+from lib.loss import loss_at_once, summed_loss, token_losses
 from lib.runtime import flops_per_token
 from model import ATTENTION, GPT, Attention, Factor, GPTConfig, Learned
 from train import TrainConfig, make_optimizer
@@ -208,6 +209,21 @@ def test_chunked_loss_is_the_plain_loss(dtype, tolerance, chunk):
     assert farthest(losses.sum(), plain[0]) < tolerance * (1 + plain[0].abs())
     assert farthest(losses.mean(), model(idx, targets)[1]) < 10 * tolerance
     assert not any(p.any() for p in loss_and_gradients(torch.full_like(idx, -1), chunk))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_padded_output_layer_gives_the_plain_loss(dtype):
+    model, idx, targets = tiny_model(), tokens(2, 40), tokens(2, 40)
+    targets[0, :7] = -1
+    x = model.hidden(idx).flatten(0, 1).to(dtype)
+    weight = model.lm_head.weight.to(dtype)
+    losses, gradients = [], []
+    for loss in (loss_at_once(x, weight, targets.flatten()), F.cross_entropy(
+            F.linear(x, weight).float(), targets.flatten(), ignore_index=-1, reduction="sum")):
+        losses.append(loss.item())
+        gradients.append(torch.autograd.grad(loss, model.lm_head.weight, retain_graph=True)[0])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert torch.allclose(*gradients, rtol=1e-5 if dtype == torch.float32 else 1e-2, atol=1e-6)
 
 
 @pytest.mark.parametrize("grad", [False, True])
