@@ -197,6 +197,21 @@ def test_gpu_path_of_what_fits(gpu):
     assert 1.1 * gib + 0.5 == pytest.approx(4.5, abs=0.2), "EVALUATIONS claims 4.5"
 
 
+@pytest.mark.parametrize("card, rows", [(8, 4), (12, 8)])
+def test_gpu_path_of_a_small_card_starts_without_running_out_of_memory(
+        gpu, monkeypatch, card, rows):
+    gib = 0.95 * card - 0.4  # which CUDA leaves
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int((gib - 0.6) * 2**30), 0))
+    monkeypatch.setattr(FakeTensor, "tolist", lambda tensor: [*[1.0] * (len(tensor) - 1), 0.0])
+
+    def train_once():  # the tracker cannot follow a second micro-batch
+        _, update = check.trainer(CUDA, "config/b_ssmax.py", f"--batch_size={rows}",
+                                  "--compile=False")
+        assert update()["micro_batch_size"] == rows
+
+    assert check.peak_gib(CUDA, train_once) < gib
+
+
 def test_gpu_path_of_training(gpu, monkeypatch):
     monkeypatch.setattr(FakeTensor, "tolist", lambda tensor: [*[1.0] * (len(tensor) - 1), 0.0])
 

@@ -198,6 +198,22 @@ def test_all_runs_on_a_corpus_are_validated_on_the_same_text(run, corpus, tmp_pa
     assert n_tokens * 0.7 < starts[-1] < n_tokens - 33, "the end of the text is not measured"
 
 
+@pytest.mark.parametrize("card, compiled_rows, eager_rows", [
+    (8, 4, 4), (12, 8, 8), (24, 32, 16), (80, 64, 64), (2, 1, 1)])
+def test_the_micro_batch_fits_the_card(monkeypatch, card, compiled_rows, eager_rows):
+    with torch.device("meta"):
+        model = attention.build(TrainConfig(attention_type="ssmax"))
+    # a card of 8 GB has 7.6 GiB, of which CUDA takes .4 and the weights .6
+    free = int((0.95 * card - 1) * 2**30)
+    device = mock.Mock(weight=mock.Mock(device=torch.device("cuda", 0)))
+    paper = mock.Mock(wraps=model, config=model.config, wte=device)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, card * 2**30))
+    for compiled, rows in ((True, compiled_rows), (False, eager_rows)):
+        assert train.initial_micro_batch_size(TrainConfig(), paper, compiled) == rows
+    if card > 2:  # what was measured, beside the 1 GiB above
+        assert 2.9 - 0.6 + 0.485 * compiled_rows < free / 2**30
+
+
 def test_the_optimizer_has_each_parameter_once():
     model = tiny_model("pn", attention="sink")
     train.make_optimizer(TrainConfig(), model)

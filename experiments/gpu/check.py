@@ -263,7 +263,7 @@ def trainer(device, *settings):
     cfg, model = paper_model(device, "--batch_size=16", *settings)
     optimizer, loss_fn = train.make_optimizer(cfg, model), train.training_loss(cfg, device)
     batches = random_batches(device, cfg, cfg.batch_size)
-    n_rows, steps = train.initial_micro_batch_size(cfg, model), itertools.count()
+    n_rows, steps = train.initial_micro_batch_size(cfg, model, cfg.compile), itertools.count()
 
     def update():
         record, _ = train.update(cfg, model, optimizer, loss_fn, batches, next(steps), n_rows)
