@@ -139,6 +139,23 @@ def test_a_bin_that_is_cut_while_it_is_used_is_refused(tmp_path):
     assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
 
 
+def test_a_bin_that_is_written_again_or_cut_in_a_read_is_one_line(tmp_path, monkeypatch):
+    folder = make(tmp_path / "c", [range(600)])
+    tokens, path = Tokens(folder, "train"), folder / "train-00000.bin"
+    other = bytes(path.stat().st_size)
+    fromfile = np.fromfile
+
+    def cut(file, *arguments):
+        os.truncate(path, 100)
+        return fromfile(file, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "fromfile", cut)
+        refused("was cut while this program read it", tokens.read, [500], 10)
+    path.write_bytes(other)  # of the right length, with another text
+    refused("was written again while this program read it", tokens.read, [500], 10)
+
+
 def test_too_little_text_for_a_batch_is_refused(tmp_path):
     tokens = Tokens(make(tmp_path / "c", [[1, 2, 3], [4, 5]]), "train")
     for order in data.ORDERS:
