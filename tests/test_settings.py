@@ -67,6 +67,17 @@ def test_help_and_refusals_do_not_wait_for_slow_imports():
     assert slow.isdisjoint(program("-c", code).split()), "import them where they are needed"
 
 
+def test_a_program_starts_where_python_has_no_locks(tmp_path):
+    code = f"""
+import sys
+sys.modules["fcntl"] = None  # as on Windows: its import fails
+from lib import storage
+storage.lock({str(tmp_path / "a")!r})
+storage.write_lines({str(tmp_path / "a")!r}, [1])"""
+    program("-c", code)
+    assert (tmp_path / "a").read_text() == "1\n"
+
+
 def test_a_file_name_that_is_not_utf8_is_one_line():
     done = subprocess.run([sys.executable, "sample.py", b"caf\xe9"], stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
