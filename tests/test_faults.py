@@ -82,7 +82,7 @@ def run_disturbed(work, arguments, printed, pattern, nth, max_bytes, kill):
 
 
 def run_program(name, arguments):
-    prepare.BATCH = 1000  # many documents in work when it is killed must not matter
+    prepare.CHUNK = 1000  # many chunks in work when it is killed must not matter
     launch(lambda: call(sys.modules[name], *arguments))
 
 
