@@ -121,11 +121,11 @@ def encode(text, vocab=None, special=False):
     """
     if type(vocab) is str:
         loaded = tokenizer(vocab, special)
-        letter = "".join(loaded.encode("a", add_special_tokens=False).tokens)
-        # SentencePiece (Llama 2, Mistral) puts a space in front by itself
-        text = text.removeprefix(" ") if letter.startswith("▁") else text
-        # a Unigram model without an unk_token raises an error for a character that it does not know
+        # a model without a token for unknown characters may raise an error where it meets one
         with explain("the tokenizer cannot encode this text; choose another model or --tokenizer"):
+            letter = "".join(loaded.encode("a", add_special_tokens=False).tokens)
+            # SentencePiece (Llama 2, Mistral) puts a space in front by itself
+            text = text.removeprefix(" ") if letter.startswith("▁") else text
             # no special tokens are added: callers mark where a document begins or ends
             tokens = loaded.encode(text, add_special_tokens=False)
         if may_lose_text(vocab):

@@ -178,7 +178,7 @@ def test_dropout_in_a_tokenizer_is_switched_off(tmp_path, write):
 
 @pytest.mark.parametrize("model", [
     tokenizers.models.Unigram([("</s>", 0.0), ("a", -1.0)]),
-    tokenizers.models.WordLevel({"</s>": 0, "a": 1}, unk_token="[UNK]")])
+    tokenizers.models.WordLevel({"</s>": 0, "b": 1}, unk_token="[UNK]")])
 def test_a_tokenizer_that_fails_at_an_unknown_character_is_one_line(tmp_path, write, model):
     tokenizers.Tokenizer(model).save(f"{tmp_path}/tokenizer.json")
     refused("the tokenizer cannot encode this text; choose another model or --tokenizer", go,
