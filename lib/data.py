@@ -143,24 +143,16 @@ class Tokens:
                             "make block_size smaller")
         # every rank draws the whole batch, so that the number of ranks does not change the data
         rows = np.arange(batch_size)[ranks.RANK::ranks.WORLD_SIZE]
+        n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
         if order == "random":
-            n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
             starts = random_starts(seed, self.split, step, batch_size, n_starts)[rows]
         else:
-            n_rows = self.rows_in_sequence(block_size)
-            row_numbers = (step * batch_size + rows) % n_rows
-            starts = block_size + row_numbers * (block_size + 1)
+            # The first block_size tokens are left out. In an embedded corpus these are document 0,
+            # and each row is then an end of text and the document after it.
+            n_rows = n_starts // (block_size + 1)
+            starts = block_size + (step * batch_size + rows) % n_rows * (block_size + 1)
         pieces = self.read(starts, block_size + 1)
         return pieces[:, :-1], pieces[:, 1:]
-
-    def rows_in_sequence(self, block_size):
-        """
-        Return how many rows order="sequence" has before it begins again.
-
-        The first block_size tokens are left out. In an embedded corpus these are document 0, and
-        each row is then an end of text and the document after it.
-        """
-        return (len(self) - block_size) // (block_size + 1)
 
 
 def random_bits(seed, name, count, counter):

@@ -67,7 +67,6 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     tokens = Tokens(make(tmp_path / "c", [list(range(4 + 23 * 5))]), "train")
     firsts = tokens.batch(3, 0, 30, 4, "sequence")[0][:, 0].tolist()
     assert firsts == [4 + 5 * (i % 23) for i in range(30)]
-    assert tokens.rows_in_sequence(4) == 23
     tokens = Tokens(corpus, "train")
     x, y = tokens.batch(0, 0, 200, 32, "sequence")
     end = text.end_of_text(tokens.vocab)
@@ -76,9 +75,8 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
 
 @pytest.mark.parametrize("config", [["config/quick.py"], ["config/quick.py", "config/mqar.py"]])
 def test_the_embedded_corpus_is_long_enough_for_the_quick_runs(corpus, config):
-    # a document is a block, but for the first, which has no end of text before it
-    assert Tokens(corpus, "train").rows_in_sequence(32) == 256 - 1
     cfg = configure(TrainConfig, config)
+    # A document and an end of text are a row. The first document has no end of text before it.
     assert prepare.PrepareConfig.n_train - 1 >= cfg.max_iters * cfg.batch_size
     assert prepare.PrepareConfig.block_size == cfg.block_size
 
