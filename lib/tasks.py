@@ -227,6 +227,7 @@ def choose_places(vocab, rng, ids, first, facts, lengths):
         depth = rng.uniform(0, 100) if fact.depth is None else fact.depth
         wanted = round((len(ids) + sum(lengths[:k])) * (depth / 100))
         n_before = 0  # facts in `places` that come before this one
+        last = 0  # place of the last of them
         # `wanted` is an index among hay and facts. Without the facts it is one of the hay.
         for place, other in places:
             if wanted < place + lengths[other] / 2:
@@ -234,9 +235,8 @@ def choose_places(vocab, rng, ids, first, facts, lengths):
                 break
             wanted = max(wanted - lengths[other], place)
             n_before += 1
-        index = place_for(vocab, ids, first, wanted)
-        while n_before and places[n_before - 1][0] > index:
-            n_before -= 1
+            last = place
+        index = max(last, place_for(vocab, ids, first, wanted))
         places.insert(n_before, (index, k))
     return places
 

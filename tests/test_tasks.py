@@ -100,9 +100,10 @@ def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
     assert not decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
 
 
-def test_no_needle_is_inside_another(tmp_path):
-    (tmp_path / "hay.txt").write_text("words without any end " * 100)
-    for i in range(5):
+@pytest.mark.parametrize("text", ["words without any end ", "many words " * 30 + "and an end. "])
+def test_no_needle_is_inside_another(tmp_path, text):
+    (tmp_path / "hay.txt").write_text(text * 100)
+    for i in range(20):
         sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey", "--n_needles=30",
                            size=600, i=i)
         prompt, (span,) = sample["prompt"], sample["spans"]
@@ -238,6 +239,14 @@ def test_scores_of_answers(text, groups, right):
     assert [key for key in scores if scores[key]] == right.split()
     assert score(["1", "2"], "3, 2", (7,)) == {"exact": False, "first": False, "substring": 0.5}
     assert score(["cat"], " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
+
+
+@pytest.mark.parametrize("arguments, room", [
+    ([], 9),  # a number of seven digits: a space, each digit, and what follows
+    (["--number_format=2,2,2,1"], 5), (["--number_format=12"], 14),
+    (["--task=mqar"], 2)])
+def test_the_model_may_write_the_answer_and_one_token_more(arguments, room):
+    assert sample_of("--haystack=noise", *arguments, depth=None)["max_new_tokens"] == room
 
 
 def test_wilson_intervals():
