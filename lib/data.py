@@ -105,9 +105,10 @@ class Tokens:
         # A memory map would end the process without a message if the file is cut at this moment.
         # It would also keep all pages that were read in memory.
         file.seek(shard.offset + begin * size)
-        ids = np.frombuffer(file.read(length * size), self.dtype)
-        if len(ids) < length:
+        raw = file.read(length * size)
+        if len(raw) < length * size:
             raise UserError(f"{shard.path} was cut while it was read; prepare the corpus again")
+        ids = np.frombuffer(raw, self.dtype)
         if ids.max() >= self.vocab_size:  # the embedding would raise an IndexError
             raise UserError(f"{shard.path} holds the id {ids.max():,} and its vocabulary has only "
                             f"{self.vocab_size:,}: the file is damaged; prepare the corpus again")
@@ -122,13 +123,15 @@ class Tokens:
             for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
                 i = int(np.searchsorted(self.ends, start, side="right"))
                 begin = int(start - self.ends[i]) + self.shards[i].tokens
-                while len(row):  # a piece may go on in the next bin
+                done = 0
+                while done < length:  # a piece may go on in the next bin
                     if i not in files:
                         files[i] = stack.enter_context(self.open_shard(i))
-                    n = min(len(row), self.shards[i].tokens - begin)
-                    row[:n] = self.read_shard(i, files[i], begin, n)
-                    row = row[n:]
-                    i, begin = i + 1, 0
+                    n = min(length - done, self.shards[i].tokens - begin)
+                    row[done:done + n] = self.read_shard(i, files[i], begin, n)
+                    done += n
+                    i += 1
+                    begin = 0
         return out
 
     def batch(self, seed, step, batch_size, block_size, order="random"):
@@ -141,18 +144,42 @@ class Tokens:
             raise UserError(f"split {self.split} has {len(self)} tokens, but data_order={order} "
                             f"with block_size={block_size} needs {fewest}; prepare more text, or "
                             "make block_size smaller")
-        # every rank draws the whole batch, so that the number of ranks does not change the data
-        rows = np.arange(batch_size)[ranks.RANK::ranks.WORLD_SIZE]
-        n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
         if order == "random":
-            starts = random_starts(seed, self.split, step, batch_size, n_starts)[rows]
+            n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
+            starts = random_starts(seed, self.split, step, batch_size, n_starts)
         else:
-            # The first block_size tokens are left out. In an embedded corpus these are document 0,
-            # and each row is then an end of text and the document after it.
-            n_rows = n_starts // (block_size + 1)
-            starts = block_size + (step * batch_size + rows) % n_rows * (block_size + 1)
-        pieces = self.read(starts, block_size + 1)
+            row_numbers = step * batch_size + np.arange(batch_size)
+            starts = self.starts_in_sequence(row_numbers, block_size)
+        return self.rows_of_rank(starts, block_size)
+
+    def spread(self, n, block_size):
+        """
+        Return this rank's part of n rows for validation, as `batch` does. They are spread evenly
+        over the split, so they are the same text for every seed and order of the training.
+        """
+        if len(self) < 2 * block_size + 1:
+            raise UserError(f"split {self.split} has {len(self)} tokens, but block_size="
+                            f"{block_size} needs {2 * block_size + 1}; prepare more text, or make "
+                            "block_size smaller")
+        row_numbers = np.arange(n) * self.rows_in_sequence(block_size) // n
+        return self.rows_of_rank(self.starts_in_sequence(row_numbers, block_size), block_size)
+
+    def rows_of_rank(self, starts, block_size):
+        # every rank gets the starts of all ranks, so their number does not change the data
+        pieces = self.read(starts[ranks.RANK::ranks.WORLD_SIZE], block_size + 1)
         return pieces[:, :-1], pieces[:, 1:]
+
+    def starts_in_sequence(self, row_numbers, block_size):
+        return block_size + row_numbers % self.rows_in_sequence(block_size) * (block_size + 1)
+
+    def rows_in_sequence(self, block_size):
+        """
+        Return how many rows order="sequence" has before it begins again.
+
+        The first block_size tokens are left out. In an embedded corpus these are document 0, and
+        each row is then an end of text and the document after it.
+        """
+        return (len(self) - block_size) // (block_size + 1)
 
 
 def random_bits(seed, name, count, counter):

@@ -67,6 +67,7 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     tokens = Tokens(make(tmp_path / "c", [list(range(4 + 23 * 5))]), "train")
     firsts = tokens.batch(3, 0, 30, 4, "sequence")[0][:, 0].tolist()
     assert firsts == [4 + 5 * (i % 23) for i in range(30)]
+    assert tokens.rows_in_sequence(4) == 23
     tokens = Tokens(corpus, "train")
     x, y = tokens.batch(0, 0, 200, 32, "sequence")
     end = text.end_of_text(tokens.vocab)
@@ -75,8 +76,9 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
 
 @pytest.mark.parametrize("config", [["config/quick.py"], ["config/quick.py", "config/mqar.py"]])
 def test_the_embedded_corpus_is_long_enough_for_the_quick_runs(corpus, config):
+    # a document is a block, but for the first, which has no end of text before it
+    assert Tokens(corpus, "train").rows_in_sequence(32) == 256 - 1
     cfg = configure(TrainConfig, config)
-    # A document and an end of text are a row. The first document has no end of text before it.
     assert prepare.PrepareConfig.n_train - 1 >= cfg.max_iters * cfg.batch_size
     assert prepare.PrepareConfig.block_size == cfg.block_size
 
@@ -149,13 +151,15 @@ def test_a_bin_that_is_cut_while_it_is_used_is_refused(tmp_path):
     assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
 
 
-def test_a_bin_that_is_cut_between_its_check_and_its_reading_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("size", [0, 2, 3])
+def test_a_bin_that_is_cut_between_its_check_and_its_reading_is_refused(
+        tmp_path, monkeypatch, size):
     folder = make(tmp_path / "c", [[1, 2, 3]])
     tokens = Tokens(folder, "train")
 
     def open_shard(i, real=tokens.open_shard):
         file = real(i)
-        os.truncate(folder / "train-00000.bin", 2)
+        os.truncate(folder / "train-00000.bin", size)
         return file
 
     monkeypatch.setattr(tokens, "open_shard", open_shard)
