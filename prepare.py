@@ -144,7 +144,7 @@ def split_texts(cfg, skip):
             yield cfg.split, text
 
 
-def chunks(stream):
+def text_chunks(stream):
     """Yield (split, texts) with at least CHUNK characters, but for the last chunk of a split."""
     for split, group in itertools.groupby(stream, key=operator.itemgetter(0)):
         texts = []
@@ -163,8 +163,8 @@ def encode_chunk(split, texts, vocab):
     """Return the Part of a chunk."""
     end = [end_of_text(vocab)]
     arrays = [np.empty(0, id_type(vocab))]
-    documents = [text for text in texts if text]  # a row without text is only counted
-    for text in documents:
+    with_text = [text for text in texts if text]  # a row without text is only counted
+    for text in with_text:
         if vocab is None:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
             for piece in pieces(text):
@@ -173,14 +173,14 @@ def encode_chunk(split, texts, vocab):
             arrays.append(encode(text, vocab))
         arrays.append(end)
     ids = np.concatenate(arrays, dtype=arrays[0].dtype, casting="unsafe")
-    return Part(split, ids, len(texts), len(documents))
+    return Part(split, ids, len(texts), len(with_text))
 
 
 def encode_in_threads(stream, vocab, n_threads):
     """Yield the Parts of all chunks of a stream, in their order."""
     futures = deque()  # chunks that threads are encoding; few, so that memory stays bounded
     with ThreadPoolExecutor(n_threads) as pool:
-        for split, texts in chunks(stream):
+        for split, texts in text_chunks(stream):
             futures.append(pool.submit(encode_chunk, split, texts, vocab))
             if len(futures) > 2 * n_threads:
                 yield futures.popleft().result()
@@ -188,12 +188,12 @@ def encode_in_threads(stream, vocab, n_threads):
             yield futures.popleft().result()
 
 
-def bins(parts, shard_tokens):
+def bins(encoded, shard_tokens):
     """Yield a Part for each bin, which ends with the chunk that makes it `shard_tokens` long."""
-    for _, group in itertools.groupby(parts, key=operator.attrgetter("split")):
+    for _, group in itertools.groupby(encoded, key=operator.attrgetter("split")):
         waiting = []
-        for part in group:
-            waiting.append(part)
+        for chunk in group:
+            waiting.append(chunk)
             if sum(len(part.ids) for part in waiting) >= shard_tokens:
                 yield merge(waiting)
         if waiting:
