@@ -5,7 +5,7 @@ Needle in a haystack (section 3.3, Fig. 6) and needle scores (section 3.4, Figs.
         as in the paper: needles found, by depth and context size
     python eval_niah.py out/sft/b_ssmax --rope_factor=50 --trials=100
         the attention on needles, in the paper's example and 100 random prompts
-    python eval_niah.py out/b_ssmax --task=tracking
+    python eval_niah.py out/b_ssmax --task=multikey
         another task (lib/tasks.py)
 
 A needle is a sentence with a number, hidden in a long text (the hay). A model that was fine-tuned
@@ -24,7 +24,6 @@ continues a killed evaluation. `torchrun` divides the prompts among its processe
 import itertools
 import re
 from dataclasses import dataclass
-from string import Formatter
 from typing import Literal
 
 import torch
@@ -35,7 +34,15 @@ from lib.corpora.squad import QA_FORMAT
 from lib.errors import launch
 from lib.evaluate import MOST_RECORDS, EvalConfig, Job
 from lib.ranks import print0
-from lib.tasks import OF_NEEDLES, PAPER_EXAMPLE, TASKS, WITHOUT_DEPTH, make_sample, open_haystack
+from lib.tasks import (
+    OF_NEEDLES,
+    PAPER_EXAMPLE,
+    TASKS,
+    UNUSED,
+    WITHOUT_DEPTH,
+    make_sample,
+    open_haystack,
+)
 from lib.text import decode, end_of_text
 
 
@@ -70,8 +77,10 @@ class NiahConfig(EvalConfig):
             "qa_format": ["context", "question", "answer"],
         }
         for key, names in formats.items():
-            parts = Formatter().parse(getattr(self, key))
-            fields = [name for _, name, *_ in parts if name is not None]
+            text = getattr(self, key)
+            if len(text) > 10_000:  # to encode a billion blanks would take minutes
+                raise ValueError(f"{key} has {len(text):,} characters, and 10,000 are the most")
+            fields = re.findall("{(.*?)}", text)
             # A prompt is cut off where its answer would begin, so this field must be the last one.
             # The needle is cut off in this way with prompt=completion only.
             ends_prompt = key != "needle" or self.prompt == "completion"
@@ -85,6 +94,8 @@ class NiahConfig(EvalConfig):
             sizes = sizes if type(sizes) is tuple else (sizes,)
             if not sizes or not all(type(size) is int and size > 0 for size in sizes):
                 raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
+        if sum(self.number_format) > 1000:
+            raise ValueError(f"number_format={self.number_format} has more than 1,000 digits")
         n_prompts = len(self.context_sizes) * len(self.asked_depths()) * self.n_samples
         if self.trials:
             n_prompts = (1 + len(self.trial_sizes)) * self.trials
@@ -95,6 +106,10 @@ class NiahConfig(EvalConfig):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
+        for key, value in config.non_defaults(self).items():
+            if key in UNUSED.get(self.task, ()):
+                raise ValueError(f"{key}={value} has no effect with task={self.task}: leave it "
+                                 "out, or choose another --task")
 
     def asked_depths(self):
         """Return the depths that are asked; [None] for a task without depths."""

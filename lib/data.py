@@ -2,28 +2,38 @@
 Token bins -> batches. The data of an update is a pure function of settings, corpus and step: there
 is no loader state to save, a resume is exact, and any number of ranks reads the same global batch.
 
-prepare.py writes a corpus as a folder:
+A corpus is a folder. prepare.py writes
 
-    train-00000.bin, ...   the tokens, little-endian, with an end of text after each document
+    train-00000.bin, ...   the tokens with an end of text after each document, little-endian, uint16
+                           (uint32 if the vocabulary has more than 65,536 ids)
     train.json             describes the bins of one preparation
-        vocab, dtype       the vocabulary (lib/text.py); uint16, or uint32 above 65,536 ids
+        vocab              the vocabulary (lib/text.py)
         source             the settings and files it was prepared from
+        input              digest of the names, sizes and times of the files
         complete           false until the preparation has finished
-        rows, documents    rows of the input read so far, and how many of them had text
-        splits             {split: {tokens, documents, shards: [{file, tokens, documents, sha256}]}}
-    SHA256SUMS             checksums of all bins: sha256sum -c SHA256SUMS
+        rows, documents    rows of the input that are in the bins, and how many of them had text
+        splits             {split: {tokens, shards: [{file, tokens, sha256}]}}
+
+Bins that other programs made need no JSON. They hold GPT-2's ids in uint16:
+
+    train.bin, val.bin                of nanoGPT
+    fineweb_train_000001.bin, ...     of llm.c and modded-nanogpt: 256 int32 come before the ids
 """
+import contextlib
 import hashlib
 import json
 import os
+import re
 import zlib
+from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from lib import ranks
 from lib.errors import MALFORMED, UserError, check_types, explain
-from lib.text import check_same_vocab, check_vocab, vocab_size
+from lib.text import GPT2_VOCAB, check_same_vocab, check_vocab, decode, encode, vocab_size
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
@@ -32,87 +42,96 @@ SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000
            "almanac": "--embedded=almanac --compact_vocab",
            "mqar": "--embedded=mqar --compact_vocab"}
 # keys of a JSON of prepare.py, with the types of their values
-MANIFEST = {
-    "vocab": list | str | None,
-    "dtype": str,
-    "source": dict,
-    "complete": bool,
-    "rows": int,
-    "documents": int,
-    "splits": dict,
-}
-SPLIT = {"tokens": int, "documents": int, "shards": list}
-SHARD = {"file": str, "tokens": int, "documents": int, "sha256": str}
+MANIFEST = {"vocab": list | str | None, "source": dict, "complete": bool, "rows": int,
+            "documents": int, "splits": dict}
+SHARD = {"file": str, "tokens": int, "sha256": str}
+# Bins of other programs: train.bin, or fineweb_train_000001.bin. (prepare.py's have a hyphen.)
+FOREIGN = re.compile(r"(?:.*_)?([a-z]+)(?:_\d+)?\.bin")
+LLM_C = [20240520, 1]  # the first two int32 in a bin of llm.c; the third is its number of tokens
+
+
+class Shard(NamedTuple):
+    """A bin."""
+    path: Path
+    tokens: int
+    sha256: str  # of its ids, or in a bin that others made of a part of them
+    offset: int = 0  # bytes before the ids
 
 
 class Tokens:
     """One split of a corpus as one long stream of ids. UserError if it is missing or damaged."""
 
     def __init__(self, folder, split):
-        folder = Path(folder)
-        manifest = find_manifest(folder, split)
-        self.split, self.vocab, self.dtype = split, manifest["vocab"], manifest["dtype"]
-        self.vocab_size = vocab_size(self.vocab)
-        shards = manifest["splits"][split]["shards"]
-        # basename: a corpus from elsewhere must not open files outside of its folder
-        self.paths = [folder / os.path.basename(shard["file"]) for shard in shards]
-        self.ends = np.cumsum([shard["tokens"] for shard in shards], dtype=np.int64)
-        self.begins = [0, *self.ends]
-        self.written = []  # when each bin was written
-        for i in range(len(shards)):
-            self.open_shard(i).close()  # a bin that was cut is an error now, and not after hours
-        self.written = [path.stat().st_mtime_ns for path in self.paths]
+        self.folder, self.split = Path(folder), split
+        self.vocab, source, self.shards = find_split(self.folder, split)
+        self.vocab_size, self.dtype = vocab_size(self.vocab), id_type(self.vocab)
+        self.ends = np.cumsum([shard.tokens for shard in self.shards], dtype=np.int64)
+        self.states = []  # of each bin: its size and when it was written
+        for shard in self.shards:
+            with explain(f"{shard.path} cannot be read; prepare the corpus again", OSError):
+                state = size_and_time(os.stat(shard.path))
+            # a bin that was cut is an error now, and not after hours
+            if state[0] != shard.offset + shard.tokens * self.dtype.itemsize:
+                raise UserError(f"{shard.path} does not hold the {shard.tokens:,} tokens that its "
+                                ".json lists; delete that .json and run prepare.py again")
+            self.states.append(state)
         # The digest identifies the tokens wherever their files are. Results are compared by it.
-        hashes = "".join(shard["sha256"] for shard in shards)
+        hashes = "".join(shard.sha256 for shard in self.shards)
         digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
         # every run and every result records this about its text
-        self.data = {"digest": digest, "source": manifest["source"]}
+        self.data = {"digest": digest, "source": source}
 
     def __len__(self):
         return int(self.ends[-1])
 
+    def __getitem__(self, part):
+        """Return the ids of a slice with a start and a stop, (stop - start,) int64."""
+        return self.read([part.start], part.stop - part.start)[0]
+
     def open_shard(self, i):
-        """Return bin i as an open file. UserError if it has another length, or was overwritten."""
-        path, n_tokens = self.paths[i], int(self.ends[i] - self.begins[i])
-        try:
-            file = open(path, "rb")
-            status = os.fstat(file.fileno())
-        except OSError:
-            status = None
-        if not status or status.st_size != n_tokens * np.dtype(self.dtype).itemsize:
-            raise UserError(f"{path} does not hold the {n_tokens:,} tokens that its .json lists; "
-                            "delete that .json and run prepare.py again")
-        if self.written and status.st_mtime_ns != self.written[i]:
-            raise UserError(f"{path} was written again while this program read it, so its text is "
-                            "no longer known; run the same command again")
+        """Open bin i. UserError if it was changed or removed since this object was made."""
+        problem = (f"{self.shards[i].path} was changed or removed while this program used it; run "
+                   "the same command again")
+        with explain(problem, OSError):
+            file = open(self.shards[i].path, "rb", buffering=0)
+        if size_and_time(os.fstat(file.fileno())) != self.states[i]:
+            file.close()
+            raise UserError(problem)
         return file
+
+    def read_shard(self, i, file, begin, length):
+        """Return `length` ids of bin i, which is open as `file`. UserError if it is damaged."""
+        shard, size = self.shards[i], self.dtype.itemsize
+        # A memory map would end the process without a message if the file is cut at this moment.
+        # It would also keep all pages that were read in memory.
+        file.seek(shard.offset + begin * size)
+        raw = file.read(length * size)
+        if len(raw) < length * size:
+            raise UserError(f"{shard.path} was cut while it was read; prepare the corpus again")
+        ids = np.frombuffer(raw, self.dtype)
+        if ids.max() >= self.vocab_size:  # the embedding would raise an IndexError
+            raise UserError(f"{shard.path} holds the id {ids.max():,} and its vocabulary has only "
+                            f"{self.vocab_size:,}: the file is damaged; prepare the corpus again")
+        return ids
 
     def read(self, starts, length):
         """Return the `length` tokens that begin at each of `starts`, (len(starts), length) int64.
         """
         out = np.empty((len(starts), length), dtype=np.int64)
-        files = {}
-        for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
-            first, last = np.searchsorted(self.ends, (start, start + length - 1), side="right")
-            for i in range(first, last + 1):  # a piece may cross shards
-                if i not in files:
-                    files[i] = self.open_shard(i)
-                begin = start - self.begins[i]  # in this shard; negative if the piece began before
-                missing = max(0, -begin)  # tokens of the piece that are in shards before this one
-                wanted = min(begin + length, self.ends[i] - self.begins[i]) - max(0, begin)
-                # Read, not mapped: where a mapped file is cut, the process ends without a message.
-                files[i].seek(int(max(0, begin)) * np.dtype(self.dtype).itemsize)
-                piece = np.fromfile(files[i], self.dtype, int(wanted))
-                if len(piece) < wanted:
-                    raise UserError(f"{self.paths[i]} was cut while this program read it; run "
-                                    "prepare.py again")
-                if piece.max() >= self.vocab_size:  # the embedding would raise an IndexError
-                    raise UserError(f"{self.paths[i]} holds the id {piece.max():,} and its "
-                                    f"vocabulary has only {self.vocab_size:,}: the file is damaged;"
-                                    " to find all damaged files, run sha256sum -c SHA256SUMS there")
-                row[missing:missing + len(piece)] = piece
-        for file in files.values():
-            file.close()
+        with contextlib.ExitStack() as stack:
+            files = {}  # open files of this call
+            for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
+                i = int(np.searchsorted(self.ends, start, side="right"))
+                begin = int(start - self.ends[i]) + self.shards[i].tokens
+                done = 0
+                while done < length:  # a piece may go on in the next bin
+                    if i not in files:
+                        files[i] = stack.enter_context(self.open_shard(i))
+                    n = min(length - done, self.shards[i].tokens - begin)
+                    row[done:done + n] = self.read_shard(i, files[i], begin, n)
+                    done += n
+                    i += 1
+                    begin = 0
         return out
 
     def batch(self, seed, step, batch_size, block_size, order="random"):
@@ -183,15 +202,62 @@ def permutation(seed, name, epoch, n):
     return np.argsort(random_bits(seed, name, n, [0, 0, 1, epoch]), kind="stable")
 
 
+def only_repeats(x, y):
+    """Return y (rows, T) with -1 at the first occurrence of each pair (token, target) in a row."""
+    masked = y.copy()
+    for row, pairs in zip(masked, (x << 32) + y, strict=True):  # one int64 per pair
+        _, first = np.unique(pairs, return_index=True)  # index of the first occurrence
+        row[first] = -1
+    return masked
+
+
+# -----------------------------------------------------------------------------
+# folders
+
+
+def id_type(vocab):
+    """Return the type of the ids in the bins of a corpus."""
+    return np.dtype("uint16" if vocab_size(vocab) <= 2**16 else "uint32")
+
+
+def size_and_time(stat):
+    return stat.st_size, stat.st_mtime_ns
+
+
 def check_splits(train, val):
     """Raise UserError if the Tokens `val` cannot validate a model that is trained on `train`."""
-    folder = train.paths[0].parent
-    check_same_vocab(f"{folder}: the split {train.split}", train.vocab, f"the split {val.split}",
-                     val.vocab, "prepare both in the same way")
+    check_same_vocab(f"{train.folder}: the split {train.split}", train.vocab,
+                     f"the split {val.split}", val.vocab, "prepare both in the same way")
     if val.data["digest"] == train.data["digest"]:
-        raise UserError(f"{folder}: the splits {train.split} and {val.split} are the same text, so "
-                        "validation would measure what was trained on; prepare the text with "
-                        "--val_fraction=0.1 and another --name, or train with --eval_interval=0")
+        raise UserError(f"{train.folder}: the splits {train.split} and {val.split} are the same "
+                        "text, so validation would measure what was trained on; prepare the text "
+                        "with --val_fraction=0.1 and another --name, or train with "
+                        "--eval_interval=0")
+
+
+def find_split(folder, split):
+    """Return (vocab, source, Shards) of a split of the corpus in `folder`. UserError if there is
+    none, or if it is not finished."""
+    foreign = foreign_bins(folder)
+    if split in foreign:
+        return foreign_split(foreign[split])
+    manifests = read_manifests(folder)
+    for path, manifest in manifests.items():
+        if split in manifest["splits"]:
+            if not manifest["complete"]:
+                raise UserError(f"{path}: its preparation was interrupted; give the same command "
+                                "again to continue it")
+            # basename: a corpus from elsewhere must not open files outside of its folder
+            shards = [Shard(folder / os.path.basename(shard["file"]), shard["tokens"],
+                            shard["sha256"]) for shard in manifest["splits"][split]["shards"]]
+            return manifest["vocab"], manifest["source"], shards
+    splits = [*foreign, *(name for manifest in manifests.values() for name in manifest["splits"])]
+    source = SOURCES.get(folder.name, f"FILES --split={split}")
+    if (folder.name, split) == ("slimpajama", "test"):  # prepared by a command of its own
+        source = "--hf=slimpajama --split=test"
+    raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}; to "
+                    f"make it: python prepare.py {source} --name={folder.name} "
+                    f"--data_dir={folder.parent}")
 
 
 def read_manifests(folder):
@@ -204,42 +270,78 @@ def read_manifests(folder):
     for path in sorted(folder.glob("[!.]*.json")):
         with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the "
                      "right folder, or prepare the corpus again under another --name", MALFORMED):
+            if not path.is_file():  # a named pipe would be waited for
+                raise ValueError("it is not a file")
             manifest = contents[path] = json.loads(path.read_bytes())
             check_types(manifest, MANIFEST)
             check_vocab(manifest["vocab"])
             for split in manifest["splits"].values():
-                check_types(split, SPLIT)
-                for shard in split["shards"]:
-                    check_types(shard, SHARD)
                 if not split["shards"]:
                     raise ValueError("it lists no bin")
-            if manifest["dtype"] not in ("uint16", "uint32"):
-                raise ValueError(f"its dtype is {manifest['dtype']!r}")
+                for shard in split["shards"]:
+                    check_types(shard, SHARD)
     return contents
 
 
-def find_manifest(folder, split):
-    """Return the JSON of the corpus in `folder` that has `split`. UserError if there is none."""
-    manifests = read_manifests(folder)
-    for path, manifest in manifests.items():
-        if split in manifest["splits"]:
-            if not manifest["complete"]:
-                raise UserError(f"{path}: its preparation was interrupted; give the same command "
-                                "again to continue it")
-            return manifest
-    splits = [name for manifest in manifests.values() for name in manifest["splits"]]
-    source = SOURCES.get(folder.name, f"FILES --split={split}")
-    if (folder.name, split) == ("slimpajama", "test"):  # prepared by a command of its own
-        source = "--hf=slimpajama --split=test"
-    raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}; to "
-                    f"make it: python prepare.py {source} --name={folder.name} "
-                    f"--data_dir={folder.parent}")
+# -----------------------------------------------------------------------------
+# bins that other programs made
 
 
-def only_repeats(x, y):
-    """Return y (rows, T) with -1 at the first occurrence of each pair (token, target) in a row."""
-    masked = y.copy()
-    for row, pairs in zip(masked, (x << 32) + y, strict=True):  # one int64 per pair
-        _, first = np.unique(pairs, return_index=True)  # index of the first occurrence
-        row[first] = -1
-    return masked
+def foreign_bins(folder):
+    """Return {split: paths of its bins} of the bins in a folder that other programs made."""
+    bins = {}
+    for path in sorted(folder.glob("[!.]*.bin")):
+        if match := FOREIGN.fullmatch(path.name):
+            bins.setdefault(match[1], []).append(path)
+    return bins
+
+
+def foreign_split(paths):
+    """Return (vocab, source, Shards) of bins that other programs made, and print how they begin."""
+    shards = [foreign_shard(path) for path in paths]
+    names = [path.name for path in paths[:3]]
+    begin = decode(foreign_ids(shards[0])[:10])
+    ranks.print0(f"{paths[0].parent}: bins without a JSON are read as GPT-2's ids: "
+                 f"{', '.join(names)} ({len(paths)} in all), which begin {begin!r}")
+    return None, {"files": names, "n_files": len(paths)}, shards
+
+
+def foreign_shard(path):
+    """Return the Shard of a bin of another program. UserError if it is damaged, or if it does not
+    hold GPT-2's ids in uint16: a wrong vocabulary must not go unnoticed."""
+    if not path.is_file():
+        raise UserError(f"{path} is not a file; name another --data_dir")
+    size = path.stat().st_size
+    shard = Shard(path, size // 2, "")
+    header = np.fromfile(path, "<i4", 256).tolist()
+    if header[:2] == LLM_C:
+        shard = Shard(path, header[2], "", offset=1024)
+    if size != shard.offset + 2 * shard.tokens or not shard.tokens:
+        raise UserError(f"{path} has {size:,} bytes, which is not what {shard.tokens:,} tokens "
+                        "take: it was cut; get a whole copy of it")
+    first, last = foreign_ids(shard), foreign_ids(shard, at_end=True)
+    if not are_gpt2s(first):
+        raise UserError(f"{path} does not hold GPT-2's ids in uint16, with or without the header "
+                        "of llm.c; prepare its text with prepare.py")
+    # to hash all of it would take minutes
+    digest = hashlib.sha256(f"{shard.tokens} {first} {last}".encode()).hexdigest()
+    return shard._replace(sha256=digest)
+
+
+def foreign_ids(shard, at_end=False):
+    """Return the first or last 4,000 ids of a bin of another program, as a list."""
+    n = min(4000, shard.tokens)
+    skip = shard.tokens - n if at_end else 0
+    return np.fromfile(shard.path, "<u2", n, offset=shard.offset + 2 * skip).tolist()
+
+
+def are_gpt2s(ids):
+    """Return whether GPT-2's vocabulary gives these ids again for the text that they stand for."""
+    if max(ids) >= GPT2_VOCAB:
+        return False
+    # All come again, except where a word is cut at the beginning or at the end. For ids of another
+    # vocabulary or type the text is nonsense: at most 96.5 % of the ids came again (tokenizers of
+    # 300 to 50,000 tokens, 280 pieces of English).
+    again = encode(decode(ids), special=True)
+    common = Counter(ids) & Counter(again)
+    return common.total() >= 0.98 * max(len(ids), len(again))

@@ -50,6 +50,8 @@ def tokenizer(vocab, special=False):
         loaded = tokenizers.Tokenizer.from_str(vocab)
     loaded.no_truncation()  # the files of fine-tuned models may ask for truncation and padding
     loaded.no_padding()
+    if getattr(loaded.model, "dropout", None):
+        loaded.model.dropout = None  # it would split the same text differently each time
     loaded.encode_special_tokens = not special
     return loaded
 
@@ -74,15 +76,21 @@ def check_nothing_is_lost(text, offsets):
                         "it again with an unk_token, or with initial_alphabet=ByteLevel.alphabet()")
 
 
-def matching_files(pattern):
+def find_files(pattern):
     """
-    Return the paths that match a pattern, sorted, because glob has the file system's order; **
-    stands for any number of folders. If a file has the pattern as its name (with brackets, say), or
-    if nothing matches, return [pattern].
+    Return the files that match a pattern, sorted, because glob has the file system's order. Two
+    stars stand for any number of folders, and brackets for themselves: "notes [2024]/**/*.txt".
+    UserError if there is no such file, or if one cannot be used.
     """
-    if os.path.exists(pattern):
-        return [pattern]
-    return sorted(glob.glob(pattern, recursive=True)) or [pattern]
+    paths = [pattern]
+    if not os.path.exists(pattern):  # the name of a file may have a star in it
+        paths = sorted(glob.glob(pattern.replace("[", "[[]"), recursive=True)) or [pattern]
+    for path in paths:
+        if not os.path.isfile(path):  # opening a named pipe would wait for somebody who writes
+            raise UserError(f"{path} is not a file; name files of text, as in 'my_texts/*.txt'")
+        with explain(f"{path!r}: rename this file, its name is not UTF-8", ValueError):
+            path.encode()
+    return paths
 
 
 def decode_file(raw, path):
@@ -113,11 +121,13 @@ def encode(text, vocab=None, special=False):
     """
     if type(vocab) is str:
         loaded = tokenizer(vocab, special)
-        letter = "".join(loaded.encode("a", add_special_tokens=False).tokens)
-        # SentencePiece (Llama 2, Mistral) puts a space in front by itself
-        text = text.removeprefix(" ") if letter.startswith("▁") else text
-        # no special tokens are added: callers mark where a document begins or ends
-        tokens = loaded.encode(text, add_special_tokens=False)
+        # a model without a token for unknown characters may raise an error where it meets one
+        with explain("the tokenizer cannot encode this text; choose another model or --tokenizer"):
+            letter = "".join(loaded.encode("a", add_special_tokens=False).tokens)
+            # SentencePiece (Llama 2, Mistral) puts a space in front by itself
+            text = text.removeprefix(" ") if letter.startswith("▁") else text
+            # no special tokens are added: callers mark where a document begins or ends
+            tokens = loaded.encode(text, add_special_tokens=False)
         if may_lose_text(vocab):
             check_nothing_is_lost(text, tokens.offsets)
         return tokens.ids

@@ -6,22 +6,26 @@ import zlib
 
 import numpy as np
 import pytest
-from conftest import refused
+import tokenizers
+from conftest import CPU, ROOT, TINY_RUN, call, read_result, refused
 
+import eval_niah
+import eval_posloss
 import prepare
+import train
 from lib import data, ranks, storage, text
 from lib.config import configure
 from lib.data import Tokens, check_splits, permutation, random_starts
 from train import TrainConfig
 
 
-def make(folder, shards, name="train", split="train", **changes):
-    """A corpus of shards of GPT-2 ids, as prepare.py writes it, its JSON with `changes`."""
+def make(folder, shards, name="train", split="train"):
+    """A corpus of shards of GPT-2 ids, as prepare.py writes it."""
     cfg = prepare.PrepareConfig(name="c", embedded="almanac")
     path, manifest = folder / f"{name}.json", prepare.new_manifest(cfg)
     for ids in shards:
-        prepare.write_bins(cfg, path, manifest, {split: [np.array(ids, dtype="<u2")]})
-    storage.write_lines(path, [manifest | {"complete": True} | changes])
+        prepare.write_bins(cfg, path, manifest, prepare.Part(split, np.array(ids, "<u2"), 1, 1))
+    storage.write_lines(path, [manifest | {"complete": True}])
     return folder
 
 
@@ -81,9 +85,10 @@ def test_the_embedded_corpus_is_long_enough_for_the_quick_runs(corpus, config):
 
 @pytest.mark.parametrize("name, crc", [("almanac", 3323023267), ("mqar", 211006887)])
 def test_a_longer_embedded_corpus_begins_with_the_shorter_one(name, crc):
-    cfg = prepare.PrepareConfig(name="c", embedded=name, n_train=40, n_copy=20, block_size=64)
-    first = list(itertools.islice(prepare.split_documents(cfg), 40))
-    longer = prepare.split_documents(dataclasses.replace(cfg, n_train=41))
+    cfg = prepare.PrepareConfig(name="c", embedded=name, n_train=40, block_size=64,
+                                **({"n_copy": 20} if name == "almanac" else {}))
+    first = list(itertools.islice(prepare.split_texts(cfg, 0), 40))
+    longer = prepare.split_texts(dataclasses.replace(cfg, n_train=41), 0)
     assert list(itertools.islice(longer, 40)) == first and next(longer)[0] == "train"
     # written down once; a change would give another corpus of the same settings
     assert zlib.crc32("".join(text for _, text in first).encode()) == crc
@@ -105,21 +110,23 @@ def test_an_unusable_corpus_is_refused(tmp_path):
     (tmp_path / "secret.bin").write_bytes(b"secret")
     for old, new, message in (
             ('"complete": true', '"complete": false', "its preparation was interrupted"),
-            ("uint16", "uint32", "train-00000.bin does not hold the 3 tokens that its .json"),
-            ("train-00000.bin", "../secret.bin", "/c/secret.bin does not hold"),
+            ('"tokens": 3, "sha256"', '"tokens": 2, "sha256"', "does not hold the 2 tokens"),
+            ("train-00000.bin", "../secret.bin", "/c/secret.bin cannot be read"),
             (whole, '{"splits"', "train.json does not describe a corpus of prepare.py"),
             (whole, "[]", "train.json does not describe a corpus of prepare.py"),
-            (whole, '{"splits": {}}', "it lacks complete, documents, dtype, rows, source"),
-            ('"tokens": 3', '"tokens": "3"', "its tokens is '3'"),
-            ('"tokens": 3', '"tokens": -3', "its tokens is -3"),
-            ('"tokens": 3', '"tokens": 0', "train-00000.bin does not hold the 0 tokens"),
+            (whole, '{"splits": {}}', "it lacks complete, documents, rows, source, vocab"),
+            ('"tokens": 3, "sha256"', '"tokens": "3", "sha256"', "its tokens is '3'"),
+            ('"tokens": 3, "sha256"', '"tokens": -3, "sha256"', "its tokens is -3"),
             ('"shards": [', '"shards": [], "old": [', "it lists no bin"),
             ('"shards": [', '"shards": [[], ', "'list' object has no attribute 'keys'"),
-            ("uint16", "uint", "its dtype is 'uint'"),
             ('"vocab": null', '"vocab": [50256, -1]', r"its vocab is \[50256, -1\]"),
             ('"vocab": null', '"vocab": 7', "its vocab is 7")):
+        assert old in whole
         path.write_text(whole.replace(old, new))
         refused(message, Tokens, folder, "train")
+    path.unlink()
+    os.mkfifo(path)
+    refused("train.json does not describe .* it is not a file", Tokens, folder, "train")
 
 
 def test_a_hidden_file_is_no_part_of_a_corpus(tmp_path):
@@ -131,29 +138,32 @@ def test_a_hidden_file_is_no_part_of_a_corpus(tmp_path):
 def test_a_bin_that_is_cut_while_it_is_used_is_refused(tmp_path):
     folder = make(tmp_path / "c", [[1, 2, 3], [4, 5, 6]])
     tokens = Tokens(folder, "train")
+    path = folder / "train-00001.bin"
+    whole = path.read_bytes()
     for size in (4, 3, 0):
-        os.truncate(folder / "train-00001.bin", size)
-        refused("train-00001.bin does not hold the 3 tokens", tokens.read, [0], 5)
-    (folder / "train-00001.bin").unlink()
-    refused("train-00001.bin does not hold the 3 tokens", tokens.read, [0], 5)
+        os.truncate(path, size)
+        refused("train-00001.bin was changed or removed while", tokens.read, [0], 5)
+    path.write_bytes(whole[::-1])  # of the same size
+    os.utime(path, ns=(1, 1))
+    refused("train-00001.bin was changed or removed while", tokens.read, [0], 5)
+    path.unlink()
+    refused("train-00001.bin was changed or removed while", tokens.read, [0], 5)
     assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
 
 
-def test_a_bin_that_is_written_again_or_cut_in_a_read_is_one_line(tmp_path, monkeypatch):
-    folder = make(tmp_path / "c", [range(600)])
-    tokens, path = Tokens(folder, "train"), folder / "train-00000.bin"
-    other = bytes(path.stat().st_size)
-    fromfile = np.fromfile
+@pytest.mark.parametrize("size", [0, 2, 3])
+def test_a_bin_that_is_cut_between_its_check_and_its_reading_is_refused(
+        tmp_path, monkeypatch, size):
+    folder = make(tmp_path / "c", [[1, 2, 3]])
+    tokens = Tokens(folder, "train")
 
-    def cut(file, *arguments):
-        os.truncate(path, 100)
-        return fromfile(file, *arguments)
+    def open_shard(i, real=tokens.open_shard):
+        file = real(i)
+        os.truncate(folder / "train-00000.bin", size)
+        return file
 
-    with monkeypatch.context() as patch:
-        patch.setattr(np, "fromfile", cut)
-        refused("was cut while this program read it", tokens.read, [500], 10)
-    path.write_bytes(other)  # of the right length, with another text
-    refused("was written again while this program read it", tokens.read, [500], 10)
+    monkeypatch.setattr(tokens, "open_shard", open_shard)
+    refused("train-00000.bin was cut while it was read", tokens.read, [0], 3)
 
 
 def test_too_little_text_for_a_batch_is_refused(tmp_path):
@@ -177,7 +187,7 @@ def test_a_wrong_folder_or_split_says_what_there_is_and_how_to_make_it(tmp_path)
 def test_ids_beyond_the_vocabulary_name_their_bin(tmp_path):
     tokens = Tokens(make(tmp_path / "c", [[1, 2, 3], [4, 50257, 6]]), "train")
     assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
-    refused("c/train-00001.bin holds the id 50,257 .* only 50,257: .*sha256sum -c SHA256SUMS",
+    refused("c/train-00001.bin holds the id 50,257 .* only 50,257: the file is damaged",
             tokens.batch, 0, 0, 9, 4)
 
 
@@ -191,3 +201,98 @@ def test_validation_on_the_training_text_is_refused(tmp_path, corpus):
             check_splits, train, val)
     refused("the split train and the split val have different vocabularies",
             check_splits, train, Tokens(corpus, "val"))
+
+
+# -----------------------------------------------------------------------------
+# bins of other programs
+
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+IDS = [text.GPT2_EOT, *text.encode(TEXT)] * 3
+
+
+def header(*numbers):
+    return np.array([*numbers, *[0] * (256 - len(numbers))], "<i4").tobytes()
+
+
+def write_bin(path, ids, dtype="<u2", begin=b""):
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(begin + np.array(ids, dtype).tobytes())
+
+
+def test_bins_of_nanogpt_and_llm_c_are_corpora(tmp_path, capsys):
+    half = len(IDS) // 2
+    write_bin(tmp_path / "nano/train.bin", IDS)
+    write_bin(tmp_path / "nano/val.bin", IDS[:half])
+    write_bin(tmp_path / "nano/._train.bin", [60000])  # a hidden file of a Mac
+    for i, ids in enumerate((IDS[:half], IDS[half:]), start=1):
+        write_bin(tmp_path / f"llm.c/fineweb_train_{i:06}.bin", ids, "<u2",
+                  header(20240520, 1, len(ids)))
+    write_bin(tmp_path / "llm.c/fineweb_val_000000.bin", IDS[:half], "<u2",
+              header(20240520, 1, half))
+    digests = set()
+    for folder, named in (("nano", ": train.bin (1 in all)"), (
+            "llm.c", ": fineweb_train_000001.bin, fineweb_train_000002.bin (2 in all)")):
+        capsys.readouterr()
+        tokens = Tokens(tmp_path / folder, "train")
+        assert (len(tokens), tokens.vocab, tokens.vocab_size) == (len(IDS), None, 50257)
+        assert tokens.read([0, half - 3], 9).tolist() == [IDS[:9], IDS[half - 3:half + 6]]
+        assert tokens[0:len(IDS)].tolist() == IDS
+        printed = capsys.readouterr().out
+        assert f"{named}, which begin '<|endoftext|># Contributing" in printed
+        digests |= {tokens.data["digest"], Tokens(tmp_path / folder, "val").data["digest"]}
+        refused("has no split 'test'; it has train, val; to make it", Tokens, tmp_path / folder,
+                "test")
+    assert len(digests) == 3, "only the two val are the same text"
+    write_bin(tmp_path / "nano/train.bin", IDS[:-1] + [5])  # the same number of tokens
+    assert Tokens(tmp_path / "nano", "train").data["digest"] not in digests
+
+
+def other_tokenizer():
+    words = tokenizers.ByteLevelBPETokenizer()
+    words.train_from_iterator([TEXT], vocab_size=3000, special_tokens=["<|endoftext|>"],
+                              show_progress=False)
+    return words.encode(TEXT).ids
+
+
+@pytest.mark.parametrize("ids, dtype, begin, message", [
+    (IDS, "<u4", b"", "does not hold GPT-2's ids in uint16, with or"),
+    (sorted(map(ord, TEXT))[:1], "<u1", b"", "has 1 bytes, which is not what 0 tokens take"),
+    ([ord(c) for c in TEXT if ord(c) < 256], "<u2", b"", "does not hold GPT-2's ids in uint16"),
+    (other_tokenizer(), "<u2", b"", "does not hold GPT-2's ids in uint16, with or"),
+    (IDS, "<u2", header(20240520, 2, len(IDS)), "does not hold GPT-2's ids in uint16, with or"),
+    (IDS, "<u2", header(20240801, 7, len(IDS)), "does not hold GPT-2's ids in uint16, with or"),
+    (IDS[:600], "<u2", header(7, 1, 600), "does not hold GPT-2's ids in uint16"),
+    ([*IDS[:3000], 50257], "<u2", b"", "does not hold GPT-2's ids in uint16, with or"),
+    (IDS[:-1], "<u2", header(20240520, 1, len(IDS)), "it was cut; get a whole copy of it"),
+    (IDS, "<u2", b"x", "it was cut; get a whole copy of it"),
+    ([], "<u2", b"", "has 0 bytes")])
+def test_a_bin_of_another_format_or_vocabulary_is_refused(tmp_path, ids, dtype, begin, message):
+    write_bin(tmp_path / "train.bin", ids, dtype, begin)
+    refused(message, Tokens, tmp_path, "train")
+
+
+def test_a_pipe_in_place_of_a_bin_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "train.bin")
+    refused("train.bin is not a file", Tokens, tmp_path, "train")
+
+
+def test_text_in_any_script_is_gpt2s_also_from_the_middle_of_a_character(tmp_path):
+    for line in ("今日は良い天気です。", "ภาษาไทยไม่มีช่องว่าง", "आज मौसम अच्छा है। ", "الطقس جميل؟ ",
+                 "🙂👍🏽 ok ", "    def f(x):\n        return x**2\n\n\n"):
+        ids = text.encode(line * 800)[1:7001]
+        write_bin(tmp_path / "train.bin", ids)
+        assert Tokens(tmp_path, "train")[0:len(ids)].tolist() == ids
+
+
+def test_a_run_and_its_evaluations_take_bins_of_nanogpt(tmp_path):
+    for split in ("train", "val"):
+        write_bin(tmp_path / f"nano/{split}.bin", IDS if split == "train" else IDS[:9000])
+    run, folder = tmp_path / "out", f"--data_dir={tmp_path}/nano"
+    call(train, *TINY_RUN, "--max_iters=2", folder, f"--out_dir={run}")
+    call(eval_posloss, *CPU, run, folder, "--split=val", "--seq_len=40", "--n_seqs=3")
+    call(eval_niah, *CPU, run, folder, "--split=val", "--context_sizes=64", "--n_samples=1")
+    for kind, n_records in (("posloss", 3), ("niah", 5)):
+        result, records = read_result(run, kind)
+        assert len(records) == n_records
+        assert result["settings"]["data"]["source"]["files"] == ["val.bin"]

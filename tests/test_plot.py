@@ -58,7 +58,7 @@ def test_a_line_of_one_point_is_left_out_of_all_and_drawn_if_asked_for(tmp_path)
     assert figures_in(tmp_path) == {"niah", "needle_scores", "top_scores"}
     call(plot, "retrieval", tmp_path)
     assert "retrieval" in figures_in(tmp_path)
-    plant_niah(tmp_path / "b/c", sizes=(128,), depths=(None,), settings={"task": "tracking"})
+    plant_niah(tmp_path / "b/c", sizes=(128,), depths=(None,), settings={"task": "mqar"})
     call(plot, "all", tmp_path / "b")
     assert not figures_in(tmp_path / "b"), "one cell"
 
@@ -119,7 +119,7 @@ def test_weight_and_rank_of_the_needle_are_drawn_by_context_size_with_chance(tmp
 
 @pytest.mark.parametrize("task, depths, words", [
     ("needle", (10, 50, 90), "needles found (all digits)"),
-    ("tracking", (None,), "answers found (all of it), task: tracking")])
+    ("mqar", (None,), "answers found (all of it), task: mqar")])
 def test_needles_are_drawn_by_depth_where_the_task_has_depths(tmp_path, task, depths, words):
     for seed in (1, 2):
         plant_niah(tmp_path / f"{seed}", seed=seed, settings={"task": task}, depths=depths)

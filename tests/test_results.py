@@ -428,7 +428,7 @@ def test_the_overview_sorts_runs_by_needles_and_then_by_loss(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("task, words", [
-    ("needle", "needles found, all digits right"), ("tracking", "answers found, all of it right")])
+    ("needle", "needles found, all digits right"), ("mqar", "answers found, all of it right")])
 def test_a_table_says_its_task(tmp_path, capsys, task, words):
     plant_niah(tmp_path, settings={"task": task})
     tables.print_tables([tmp_path])

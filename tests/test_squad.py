@@ -127,7 +127,7 @@ def test_a_mistake_is_one_line(tune, tmp_path):
     path = tmp_path / "squad.json"
     good = path.read_text()
     for text, arguments, message in (
-            (good, "--data=none.json", "none.json is not the JSON of SQuAD 2.0"),
+            (good, "--data=none.json", "none.json is not a file"),
             ("{}", "", "squad.json is not the JSON of SQuAD 2.0"),
             (good[:-9], "", "squad.json is not the JSON of SQuAD 2.0"),
             (good.replace('start": 4', 'start": 5'), "", "is not at answer_start=5"),

@@ -1,5 +1,6 @@
 """The prompts of eval_niah.py, and how answers are judged."""
 import json
+import os
 import random
 import re
 import zlib
@@ -35,18 +36,14 @@ def sample_of(*arguments, vocab=None, size=1000, depth=50, i=0):
     return make_sample(cfg, vocab, open_haystack(cfg, vocab)[0], size, depth, i)
 
 
+def of_task(task):
+    """Return the arguments for a task with the hay of RULER, and questions if it has some."""
+    question = [] if task in WITHOUT_DEPTH else ["--prompt=sft"]
+    return ["--haystack=noise", f"--task={task}", *question]
+
+
 def what_is_asked(prompt):
     """Return the answers that stand in a prompt, by reading it."""
-    if chain := re.search(r"assigned the value (\d+), they are:$", prompt):
-        names, value = [], chain[1]
-        while assigned := re.search(rf"VAR (\w+) = {value}\.", prompt):
-            names.append(assigned[1])
-            value = f"VAR {assigned[1]}"
-            prompt = prompt[assigned.end():]  # the order is part of the task
-        return names
-    if keys := re.search(r"numbers for ([^?]*) mentioned in the provided text are$", prompt):
-        keys = "|".join(re.split(", and |, ", keys[1]))
-        return re.findall(rf"magic numbers for (?:{keys}) is: (\d+)\.", prompt)
     if city := re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt):
         return re.findall(rf"magic {city[1]} number is: (\d+)\.", prompt)
     *words, key = prompt.split()  # mqar: the word that followed the last one
@@ -58,11 +55,9 @@ def what_is_asked(prompt):
 
 
 @pytest.mark.parametrize("task, crc", [
-    ("needle", 0x2964f504), ("multikey", 0x020f2c26), ("multivalue", 0xf0bfaf41),
-    ("multiquery", 0x64e73e27), ("tracking", 0x574d4dc3), ("mqar", 0xf0887ccc)])
+    ("needle", 0x2964f504), ("multikey", 0x7598d9df), ("mqar", 0xf0887ccc)])
 def test_prompts_stay_those_that_were_published(task, crc):
-    cfg = configure(NiahConfig, ["x", "--haystack=noise", f"--task={task}", "--begin",
-                                 "--prompt=sft"])
+    cfg = configure(NiahConfig, ["x", *of_task(task), "--begin"])
     hay, _ = open_haystack(cfg, None)
     prompts = [make_sample(cfg, None, hay, size, depth, i)["prompt"]
                for size in (400, 700) for depth in (30, None) for i in (-1, 0, 1)]
@@ -105,12 +100,30 @@ def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
     assert not decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
 
 
-def test_no_needle_is_inside_another(tmp_path):
-    (tmp_path / "hay.txt").write_text("words without any end " * 100)
-    sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey", "--n_needles=30",
-                       size=600)
-    needles = re.findall(r" The special magic \w+ number is: \d{7}\.", decode(sample["prompt"]))
-    assert len(needles) == 31
+@pytest.mark.parametrize("text", ["words without any end ", "many words " * 30 + "and an end. "])
+def test_no_needle_is_inside_another(tmp_path, text):
+    (tmp_path / "hay.txt").write_text(text * 100)
+    for i in range(20):
+        sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey", "--n_needles=30",
+                           size=600, i=i)
+        prompt, (span,) = sample["prompt"], sample["spans"]
+        needles = re.findall(r" The special magic \w+ number is: \d{7}\.", decode(prompt))
+        assert (len(needles), len(prompt)) == (31, 600)
+        assert decode(prompt[slice(*span)]) == " " + sample["answers"][0]
+
+
+@pytest.mark.parametrize("n_needles, size", [(3, 300), (15, 800), (30, 600)])
+@pytest.mark.parametrize("depth", [0, 10, 50, 90, 100])
+def test_the_needle_among_others_is_at_its_depth(tmp_path, n_needles, size, depth):
+    (tmp_path / "hay.txt").write_text("Some words and an end. " * 200)
+    for i in range(5):
+        sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey",
+                           f"--n_needles={n_needles}", size=size, depth=depth, i=i)
+        # the question is the needle up to its number, which has four more tokens with its full stop
+        question = len(encode(" The special magic Tokyo number is:"))
+        place = sample["spans"][0][0] - question
+        rest = size - 2 * question - 4  # hay and other needles
+        assert abs(place / rest - depth / 100) < 0.05
 
 
 @pytest.mark.parametrize("needle, behind", [
@@ -148,11 +161,15 @@ def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
         ids, about = open_haystack(cfg, None)
         digests.add(about["digest"])
     assert len(digests) == 3 and all(len(digest) == 16 for digest in digests)
-    for haystack, message in (
-            (f"{tmp_path}/*.text", "is no file; give files of UTF-8 text"),
-            (tmp_path, "is no file; give files of UTF-8 text")):
+    os.mkfifo(tmp_path / "pipe")
+    for haystack in (tmp_path / "*.text", tmp_path, tmp_path / "pipe"):
         cfg = SimpleNamespace(haystack=str(haystack))
-        refused(message, open_haystack, cfg, None)
+        refused("is not a file; name files of text", open_haystack, cfg, None)
+    folder = tmp_path / "notes [2024]"  # brackets stand for themselves
+    folder.mkdir()
+    (folder / "hay.txt").write_bytes(b"two one\n")
+    cfg = SimpleNamespace(haystack=f"{folder}/*.txt")
+    assert open_haystack(cfg, None)[1]["digest"] == about["digest"]
     (tmp_path / "hay.txt").write_bytes(b"caf\xe9")
     cfg = SimpleNamespace(haystack=f"{tmp_path}/*.txt")
     refused("hay.txt is not UTF-8 text; .*byte 0xe9 in position 3", open_haystack, cfg, None)
@@ -177,7 +194,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
 
     monkeypatch.setattr(GPT, "generate", generate)
     save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257), None)
-    call(eval_niah, tmp_path, "--haystack=noise", f"--task={task}", "--prompt=sft", *CPU,
+    call(eval_niah, tmp_path, *of_task(task), *CPU,
          "--context_sizes=[400,600]", "--n_samples=3")
     header, records = read_result(tmp_path, "niah")
     depths = {record["asked_depth"] for record in records}
@@ -187,8 +204,8 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     expected = {"right": (1, 1), "wrong": (0, 0), "first only": (int(n == 1), 1 / n)}[model]
     for record in records:
         assert (record["exact"], record["substring"]) == pytest.approx(expected)
-        sample = sample_of("--haystack=noise", f"--task={task}", "--prompt=sft",
-                           size=record["size"], depth=record["asked_depth"], i=record["i"])
+        sample = sample_of(*of_task(task), size=record["size"], depth=record["asked_depth"],
+                           i=record["i"])
         prompt = decode(sample["prompt"])
         # where pieces of it meet, two tokens may read as one, or one as two
         assert abs(len(encode(prompt)) - record["size"]) <= 1
@@ -222,6 +239,14 @@ def test_scores_of_answers(text, groups, right):
     assert [key for key in scores if scores[key]] == right.split()
     assert score(["1", "2"], "3, 2", (7,)) == {"exact": False, "first": False, "substring": 0.5}
     assert score(["cat"], " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
+
+
+@pytest.mark.parametrize("arguments, room", [
+    ([], 9),  # a number of seven digits: a space, each digit, and what follows
+    (["--number_format=2,2,2,1"], 5), (["--number_format=12"], 14),
+    (["--task=mqar"], 2)])
+def test_the_model_may_write_the_answer_and_one_token_more(arguments, room):
+    assert sample_of("--haystack=noise", *arguments, depth=None)["max_new_tokens"] == room
 
 
 def test_wilson_intervals():

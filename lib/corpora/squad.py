@@ -61,6 +61,8 @@ def read_examples(path, val_fraction):
 def read_rows(path):
     """Yield (title, context, question, texts of the answers, their starts) of every question."""
     if path:
+        if not Path(path).is_file():  # a named pipe would be waited for
+            raise UserError(f"{path} is not a file; give train-v2.0.json, for instance")
         for number, article in enumerate(json.loads(Path(path).read_bytes())["data"]):
             title = article.get("title", number)  # annotation tools write none
             for paragraph in article["paragraphs"]:
