@@ -13,6 +13,7 @@ Series with a number for each seed. Its verdict depends on the 95 % interval of 
 A second verdict is corrected for the number of predictions in the table (Holm).
 """
 import math
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -78,33 +79,38 @@ def merge(stored, measured):
     return measured.combine_first(stored).sort_index()
 
 
-def add_numbers(table, numbers):
-    """Return the table with more numbers, {(row, measure, tokens): Series by seed}."""
-    lines = []
-    for (row, measure, tokens), values in numbers.items():
-        for seed, value in values.dropna().items():
-            lines.append([row, seed, measure, tokens, value])
-    return merge(table, table_of(lines))
-
-
 def read_predictions(path, table, family="", renamed=None):
     """
-    Return the Predictions in a predictions.csv. The number of a seed is offset + row - minus, where
-    the columns `row` and `minus` name rows of the table, of this measure and tokens. family: of
-    these predictions, if the file has several. renamed: {measure in the file: in the table}.
+    Return the Predictions in a predictions.csv, whose column `formula` gives the number of a seed.
+    In a formula `row; measure; tokens`, in backticks, is a number of the table, as in
+
+        `ssmax; needles; 65536` - `softmax; needles; 65536`
+
+    The rest is arithmetic as pandas evaluates it. A seed that lacks one of the numbers is left out.
+    family: of these predictions, if the file has several. renamed: {measure in the file: in the
+    table}.
     """
     predictions = []
-    lines = pd.read_csv(path, keep_default_na=False)
-    if family:
-        lines = lines[lines["family"] == family]
-    for line in lines.itertuples():
-        measure = (renamed or {}).get(line.measure, line.measure)
-        row, minus = (by_seed(table, name, measure, line.tokens) if name else 0.0
-                      for name in (line.row, line.minus))
-        margin = float(line.margin) if line.margin else None
-        values = (line.offset + row - minus).dropna()
-        predictions.append(Prediction(line.number, line.prediction, line.unit, values, margin))
+    for line in pd.read_csv(path, keep_default_na=False).itertuples():
+        if family in ("", line.family):
+            margin = float(line.margin) if line.margin else None
+            values = evaluate(line.formula, table, renamed or {})
+            predictions.append(Prediction(line.number, line.prediction, line.unit, values, margin))
     return predictions
+
+
+def evaluate(formula, table, renamed):
+    """Return the value of a prediction's formula for each seed that has all numbers in it."""
+    columns = {}  # names that pandas can parse, whatever characters a row's name has
+
+    def column_of(match):
+        row, measure, tokens = match[1].rsplit("; ", 2)
+        name = f"number_{len(columns)}"
+        columns[name] = by_seed(table, row, renamed.get(measure, measure), int(tokens))
+        return name
+
+    formula = re.sub("`(.*?)`", column_of, formula)
+    return pd.DataFrame(columns).eval(formula).dropna()
 
 
 def by_seed(table, row, measure, tokens):

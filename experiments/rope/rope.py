@@ -154,28 +154,12 @@ def predictions(table, family):
     the seeds AGAIN.
     """
     losses = losses_of(table)
-
-    def of(row, measure, multiple=1):
-        return by_seed(table, row, losses.get(measure, measure), BLOCK * multiple)
-
-    numbers = {}  # that are not stored
-    for first in (1, 4):
-        r2 = of("pn trained", f"R2 of log, n >= {first}")
-        for law in ("line", "root", "constant"):
-            other = of("pn trained", f"R2 of {law}, n >= {first}")
-            numbers["pn trained", f"R2 of log minus {law}, n >= {first}", BLOCK] = r2 - other
-    for model in ("softmax", "ssmax"):
-        row = f"{model} theta50"
-        rise = of(row, LOSS, 10) - of(row, LOSS)
-        harm = of(row, "loss to 1x") - of(f"{model} trained", "loss to 1x")
-        numbers[row, "loss, rise from 1x", 10 * BLOCK] = rise
-        numbers[row, "loss to 1x, rise by theta x 50", BLOCK] = harm
-    of_softmax = [of(row, LOSS_IN_PIECES, 16) for row in table.index.unique("row")
+    measure, tokens = losses[LOSS_IN_PIECES], 16 * BLOCK
+    of_softmax = [by_seed(table, row, measure, tokens) for row in table.index.unique("row")
                   if row.startswith("softmax") and row != "softmax-alibi trained"]
-    least = pd.concat(of_softmax, axis=1).min(axis=1)
-    numbers["softmax, the least", losses[LOSS_IN_PIECES], 16 * BLOCK] = least
-
-    table = verdicts.add_numbers(table, numbers)
+    least = pd.concat(of_softmax, axis=1).min(axis=1).dropna()
+    lines = [["softmax, the least", seed, measure, tokens, loss] for seed, loss in least.items()]
+    table = verdicts.merge(table, verdicts.table_of(lines))
     if family == "yarn":
         table = table[table.index.isin(AGAIN, level="seed")]
     return verdicts.read_predictions(HERE / "predictions.csv", table, family, losses)

@@ -99,46 +99,17 @@ def first_missed(table, row):
 
 
 # -----------------------------------------------------------------------------
-# predictions
-
-
-def predictions(table, family):
-    """
-    Return the Predictions of a family in predictions.csv, which were fixed before its runs: windows
-    or attention (the examples of README.md and CONTRIBUTING.md).
-    """
-    def of(row, measure, tokens):
-        return by_seed(table, row, measure, tokens)
-
-    numbers = {  # that are not stored: those of a row at two sizes
-        ("softmax", "half of the needles at 1x minus those at 512x", 65536):
-            of("softmax", "needles", 128) / 2 - of("softmax", "needles", 65536),
-        ("ssmax", "needles, rise from 1x", 65536):
-            of("ssmax", "needles", 65536) - of("ssmax", "needles", 128)}
-    if family == "attention":
-        numbers["differential", "needles, fall from 1x", 65536] = (
-            of("differential", "needles", 128) - of("differential", "needles", 65536))
-    for row in ("softmax", "ssmax", "head_scale"):
-        numbers[row, "score, rise from 1x", 65536] = of(row, "score", 65536) - of(row, "score", 128)
-    # Prediction 16: the factor that softmax needs, with heads of D = 64 and D = 16 channels. By the
-    # law n^(2/(D-1)) its logarithm grows by 2/(D-1) ln 64 from 1x to 64x. The offset of its second
-    # line is half of the difference between the two D.
-    for row in ("softmax.heads1", "softmax.heads4"):
-        growth = of(row, "least for needles", 8192) / of(row, "least for needles", 128)
-        numbers[row, "log of the growth of the factor", 8192] = growth.map(math.log)
-    return verdicts.read_predictions(HERE / "predictions.csv",
-                                     verdicts.add_numbers(table, numbers), family)
-
-
-# -----------------------------------------------------------------------------
 # tables and figure
 
 
 def print_tables(table):
     rows = {row: name for row, name in ROWS.items() if row in table.index}
-    verdicts.print_verdicts(predictions(table, "windows"))
+    path = HERE / "predictions.csv"
+    verdicts.print_verdicts(verdicts.read_predictions(path, table, "windows"))
+    # examples of README.md and CONTRIBUTING.md
     if {"differential", "differential_ssmax", "forget_ssmax"} <= rows.keys():
-        verdicts.print_verdicts(predictions(table, "attention"), " on other attention")
+        verdicts.print_verdicts(verdicts.read_predictions(path, table, "attention"),
+                                " on other attention")
     for of_table in TABLES:
         verdicts.print_by_size(table, rows, *of_table)
 
