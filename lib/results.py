@@ -14,6 +14,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,6 @@ import pandas as pd
 from lib.attention import ModelConfig, renamed
 from lib.checkpoint import earlier_runs
 from lib.errors import MALFORMED, UserError, explain
-from lib.evaluate import Job
 from lib.labels import (
     LINES,
     PALETTE,
@@ -39,6 +39,18 @@ MODEL_DEFAULTS = dataclasses.asdict(ModelConfig())
 
 # -----------------------------------------------------------------------------
 # files -> results
+
+
+class Job(NamedTuple):
+    """A piece of text or a prompt to measure. A field is None if the record lacks it."""
+    size: int  # in tokens
+    asked_depth: float | None  # of the needle in percent, or None
+    i: int  # number of the piece or prompt
+
+
+def result_name(file_type, tag):
+    """Return the name of a result file."""
+    return f"{file_type}-{tag}.jsonl" if tag else f"{file_type}.jsonl"
 
 
 @dataclass
