@@ -21,6 +21,8 @@ class UserError(Exception):
 
 def launch(main):
     """Run `main()` as a program. Foreseeable failures print one line on stderr and no traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a terminal without ± shows ? instead
     try:
         return main()
     except UserError as e:

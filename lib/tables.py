@@ -165,6 +165,6 @@ def plus_minus(mean, error):
     """Return "mean ± error" with two digits of the error; without an error, which is NaN, or one
     that would be rounded to 0, the mean alone."""
     if not error >= 0.00005:
-        return f"{mean:,.4f}".rstrip("0").rstrip(".")
+        return f"{round(mean, 4) + 0.0:,.4f}".rstrip("0").rstrip(".")  # + 0.0: never -0
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))
     return f"{mean:.{digits}f} ± {error:.{digits}f}"

@@ -1,6 +1,9 @@
 """Figures from planted result files: they show what was measured and say what they show."""
 import itertools
+import os
 import resource
+import subprocess
+import sys
 
 import matplotlib.image
 import numpy as np
@@ -221,6 +224,14 @@ def test_s_of_a_model_with_windows_is_at_its_layer(tmp_path):
     axis, = plot.learned_s(rows(tmp_path)).axes
     x, y = axis.lines[0].get_data()
     assert (x.tolist(), y.tolist()) == ([4, 4], [0.3, 0.4])
+
+
+def test_a_terminal_that_cannot_show_a_character_gets_another_one(tmp_path):
+    plant_posloss(tmp_path)
+    done = subprocess.run([sys.executable, "plot.py", "table", tmp_path], capture_output=True,
+                          cwd=ROOT, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert b"mean ? standard error" in done.stdout
 
 
 def test_a_full_disk_leaves_the_old_picture_and_names_it(tmp_path):
