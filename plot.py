@@ -87,7 +87,7 @@ def new_figure(**options):
 
 def select(rows, measure, by="tokens"):
     """Return the rows of a measure."""
-    return rows[(rows["measure"] == measure) & (rows["by"] == by)]
+    return rows.query("measure == @measure and by == @by")
 
 
 def styles_of(rows):
@@ -334,7 +334,7 @@ def posloss(rows):
     Fig. 5: loss by position, and the same minus that of (a). The point at n is the mean over the
     last n/10 positions.
     """
-    by_position = rows[rows["by"] == "position"]
+    by_position = rows.query("by == 'position'")
     panels = {f"{measure}\n(nats per token)": of_measure
               for measure, of_measure in by_position.groupby("measure")}
     return draw_panels(styles_of(rows), panels,
@@ -396,7 +396,7 @@ def retrieval(rows):
     """Fig. 6 as lines: share of needles found by context size, mean over depths."""
     measures = [*recalled(rows)["measure"].unique()] or ["needles"]
     panels = {share_of(measure): select(rows, measure) for measure in measures}
-    shown = rows[(rows["by"] == "tokens") & rows["measure"].isin(measures)]
+    shown = rows.query("by == 'tokens' and measure in @measures")
     note = count(shown, "share of {} samples per size and seed")
     return draw_panels(styles_of(rows), panels, note, dots=True, ylim=(-0.02, 1.02),
                        xlabel="context size (tokens)")
@@ -404,8 +404,8 @@ def retrieval(rows):
 
 def of_longest(rows, by):
     """Return (name of the score at the longest prompts, its rows)."""
-    scores = rows[(rows["by"] == by) & rows["measure"].str.startswith("score at ")]
-    lengths = scores["measure"].str.extract(r"([\d,]+)", expand=False).str.replace(",", "")
+    scores = rows.query("by == @by and measure.str.startswith('score at ')")
+    lengths = scores["measure"].str.replace(",", "").str.extract(r"(\d+)", expand=False)
     scores = scores[lengths.astype(float) == lengths.astype(float).max()]
     return next(iter(scores["measure"]), ""), scores
 
@@ -465,7 +465,7 @@ def learned_s(rows):
     The learned s at the end of each run by layer, with a dot for each head, of the types whose
     factor is s log n (+ b). With s = 1 / log N, SSMax equals softmax at N, the training length.
     """
-    shown = rows[(rows["by"] == "end") & rows["measure"].str.fullmatch(r"s \d+\.\d+")]
+    shown = rows.query("by == 'end' and measure.str.match('s [0-9]')")
     layers = shown["measure"].str.extract(r"(\d+)", expand=False).astype(int)
     axis, styles = new_figure().subplots(), styles_of(rows)
     for line, of_line in shown.groupby("line", sort=False):
@@ -498,15 +498,12 @@ def of_measure(rows, measure):
     """Any measure by tokens or updates, and the same minus that of (a)."""
     from lib.tables import title_of
 
-    shown = rows[rows["measure"] == measure]
-    of_prompts = shown[shown["by"].isin(["tokens", "position"])]
-    shown = of_prompts if len(of_prompts) else shown[shown["by"] == "update"]
-    note, xlabel = "", "update"
-    if len(of_prompts):
-        note, xlabel = count(shown, "mean of {} samples per seed"), "tokens"
-    minus = rows[(rows["measure"] == f"{measure} minus (a)") & rows["by"].isin(shown["by"])]
-    panels = {wrap(title_of(measure), 40): shown, "minus (a)": minus}
-    return draw_panels(styles_of(rows), panels, note, xlabel=xlabel)
+    axes = {"tokens": "context size (tokens)", "position": "position (tokens)", "update": "update"}
+    by = next(by for by in axes if len(select(rows, measure, by)))
+    shown, minus = select(rows, measure, by), select(rows, f"{measure} minus (a)", by)
+    note = "" if by == "update" else count(shown, "mean of {} samples per seed")
+    panels = {wrap(title_of(shown), 40): shown, "minus (a)": minus}
+    return draw_panels(styles_of(rows), panels, note, xlabel=axes[by])
 
 
 # -----------------------------------------------------------------------------
@@ -518,22 +515,25 @@ def main():
     from lib import results, tables
 
     rows = shown = results.check_seeds(results.load(inputs))
-    measures = list(rows.loc[rows["by"].isin(["tokens", "position", "update"]), "measure"].unique())
-    if name not in ["all", "table", *FIGURES, *measures]:
-        near = did_you_mean(name, ["all", "table", *FIGURES, *measures])
-        raise UserError(f"there is no figure or measure {name!r}{near or ';'} name one of all, "
-                        f"table, {', '.join([*FIGURES, *measures])}. Then name folders of results.")
+    measures = rows.query("by in ['tokens', 'position', 'update']")["measure"].unique()
+    names = ["all", "table", *FIGURES, *measures]
+    if name not in names:
+        raise UserError(f"there is no figure or measure {name!r}{did_you_mean(name, names)}; name "
+                        f"one of {', '.join(names)}. Then name folders of results.")
     asked = [] if name == "table" else [name]
     if name == "all":
-        asked, shown = figures_of(rows, inputs), with_lines(rows)
+        shown = with_lines(rows)
+        asked = figures_of(shown, inputs)
     folder = Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out"))
     drawn = []
-    for asked_for in asked:
-        draw_it = FIGURES.get(asked_for)
-        picture = draw_it(shown) if draw_it else of_measure(shown, asked_for)
+    for figure_or_measure in asked:
+        if figure_or_measure in FIGURES:
+            picture = FIGURES[figure_or_measure](shown)
+        else:
+            picture = of_measure(shown, figure_or_measure)
         if picture:
             drawn.append(picture)
-            save(picture, folder / f"{asked_for.replace('/', '_')}.png")
+            save(picture, folder / f"{figure_or_measure.replace('/', '_')}.png")
     if name in ("all", "table") and len(rows):
         tables.print_runs(rows)
         tables.print_measures(rows)
@@ -547,10 +547,11 @@ def figures_of(rows, inputs):
     measures of evaluations that have no figure of their own."""
     from lib.results import MINUS, TITLES
 
-    answers = set(recalled(rows)["measure"])
-    measures = [measure for measure in rows.loc[rows["by"] == "tokens", "measure"].unique()
-                if not measure.endswith(MINUS) and measure.split(",")[0] not in {*TITLES, *answers}]
-    return [name for name in FIGURES if not (inputs and name in ("fading", "z_max"))] + measures
+    drawn = {*TITLES, *recalled(rows)["measure"]}
+    others = [measure for measure in rows.query("by == 'tokens'")["measure"].unique()
+              if not measure.endswith(MINUS) and measure.split(",")[0] not in drawn]
+    of_formulas = ("fading", "z_max")
+    return [name for name in FIGURES if not inputs or name not in of_formulas] + others
 
 
 def with_lines(rows):

@@ -24,11 +24,11 @@ The results.csv of an experiment has these columns alone. Rows from result files
     settings  {name: text} of all that the number depends on, but the seeds
 """
 import dataclasses
-import itertools
 import json
 import math
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -373,7 +373,7 @@ def at_length(measure, tokens):
 def learned_p_n(rows):
     """Yield (row of the table, p_n as an array) of each run with p_n (Eq. 3) and a checkpoint. The
     log does not have p_n."""
-    for row in rows[rows["by"] == "end"].drop_duplicates("path").itertuples():
+    for row in rows.query("by == 'end'").drop_duplicates("path").itertuples():
         types = [row.settings.get(name) for name in ("attention_type", "switch_attention_type")]
         if "pn" in types and row.path.with_name("ckpt.pt").exists():
             weights = checkpoint.load(row.path.parent)["model"]
@@ -424,29 +424,28 @@ def name_lines(results):
     """
     folders = [os.path.abspath(result.path.parent) for result in results]
     above = os.path.commonpath(map(os.path.dirname, folders)) if folders else ""
-    lines = {}  # {what the results of a line have in common: results}
+    lines = {}  # {key: results}
     for result, folder in zip(results, folders, strict=True):
         result.run = os.path.relpath(folder, above)
         for seed in result.seeds:
             result.run = result.run.removesuffix(f"-{seed}")
         lines.setdefault(result.key, []).append(result)
-    of_type = [key[:3] for key in lines]  # file type, variant and tag
-    shared = {key[1:] for key in of_type if of_type.count(key) > 1}
-    names = {}  # {line: its name}
+    n_lines = Counter(key[:3] for key in lines)  # by file type, variant and tag
+    shared = {key[1:] for key, n in n_lines.items() if n > 1}
+    names = {}
     for key, (first, *_) in lines.items():
-        name = VARIANTS.get(first.variant, first.variant)
-        if first.tag:
-            name += f" [{first.tag}]"
+        name = VARIANTS.get(first.variant, first.variant) + f" [{first.tag}]" * bool(first.tag)
         if (first.variant, first.tag) in shared:
             name += f": {first.run}"
-        names[key] = ", ".join([name, *first.marks])
-    named = [(key[0], name) for key, name in names.items()]
+        names[key] = first.file_type, ", ".join([name, *first.marks])
+    n_names = Counter(names.values())
     for key, of_line in lines.items():
         name_seeds(of_line)
+        _, name = names[key]
+        if n_names[names[key]] > 1:  # folders that differ in their -SEED alone
+            name += f" ({of_line[0].path})"
         for result in of_line:
-            result.line = names[key]
-            if named.count((key[0], names[key])) > 1:
-                result.line += f" ({of_line[0].path})"
+            result.line = name
 
 
 def name_seeds(results):
@@ -534,9 +533,11 @@ def check_seeds(table):
     """Return the table. UserError if a line has a number twice for one seed."""
     number = ["line", "seed", "measure", "by", "tokens"]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
-    for one, other in itertools.pairwise(twice.itertuples()):
-        raise UserError(f"{one.path} and {other.path} have the same settings and the same seed, "
-                        f"{one.seed}; leave one of them out, or give one evaluation another --tag")
+    if len(twice):
+        one, other = twice["path"][:2]
+        raise UserError(f"{one} and {other} have the same settings and the same seed, "
+                        f"{twice['seed'].iloc[0]}; leave one of them out, or give one evaluation "
+                        "another --tag")
     return table
 
 
@@ -565,18 +566,22 @@ def differences(rows):
     Return a text for each setting in which the lines differ, as "window=32, but off in (b) SSMax".
     Attention types are left out, because the variants say them.
     """
-    lines = rows.drop_duplicates("line").set_index("line")["settings"].to_dict()
+    lines = rows.drop_duplicates("line").set_index("line")["settings"]
     texts = []
-    for name in sorted(set().union(*lines.values())):
+    for name in sorted(set().union(*lines)):
         nest, _, last = name.rpartition(" ")
-        # Settings of, say, a base are compared among the lines that have one.
-        compared = {line: settings.get(name, "off") for line, settings in lines.items()
-                    if not nest or any(other.startswith(f"{nest} ") for other in settings)}
-        values = list(dict.fromkeys(compared.values()))
-        if len(values) == 1 or last.endswith("attention_type"):
+        # Settings of a base, say, are compared among the lines that have one.
+        compared = lines[[not nest or nest in nests_of(settings) for settings in lines]]
+        values = compared.str.get(name).fillna("off")
+        if last.endswith("attention_type") or values.nunique() == 1:
             continue
-        usual = max(values, key=list(compared.values()).count)
-        others = [f"{value} in {', '.join(line for line in lines if compared.get(line) == value)}"
-                  for value in values if value != usual]
+        usual = values.value_counts(sort=False).idxmax()
+        others = [f"{value} in {', '.join(values.index[values == value])}"
+                  for value in values.unique() if value != usual]
         texts.append(f"{name}={usual}, but {' and '.join(others)}")
     return texts
+
+
+def nests_of(settings):
+    """Return the names of the dicts that the settings were in, see `flatten`."""
+    return {name.rpartition(" ")[0] for name in settings}

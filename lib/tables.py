@@ -16,13 +16,15 @@ from lib.results import (
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
 WIDTH = 120  # characters; a wider table is turned
+OVERVIEW = ("needles", f"needles{MINUS}")  # of the evaluations by tokens, in the overview of runs
 
 
-def title_of(measure):
-    """Return the title of the table of a measure."""
+def title_of(rows):
+    """Return the title of the table of rows of one measure."""
+    measure = rows["measure"].iloc[0]
     if measure.endswith(MINUS):
         return f"{measure}, with the same seed, on the same prompts or pieces"
-    if measure.endswith(" loss"):
+    if (rows["by"] == "position").any():
         return f"{measure} (nats), mean of the tenth before a position"
     return TITLES.get(measure, measure)
 
@@ -37,17 +39,16 @@ def print_measures(rows):
     of all results."""
     print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
           "text")
-    at_end = rows[(rows["by"] == "end") & rows["measure"].str.contains(" loss")]
+    at_end = rows.query("by == 'end' and measure.str.contains(' loss')")
     if len(at_end):
         column = at_end["measure"].str.replace(" loss", "")
         print_lines("losses in nats at the end (training: mean of the last tenth)",
                     at_end.assign(tokens=column), str)
     # a loss is known at many positions; the table shows some
-    is_multiple = (rows["tokens"] / rows["block"]).isin(MULTIPLES)
-    rows_by_tokens = rows[(rows["by"] == "tokens") | (rows["by"] == "position") & is_multiple]
-    for measure in sorted(rows_by_tokens["measure"].unique(), key=place_of):
-        of_measure = rows_by_tokens[rows_by_tokens["measure"] == measure]
-        print_lines(title_of(measure), of_measure, "{:,.0f}".format)
+    shown = rows.query("by == 'tokens' or by == 'position' and tokens / block in @MULTIPLES")
+    for measure in sorted(shown["measure"].unique(), key=place_of):
+        of_measure = shown[shown["measure"] == measure]
+        print_lines(title_of(of_measure), of_measure, "{:,.0f}".format)
     print_folders(rows)
 
 
@@ -60,16 +61,17 @@ def place_of(measure):
 def print_lines(title, rows, head_of):
     """Print a table with a line for each line of `rows`, and a column for each of their tokens.
     Below it stands in which settings the lines differ."""
-    labels = labels_of(rows)
     columns = sorted(rows["tokens"].unique())
     table = [["", *map(head_of, columns)]]
-    for line, of_line in rows.groupby("line", sort=False):
-        cells = over_seeds(of_line)
+    for line, label in labels_of(rows).items():
+        cells = over_seeds(rows[rows["line"] == line])
+        most = cells["n"].max()
         texts = {}
         for tokens, mean, error, n in cells.itertuples():
-            of = f" (of {n})" if n < cells["n"].max() else ""
-            texts[tokens] = plus_minus(mean, error) + of
-        table.append([labels[line], *(texts.get(column, "-") for column in columns)])
+            texts[tokens] = plus_minus(mean, error)
+            if n < most:
+                texts[tokens] += f" (of {n})"
+        table.append([label, *(texts.get(column, "-") for column in columns)])
     print(f"\n{title}")
     print("\n".join(fit(table)))
     if texts := differences(rows):
@@ -78,11 +80,10 @@ def print_lines(title, rows, head_of):
 
 def print_folders(rows):
     """Print the folders of the results of each line."""
-    rows = rows[rows["block"].notna()]  # a table from a .csv has no folders
     print("\nfolders of these results")
     for line, label in labels_of(rows).items():
-        folders = dict.fromkeys(str(path.parent) for path in rows.loc[rows["line"] == line, "path"])
-        print(f"{label}: {' '.join(folders)}")
+        folders = rows.loc[rows["line"] == line, "path"].map(os.path.dirname)
+        print(f"{label}: {' '.join(folders.unique())}")
 
 
 def print_runs(rows):
@@ -90,36 +91,35 @@ def print_runs(rows):
     Print the overview of runs: one line for each run, and one for each tag of its evaluations. The
     most needles come first, and of equal ones the lowest loss.
     """
-    rows = rows[rows["block"].notna()]
-    if not len(rows):
+    rows = rows.query("block > 0")  # not of a table of many runs
+    if rows.empty:
         return
-    rows = rows.assign(folder=rows["path"].map(lambda path: str(path.parent.absolute())))
-    losses = sorted(rows.loc[rows["by"] == "position", "measure"].unique())
-    shown = rows[rows["measure"].isin(["needles", f"needles{MINUS}", *losses])
-                 & rows["by"].isin(["tokens", "position"])]
-    far = shown.groupby("measure")["tokens"].max()  # the most tokens that were measured
-    shown = shown[shown["tokens"] == shown["measure"].map(far)]
-    at_end = rows[(rows["by"] == "end") & (rows["measure"] == "validation loss")]
+    folders = rows["path"].map(lambda path: os.path.dirname(os.path.abspath(path)))
+    above = os.path.commonpath([os.path.dirname(folder) for folder in folders.unique()])
+    names = folders.map(lambda folder: os.path.relpath(folder, above))
+    names = names.where(rows["tag"] == "", names + " [" + rows["tag"] + "]")
+    # the losses at the end are compared, whatever number of updates they are after
+    tokens = rows["tokens"].mask(rows["by"] == "end", 0)
+    rows = rows.assign(run=names, tokens=tokens)
 
-    run = ["folder", "tag"]
-    numbers = {}
-    for measure, of_measure in [*shown.groupby("measure"), *at_end.groupby("measure")]:
-        numbers[measure] = of_measure.groupby(run)["value"].first()
-    runs = rows.groupby(run)[["variant", "seed"]].first().assign(**numbers)
-    measures = sorted(numbers, key=lambda measure: (measure[:7] != "needles", place_of(measure)))
+    shown = rows.query("by == 'position' or by == 'tokens' and measure in @OVERVIEW or "
+                       "by == 'end' and measure == 'validation loss'")
+    most_tokens = shown.groupby("measure")["tokens"].max()
+    values = shown[shown["tokens"] == shown["measure"].map(most_tokens)]
+    values = values.pivot(index="run", columns="measure", values="value")
+    measures = sorted(values, key=lambda measure: (measure not in OVERVIEW, place_of(measure)))
     best = [measure for measure in measures if not measure.endswith(MINUS)]
-    runs = runs.sort_values(best, ascending=[measure != "needles" for measure in best])
+    runs = rows.groupby("run")[["variant", "seed"]].first().join(values[measures])
+    if best:
+        runs = runs.sort_values(best, ascending=[measure != "needles" for measure in best])
 
-    above = os.path.commonpath([os.path.dirname(folder) for folder, _ in runs.index])
     table = [["", "variant", "seed", *(textwrap.fill(measure, 12) for measure in measures)]]
-    for (folder, tag), variant, seed, *values in runs[["variant", "seed", *measures]].itertuples():
-        name = os.path.relpath(folder, above) + (f" [{tag}]" if tag else "")
-        cells = ["-" if math.isnan(value) else f"{value:.3f}" for value in values]
+    for name, variant, seed, *numbers in runs.itertuples():
+        cells = ["-" if math.isnan(number) else f"{number:.3f}" for number in numbers]
         table.append([name, textwrap.fill(variant, 20), str(seed), *cells])
     print(f"runs in {above}")
-    at = [f"{measure}: at {far[measure]:,.0f} tokens" for measure in best if measure in far]
-    if at:
-        print("; ".join(at))
+    print(*(f"{measure}: at {tokens:,.0f} tokens" for measure, tokens in most_tokens.items()
+            if tokens and measure in best), sep="; ")
     print("\n".join(fit(table)) + "\n")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, call, refused
-from test_results import BLOCK, plant_log, plant_niah, plant_posloss, plant_scores
+from test_results import BLOCK, plant_log, plant_niah, plant_posloss, plant_scores, write
 
 import plot
 from lib import checkpoint
@@ -64,6 +64,11 @@ def test_a_line_of_one_point_is_left_out_of_all_and_drawn_if_asked_for(tmp_path)
     plant_niah(tmp_path / "b/c", sizes=(128,), depths=(None,), settings={"task": "mqar"})
     call(plot, "all", tmp_path / "b")
     assert not figures_in(tmp_path / "b"), "one cell"
+    for folder, sizes in (("c", (64,)), ("d", (64, 128))):
+        records = [{"size": size, "i": i, "x": i} for size in sizes for i in range(3)]
+        write(tmp_path / folder / "new.jsonl", "softmax", 1, records, {})
+        call(plot, "all", tmp_path / folder)
+    assert (figures_in(tmp_path / "c"), figures_in(tmp_path / "d")) == (set(), {"x"})
 
 
 @pytest.mark.parametrize("n_seeds", [[2], [1], [1, 2], [1] * 5])
