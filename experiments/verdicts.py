@@ -8,7 +8,7 @@ and a script. The script makes the rest from the folders that run.sh wrote:
         rows = verdicts.named(results.load([folder]))  # one for each number, see lib/results.py
         return verdicts.collect(rows, {"needles": "needles"}, sizes)  # those to keep
 
-    table = verdicts.with_new(HERE / "results.csv", folders, collect)
+    table = verdicts.with_new(HERE / "results.csv", cfg.files, collect)
     verdicts.print_verdicts(verdicts.read_predictions(HERE / "predictions.csv", table))
     verdicts.print_by_size(table, {"ssmax": "(b) SSMax"}, "Needles found", "needles", sizes)
     verdicts.draw_panels(HERE / "figure.png", {"Needles found": (
@@ -29,6 +29,7 @@ A second verdict is corrected for the number of predictions in the table (Holm).
 """
 import math
 import re
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,15 @@ from lib.storage import atomic_write
 INDEX = ["line", "measure", "tokens", "seed"]  # of a table, which has the other COLUMNS
 LEARNED = 0.95  # share of needles found at the training length by a run that learned to look up
 FEWEST = 3  # seeds needed for a verdict: two that agree have no spread and would look certain
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """Settings of an experiment's script."""
+    # arguments
+    files: tuple = ()  # folders of new results, which run.sh made; nothing: only the stored ones
+    # output
+    out: str = ""  # folder for results.csv and the figure; empty: neither is written
 
 
 class Prediction(NamedTuple):

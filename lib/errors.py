@@ -22,7 +22,8 @@ class UserError(Exception):
 def launch(main):
     """Run `main()` as a program. Foreseeable failures print one line on stderr and no traceback."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # a terminal without ± shows ? instead
+        if "utf" not in stream.encoding.lower():
+            stream.reconfigure(errors="replace")  # such a terminal shows ? in place of ±
     try:
         return main()
     except UserError as e:

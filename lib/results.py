@@ -112,7 +112,7 @@ class Result:
         # newest first: [0] is this training, and [-1] the one that began with random weights
         self.runs = [self.header["config"], *earlier_runs(self.header)]
         # {digest, source} of the text of each of these trainings
-        self.texts = [self.header.get("train_data") or self.header["data"],
+        self.texts = [self.header.get("train_data", self.header.get("data", NO_TEXT)),
                       *(run.get("data", NO_TEXT) for run in self.runs[1:])]
         self.block = self.header["model_config"]["block_size"]
         self.settings = settings_of(self)

@@ -79,13 +79,10 @@ IN_RANDOM_ORDER = {f"{name}.random": IN_SEQUENCE[f"{name}.400"] for name in FACT
 
 
 @dataclass(frozen=True)
-class ConvertConfig:
+class ConvertConfig(verdicts.ExperimentConfig):
     # arguments
-    files: tuple = ()  # out/convert, the folder of new results; nothing: only the stored ones
     text: tuple = ()  # out/convert_text, the folder of new results on text
     real: tuple = ()  # out/convert_real, the folder of new results of a real model
-    # output
-    out: str = ""  # folder for results.csv and convert.png
 
 
 def collect_all(folder):

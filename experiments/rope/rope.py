@@ -44,11 +44,8 @@ AGAIN = range(6, 11)  # seeds of the predictions that were made after seed 1
 
 
 @dataclass(frozen=True)
-class RopeConfig:
-    # arguments
-    files: tuple = ()  # out/rope_runs, the folder of new results; nothing: only the stored ones
-    # output
-    out: str = ""  # folder for results.csv and the figures
+class RopeConfig(verdicts.ExperimentConfig):
+    """Settings of this program."""
 
 
 # -----------------------------------------------------------------------------

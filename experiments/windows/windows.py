@@ -60,12 +60,9 @@ DRAWN = {"softmax": ("softmax", "#D55E00"),
 
 
 @dataclass(frozen=True)
-class WindowsConfig:
+class WindowsConfig(verdicts.ExperimentConfig):
     # arguments
-    files: tuple = ()  # out/windows, the folder of new results; nothing: only the stored ones
     row: str = ""  # only compare this row of the new results with the stored ones
-    # output
-    out: str = ""  # folder for results.csv and windows.png
 
 
 def collect(folder, sizes=SIZES):
