@@ -200,7 +200,9 @@ def continue_result(cfg, out, header):
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = storage.read_lines(out)
         check_types(before, HEADER)
-        differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
+        # a setting that is off may be missing in a result of an earlier version
+        differ = [name for name, value in header["settings"].items()
+                  if (before["settings"].get(name) or None) != (value or None)]
         # a dict: on a disk without locks two processes may have written a record twice
         records = {Job(*map(record.get, Job._fields)): record for record in lines}
         finished = len(records) >= before["records"]
