@@ -288,7 +288,7 @@ def test_a_result_that_lacks_a_setting_which_is_off_is_kept(evaluate, tmp_path, 
     capsys.readouterr()
     evaluate(eval_niah, "b")
     assert "not measured again" in capsys.readouterr().out
-    path.write_text(path.read_text().replace('"begin": false', '"begin": true'))
+    path.write_text(path.read_text().replace('"begin": true', '"begin": false'))
     refused(r"other settings \(begin\)", evaluate, eval_niah, "b")
 
 
