@@ -266,9 +266,11 @@ def pair_of(result):
         return str(batches)
     asked = [(name, value) for name, value in sorted(result.settings.items())
              if name.startswith("eval ") and name not in OF_SWAP]
+    unfinished = [mark for mark in result.marks if mark.startswith("update")]
     # Only the batches of the training from random weights: a later swap or fine-tuning does not
     # change them.
-    return str([result.file_type, batches[-1][:-1], result.evaluation["data"]["digest"], asked])
+    return str([result.file_type, batches[-1][:-1], unfinished,
+                result.evaluation["data"]["digest"], asked])
 
 
 # -----------------------------------------------------------------------------
@@ -507,9 +509,9 @@ def error_of(values, is_difference):
     """Return the standard error of the mean of each column. That of a share is not 0."""
     n = values.count()
     error = values.sem()  # pieces and prompts are independent
-    is_share = (values.isin([-1, 0, 1]).sum() == n) & (n > 1)
-    if is_difference:
-        is_share &= error == 0  # two shares that are equal in each prompt
+    is_share = (values.isin([0, 1]).sum() == n) & (n > 1)
+    if is_difference:  # two shares that are as far apart in each prompt
+        is_share = (values.abs().isin([0, 1]).sum() == n) & (error == 0)
     # Half a 95 % interval is 1.96 errors wide. Wilson's has a width even for shares of 0 and 1.
     for tokens in values.columns[is_share]:
         hits = values[tokens].sum()

@@ -392,7 +392,7 @@ TEXT = {"digest": "y", "source": {"hf": "x"}}
     ({}, True), ({"n_layer": 4}, True), ({"s_init": 0.3}, True), ({"batch_size": 8}, False),
     ({"settings": {"seed": 8}}, False), ({"settings": {"split": "val"}}, False),
     ({"settings": {"rope_scaling": "theta", "rope_factor": 50.0}}, False),
-    ({"settings": {"data": TEXT}}, False),
+    ({"settings": {"data": TEXT}}, False), ({"update": 100}, False),
     ({"data": TEXT}, False)])  # trained on another text; of an imported model: other weights
 def test_results_are_paired_only_on_the_same_pieces_and_batches(tmp_path, changes, is_paired):
     text = changes.pop("data", None)
