@@ -159,6 +159,7 @@ def test_a_run_of_rope_is_collected(tmp_path, monkeypatch, capsys):
     correlation = i.corr((i % 4 == 3).astype(float), method="spearman")
     measured = by_seed(table, "all theta50", "rank correlation", 1024)
     assert measured[1] == pytest.approx(correlation)
+    assert len(rope.collect(tmp_path / "trained")), "before anything is measured"
     # the run has not learned
     assert by_seed(table, "all that learned theta50", "rank correlation", 1024).empty
     # the stored losses are of other positions, so they are not compared with new ones

@@ -97,8 +97,9 @@ def rank_correlations(rows, learned):
     trials = trials.pivot(index=["run", "seed", "tokens"], columns="measure", values="value")
     trials = trials.rename(columns={top: "top", right: "right"}).reset_index()
     has_learned = [run in learned for run in zip(trials["run"], trials["seed"], strict=True)]
+    pools = {"all theta50": trials, "all that learned theta50": trials.loc[has_learned]}
     lines = []
-    for line, pool in (("all theta50", trials), ("all that learned theta50", trials[has_learned])):
+    for line, pool in pools.items():
         for seed, of_seed in pool.groupby("seed"):
             top, exact = of_seed["top"], of_seed["right"] == 2
             if top.nunique() > 1 and exact.nunique() > 1:  # else there is no correlation
