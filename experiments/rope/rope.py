@@ -110,9 +110,8 @@ def rank_correlations(rows, learned):
 
 def learned_runs(table):
     """Return {(model, seed)} of the runs that have learned to look up."""
-    shares = table.xs("learned", level="measure")["value"]
-    runs = shares[shares >= verdicts.LEARNED].index
-    return {(line.removesuffix(" trained"), seed) for line, _, seed in runs}
+    runs = table.query("measure == 'learned' and value >= @verdicts.LEARNED").index
+    return {(line.removesuffix(" trained"), seed) for line, _, _, seed in runs}
 
 
 def of_learned_runs(table):
