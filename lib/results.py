@@ -280,8 +280,10 @@ def pair_of(result):
 def read_numbers(result, records, names=None, paired=True):
     """Yield the Samples of every number of the records. names: {name in a record: measure}; of
     these numbers alone."""
-    prompt = [*records.columns.intersection(["asked_depth", "i"])]
-    records = records.fillna({"asked_depth": -1})  # a task without depths
+    prompt = ["i"]
+    if "asked_depth" in records:
+        depth = records["asked_depth"].astype(float).fillna(-1)  # -1: a task without depths
+        records, prompt = records.assign(asked_depth=depth), ["asked_depth", "i"]
     if names is None:
         numbers = records.select_dtypes(["number", "bool"]).columns.difference(Job._fields)
         names = {name: name for name in numbers}
