@@ -28,11 +28,11 @@ from typing import Literal
 
 import torch
 
-from lib import checkpoint, config, evaluate, ranks, runtime, tables
+from lib import checkpoint, config, evaluate, runtime
 from lib.corpora.almanac import CITIES
 from lib.corpora.squad import QA_FORMAT
 from lib.errors import launch
-from lib.evaluate import MOST_RECORDS, EvalConfig, Job
+from lib.evaluate import MOST_RECORDS, EvalConfig, Job, Work
 from lib.ranks import print0
 from lib.tasks import (
     OF_NEEDLES,
@@ -264,11 +264,10 @@ def needle_scores(weights, spans):
 # -----------------------------------------------------------------------------
 
 
-def evaluate_checkpoint(cfg, file_type, path, out, device):
-    """Ask a checkpoint all prompts, and write the result file `out`."""
-    model, state = checkpoint.load_model(path, cfg, device)
+def work_of(cfg, path, model, state):
+    """Return the Work on a checkpoint: to ask it all prompts."""
     cfg = choose_prompt(cfg, path, state)
-    vocab = state["vocab"]
+    vocab, device = state["vocab"], model.wte.weight.device
     hay, data = open_haystack(cfg, vocab)
     jobs = trial_jobs(cfg, model.config.block_size) if cfg.trials else grid_jobs(cfg)
     jobs = list(dict.fromkeys(jobs))  # a size or depth may be given twice
@@ -278,23 +277,17 @@ def evaluate_checkpoint(cfg, file_type, path, out, device):
         # the last token of the answer is never an input
         n_inputs = sample["size"] + sample["max_new_tokens"] - 1
         evaluate.check_length(path, model, n_inputs)
-    header = evaluate.make_header(cfg, path, file_type, model, state, data, n_records=len(jobs))
 
     def answer_jobs(jobs):
         batch = [sample_of(cfg, vocab, hay, job) for job in jobs]
         return answer(cfg, model, vocab, batch, device)
 
-    evaluate.measure(cfg, out, header, jobs, answer_jobs, device)
+    return Work(cfg, data, jobs, answer_jobs)
 
 
 def main():
-    cfg, device = evaluate.configure_evaluation(NiahConfig)
-    file_type = "scores" if cfg.trials else "niah"
-    files = evaluate.result_files(cfg, file_type)
-    for path, out in files.items():
-        evaluate_checkpoint(cfg, file_type, path, out, device)
-    if ranks.RANK == 0:
-        tables.print_tables(list(files.values()))
+    cfg = config.configure(NiahConfig)
+    evaluate.evaluate(cfg, "scores" if cfg.trials else "niah", work_of)
 
 
 if __name__ == "__main__":

@@ -12,15 +12,17 @@ positions before the end (for 1,000: positions 900 to 999). The same command con
 evaluation.
 `torchrun` divides the pieces among its processes.
 """
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from lib import checkpoint, evaluate, ranks, runtime, tables
+from lib import evaluate, runtime, tables
+from lib.config import configure
 from lib.data import Tokens, random_starts
 from lib.errors import UserError, launch
-from lib.evaluate import MOST_RECORDS, EvalConfig, Job
+from lib.evaluate import MOST_RECORDS, EvalConfig, Job, Work
 from lib.loss import token_losses
 from lib.ranks import print0
 from lib.text import check_same_vocab
@@ -82,17 +84,24 @@ def piece_losses(cfg, model, tokens, starts, device):
         return token_losses(model, piece[:, :-1], piece[:, 1:], chunk)
 
 
-@torch.no_grad()
-def evaluate_checkpoint(cfg, path, out, tokens, starts, device):
-    """Measure the loss of one checkpoint and write the result file `out`."""
-    model, state = checkpoint.load_model(path, cfg, device)
+@functools.cache
+def open_text(cfg, device):
+    """Return (tokens, first positions of the pieces), which all checkpoints share."""
+    tokens = Tokens(cfg.data_dir, cfg.split)
+    starts = choose_pieces(cfg, len(tokens))
+    if device.type == "cpu" and len(starts) * cfg.seq_len > 5e6:  # the defaults are for a GPU
+        print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
+    return tokens, starts
+
+
+def work_of(cfg, path, model, state):
+    """Return the Work on a checkpoint: to measure the loss of each piece at the `ends`."""
+    device = model.wte.weight.device
     evaluate.check_length(path, model, cfg.seq_len)
+    tokens, starts = open_text(cfg, device)
     check_same_vocab(path, state["vocab"], cfg.data_dir, tokens.vocab,
                      "choose the --data_dir of a corpus with the checkpoint's vocabulary")
     ends = measured_ends(cfg.seq_len, model.config.block_size)
-    header = evaluate.make_header(
-        cfg, path, "posloss", model, state, tokens.data, n_records=len(starts))
-    header["ends"] = ends
 
     def measure_pieces(jobs):
         losses = piece_losses(cfg, model, tokens, starts[[job.i for job in jobs]], device)
@@ -107,20 +116,11 @@ def evaluate_checkpoint(cfg, path, out, tokens, starts, device):
         return records
 
     jobs = [Job(cfg.seq_len, None, i) for i in range(len(starts))]
-    evaluate.measure(cfg, out, header, jobs, measure_pieces, device)
+    return Work(cfg, tokens.data, jobs, measure_pieces, {"ends": ends})
 
 
 def main():
-    cfg, device = evaluate.configure_evaluation(PosLossConfig)
-    files = evaluate.result_files(cfg, "posloss")
-    tokens = Tokens(cfg.data_dir, cfg.split)
-    starts = choose_pieces(cfg, len(tokens))
-    if device.type == "cpu" and len(starts) * cfg.seq_len > 5e6:  # the defaults are for a GPU
-        print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
-    for path, out in files.items():
-        evaluate_checkpoint(cfg, path, out, tokens, starts, device)
-    if ranks.RANK == 0:
-        tables.print_tables(list(files.values()))
+    evaluate.evaluate(configure(PosLossConfig), "posloss", work_of)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,25 @@
 """
-Results of the experiments: their tables of numbers, predictions, and verdicts on these. Predictions
-are stored in predictions.csv, which is committed before the first run.
+What the experiments share: their tables of numbers, predictions and verdicts, and a figure.
 
-A table is a Series with the index INDEX, stored in results.csv. The `values` of a Prediction are a
-Series with a number for each seed. Its verdict depends on the 95 % interval of their mean
-(Student's t over the seeds):
+An experiment is a folder with run.sh, README.md, predictions.csv (committed before the first run)
+and a script. The script makes the rest from the folders that run.sh wrote:
+
+    def collect(folder):
+        rows = verdicts.named(results.load([folder]))  # one for each number, see lib/results.py
+        return verdicts.collect(rows, {"needles": "needles"}, sizes)  # those to keep
+
+    table = verdicts.with_new(HERE / "results.csv", cfg.files, collect)
+    verdicts.print_verdicts(verdicts.read_predictions(HERE / "predictions.csv", table))
+    verdicts.print_by_size(table, {"ssmax": "(b) SSMax"}, "Needles found", "needles", sizes)
+    verdicts.draw_panels(HERE / "figure.png", {"Needles found": (
+        table, "needles", sizes, {"ssmax": ("SSMax", "#0072B2")})}, block=128)
+    verdicts.write_stored(table, HERE / "results.csv")
+
+A line of a table is named by the folder of its runs without -SEED, and |TAG for an evaluation with
+a tag, as in "softmax|e". plot.py draws results.csv, too.
+
+The `values` of a Prediction are a Series with a number for each seed. Its verdict depends on the
+95 % interval of their mean (Student's t over the seeds):
 
     holds       the interval is above 0; for "about equal", it is within a margin
     does not    the interval is below 0; for "about equal", it is outside of the margin
@@ -13,19 +28,32 @@ Series with a number for each seed. Its verdict depends on the 95 % interval of 
 A second verdict is corrected for the number of predictions in the table (Holm).
 """
 import math
+import re
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+import plot
+from lib import results
 from lib.errors import UserError, explain
+from lib.results import COLUMNS
 from lib.storage import atomic_write
 
-COLUMNS = ["row", "seed", "measure", "tokens", "value"]  # of results.csv
-INDEX = ["row", "measure", "tokens", "seed"]
+INDEX = ["line", "measure", "tokens", "seed"]  # of a table, which has the other COLUMNS
 LEARNED = 0.95  # share of needles found at the training length by a run that learned to look up
 FEWEST = 3  # seeds needed for a verdict: two that agree have no spread and would look certain
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """Settings of an experiment's script."""
+    # arguments
+    files: tuple = ()  # folders of new results, which run.sh made; nothing: only the stored ones
+    # output
+    out: str = ""  # folder for results.csv and the figure; empty: neither is written
 
 
 class Prediction(NamedTuple):
@@ -40,31 +68,52 @@ class Prediction(NamedTuple):
     margin: float | None = None
 
 
-def table_of(lines):
-    """Return a table from lines of (row, seed, measure, tokens, value). UserError if two lines
-    differ in their value alone."""
-    table = pd.DataFrame(lines, columns=COLUMNS).set_index(INDEX)["value"].sort_index()
+# -----------------------------------------------------------------------------
+# tables
+
+
+def table_of(rows):
+    """
+    Return a table: a DataFrame with the index INDEX, from rows that have these columns and a value,
+    or from lists of (line, measure, tokens, seed, value). UserError if a number is there twice.
+    """
+    if isinstance(rows, list):
+        rows = pd.DataFrame(rows, columns=[*INDEX, "value"])
+        rows = rows.assign(run="", variant="", tag="", error=math.nan, n=None)
+    types = {"tokens": int, "seed": int, "value": float, "error": float, "n": "Int64"}
+    rows = rows[COLUMNS].astype(types)
+    table = rows.set_index(INDEX).sort_index()
     if table.index.has_duplicates:
-        row, measure, tokens, seed = table.index[table.index.duplicated()][0]
-        raise UserError(f"{row}, seed {seed}, has {measure} at {tokens:,} twice; name the folder "
+        line, measure, tokens, seed = table.index[table.index.duplicated()][0]
+        raise UserError(f"{line}, seed {seed}, has {measure} at {tokens:,} twice; name the folder "
                         "of one experiment")
     return table
 
 
-def lines_of(result, row, names, tokens):
+def named(rows):
+    """Return rows of lib/results.py whose line is the last folder of the run and |tag."""
+    run = rows["run"].str.split("/").str[-1]
+    return rows.assign(run=run, line=run.where(rows["tag"] == "", run + "|" + rows["tag"]))
+
+
+def collect(rows, names, sizes):
     """
-    Return the lines of results.csv of a Result. names: {measure of the result: its name in the
-    table}. tokens: the lengths to take.
+    Return the table of an experiment. rows: named rows of lib/results.py. names: {measure: its name
+    in the table}; the others are left out. The losses by position of any split are "loss". sizes:
+    the numbers of tokens to take.
     """
-    return [[row, result.seeds[-1], name, size, round(result.values[measure][size], 4)]
-            for measure, name in names.items() if measure in result.values
-            for size in tokens if size in result.values[measure]]
+    measure = rows["measure"].map(names)
+    is_loss = (rows["by"] == "position") & ~rows["measure"].str.endswith(results.MINUS)
+    measure = measure.mask(is_loss, "loss")
+    rows = rows.assign(measure=measure).round({"value": 4, "error": 4})
+    by_tokens = (rows["by"] == "tokens") | is_loss
+    return table_of(rows[by_tokens & rows["tokens"].isin(sizes) & measure.notna()])
 
 
 def read_stored(path):
     """Return the table in a results.csv."""
     with explain(f"{path} is missing or damaged; take that of the repository"):
-        return table_of(pd.read_csv(path))
+        return table_of(results.read_table(path))
 
 
 def write_stored(table, path):
@@ -73,52 +122,69 @@ def write_stored(table, path):
         table.reset_index()[COLUMNS].to_csv(file, index=False)
 
 
-def merge(stored, measured):
-    """Return both tables in one. Where both have a value, it is the new one."""
-    return measured.combine_first(stored).sort_index()
+def merge(stored, new):
+    """Return both tables in one. Where both have a number, it is the new one."""
+    both = pd.concat([stored, new])
+    return both[~both.index.duplicated(keep="last")].sort_index()
 
 
-def add_numbers(table, numbers):
-    """Return the table with more numbers, {(row, measure, tokens): Series by seed}."""
-    lines = []
-    for (row, measure, tokens), values in numbers.items():
-        for seed, value in values.dropna().items():
-            lines.append([row, seed, measure, tokens, value])
-    return merge(table, table_of(lines))
+def with_new(path, folders, collect):
+    """Return the table in a results.csv, with the new results in these folders. collect(folder)
+    returns their table."""
+    table = read_stored(path)
+    for folder in folders:
+        table = merge(table, collect(folder))
+    return table
+
+
+def by_seed(table, line, measure, tokens):
+    """Return the values of a measure by seed. They are empty if it was not measured."""
+    key = (line, measure, tokens)
+    return table.loc[key, "value"] if key in table.index else pd.Series(dtype=float)
+
+
+def by_size(table, line, measure, sizes):
+    """Return a DataFrame of a measure with a line for each size and a column for each seed."""
+    seeds = pd.DataFrame({size: by_seed(table, line, measure, size) for size in sizes}).T
+    return seeds.dropna(how="all")
+
+
+# -----------------------------------------------------------------------------
+# predictions
 
 
 def read_predictions(path, table, family="", renamed=None):
     """
-    Return the Predictions in a predictions.csv. The number of a seed is offset + row - minus, where
-    the columns `row` and `minus` name rows of the table, of this measure and tokens. family: of
-    these predictions, if the file has several. renamed: {measure in the file: in the table}.
+    Return the Predictions in a predictions.csv, whose column `formula` gives the number of a seed.
+    In a formula `line; measure; tokens`, in backticks, is a number of the table, as in
+
+        `ssmax; needles; 65536` - `softmax; needles; 65536`
+
+    The rest is arithmetic as pandas evaluates it. A seed that lacks one of the numbers is left out.
+    family: of these predictions, if the file has several. renamed: {measure in the file: in the
+    table}.
     """
     predictions = []
-    lines = pd.read_csv(path, keep_default_na=False)
-    if family:
-        lines = lines[lines["family"] == family]
-    for line in lines.itertuples():
-        measure = (renamed or {}).get(line.measure, line.measure)
-        row, minus = (by_seed(table, name, measure, line.tokens) if name else 0.0
-                      for name in (line.row, line.minus))
-        margin = float(line.margin) if line.margin else None
-        values = (line.offset + row - minus).dropna()
-        predictions.append(Prediction(line.number, line.prediction, line.unit, values, margin))
+    for line in pd.read_csv(path, keep_default_na=False).itertuples():
+        if not family or line.family == family:
+            margin = float(line.margin) if line.margin else None
+            values = evaluate(line.formula, table, renamed or {})
+            predictions.append(Prediction(line.number, line.prediction, line.unit, values, margin))
     return predictions
 
 
-def by_seed(table, row, measure, tokens):
-    """Return the values of a measure; they may be empty. KeyError for an unknown row."""
-    if row not in table.index:
-        raise KeyError(f"there are no results of {row}")
-    key = (row, measure, tokens)
-    return table.loc[key] if key in table.index else pd.Series(dtype=float)
+def evaluate(formula, table, renamed):
+    """Return the value of a prediction's formula for each seed that has all numbers in it."""
+    columns = {}  # names that pandas can parse, whatever characters a line's name has
 
+    def column_of(match):
+        line, measure, tokens = match[1].rsplit("; ", 2)
+        name = f"number_{len(columns)}"
+        columns[name] = by_seed(table, line, renamed.get(measure, measure), int(tokens))
+        return name
 
-def by_size(table, row, measure, sizes):
-    """Return a DataFrame of a measure with a line for each size and a column for each seed."""
-    seeds = pd.DataFrame({size: by_seed(table, row, measure, size) for size in sizes}).T
-    return seeds.dropna(how="all")
+    formula = re.sub("`(.*?)`", column_of, formula)
+    return pd.DataFrame(columns).eval(formula).dropna()
 
 
 def minus(x, y):
@@ -164,6 +230,10 @@ def verdict(p):
     return "holds" if math.copysign(1, p) > 0 else "does not"  # 0.0 has a sign, too
 
 
+# -----------------------------------------------------------------------------
+# tables and figure for a page
+
+
 def markdown(title, head, lines):
     """Print a Markdown table with a title. A table without lines is left out."""
     if lines:
@@ -205,11 +275,11 @@ def print_verdicts(predictions, which=""):
 
 
 def print_by_size(table, names, title, measure, sizes, digits=2, block=128):
-    """Print a line for each row of `names`, {row: name}, that has this measure, with a column for
-    each size. block: training length in tokens; 0: the heads do not name multiples of it."""
+    """Print the lines in `names`, {line: its name}, that have this measure, with a column for each
+    size. block: training length in tokens; 0: the heads do not name multiples of it."""
     lines = []
-    for row, name in names.items():
-        of_sizes = [by_seed(table, row, measure, size) for size in sizes]
+    for line, name in names.items():
+        of_sizes = [by_seed(table, line, measure, size) for size in sizes]
         if n_seeds := max(map(len, of_sizes)):
             lines.append([name, n_seeds, *(spread(values, digits) for values in of_sizes)])
     heads = [f"{size:,} ({size // block}x)" if block else f"{size:,}" for size in sizes]
@@ -226,3 +296,29 @@ def print_differences(title, differences):
              (text, values), p, corrected in zip(differences.items(), ps, holm(ps), strict=True)]
     markdown(f"{title}, paired by seed, ± half of the 95 % interval; by Holm: corrected for these "
              f"{len(lines)} comparisons", ["", "seeds", "difference", "", "by Holm"], lines)
+
+
+def draw_panels(path, panels, block, label="needles found"):
+    """
+    Draw measures by context size in panels beside each other, with a dot for each seed.
+
+    panels: {title: (table, measure, sizes, {line: (name, colour)})}. block: training length in
+    tokens. label: of the first panel's y axis.
+    """
+    rows, styles = {}, {}
+    for title, (table, measure, sizes, shown) in panels.items():
+        flat = table.reset_index().assign(by="tokens", block=math.nan)
+        is_shown = flat["line"].isin(shown.keys()) & flat["tokens"].isin(sizes)
+        rows[title] = flat[is_shown & (flat["measure"] == measure)]
+        for line, (name, color) in shown.items():
+            # SSMax lies on other lines in places
+            dashed = "--" if line.startswith("ssmax") else "-"
+            styles[line] = {"label": name, "color": color, "linestyle": dashed}
+    figure = plot.draw_panels(styles, rows, beside=True, dots=True, ylim=(-0.03, 1.03))
+    for axis, of_panel in zip(figure.axes, rows.values(), strict=True):
+        sizes = sorted(of_panel["tokens"].unique())
+        axis.set_xticks(sizes, [f"{size // block}" for size in sizes])
+        axis.minorticks_off()
+        axis.set_xlabel("context size / training length")
+    figure.axes[0].set_ylabel(label)
+    plot.save(figure, path)

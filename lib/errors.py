@@ -22,6 +22,9 @@ class UserError(Exception):
 def launch(main):
     """Run `main()` as a program. Foreseeable failures print one line on stderr and no traceback."""
     status = 2
+    for stream in (sys.stdout, sys.stderr):
+        if "utf" not in stream.encoding.lower():
+            stream.reconfigure(errors="replace")  # such a terminal shows ? in place of ±
     try:
         return main()
     except UserError as e:

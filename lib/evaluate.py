@@ -2,6 +2,10 @@
 Shared by the evaluations: their settings, the result file of a checkpoint, which is continued after
 a kill, and the division of the work among ranks.
 
+An evaluation is a program that calls `evaluate` with a function that returns the Work on a
+checkpoint. Every number of its records is a measure: lib/results.py averages it for each size, and
+subtracts that of (a) in the same jobs; the tables and plot.py show both.
+
 A result file is a .jsonl. Its first line is the header (`make_header`), which says what was
 measured. Each other line is the record of one job: a piece of text of eval_posloss.py or a prompt
 of eval_niah.py. A file with fewer records than its header announces is not finished.
@@ -13,16 +17,17 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import torch
 from tqdm import tqdm
 
-from lib import checkpoint, ranks, runtime, storage
+from lib import checkpoint, ranks, runtime, storage, tables
 from lib.checkpoint import LoadConfig
-from lib.config import configure, non_defaults
+from lib.config import non_defaults
 from lib.errors import MALFORMED, UserError, check_types, explain
 from lib.ranks import print0
+from lib.results import Job, result_name
 
 
 @dataclass(frozen=True)
@@ -59,20 +64,34 @@ NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "
                      "loss_chunk"}
 
 
-class Job(NamedTuple):
-    """A piece of text or a prompt to measure. A field is None if the record lacks it."""
-    size: int  # in tokens
-    asked_depth: float | None  # of the needle in percent, or None
-    i: int  # number of the piece or prompt
+class Work(NamedTuple):
+    """What an evaluation has to do on one checkpoint."""
+    cfg: EvalConfig  # the settings, completed for this checkpoint
+    data: dict  # {digest, source} of the text
+    jobs: list  # of Job
+    measure_jobs: Callable  # see `run_jobs`; a result is a record, with the fields of its Job
+    more: dict = {}  # what the header of the result file has besides
 
 
-def configure_evaluation(cls):
-    """Return (settings of type `cls`, device), and print the settings that are not defaults."""
-    cfg = configure(cls)
+def evaluate(cfg, file_type, work_of):
+    """
+    Measure all checkpoints that cfg names, and print the tables of their results.
+
+    file_type: first part of the name of the result files. work_of(cfg, path, model, state) returns
+    the Work on one checkpoint. model and state: see checkpoint.load_model.
+    """
     device = runtime.setup(cfg.device)
     settings = [f"{key}={value}" for key, value in non_defaults(cfg).items() if key != "files"]
     print0("settings that differ from the defaults:", *settings)
-    return cfg, device
+    files = result_files(cfg, file_type)
+    for path, out in files.items():
+        model, state = checkpoint.load_model(path, cfg, device)
+        with torch.no_grad():
+            work = work_of(cfg, path, model, state)
+            header = make_header(work, path, file_type, model, state)
+            measure(work, out, header, device)
+    if ranks.RANK == 0:
+        tables.print_tables(files.values())
 
 
 def check_length(path, model, length):
@@ -90,8 +109,7 @@ def result_files(cfg, file_type):
     """
     Return {checkpoint: file for its result}.
 
-    file_type: such as posloss, a key of READERS in lib/results.py. The file is
-    FILE_TYPE[-tag].jsonl beside the checkpoint. With --out=FOLDER it is
+    The file is FILE_TYPE[-tag].jsonl beside the checkpoint. With --out=FOLDER it is
     FOLDER/RUN/FILE_TYPE[-tag].jsonl, where RUN is the name of the checkpoint's own folder.
     UserError if a checkpoint is missing, or if two results would be one file.
     """
@@ -101,7 +119,7 @@ def result_files(cfg, file_type):
         folder = checkpoint.find(path).parent
         if cfg.out:
             folder = Path(cfg.out) / Path(os.path.abspath(folder)).name  # "." has no name
-        out = folder / (f"{file_type}-{cfg.tag}.jsonl" if cfg.tag else f"{file_type}.jsonl")
+        out = folder / result_name(file_type, cfg.tag)
         if out in files.values():
             raise UserError(f"two results would both be written to {out}; evaluate one checkpoint "
                             "at a time, each with another --out")
@@ -126,17 +144,14 @@ def print_checkpoint(cfg, path, model, state, data):
         print0("*** this is the text that the model was trained on ***")
 
 
-def make_header(cfg, path, file_type, model, state, data, n_records):
-    """
-    Print what is measured, and return the header of its result file.
-
-    data: {digest, source} of the text. n_records: the number of records when it is finished.
-    """
-    print_checkpoint(cfg, path, model, state, data)
+def make_header(work, path, file_type, model, state):
+    """Print what is measured, and return the header of its result file."""
+    cfg = work.cfg
+    print_checkpoint(cfg, path, model, state, work.data)
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
     # "auto" and the paths of checkpoint and corpus mean something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    settings["data"] = data
+    settings["data"] = work.data
     settings["checkpoint"] = state["fingerprint"]
     return {
         "file_type": file_type, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
@@ -144,27 +159,28 @@ def make_header(cfg, path, file_type, model, state, data, n_records):
         "model_config": dataclasses.asdict(model.config), "config": state["config"],
         "base": state["base"], "train_data": state["data"], "iter": state["iter"],
         "max_iters": state["config"].get("max_iters"),
-        "code": runtime.code_version(), "torch": torch.__version__, "records": n_records,
+        "code": runtime.code_version(), "torch": torch.__version__, "records": len(work.jobs),
+        **work.more,
     }
 
 
-def measure(cfg, out, header, jobs, measure_jobs, device):
+def measure(work, out, header, device):
     """
-    Measure the `jobs` that have no record in the result file `out` yet.
+    Measure the jobs that have no record in the result file `out` yet.
 
-    Records are appended as they are measured, so that a kill costs little. jobs: list of Jobs.
-    measure_jobs: see `run_jobs`. UserError if the file is of other settings.
+    Records are appended as they are measured, so that a kill costs little. UserError if the file is
+    of other settings.
     """
     storage.lock(out)
-    header, records = continue_result(cfg, out, header) if out.exists() else (header, {})
-    left = [job for job in jobs if job not in records]
+    header, records = continue_result(work.cfg, out, header) if out.exists() else (header, {})
+    left = [job for job in work.jobs if job not in records]
     if left:
         # written again, because a kill may have left half a line at the end of the file
         if ranks.RANK == 0:
             storage.write_lines(out, [header, *records.values()])
             file = open(out, "a", encoding="utf-8")
         name = out.parent.name  # in the progress bar
-        for new in run_jobs(device, name, left, measure_jobs, cfg.micro_batch_size):
+        for new in run_jobs(device, name, left, work.measure_jobs, work.cfg.micro_batch_size):
             if ranks.RANK == 0:
                 storage.append_lines(file, new)
 
@@ -184,7 +200,9 @@ def continue_result(cfg, out, header):
     with explain(f"{out} is not a result of this program; move it away", MALFORMED):
         before, *lines = storage.read_lines(out)
         check_types(before, HEADER)
-        differ = [k for k, v in header["settings"].items() if before["settings"].get(k) != v]
+        # a setting that is off may be missing in a result of an earlier version
+        differ = [name for name, value in header["settings"].items()
+                  if (before["settings"].get(name) or None) != (value or None)]
         # a dict: on a disk without locks two processes may have written a record twice
         records = {Job(*map(record.get, Job._fields)): record for record in lines}
         finished = len(records) >= before["records"]

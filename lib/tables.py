@@ -2,128 +2,169 @@
 import itertools
 import math
 import os
+import textwrap
 
-import numpy as np
-import pandas as pd
-
-from lib.results import curves_of, load
-from lib.tasks import OF_NEEDLES
+from lib.results import (
+    MINUS,
+    TITLES,
+    check_seeds,
+    differences,
+    labels_of,
+    load,
+    over_seeds,
+)
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
-TITLES = {  # {(file type, measure): title of its table}
-    ("log", "at the end"): "losses in nats at the end (train: mean of the last tenth)",
-    ("posloss", "loss"): "{split} loss (nats), mean of the tenth before a position",
-    ("posloss", "minus (a)"): "{split} loss minus that of (a), same seed and pieces",
-    ("niah", "exact"): "needles found, all digits right, by context size",
-    ("niah", "minus (a)"): "needles found minus those of (a), same seed and prompts",
-    ("niah", "first"): "needles found, first digit right, by context size",
-    ("niah", "substring"): "needles found anywhere in the text, by context size",
-    ("scores", "score"): "top needle score by context size, median of the trials",
-    ("scores", "weight"): "weight on the needle, mean of the retrieval heads",
-    ("scores", "ranked first"): "needle ranked first by a retrieval head, share of the trials",
-    ("scores", "chance"): "needle ranked first by chance, share of the trials",
-}
-OVERVIEW = {  # {column of the overview of runs: (file type, measure)}
-    ("needles", "found"): ("niah", "exact"),
-    ("needles", "minus (a)"): ("niah", "minus (a)"),
-    ("loss", "validation"): ("log", "at the end"),
-    ("loss", "far"): ("posloss", "loss"),
-    ("loss", "minus (a)"): ("posloss", "minus (a)"),
-}
+WIDTH = 120  # characters; a wider table is turned
+OVERVIEW = ("needles", f"needles{MINUS}")  # of the evaluations by tokens, in the overview of runs
+
+
+def title_of(rows):
+    """Return the title of the table of rows of one measure."""
+    measure = rows["measure"].iloc[0]
+    if measure.endswith(MINUS):
+        return f"{measure}, with the same seed, on the same prompts or pieces"
+    if (rows["by"] == "position").any():
+        return f"{measure} (nats), mean of the tenth before a position"
+    return TITLES.get(measure, measure)
 
 
 def print_tables(inputs):
     """Print what was measured. inputs: result files, or folders of them."""
-    print_curves(curves_of(load(inputs)))
+    print_measures(check_seeds(load(inputs)))
 
 
-def print_curves(by_type):
-    """Print a line for each curve with mean ± standard error, and the folders of its results."""
+def print_measures(rows):
+    """Print a table for each measure, with mean ± standard error of each line, and then the folders
+    of all results."""
     print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
           "text")
-    for (file_type, measure), title in TITLES.items():
-        curves = by_type.get(file_type, ())
-        lines = {curve.label: cells_of(curve, measure) for curve in curves}
-        lines = {label: cells for label, cells in lines.items() if cells}
-        if not lines:
-            continue
-        table = pd.DataFrame.from_dict(lines, "index")
-        if file_type != "log":
-            table = table[sorted(table)].rename(columns="{:,}".format)
-        print(f"\n{in_words(title, curves)}\n{table.fillna('-').to_string()}")
-    folders = {}  # {label: {folder: None}}, each folder once
-    for curve in itertools.chain(*by_type.values()):
-        for result in curve.results:
-            folders.setdefault(curve.label, {})[str(result.path.parent)] = None
+    at_end = rows.query("by == 'end' and measure.str.contains(' loss')")
+    if len(at_end):
+        column = at_end["measure"].str.replace(" loss", "")
+        print_lines("losses in nats at the end (training: mean of the last tenth)",
+                    at_end.assign(tokens=column), str)
+    # a loss is known at many positions; the table shows some
+    shown = rows.query("by == 'tokens' or by == 'position' and tokens / block in @MULTIPLES")
+    for measure in sorted(shown["measure"].unique(), key=place_of):
+        of_measure = shown[shown["measure"] == measure]
+        print_lines(title_of(of_measure), of_measure, "{:,.0f}".format)
+    print_folders(rows)
+
+
+def place_of(measure):
+    """Return a key that sorts measures: losses, those of TITLES, others. Differences follow."""
+    name = measure.removesuffix(MINUS)
+    return not name.endswith(" loss"), [*TITLES, name].index(name), measure
+
+
+def print_lines(title, rows, head_of):
+    """Print a table with a line for each line of `rows`, and a column for each of their tokens.
+    Below it stands in which settings the lines differ."""
+    columns = sorted(rows["tokens"].unique())
+    table = [["", *map(head_of, columns)]]
+    for line, label in labels_of(rows).items():
+        cells = over_seeds(rows[rows["line"] == line])
+        most = cells["n"].max()
+        texts = {}
+        for tokens, mean, error, n in cells.itertuples():
+            texts[tokens] = plus_minus(mean, error)
+            if n < most:
+                texts[tokens] += f" (of {n})"
+        table.append([label, *(texts.get(column, "-") for column in columns)])
+    print(f"\n{title}")
+    print("\n".join(fit(table)))
+    if texts := differences(rows):
+        print(textwrap.fill(f"settings that differ: {'; '.join(texts)}", WIDTH))
+
+
+def print_folders(rows):
+    """Print the folders of the results of each line."""
     print("\nfolders of these results")
-    for label, names in folders.items():
-        print(f"{label}: {' '.join(names)}")
+    for line, label in labels_of(rows).items():
+        folders = rows.loc[rows["line"] == line, "path"].map(os.path.dirname)
+        print(f"{label}: {' '.join(folders.unique())}")
 
 
-def print_runs(results):
+def print_runs(rows):
     """
-    Print the overview of runs, which fits 120 columns: one line for each run, and one for each tag
-    of its evaluations. The most needles come first, and of equal ones the lowest loss.
+    Print the overview of runs: one line for each run, and one for each tag of its evaluations. The
+    most needles come first, and of equal ones the lowest loss.
     """
-    lines = {}  # {(folder, tag): {column: value}}
-    for result in results:
-        line = lines.setdefault((result.path.parent.absolute(), result.tag), {})
-        line["", "variant"] = result.variant[:20]
-        line["", "seed"] = result.seeds[-1]
-    # {file type: the place in its Series that is shown}: the most tokens that were measured
-    far = {"log": "validation"}
-    for column, (file_type, measure) in OVERVIEW.items():
-        shown = [result for result in results
-                 if result.file_type == file_type and measure in result.values]
-        sizes = [result.values[measure].index.max() for result in shown]
-        tokens = far.setdefault(file_type, max(sizes, default=0))
-        for result in shown:
-            line = lines[result.path.parent.absolute(), result.tag]
-            line[column] = result.values[measure].get(tokens)
+    rows = rows.query("block > 0")  # not of a table of many runs
+    if rows.empty:
+        return
+    folders = rows["path"].map(lambda path: os.path.dirname(os.path.abspath(path)))
+    above = os.path.commonpath([os.path.dirname(folder) for folder in folders.unique()])
+    names = folders.map(lambda folder: os.path.relpath(folder, above))
+    names = names.where(rows["tag"] == "", names + " [" + rows["tag"] + "]")
+    # the losses at the end are compared, whatever number of updates they are after
+    tokens = rows["tokens"].mask(rows["by"] == "end", 0)
+    rows = rows.assign(run=names, tokens=tokens)
 
-    above = os.path.commonpath([folder.parent for folder, _ in lines])
-    names = [f"{os.path.relpath(folder, above)} [{tag}]" for folder, tag in lines]
-    names = [name.removesuffix(" []")[-28:] for name in names]
-    columns = pd.MultiIndex.from_tuples([("", "variant"), ("", "seed"), *OVERVIEW])
-    table = pd.DataFrame(lines.values(), names, columns)
-    by = [("needles", "found"), ("loss", "far"), ("loss", "validation")]
-    table = table.sort_values(by, ascending=[False, True, True])
-    table = table.dropna(axis=1, how="all")
+    shown = rows.query("by == 'position' or by == 'tokens' and measure in @OVERVIEW or "
+                       "by == 'end' and measure == 'validation loss'")
+    most_tokens = shown.groupby("measure")["tokens"].max()
+    values = shown[shown["tokens"] == shown["measure"].map(most_tokens)]
+    values = values.pivot(index="run", columns="measure", values="value")
+    measures = sorted(values, key=lambda measure: (measure not in OVERVIEW, place_of(measure)))
+    best = [measure for measure in measures if not measure.endswith(MINUS)]
+    runs = rows.groupby("run")[["variant", "seed"]].first().join(values[measures])
+    if best:
+        runs = runs.sort_values(best, ascending=[measure != "needles" for measure in best])
+
+    table = [["", "variant", "seed", *(textwrap.fill(measure, 12) for measure in measures)]]
+    for name, variant, seed, *numbers in runs.itertuples():
+        cells = ["-" if math.isnan(number) else f"{number:.3f}" for number in numbers]
+        table.append([name, textwrap.fill(variant, 20), str(seed), *cells])
     print(f"runs in {above}")
-    names = {"niah": "needles found", "posloss": "loss, far"}
-    print("; ".join(f"{name}: at {far[key]:,} tokens" for key, name in names.items() if far[key]))
-    print(table.to_string(na_rep="-", float_format="{:.3f}".format))
-    print()
+    print(*(f"{measure}: at {tokens:,.0f} tokens" for measure, tokens in most_tokens.items()
+            if tokens and measure in best), sep="; ")
+    print("\n".join(fit(table)) + "\n")
 
 
-def in_words(text, curves):
-    """Return a title or axis label with its split, and with its task if that is not needles."""
-    tasks = sorted({curve.first.task for curve in curves})
-    splits = sorted({curve.first.split for curve in curves})
-    if not set(tasks) <= set(OF_NEEDLES):
-        text = text.replace("needles", "answers")
-        text = text.replace("digits", "of it").replace("digit", "character")
-    text = text.format(split=" and ".join(splits).replace("val", "validation"))
-    return text if tasks == ["needle"] else f"{text}, task: {', '.join(tasks)}"
+# -----------------------------------------------------------------------------
+# text
 
 
-def cells_of(curve, measure):
-    """Return {column: "mean ± error"} of a curve; the columns are numbers of tokens."""
-    seeds, errors = curve.seeds(measure), curve.error(measure)
-    if "ends" in curve.first.header:
-        shown = {round(multiple * curve.first.block_size) for multiple in MULTIPLES}
-        seeds = seeds[seeds.index.isin(shown)]
-    cells = {}
-    for column, values in seeds.iterrows():
-        of = f" (of {values.count()})" if values.count() < len(curve.results) else ""
-        cells[column] = plus_minus(values.mean(), errors.get(column, np.nan)) + of
-    return cells
+def fit(table):
+    """
+    Return the text lines of a table that is at most WIDTH wide. The first row and the first cell of
+    each row are heads. A table that is too wide is turned, and divided if it still is.
+    """
+    for width in range(60, 24, -4):
+        lines = layout([[textwrap.fill(head, width), *cells] for head, *cells in table])
+        if max(map(len, lines)) <= WIDTH:
+            return lines
+    turned = [list(row) for row in zip(*table, strict=True)]
+    turned[0] = [textwrap.fill(head, 18) for head in turned[0]]
+    for n in range(len(table), 0, -1):  # columns side by side
+        lines = []
+        for first in range(1, len(table), n):
+            lines += layout([[row[0], *row[first:first + n]] for row in turned])
+        if max(map(len, lines)) <= WIDTH:
+            break
+    return lines
+
+
+def layout(table):
+    """Return the text lines of a table, given as rows of cells. A cell may have several lines."""
+    table = [[cell.split("\n") for cell in row] for row in table]
+    widths = [max(len(part) for cell in column for part in cell)
+              for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        for first, *others in itertools.zip_longest(*row, fillvalue=""):
+            aligned = [part.rjust(width)
+                       for part, width in zip(others, widths[1:], strict=True)]
+            lines.append("  ".join([first.ljust(widths[0]), *aligned]).rstrip())
+    return lines
 
 
 def plus_minus(mean, error):
-    """Return "mean ± error" with two digits of the error. No error: NaN."""
-    if not error or math.isnan(error):  # 0: all seeds agree
-        text = f"{mean:,.4f}".rstrip("0").rstrip(".")
-        return text if math.isnan(error) else f"{text} ± 0"
+    """Return "mean ± error" with two digits of the error; without an error, which is NaN, or one
+    that would be rounded to 0, the mean alone."""
+    if not error >= 0.00005:
+        return f"{round(mean, 4) + 0.0:,.4f}".rstrip("0").rstrip(".")  # + 0.0: never -0
     digits = min(4, max(0, 1 - math.floor(math.log10(error))))
     return f"{mean:.{digits}f} ± {error:.{digits}f}"

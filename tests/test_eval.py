@@ -280,6 +280,18 @@ def test_a_result_names_all_commits_that_have_measured_it(
     assert evaluate_at("ccc", "--overwrite")[0] == "ccc"
 
 
+def test_a_result_that_lacks_a_setting_which_is_off_is_kept(evaluate, tmp_path, capsys):
+    evaluate(eval_niah, "b")
+    path = tmp_path / "b/niah.jsonl"
+    assert path.read_text().count('"trials": 0, ') == 1
+    path.write_text(path.read_text().replace('"trials": 0, ', ""))
+    capsys.readouterr()
+    evaluate(eval_niah, "b")
+    assert "not measured again" in capsys.readouterr().out
+    path.write_text(path.read_text().replace('"begin": true', '"begin": false'))
+    refused(r"other settings \(begin\)", evaluate, eval_niah, "b")
+
+
 @PROGRAMS
 def test_out_keeps_the_results_of_several_checkpoints_apart(
         evaluate, corpus, tmp_path, capsys, program, kind):

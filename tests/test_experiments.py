@@ -75,9 +75,9 @@ def test_the_papers_order_agrees_with_its_claims_and_the_reverse_does_not(sign):
                                                                       else 1)
         for measure in ("training loss", "loss to 1x", "loss, last eighth", "needles", "score"):
             value = -worse if measure in ("needles", "score") else worse
-            lines.append([f"{model} {position}", seed, measure, 128 * k, value])
+            lines.append([f"{model} {position}", measure, 128 * k, seed, value])
     table = verdicts.table_of(lines)
-    others = stored[~stored.index.isin(table.index.unique("row"), level="row")]
+    others = stored[~stored.index.isin(table.index.unique("line"), level="line")]
     agree = 0
     for prediction in rope.predictions(verdicts.merge(others, table), "paper"):
         if prediction.margin or prediction.number == 1 or prediction.unit == "Spearman":
@@ -137,6 +137,7 @@ def test_a_run_of_rope_is_collected(tmp_path, monkeypatch, capsys):
     for name, variant in (("softmax", "softmax"), ("softmax_to_ssmax", "softmax>>ssmax"),
                           ("pn", "pn")):
         plant_log(tmp_path / f"trained/{name}-1", variant, s=0.3)
+    (tmp_path / "trained/pn-1/ckpt.pt").touch()
     p = torch.arange(1, 129).log()
     monkeypatch.setattr(checkpoint, "load", lambda path: {"model": {"p_n": p}})
     for tag in ("", "ssmax"):
@@ -158,8 +159,9 @@ def test_a_run_of_rope_is_collected(tmp_path, monkeypatch, capsys):
     correlation = i.corr((i % 4 == 3).astype(float), method="spearman")
     measured = by_seed(table, "all theta50", "rank correlation", 1024)
     assert measured[1] == pytest.approx(correlation)
-    with pytest.raises(KeyError):  # the run has not learned
-        by_seed(table, "all that learned theta50", "rank correlation", 1024)
+    assert len(rope.collect(tmp_path / "trained")), "before anything is measured"
+    # the run has not learned
+    assert by_seed(table, "all that learned theta50", "rank correlation", 1024).empty
     # the stored losses are of other positions, so they are not compared with new ones
     merged = verdicts.merge(verdicts.read_stored(rope.HERE / "results.csv"), table)
     loss, = (prediction for prediction in rope.predictions(merged, "paper")
@@ -196,5 +198,5 @@ def test_a_real_model_is_collected_by_prompts_and_pieces(tmp_path, capsys):
     excess = pd.Series({tokens: 4000 / tokens for tokens in (0.5, 1000, 2000, 4000, 8000)})
     assert convert.tokens_until(excess, 0.05) == pytest.approx(80_000)
     assert convert.tokens_until(excess[::-1].set_axis(excess.index), 0.05) == float("inf")
-    convert.print_real(convert.with_rows(table, convert.REAL_ROWS), [])
+    convert.print_real(table, [])
     assert "| windows, SSMax | 0 | 6.000 |" in capsys.readouterr().out

@@ -19,11 +19,10 @@ import numpy as np
 from experiments import verdicts
 from experiments.verdicts import by_seed
 from experiments.windows import windows
-from experiments.windows.windows import collect, draw_by_size
-from lib import results, storage
+from experiments.windows.windows import collect
+from lib import results
 from lib.config import configure
 from lib.errors import launch
-from plot import new_figure, save
 
 HERE = Path(__file__).parent
 SIZES = (128, 512, 1024, 2048, 8192, 16384, 32768, 65536)
@@ -80,24 +79,25 @@ IN_RANDOM_ORDER = {f"{name}.random": IN_SEQUENCE[f"{name}.400"] for name in FACT
 
 
 @dataclass(frozen=True)
-class ConvertConfig:
+class ConvertConfig(verdicts.ExperimentConfig):
     # arguments
-    files: tuple = ()  # out/convert, the folder of new results; nothing: only the stored ones
-    text: str = ""  # out/convert_text, the folder of new results on text
-    real: str = ""  # out/convert_real, the folder of new results of a real model
-    # output
-    out: str = ""  # folder for results.csv and convert.png
+    text: tuple = ()  # out/convert_text, the folder of new results on text
+    real: tuple = ()  # out/convert_real, the folder of new results of a real model
 
 
-def learned_s(folder):
-    """Return lines of results.csv: the least and largest s of a run's L layer, in the end."""
+def collect_all(folder):
+    """Return the table of out/convert: what was measured, and the least and largest s of a run's L
+    layer, in the end."""
+    rows = verdicts.named(results.load([Path(folder) / "trained"]))
+    of_l = rows[rows["measure"].str.startswith("s 2.") & rows["run"].str.startswith("ssmax.")]
     lines = []
-    for path in sorted(Path(folder).glob("trained/ssmax.*/log.jsonl")):
-        name, seed = path.parent.name.rsplit("-", 1)
-        *_, s = [record["s"][-1] for record in storage.read_lines(path)[1:] if "s" in record]
-        lines += [[name, int(seed), "least s", 128, min(s)],
-                  [name, int(seed), "largest s", 128, max(s)]]
-    return lines
+    for (line, seed), s in of_l.groupby(["line", "seed"])["value"]:
+        lines += [[line, "least s", 128, seed, s.min()], [line, "largest s", 128, seed, s.max()]]
+    return verdicts.merge(collect(folder, SIZES), verdicts.table_of(lines))
+
+
+def collect_text(folder):
+    return collect(folder, TEXT_SIZES)
 
 
 def collect_real(folder):
@@ -106,48 +106,30 @@ def collect_real(folder):
     of text. The validation losses are by the number of tokens that the run has been trained on.
     """
     lines = []
-    for result in results.load([Path(folder) / "measured", Path(folder) / "trained"]):
-        row = result.path.parent.name + f"|{result.tag}" * bool(result.tag)
-        if result.file_type == "log":
-            per_update = result.config["batch_size"] * result.block_size
-            for updates, loss in result.values["val_loss"].items():
-                lines.append([row, 0, "val_loss", updates * per_update, round(loss, 4)])
-            continue
-        measure = {"niah": "needles", "posloss": "loss"}[result.file_type]
-        samples = result.samples.sort_index().reset_index(drop=True)
-        for size in samples.columns.intersection(REAL_SIZES):
-            if measure == "loss" and size != samples.columns[-1]:
-                continue  # other pieces of text have another loss there
-            for i, value in samples[size].items():
-                lines.append([row, i, measure, size, round(value, 4)])
+    for path in results.find([Path(folder) / "measured", Path(folder) / "trained"]):
+        result = results.read(path)
+        line = path.parent.name + f"|{result.tag}" * bool(result.tag)
+        for measure, by, values, _ in result.samples:
+            if measure == "val_loss":
+                per_update = int(result.settings["batch_size"]) * result.block
+                lines += [[line, measure, updates * per_update, 0, round(loss, 4)]
+                          for updates, loss in values.iloc[0].items()]
+            elif measure == "needles" and by == "tokens":
+                lines += lines_of(line, "needles", values)
+            elif by == "position":  # other pieces of text have another loss before their end
+                lines += lines_of(line, "loss", values.iloc[:, -1:])
     return verdicts.table_of(lines)
 
 
-def collect_new(cfg):
-    """Return {name: table} of the stored results and of the new ones that cfg names."""
-    tables = {}
-    for name in ("results", "text", "real"):
-        path = HERE / f"{name}.csv"
-        tables[name] = verdicts.read_stored(path) if path.exists() else verdicts.table_of([])
-    for folder in cfg.files:
-        new = verdicts.merge(collect(folder, SIZES), verdicts.table_of(learned_s(folder)))
-        tables["results"] = verdicts.merge(tables["results"], new)
-    if cfg.text:
-        tables["text"] = verdicts.merge(tables["text"], collect(cfg.text, TEXT_SIZES))
-    if cfg.real:
-        tables["real"] = verdicts.merge(tables["real"], collect_real(cfg.real))
-    return tables
-
-
-def with_rows(table, rows):
-    """Return the table with a line for each of `rows`: those that were not measured are empty."""
-    empty = [[row, 0, "not measured", 0, math.nan] for row in rows]
-    return verdicts.merge(table, verdicts.table_of(empty))
+def lines_of(line, measure, values):
+    """Return the lines of a table of every prompt or piece, at the REAL_SIZES."""
+    return [[line, measure, size, i, round(value, 4)]
+            for size in values.columns.intersection(REAL_SIZES)
+            for i, value in enumerate(values[size].sort_index())]
 
 
 def print_tables(tables):
-    path = HERE / "predictions.csv"
-    needles = with_rows(tables["results"], ROWS | AFTERWARDS | NOT_CONVERTED)
+    path, needles = HERE / "predictions.csv", tables["results"]
     verdicts.print_verdicts(verdicts.read_predictions(path, needles, "needles"))
     of_needles = ("Needles found, all digits right", "needles", SIZES, 2)
     of_loss = ("Test loss (nats) before a position", "loss", (128, 512, 2048, 8192), 3)
@@ -159,13 +141,11 @@ def print_tables(tables):
     for measure in ("least s", "largest s"):
         title = f"{measure} of the L layer's heads after the conversion"
         verdicts.print_by_size(needles, ROWS, title, measure, (128,), 3)
-    if len(text := tables["text"]):
-        verdicts.print_verdicts(verdicts.read_predictions(path, text, "text"), " on text")
-        title = "Loss on text (nats) before a position"
-        verdicts.print_by_size(text, TEXT_ROWS, title, "loss", TEXT_SIZES, 3, block=256)
-    if len(tables["real"]):
-        real = with_rows(tables["real"], REAL_ROWS)
-        print_real(real, verdicts.read_predictions(path, real, "real"))
+    text, real = tables["text"], tables["real"]
+    verdicts.print_verdicts(verdicts.read_predictions(path, text, "text"), " on text")
+    title = "Loss on text (nats) before a position"
+    verdicts.print_by_size(text, TEXT_ROWS, title, "loss", TEXT_SIZES, 3, block=256)
+    print_real(real, verdicts.read_predictions(path, real, "real"))
 
 
 def print_real(table, predictions):
@@ -176,7 +156,7 @@ def print_real(table, predictions):
     before = by_seed(table, "not_converted", "val_loss", 0)[0]
     lines = []
     for row in ("softmax.windows", "ssmax.windows", "not_converted"):
-        losses = table[row, "val_loss"].droplevel("seed")
+        losses = table.loc[(row, "val_loss"), "value"].droplevel("seed")
         left = tokens_until(losses - before, 0.05) if "windows" in row else math.nan
         lines += [[REAL_ROWS[row], f"{tokens:,}", f"{loss:.3f}", f"{left:.2g}"]
                   for tokens, loss in losses.items()]
@@ -200,29 +180,25 @@ def tokens_until(excess, small):
 
 def draw(table, path):
     """Draw the figure of the front page: models trained with windows, and converted ones."""
-    figure = new_figure(figsize=(9.6, 3.6))
-    left, middle, right = figure.subplots(1, 3, sharey=True)
     from_scratch = verdicts.read_stored(HERE.parent / "windows/results.csv")
-    shown = [size for size in windows.SIZES if size <= SIZES[-1]]
-    draw_by_size(left, from_scratch, windows.DRAWN, shown)
-    left.set(title="Trained with windows", ylabel="needles found", ylim=(-0.03, 1.03))
-    draw_by_size(middle, table, IN_SEQUENCE, SIZES)
-    middle.set_title("Converted, text in sequence")
-    draw_by_size(right, table, IN_RANDOM_ORDER, SIZES)
-    right.set_title("Converted, text in random order")
-    figure.tight_layout(rect=(0, 0.11, 1, 1))
-    figure.legend(*middle.get_legend_handles_labels(), loc="lower center", ncols=3)
-    save(figure, path)
+    verdicts.draw_panels(path, {
+        "Trained with windows": (from_scratch, "needles", SIZES, windows.DRAWN),
+        "Converted, text in sequence": (table, "needles", SIZES, IN_SEQUENCE),
+        "Converted, text in random order": (table, "needles", SIZES, IN_RANDOM_ORDER)},
+        windows.BLOCK)
 
 
 def main():
     cfg = configure(ConvertConfig)
-    tables = collect_new(cfg)
+    tables = {}
+    for name, folders, of_folder in (("results", cfg.files, collect_all),
+                                     ("text", cfg.text, collect_text),
+                                     ("real", cfg.real, collect_real)):
+        tables[name] = verdicts.with_new(HERE / f"{name}.csv", folders, of_folder)
     print_tables(tables)
     if cfg.out:
         for name, table in tables.items():
-            if len(table):
-                verdicts.write_stored(table, Path(cfg.out) / f"{name}.csv")
+            verdicts.write_stored(table, Path(cfg.out) / f"{name}.csv")
         draw(tables["results"], Path(cfg.out) / "convert.png")
 
 

@@ -6,7 +6,7 @@ README.md in this folder discusses them.
     python -m experiments.rope.rope out/rope_runs --out=FOLDER
                             of these and new ones; writes results.csv and needles.png
 
-A row is named "model position". The model is an attention type, with "-nope" if it was trained
+A line is named "model position". The model is an attention type, with "-nope" if it was trained
 without RoPE and ">type" if a type was swapped in. The position is how RoPE was stretched.
 """
 from dataclasses import dataclass
@@ -17,11 +17,9 @@ import pandas as pd
 
 from experiments import verdicts
 from experiments.verdicts import by_seed, markdown, minus, number, spread
-from experiments.windows.windows import draw_by_size
-from lib import checkpoint, results
+from lib import results
 from lib.config import configure
 from lib.errors import launch
-from plot import new_figure, save
 
 HERE = Path(__file__).parent
 BLOCK = 128  # training length in tokens
@@ -46,11 +44,8 @@ AGAIN = range(6, 11)  # seeds of the predictions that were made after seed 1
 
 
 @dataclass(frozen=True)
-class RopeConfig:
-    # arguments
-    files: tuple = ()  # out/rope_runs, the folder of new results; nothing: only the stored ones
-    # output
-    out: str = ""  # folder for results.csv and the figures
+class RopeConfig(verdicts.ExperimentConfig):
+    """Settings of this program."""
 
 
 # -----------------------------------------------------------------------------
@@ -59,76 +54,64 @@ class RopeConfig:
 
 def collect(folder):
     """Return the table of the results in out/rope_runs."""
-    lines, trials = [], []
-    for result in results.load([folder]):
-        model, seed = result.path.parent.name.replace("_to_", ">>").rsplit("-", 1)
-        position = result.path.parent.parent.name
-        if result.file_type == "log":
-            lines += of_training(result, f"{model} trained")
-            continue
-        if result.tag:
-            model += f">{result.tag}"
-        row = f"{model} {position}"
-        names = {"loss": "loss", "exact": "needles", "score": "score"}
-        lines += verdicts.lines_of(result, row, names, SIZES)
-        if position == "trained":
-            lines += verdicts.lines_of(result, row, {"exact": "learned"}, [BLOCK])
-        if result.file_type == "scores" and position == "theta50":
-            of_size = result.trials[result.trials["size"] == SCORED]
-            if len(of_size):
-                trials.append(of_size[["top", "exact"]].assign(model=model, seed=int(seed)))
-    if trials:
-        learned = learned_runs(verdicts.table_of(lines))
-        lines += rank_correlations(pd.concat(trials), learned)
-    return verdicts.table_of(lines)
+    rows = results.load([folder])
+    model = rows["run"].str.split("/").str[-1].str.replace("_to_", ">>")
+    model = model.where(rows["tag"] == "", model + ">" + rows["tag"])
+    position = rows["path"].map(lambda path: path.parent.parent.name)
+    rows = rows.assign(run=model, position=position, line=model + " " + position)
+
+    measures = {name: name for name in ("needles", "score")}
+    table = verdicts.collect(rows, measures, SIZES)
+    asked = rows[position == "trained"]
+    learned = verdicts.collect(asked, {"needles": "learned"}, [BLOCK])
+    at_end = rows[(rows["by"] == "end") & ~rows["measure"].str.endswith(results.MINUS)]
+    of_training = verdicts.table_of(at_end.assign(tokens=BLOCK))
+    for more in (of_training, learned, fits_of_p_n(rows),
+                 rank_correlations(rows[position == "theta50"], learned_runs(learned))):
+        table = verdicts.merge(table, more)
+    return table
 
 
-def rank_correlations(trials, learned):
-    """
-    Return lines of results.csv: how top score and success go together, over the trials of all runs
-    of a seed, and over those of the runs in `learned`.
-    """
+def fits_of_p_n(rows):
+    """Return the table of how well laws fit the p_n of each run."""
     lines = []
-    runs = zip(trials["model"], trials["seed"], strict=True)
-    has_learned = np.array([run in learned for run in runs])
-    for row, pool in (("all theta50", trials), ("all that learned theta50", trials[has_learned])):
-        for seed, of_seed in pool.groupby("seed"):
-            top, exact = of_seed["top"], of_seed["exact"]
-            if top.nunique() > 1 and exact.nunique() > 1:  # else there is no correlation
-                correlation = top.corr(exact, method="spearman")
-                lines.append([row, seed, "rank correlation", SCORED, correlation])
-    return lines
-
-
-def of_training(result, row):
-    """Return the lines of results.csv of a run: its losses, its s, fits to its p_n."""
-    losses = result.values["loss"]
-    numbers = {
-        "training loss": losses.iloc[-max(1, len(losses) // 10):].mean(),
-        "validation loss": result.values["val_loss"].iloc[-1]}
-    if "s" in result.records:
-        layers = result.records["s"].dropna().iloc[-1]
-        for layer, heads in enumerate(layers, 1):
-            for head, s in enumerate(heads, 1):
-                numbers[f"s {layer}.{head}"] = s
-    if result.variant == "pn":
-        p = checkpoint.load(result.path.parent)["model"]["p_n"].numpy()
+    for run, p in results.learned_p_n(rows):
         n = np.arange(1, len(p) + 1)
         laws = {"log": np.log(n), "line": n, "root": np.sqrt(n)}
         for first in (1, 4):
+            r2 = {"constant": 0.0}
             for law, f in laws.items():
-                correlation = np.corrcoef(f[first - 1:], p[first - 1:])[0, 1]
-                numbers[f"R2 of {law}, n >= {first}"] = correlation**2
-            numbers[f"R2 of constant, n >= {first}"] = 0.0
-    return [[row, result.seeds[0], name, BLOCK, value] for name, value in numbers.items()]
+                r2[law] = np.corrcoef(f[first - 1:], p[first - 1:])[0, 1] ** 2
+            lines += [[run.line, f"R2 of {law}, n >= {first}", BLOCK, run.seed, value]
+                      for law, value in r2.items()]
+    return verdicts.table_of(lines)
+
+
+def rank_correlations(rows, learned):
+    """
+    Return the table of how top score and success go together, over the trials of all runs of a
+    seed, and over those of the runs in `learned`.
+    """
+    top, right = (results.at_length(name, SCORED) for name in ("score", "right"))
+    trials = rows[(rows["by"] == "trial") & rows["measure"].isin([top, right])]
+    trials = trials.pivot(index=["run", "seed", "tokens"], columns="measure", values="value")
+    trials = trials.rename(columns={top: "top", right: "right"}).reset_index()
+    has_learned = [run in learned for run in zip(trials["run"], trials["seed"], strict=True)]
+    pools = {"all theta50": trials, "all that learned theta50": trials.loc[has_learned]}
+    lines = []
+    for line, pool in pools.items():
+        for seed, of_seed in pool.groupby("seed"):
+            top, exact = of_seed["top"], of_seed["right"] == 2
+            if top.nunique() > 1 and exact.nunique() > 1:  # else there is no correlation
+                correlation = top.corr(exact.astype(float), method="spearman")
+                lines.append([line, "rank correlation", SCORED, seed, correlation])
+    return verdicts.table_of(lines)
 
 
 def learned_runs(table):
     """Return {(model, seed)} of the runs that have learned to look up."""
-    is_asked = table.index.get_level_values("measure") == "learned"
-    shares = table[is_asked]
-    runs = shares[shares >= verdicts.LEARNED].index
-    return {(row.removesuffix(" trained"), seed) for row, _, _, seed in runs}
+    runs = table.query("measure == 'learned' and value >= @verdicts.LEARNED").index
+    return {(line.removesuffix(" trained"), seed) for line, _, _, seed in runs}
 
 
 def of_learned_runs(table):
@@ -137,10 +120,10 @@ def of_learned_runs(table):
     # p_n cannot be asked, because it is not defined for the answer
     always = ("pn", "all that learned")
     kept = []
-    for row, _, _, seed in table.index:
-        model = row.rpartition(" ")[0]
+    for line, _, _, seed in table.index:
+        model = line.rpartition(" ")[0]
         kept.append(model in always or (model, seed) in learned)
-    return table[kept].rename({"all that learned theta50": "all theta50"}, level="row")
+    return table[kept].rename({"all that learned theta50": "all theta50"}, level="line")
 
 
 # -----------------------------------------------------------------------------
@@ -154,28 +137,12 @@ def predictions(table, family):
     the seeds AGAIN.
     """
     losses = losses_of(table)
-
-    def of(row, measure, multiple=1):
-        return by_seed(table, row, losses.get(measure, measure), BLOCK * multiple)
-
-    numbers = {}  # that are not stored
-    for first in (1, 4):
-        r2 = of("pn trained", f"R2 of log, n >= {first}")
-        for law in ("line", "root", "constant"):
-            other = of("pn trained", f"R2 of {law}, n >= {first}")
-            numbers["pn trained", f"R2 of log minus {law}, n >= {first}", BLOCK] = r2 - other
-    for model in ("softmax", "ssmax"):
-        row = f"{model} theta50"
-        rise = of(row, LOSS, 10) - of(row, LOSS)
-        harm = of(row, "loss to 1x") - of(f"{model} trained", "loss to 1x")
-        numbers[row, "loss, rise from 1x", 10 * BLOCK] = rise
-        numbers[row, "loss to 1x, rise by theta x 50", BLOCK] = harm
-    of_softmax = [of(row, LOSS_IN_PIECES, 16) for row in table.index.unique("row")
-                  if row.startswith("softmax") and row != "softmax-alibi trained"]
-    least = pd.concat(of_softmax, axis=1).min(axis=1)
-    numbers["softmax, the least", losses[LOSS_IN_PIECES], 16 * BLOCK] = least
-
-    table = verdicts.add_numbers(table, numbers)
+    measure, tokens = losses[LOSS_IN_PIECES], 16 * BLOCK
+    of_softmax = [by_seed(table, line, measure, tokens) for line in table.index.unique("line")
+                  if line.startswith("softmax") and line != "softmax-alibi trained"]
+    least = pd.concat(of_softmax, axis=1).min(axis=1).dropna()
+    lines = [["softmax, the least", measure, tokens, seed, loss] for seed, loss in least.items()]
+    table = verdicts.merge(table, verdicts.table_of(lines))
     if family == "yarn":
         table = table[table.index.isin(AGAIN, level="seed")]
     return verdicts.read_predictions(HERE / "predictions.csv", table, family, losses)
@@ -206,7 +173,7 @@ def print_tables(table):
                 losses[LOSS]: "Test loss (nats) before a position",
                 losses[LOSS_IN_PIECES]: "The same in pieces of 2,048 tokens",
                 "score": "Top needle score, median of the trials"}
-    rows = sorted(table.index.unique("row"), key=lambda row: row.split()[::-1])  # by position
+    rows = sorted(table.index.unique("line"), key=lambda row: row.split()[::-1])  # by position
     for measure, title in measures.items():
         verdicts.print_by_size(table, {row: row for row in rows}, title, measure, SIZES)
     print_training(table)
@@ -215,7 +182,7 @@ def print_tables(table):
 def print_training(table):
     lines, of_s = [], []
     softmax = by_seed(table, "softmax trained", "training loss", BLOCK)
-    for row in table.index.unique("row"):
+    for row in table.index.unique("line"):
         training = by_seed(table, row, "training loss", BLOCK)
         if training.empty:
             continue
@@ -236,22 +203,14 @@ def print_training(table):
 
 def draw(table, folder):
     """Draw the needles found, with a panel for each position."""
-    figure = new_figure(figsize=(9, 3.6), layout="constrained")
-    axes = figure.subplots(1, len(PANELS), sharey=True)
-    axes[0].set(ylim=(-0.05, 1.05), ylabel="needles found")
-    for axis, (title, rows) in zip(axes, PANELS.items(), strict=True):
-        draw_by_size(axis, table, {row: STYLES[name] for name, row in rows.items()}, SIZES)
-        axis.set_title(title)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    save(figure, folder / "needles.png")
+    verdicts.draw_panels(folder / "needles.png", {
+        title: (table, "needles", SIZES, {line: STYLES[name] for name, line in lines.items()})
+        for title, lines in PANELS.items()}, BLOCK)
 
 
 def main():
     cfg = configure(RopeConfig)
-    table = verdicts.read_stored(HERE / "results.csv")
-    for folder in cfg.files:
-        table = verdicts.merge(table, collect(folder))
+    table = verdicts.with_new(HERE / "results.csv", cfg.files, collect)
     print_tables(table)
     if cfg.out:
         verdicts.write_stored(table, Path(cfg.out) / "results.csv")

@@ -17,7 +17,6 @@ from experiments.verdicts import by_seed, by_size, markdown, minus, spread
 from lib import results
 from lib.config import configure
 from lib.errors import UserError, launch
-from plot import draw_seeds, new_figure, save
 
 HERE = Path(__file__).parent
 BLOCK = 128  # training length in tokens
@@ -45,6 +44,11 @@ TABLES = (  # (title, measure, sizes, digits)
     ("Needles found among 63 other cities", "look_63", (2048, 8192), 2),
     ("MQAR, a pair for each 16 tokens: share of the answers", "mqar", (128, 512, 2048, 4096), 2),
     ("MQAR, 8 pairs: share of the answers", "mqar_fixed", (128, 512, 2048, 8192), 2))
+# {measure of the results: its name in results.csv}. An answer of MQAR counts wherever it stands in
+# what the model writes.
+MEASURES = {name: name for name in ("needles", "score", "weight", "ranked first")}
+MEASURES |= {f"needles among {n} others": f"look_{n}" for n in (3, 15, 63)}
+MEASURES["mqar answers, anywhere"] = "mqar"
 COMPARED = {  # {measure: sizes} at which a row of one's own is compared with others
     "needles": (2048, 65536), "score": (2048, 65536), "weight": (2048, 65536),
     "ranked first": (65536,), "look_63": (8192,), "loss": (128, 2048, 8192)}
@@ -56,31 +60,15 @@ DRAWN = {"softmax": ("softmax", "#D55E00"),
 
 
 @dataclass(frozen=True)
-class WindowsConfig:
+class WindowsConfig(verdicts.ExperimentConfig):
     # arguments
-    files: tuple = ()  # out/windows, the folder of new results; nothing: only the stored ones
     row: str = ""  # only compare this row of the new results with the stored ones
-    # output
-    out: str = ""  # folder for results.csv and windows.png
 
 
 def collect(folder, sizes=SIZES):
     """Return the table of the results in FOLDER/measured at these sizes."""
-    lines = []
-    for result in results.load([Path(folder) / "measured"]):
-        run, _ = result.path.parent.name.rsplit("-", 1)
-        row = f"{run}|{result.tag}" if result.tag else run
-        task = result.evaluation.get("task")
-        if task == "mqar":  # an answer counts wherever it stands in what the model writes
-            names = {"substring": "mqar"}
-        elif task == "multikey":
-            names = {"exact": f"look_{result.evaluation['n_needles']}"}
-        elif result.file_type == "niah":
-            names = {"exact": "needles"}
-        else:
-            names = {name: name for name in ("loss", "score", "weight", "ranked first")}
-        lines += verdicts.lines_of(result, row, names, sizes)
-    return verdicts.table_of(lines)
+    rows = verdicts.named(results.load([Path(folder) / "measured"]))
+    return verdicts.collect(rows, MEASURES, sizes)
 
 
 def first_missed(table, row):
@@ -99,46 +87,17 @@ def first_missed(table, row):
 
 
 # -----------------------------------------------------------------------------
-# predictions
-
-
-def predictions(table, family):
-    """
-    Return the Predictions of a family in predictions.csv, which were fixed before its runs: windows
-    or attention (the examples of README.md and CONTRIBUTING.md).
-    """
-    def of(row, measure, tokens):
-        return by_seed(table, row, measure, tokens)
-
-    numbers = {  # that are not stored: those of a row at two sizes
-        ("softmax", "half of the needles at 1x minus those at 512x", 65536):
-            of("softmax", "needles", 128) / 2 - of("softmax", "needles", 65536),
-        ("ssmax", "needles, rise from 1x", 65536):
-            of("ssmax", "needles", 65536) - of("ssmax", "needles", 128)}
-    if family == "attention":
-        numbers["differential", "needles, fall from 1x", 65536] = (
-            of("differential", "needles", 128) - of("differential", "needles", 65536))
-    for row in ("softmax", "ssmax", "head_scale"):
-        numbers[row, "score, rise from 1x", 65536] = of(row, "score", 65536) - of(row, "score", 128)
-    # Prediction 16: the factor that softmax needs, with heads of D = 64 and D = 16 channels. By the
-    # law n^(2/(D-1)) its logarithm grows by 2/(D-1) ln 64 from 1x to 64x. The offset of its second
-    # line is half of the difference between the two D.
-    for row in ("softmax.heads1", "softmax.heads4"):
-        growth = of(row, "least for needles", 8192) / of(row, "least for needles", 128)
-        numbers[row, "log of the growth of the factor", 8192] = growth.map(math.log)
-    return verdicts.read_predictions(HERE / "predictions.csv",
-                                     verdicts.add_numbers(table, numbers), family)
-
-
-# -----------------------------------------------------------------------------
 # tables and figure
 
 
 def print_tables(table):
-    rows = {row: name for row, name in ROWS.items() if row in table.index}
-    verdicts.print_verdicts(predictions(table, "windows"))
+    rows = {row: name for row, name in ROWS.items() if row in table.index.unique("line")}
+    path = HERE / "predictions.csv"
+    verdicts.print_verdicts(verdicts.read_predictions(path, table, "windows"))
+    # examples of README.md and CONTRIBUTING.md
     if {"differential", "differential_ssmax", "forget_ssmax"} <= rows.keys():
-        verdicts.print_verdicts(predictions(table, "attention"), " on other attention")
+        verdicts.print_verdicts(verdicts.read_predictions(path, table, "attention"),
+                                " on other attention")
     for of_table in TABLES:
         verdicts.print_by_size(table, rows, *of_table)
 
@@ -197,42 +156,19 @@ def print_row(table, row):
         verdicts.print_differences(f"{row} minus {ROWS[other]}", differences)
 
 
-def draw_by_size(axis, table, shown, sizes, measure="needles"):
-    """Draw a measure against context size for the rows `shown`, {row: (label, colour)}."""
-    measured = set()
-    for place, (row, (label, color)) in enumerate(shown.items()):
-        seeds = by_size(table, row, measure, sizes).dropna(how="all")
-        measured |= set(seeds.index)
-        linestyle = "--" if row.startswith("ssmax") else "-"
-        draw_seeds(axis, seeds, place / len(shown), color=color, label=label, linestyle=linestyle)
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(sorted(measured), [f"{size // BLOCK}" for size in sorted(measured)])
-    axis.minorticks_off()
-    axis.set_xlabel("context size / training length")
-
-
 def draw(table, path, row=""):
     """Draw the needles found, and the weight on the needle. row: one more to draw."""
     shown = DRAWN | ({row: (row, "#6A3D9A")} if row else {})
-    figure = new_figure(figsize=(8.4, 3.6))
-    left, right = figure.subplots(1, 2, sharey=True)
-    draw_by_size(left, table, shown, SIZES)
-    left.set(title="Needles found", ylim=(-0.03, 1.03))
-    draw_by_size(right, table, shown, SIZES, "weight")
-    right.set(title="Attention weight on the needle")
-    right.tick_params(labelleft=True)
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
-    figure.legend(*left.get_legend_handles_labels(), loc="lower center", ncols=4)
-    save(figure, path)
+    verdicts.draw_panels(path, {
+        "Needles found": (table, "needles", SIZES, shown),
+        "Attention weight on the needle": (table, "weight", SIZES, shown)}, BLOCK, label="")
 
 
 def main():
     cfg = configure(WindowsConfig)
-    table = verdicts.read_stored(HERE / "results.csv")
-    for folder in cfg.files:
-        table = verdicts.merge(table, collect(folder))
+    table = verdicts.with_new(HERE / "results.csv", cfg.files, collect)
     if cfg.row:
-        if cfg.row not in table.index:
+        if cfg.row not in table.index.unique("line"):
             raise UserError(f"there are no results of {cfg.row} in {' '.join(cfg.files)}; bash "
                             f"experiments/windows/run.sh {cfg.row} makes them")
         # the table and the picture have the seeds of this row
