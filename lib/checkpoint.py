@@ -66,9 +66,6 @@ class LoadConfig:
         if self.swap_scale == 0:
             raise ValueError("swap_scale must not be 0: ssmax would then give all keys the same "
                              "weight")
-        if self.swap_scale != 1 and not self.attention_type:
-            raise ValueError(f"swap_scale={self.swap_scale} has no effect without attention_type: "
-                             "name the type to swap in, as in --attention_type=head_scale")
         if self.rope_factor < 1:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
                              "RoPE as trained")

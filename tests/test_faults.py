@@ -221,10 +221,12 @@ input()"""
 def test_a_second_command_is_refused_before_it_reads(corpus, tmp_path, module):
     arguments = command(module, corpus, tmp_path / "o")
     path = tmp_path / ("o/ckpt.pt" if module is train else "o/c/train.json")
-    first = hold_lock(path)
+    locked = path if module is train else path.parent  # a corpus is locked as a whole
+    first = hold_lock(locked)
     # what the first program has not written to its end yet: the second must not judge it
+    path.parent.mkdir(exist_ok=True)
     path.write_text("half a file")
-    refused(f"another program is writing .*{path.name}", call, module, *arguments)
+    refused(f"another program is writing .*{locked.name}", call, module, *arguments)
     first.kill()
     first.wait()
     path.unlink()

@@ -98,3 +98,6 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         } | in_parallel
     fi
 done
+
+echo "== tables and figure"
+run python -m experiments.shipped.shipped "$OUT" --out="$RESULTS"

@@ -1,0 +1,145 @@
+"""
+Tables, verdicts and figure of the factors that published models ship. README.md in this folder
+discusses them.
+
+    python -m experiments.shipped.shipped                            of the stored results
+    python -m experiments.shipped.shipped out/shipped --out=FOLDER   of these and new ones; writes
+                                                                     results.csv and price.png
+"""
+from pathlib import Path
+
+import pandas as pd
+
+import plot
+from experiments import verdicts
+from experiments.verdicts import ExperimentConfig, by_seed, minus
+from lib import results
+from lib.config import configure
+from lib.errors import launch
+
+HERE = Path(__file__).parent
+SIZES = (128, 2048, 8192, 32768, 65536, 131072)
+LOSS_SIZES = (128, 2048, 8192)
+CONSTANTS = ("1.5", "2", "3", "4", "6")
+TRAINED = {
+    "softmax": "softmax", "ssmax": "SSMax", "ssmax_bias_s0": "(d) from s = 0 (Mistral Large 4)",
+    "power": "power (Beam)", "llama4": "llama4 (Llama 4)",
+    "constant_norm": "constant_norm (Muse Spark)", "head_scale": "control: learned constant"}
+PUT_IN = {
+    "e": "SSMax, (e)", "clip": "the clip (Qwen)", "power": "power (Beam)",
+    "log_floor": "log_floor (Inkling)", **{f"constant_{c}": f"constant {c}" for c in CONSTANTS},
+    "chosen": "the constant with the best validation loss at 16x"}
+PARTS = {  # {beginning of a line's name: title}
+    "converted.": "converted to windows, 400 updates", "": "trained with windows, SL",
+    "four.": "trained with windows, four layers, SLSL"}
+DRAWN = {  # {line without its part: (label, colour)} of the figure, beside the constants
+    "softmax": ("no factor", "#D55E00"), "ssmax": ("SSMax, trained", "#0072B2"),
+    "power": ("power, trained", "#009E73"), "ssmax_bias_s0": ("(d) from s = 0, trained", "#56B4E9"),
+    "head_scale": ("learned constant", "#8C8C8C"), "softmax|e": ("SSMax, put in", "#6A3D9A"),
+    "softmax|clip": ("the clip, put in", "#CC79A7"), "softmax|power": ("power, put in", "#01665E"),
+    "softmax|log_floor": ("log_floor, put in", "#8C6D1F")}
+
+
+def collect(folder):
+    """Return the table of the results in FOLDER/measured."""
+    measured = Path(folder) / "measured"
+    folders = [path for path in sorted(measured.iterdir()) if path.name != "validation"]
+    table = verdicts.collect(verdicts.named(results.load(folders)), {"needles": "needles"}, SIZES)
+    if not (measured / "validation").exists():
+        return table
+    rows = verdicts.named(results.load([measured / "validation"]))
+    validation = verdicts.collect(rows, {}, (2048,)).rename(index={"loss": "validation loss"})
+    return verdicts.merge(table, validation)
+
+
+def with_chosen_constants(table):
+    """
+    Return the table with the lines softmax|chosen: for each seed the results of the constant, out
+    of 1 and CONSTANTS, whose validation loss at 16 times the training length is lowest.
+    """
+    tables = [table]
+    for part in PARTS:
+        softmax = f"{part}softmax"
+        lines = [softmax, *(f"{softmax}|constant_{constant}" for constant in CONSTANTS)]
+        losses = pd.DataFrame({line: by_seed(table, line, "validation loss", 2048)
+                               for line in lines}).dropna()
+        for seed, line in losses.idxmin(axis="columns").items():
+            chosen = table.loc[[line]]
+            chosen = chosen[chosen.index.get_level_values("seed") == seed]
+            tables.append(chosen.rename(index={line: f"{softmax}|chosen"}, level="line"))
+    return pd.concat(tables).sort_index()
+
+
+def names_of(part):
+    """Return {line: its name} of a part, in the order of the tables."""
+    names = {part + line: name for line, name in TRAINED.items()}
+    return names | {f"{part}softmax|{tag}": f"softmax + {name}" for tag, name in PUT_IN.items()}
+
+
+def print_tables(table):
+    predictions = verdicts.read_predictions(HERE / "predictions.csv", table)
+    verdicts.print_verdicts(predictions)
+    for part, title in PARTS.items():
+        names = names_of(part)
+        verdicts.print_by_size(table, names, f"Needles found; {title}", "needles", SIZES)
+        verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", LOSS_SIZES, 3)
+
+
+def draw(table, path):
+    """
+    Draw what a factor costs and what it gives: needles found far beyond the training length against
+    the loss above that of softmax without a factor. Large: mean of the seeds; small: one seed.
+    """
+    parts = {"converted.": ("Converted to windows", 32768), "": ("Trained with windows", 65536)}
+    parts = {part: of_part for part, of_part in parts.items()
+             if len(by_seed(table, f"{part}softmax", "loss", 128))}
+    figure = plot.new_figure(figsize=(8.4, 3.6 * len(parts) + 0.6))
+    axes = figure.subplots(len(parts), 2, squeeze=False)
+    for (part, (title, size)), of_part in zip(parts.items(), axes, strict=True):
+        for axis, length in zip(of_part, (128, 2048), strict=True):
+            draw_price(axis, table, part, size, length)
+            axis.set_title(f"{title}: loss at {length // 128}x")
+            axis.set_ylabel(f"needles found at {size // 128}x")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.tight_layout(rect=(0, 0.2 / len(parts), 1, 1))
+    figure.legend(handles, labels, loc="lower center", ncols=4)
+    plot.save(figure, path)
+
+
+def draw_price(axis, table, part, size, length):
+    """Draw one panel of `draw`: needles at `size` tokens against the loss at `length` tokens."""
+    def price_and_needles(line):
+        before = by_seed(table, f"{part}softmax", "loss", length)
+        price = minus(by_seed(table, part + line, "loss", length), before)
+        needles = by_seed(table, part + line, "needles", size)
+        return pd.DataFrame({"price": price, "needles": needles}).dropna()
+
+    axis.axvline(0, color="0.8", zorder=0)
+    for line, (label, color) in DRAWN.items():
+        seeds = price_and_needles(line)
+        if len(seeds):
+            marker = "s" if "|" in line else "o"  # square: put in afterwards
+            axis.scatter(seeds["price"], seeds["needles"], color=color, alpha=0.3, s=8)
+            axis.scatter(*seeds.mean(), color=color, marker=marker, s=60, label=label, zorder=3)
+    constants = {c: price_and_needles(f"softmax|constant_{c}").mean() for c in CONSTANTS}
+    constants = {c: mean for c, mean in constants.items() if mean.notna().all()}
+    if constants:
+        axis.plot(*zip(*constants.values(), strict=True), color="#E69F00", marker="s", markersize=4,
+                  label="a constant, put in")
+    for constant, mean in constants.items():
+        axis.annotate(constant, mean, xytext=(4, -11), textcoords="offset points", fontsize=8)
+    axis.set_xlabel("loss above that without a factor (nats)")
+    axis.set_ylim(-0.03, 1.05)
+
+
+def main():
+    cfg = configure(ExperimentConfig)
+    table = verdicts.with_new(HERE / "results.csv", cfg.files, collect)
+    print_tables(with_chosen_constants(table))
+    if cfg.out:
+        verdicts.write_stored(table, Path(cfg.out) / "results.csv")
+        draw(table, Path(cfg.out) / "price.png")
+
+
+if __name__ == "__main__":
+    launch(main)
