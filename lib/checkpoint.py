@@ -27,6 +27,7 @@ import torch
 from lib import attention
 from lib.attention import SCALINGS, ModelConfig
 from lib.errors import UserError, check_types, explain
+from lib.interop import hf_model
 from lib.ranks import print0
 from lib.runtime import DType
 from lib.storage import atomic_write
@@ -78,10 +79,22 @@ class LoadConfig:
 
 
 def find(path):
-    """Return the file that `path` means: the file itself, or the ckpt.pt in a folder."""
-    path = Path(path) / "ckpt.pt" if Path(path).is_dir() else Path(path)
+    """Return the file that `path` means: the file itself, or the ckpt.pt in a folder. In the folder
+    of a model of transformers it is the config.json."""
+    folder, path = Path(path), Path(path)
+    if folder.is_dir():
+        path = folder / "ckpt.pt"
     # a save that was killed between its two renames leaves only the previous checkpoint
-    return path if path.exists() or not previous(path).exists() else previous(path)
+    if not path.exists() and previous(path).exists():
+        return previous(path)
+    if not path.exists() and is_of_transformers(folder / "config.json"):
+        return folder / "config.json"
+    return path
+
+
+def is_of_transformers(path):
+    """Return whether the file `find(...)` is that of a model of transformers."""
+    return path.name == "config.json" and path.is_file()
 
 
 def previous(path):
@@ -132,6 +145,9 @@ def load(path):
     """
     must_exist(path)
     path = find(path)
+    if is_of_transformers(path):
+        raise UserError(f"{path.parent} is a model of transformers: for a checkpoint of this program "
+                        f"run python hf.py import {path.parent} --out_dir=NEW_FOLDER")
     way_back = ""  # we only name the one before and do not load it, because it is older
     if previous(path).exists():
         way_back = f"; to take the one before it: cp {previous(path)} {path}"
@@ -180,8 +196,11 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
 
     cfg: a LoadConfig, which says how the model is changed. RoPE is stretched in the layers that see
     all keys, if they have RoPE (in a window it never sees a new distance). UserError if the changes
-    do not fit the checkpoint.
+    do not fit the checkpoint. For a folder of transformers this is a lib.interop.hf_model.HFModel.
     """
+    must_exist(path)
+    if is_of_transformers(find(path)):
+        return hf_model.load(find(path), cfg, device)
     state = load(path)
     del state["optimizer"]  # it takes two thirds of the memory
     allow_attention(state, path, cfg.attention)

@@ -6,7 +6,7 @@ import re
 import pytest
 from conftest import ROOT
 
-PROGRAMS = {path.stem for path in ROOT.glob("*.py")} - {"model"}
+PROGRAMS = {path.stem for path in ROOT.glob("*.py")} - {"model", "ssmax_hf"}
 EXPERIMENTS = sorted(ROOT.glob("experiments/**/*.py"))
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md"), *ROOT.glob("gallery/*.md")]
 TEXTS = [ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("*.py"), *PAGES]
