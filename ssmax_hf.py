@@ -17,8 +17,9 @@ s and b are in a module `ssmax_norm` of each layer. To train them beside LoRA:
 LoraConfig(modules_to_save=["ssmax_norm"]). (PEFT finds modules, not parameters. Trainer gives names
 that end in _norm no weight decay.)
 
-save_pretrained and from_pretrained keep the factor, if this file is imported. A process that has not
-imported it refuses such a folder: its config.json has layer_types that transformers does not know.
+save_pretrained and from_pretrained keep the factor, if this file is imported. A process that has
+not imported it refuses such a folder, since its config.json has layer_types that transformers does
+not know.
 """
 import functools
 import inspect
@@ -139,7 +140,8 @@ def keys_seen(name, query, key, mask, sliding_window=None, position_ids=None, cu
     elif mask is not None:  # flash attention with padding: (B, S), 0 for padding
         n = mask.cumsum(-1)[:, None, -T:]
     elif "flash" in name:
-        n = (queries - start_of_text(queries, S, position_ids, cu_seq_lens_q) + 1 + S - T)[None, None]
+        start = start_of_text(queries, S, position_ids, cu_seq_lens_q)
+        n = (queries - start + 1 + S - T)[None, None]
     elif name == "sdpa" and T > 1:  # causal from the first key on; a static cache has more keys
         n = (queries + 1)[None, None]
     else:
@@ -155,8 +157,8 @@ def keys_of_block_mask(mask, B, T, S, device):
 
 
 def start_of_text(queries, S, position_ids, cu_seq_lens_q):
-    """Return the index of the first token of each query's text, for flash attention, which finds the
-    texts of a packed row in cu_seq_lens_q or where position_ids begin again."""
+    """Return the index of the first token of each query's text. Flash attention finds the texts of
+    a packed row in cu_seq_lens_q, or where position_ids begin again."""
     if cu_seq_lens_q is not None:
         return cu_seq_lens_q[torch.searchsorted(cu_seq_lens_q, queries, right=True) - 1]
     T = len(queries)
@@ -197,8 +199,8 @@ def attention_modules(model):
             continue
         code = inspect.unwrap(type(module).forward).__code__
         if "get_interface" not in code.co_names:
-            raise ValueError(f"{name} ({type(module).__name__}) computes attention by itself and not "
-                             "by transformers' AttentionInterface, so SSMax cannot be put in")
+            raise ValueError(f"{name} ({type(module).__name__}) computes attention by itself, and "
+                             "not by transformers' AttentionInterface, so SSMax cannot be put in")
         if layer in modules or not module.is_causal:
             raise ValueError(f"{name} is not causal, or a second attention of its layer, so SSMax "
                              "cannot be put in")

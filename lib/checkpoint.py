@@ -146,8 +146,8 @@ def load(path):
     must_exist(path)
     path = find(path)
     if is_of_transformers(path):
-        raise UserError(f"{path.parent} is a model of transformers: for a checkpoint of this program "
-                        f"run python hf.py import {path.parent} --out_dir=NEW_FOLDER")
+        raise UserError(f"{path.parent} is a model of transformers: make a checkpoint of it with "
+                        f"python hf.py import {path.parent} --out_dir=NEW_FOLDER")
     way_back = ""  # we only name the one before and do not load it, because it is older
     if previous(path).exists():
         way_back = f"; to take the one before it: cp {previous(path)} {path}"

@@ -21,6 +21,7 @@ from transformers import (  # noqa: E402
 )
 from transformers.masking_utils import AttentionMaskInterface, flash_attention_mask  # noqa: E402
 from transformers.modeling_utils import AttentionInterface  # noqa: E402
+from transformers.models.llama.modeling_llama import LlamaAttention  # noqa: E402
 
 from model import ATTENTION  # noqa: E402
 from ssmax_hf import KINDS, SSMax, add_ssmax, start_of_s  # noqa: E402
@@ -299,9 +300,10 @@ def test_a_kind_is_that_of_model_py(kind):
         n = torch.arange(1, 200)
         ours = attn.factor(ATTENTION[kind].f(n, model)) * attn.qkv.weight[0, 0] / before
         N = model.config.block_size
-        theirs = SSMax(2, kind, start_of_s(kind, scale, N), N)(torch.ones(1, 2, 199, 4), n[None, None])
+        factor = SSMax(2, kind, start_of_s(kind, scale, N), N)
+        theirs = factor(torch.ones(1, 2, 199, 4), n[None, None])
         assert torch.allclose(theirs[0, :, :, 0], ours, atol=1e-5)
-    assert KINDS[kind].learned == "".join(name for name, _ in SSMax(2, kind, 1.0, 9).named_parameters())
+    assert KINDS[kind].learned == "".join(name for name, _ in factor.named_parameters())
 
 
 @torch.no_grad()
@@ -323,13 +325,17 @@ def test_the_default_leaves_a_model_as_it_is():
 
 
 def test_what_it_cannot_do_is_refused_by_name():
-    for family, says in [("gptj", "GPTJAttention.* computes attention by itself"),
-                         ("mamba", "MambaForCausalLM has no causal attention"),
-                         ("bloom", "BloomForCausalLM has no causal attention")]:
-        config = AutoConfig.for_model(family, vocab_size=V, hidden_size=64, n_embd=64, n_head=4,
-                                      n_layer=1, num_hidden_layers=1, rotary_dim=16)
-        with pytest.raises(ValueError, match=says):
-            add_ssmax(AutoModelForCausalLM.from_config(config))
+    class OwnAttention(LlamaAttention):
+        def forward(self, hidden_states, **kwargs):
+            return hidden_states, None
+
+    model = build()
+    model.model.layers[1].self_attn = OwnAttention(model.config, 1)
+    with pytest.raises(ValueError, match="OwnAttention. computes attention by itself"):
+        add_ssmax(model)
+    mamba = AutoConfig.for_model("mamba", vocab_size=V, hidden_size=64, num_hidden_layers=1)
+    with pytest.raises(ValueError, match="MambaForCausalLM has no causal attention"):
+        add_ssmax(AutoModelForCausalLM.from_config(mamba))
     with pytest.raises(ValueError, match="unknown kind ssmx; choose one of ssmax,"):
         add_ssmax(build(), "ssmx")
     with pytest.raises(ValueError, match=r"layers=\[7\] must name"):
