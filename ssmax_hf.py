@@ -72,7 +72,7 @@ KINDS = {  # the names are those of ATTENTION in model.py
     "ssmax": Kind(log_n, "s"),                # (b), Eq. 2; in a trained model (e)
     "ssmax_s1": Kind(log_n),                  # (c)
     "ssmax_bias": Kind(log_n, "sb"),          # (d), Eq. 4, with b = 0 at first
-    "bias_softmax": Kind(log_n, "sb", b=1.0),  # (d) with s = 0 and b = 1 at first, which is softmax
+    "ssmax_bias_s0": Kind(log_n, "sb", b=1.0),  # (d) with s = 0, b = 1 at first, which is softmax
     "residual": Kind(log_n, "s", b=1.0),
     "head_scale": Kind(mean_log_n, "s"),      # the control: a constant, the same for every n
     "logn_clip": Kind(logn_clip),             # Qwen, Grok-2
@@ -214,7 +214,7 @@ def attention_modules(model):
     return modules
 
 
-def add_ssmax(model, kind="bias_softmax", scale=1.0, length=None, layers=None, s=None):
+def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, s=None):
     """
     Multiply the queries of `model`, in place, by the factor of a `kind` of KINDS. Return the model.
 
@@ -226,7 +226,7 @@ def add_ssmax(model, kind="bias_softmax", scale=1.0, length=None, layers=None, s
     s: a value for s instead of the one that follows from `scale`; 1 is the paper's start of a
         training from random weights.
 
-    What the start does to a trained model: bias_softmax and residual leave it as it is, and
+    What the start does to a trained model: ssmax_bias_s0 and residual leave it as it is, and
     logn_clip, llama4 and log_floor leave it as it is up to N tokens. The other kinds flatten
     attention in short contexts and sharpen it in long ones. The loss of SmolLM2-135M at 512 tokens,
     3.797, becomes 3.931 with ssmax and length=512, 4.539 with its 8,192 tokens, and 6.985 with s=1.
@@ -285,11 +285,10 @@ def read_json(cls, path):
     """Take the mark away when a config.json is read."""
     content = originals["_dict_from_json_file"].__func__(cls, path)
     for config in configs_with_ssmax(content):
-        types = config["ssmax"].pop("layer_types")
-        if types is None:
-            del config["layer_types"]
-        else:
-            config["layer_types"] = types
+        if config.get("layer_types") == [MARK]:
+            config["layer_types"] = config["ssmax"].pop("layer_types")
+            if config["layer_types"] is None:
+                del config["layer_types"]
     return content
 
 

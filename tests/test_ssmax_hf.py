@@ -441,7 +441,7 @@ def test_what_is_saved_is_loaded_with_the_factor_or_not_at_all(tmp_path, trained
     """In a fresh process. Without ssmax_hf.py a folder must not be read as plain softmax."""
     models = {trained[2] / "checkpoint-4": trained[0]}
     for family, kind in [("llama", "ssmax_bias"), ("qwen2", "logn_clip"), ("smollm3", "ssmax"),
-                         ("gpt_neox", "bias_softmax")]:
+                         ("gpt_neox", "ssmax_bias_s0")]:
         model = models[tmp_path / family] = with_ssmax(family, kind)
         model.save_pretrained(tmp_path / family)
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "smollm3").eval()

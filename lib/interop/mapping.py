@@ -1,9 +1,15 @@
 """
 The same model here and in transformers: which of its classes computes which of our models, and the
 settings and weights of one side from those of the other. For hf.py.
+
+    llama       softmax, and other factors that are the same for every n
+    ministral3  s log n: this class multiplies the query by 1 + BETA log n
+    smollm3     layers with a window, and layers without position
+    qwen3       qk_norm
+
+A factor is multiplied into W_q where the class allows it. Otherwise ssmax_hf.py puts it in.
 """
 import dataclasses
-import math
 from typing import NamedTuple
 
 import torch
@@ -11,42 +17,26 @@ import torch
 from lib.attention import ModelConfig
 from lib.config import non_defaults
 from lib.errors import UserError
-from model import ATTENTION, GPTConfig, log_n, mean_log_n, one, p_n
+from model import ATTENTION, GPTConfig, log_n, mean_log_n, one
 
+CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen3": "Qwen3", "smollm3": "SmolLM3",
+           "ministral3": "Ministral3"}
+# llama.cpp's SmolLM3 has no windows, and no position in every fourth layer.
+OF_LLAMA_CPP = ("llama", "qwen3", "ministral3")
+IMPORTABLE = ("hf.py imports llama, mistral, qwen3 and smollm3 with SiLU and RoPE of rope_type "
+              "default")
 
-class Class(NamedTuple):
-    """A class of transformers, and which of our models it can compute."""
-    name: str  # the class is called {name}ForCausalLM
-    llama_cpp: str  # the architecture of llama.cpp that computes the same; "": there is none
-    factors: tuple  # what may multiply the query, in the words of `query_factor`
-    qk_norm: bool | None  # None: with or without it
-    windows: tuple  # how many layers may see only a window of recent keys: none, all or some
-
-
-CLASSES = {  # by model_type in config.json; a model is exported to the first class that fits it
-    "llama": Class("Llama", "llama", ("layer", "head"), False, ("none",)),
-    "qwen3": Class("Qwen3", "qwen3", ("layer",), True, ("none",)),
-    "mistral": Class("Mistral", "", ("layer", "head"), False, ("none", "all")),
-    "ministral3": Class("Ministral3", "mistral3", ("log n",), False, ("none",)),
-    # lib/interop/modeling_nanossmax.py
-    "nanossmax": Class("NanoSSMax", "", ("layer", "head", "log n", "any"), None,
-                       ("none", "all", "some")),
-}
-
-# Ministral3 multiplies q by 1 + BETA log n. We multiply W_q by s, and divide W_q and W_k by the
-# root of BETA each (for llama.cpp W_q by BETA). The result is s (log n + 1/BETA).
-BETA = 2.0**12  # a larger one overflows in fp16: BETA log n is below 65,504 up to n = 8 million
+# We multiply W_q by s, and divide W_q and W_k by the root of BETA each. With Ministral3's factor
+# the result is s (log n + 1/BETA). A larger BETA overflows in fp16: BETA log n is below 65,504 up
+# to n = 8 million.
+BETA = 2.0**12
 
 
 def classes(model_type):
-    """Return (config class, model class): those of transformers or of lib/interop, never code that
-    lies in a folder."""
+    """Return (config class, model class) of transformers."""
     import transformers
-
-    from lib.interop import modeling_nanossmax
-    module = modeling_nanossmax if model_type == "nanossmax" else transformers
-    name = CLASSES[model_type].name
-    return getattr(module, f"{name}Config"), getattr(module, f"{name}ForCausalLM")
+    name = CLASSES[model_type]
+    return getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM")
 
 
 def parameter_names(config):
@@ -70,75 +60,73 @@ def parameter_names(config):
 # -----------------------------------------------------------------------------
 # from transformers
 
-IMPORTABLE = ("hf.py imports llama, mistral and qwen3 with SiLU and RoPE of rope_type default, and "
-              "ministral3 and nanossmax if it has exported them itself")
-
 
 def to_config(hf_config, source):
     """Return the ModelConfig for a config of transformers; UserError for what model.py lacks."""
     heads, width = hf_config.num_attention_heads, hf_config.hidden_size
-    model_type = hf_config.model_type
-    rope, window = hf_config.rope_parameters, getattr(hf_config, "sliding_window", None) or 0
+    layers, rope = hf_config.num_hidden_layers, hf_config.rope_parameters
+    if layers > 1000:
+        raise UserError(f"{source} has {layers:,} layers; get a whole copy of the model")
+    head_dim = getattr(hf_config, "head_dim", None) or width / heads
     # our own exports have a training_length, because their max_position_embeddings is larger
     block_size = getattr(hf_config, "training_length", hf_config.max_position_embeddings)
+    ssmax = getattr(hf_config, "ssmax", {"kind": "softmax"})  # of ssmax_hf.py
+    window = getattr(hf_config, "sliding_window", None) or 0
+    types = getattr(hf_config, "layer_types", None)
+    types = types or ["sliding_attention" if window else "full_attention"] * layers
+    has_rope = getattr(hf_config, "no_rope_layers", None) or [1] * layers
+    letters = "".join(letter_of(*layer) for layer in zip(types, has_rope, strict=True))
+    if "S" not in letters:
+        window = 0
     refused = [
-        (f"{hf_config.num_hidden_layers:,} layers", hf_config.num_hidden_layers > 1000),
         (f"scaled RoPE (rope_type {rope['rope_type']})", rope["rope_type"] != "default"),
-        ("another temperature than SSMax",
-         model_type == "ministral3" and not hasattr(hf_config, "nanossmax_type")),
-        (f"heads {hf_config.head_dim} wide, where hidden_size / num_attention_heads is "
-         f"{width / heads:g}", hf_config.head_dim not in (None, width / heads)),
+        (f"heads {head_dim} wide, where hidden_size / num_attention_heads is {width / heads:g}",
+         head_dim != width / heads),
         (f"a sliding window of {window:,} in a context of {block_size:,}",
-         not 0 <= window <= block_size)]
+         not 0 <= window <= block_size),
+        ("layers that are neither full attention nor a window with RoPE", "?" in letters),
+        (f"SSMax of ssmax_hf.py in the layers {ssmax.get('layers')} and for length="
+         f"{ssmax.get('length')}", ssmax["kind"] != "softmax" and (
+             ssmax["layers"] != [i for i, letter in enumerate(letters) if letter != "S"]
+             or ssmax["length"] != block_size))]
     if reasons := [reason for reason, applies in refused if applies]:
-        raise UserError(f"{source}: this {model_type} has {' and '.join(reasons)}, which model.py "
-                        f"does not have; choose another model. {IMPORTABLE}")
-    # a query of Mistral 7B v0.1 sees itself and the `window` - 1 keys before it: an S layer
-    layers = getattr(hf_config, "layer_types", None) or ["sliding_attention"]
-    letters = {"sliding_attention": "S",
-               "full_attention": "R" if getattr(hf_config, "global_rope", True) else "L"}
-    pattern = "".join(letters[layer] for layer in layers) if window else ""
+        raise UserError(f"{source}: this {hf_config.model_type} has {' and '.join(reasons)}, which "
+                        f"model.py does not have; choose another model. {IMPORTABLE}")
     return ModelConfig(
-        attention_type=getattr(hf_config, "nanossmax_type", "softmax"),
-        block_size=block_size, vocab_size=hf_config.vocab_size,
-        n_layer=hf_config.num_hidden_layers, n_head=heads, n_kv_head=hf_config.num_key_value_heads,
-        n_embd=width, n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
-        rope_theta=float(rope["rope_theta"]),
-        qk_norm=getattr(hf_config, "qk_norm", CLASSES[model_type].qk_norm),
-        window=window,
-        window_pattern=pattern)
+        attention_type=ssmax["kind"], block_size=block_size, vocab_size=hf_config.vocab_size,
+        n_layer=layers, n_head=heads, n_kv_head=hf_config.num_key_value_heads, n_embd=width,
+        n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
+        rope_theta=float(rope["rope_theta"]), qk_norm=hf_config.model_type == "qwen3",
+        window=window, window_pattern="" if set(letters) == {"R"} else letters)
+
+
+def letter_of(layer_type, has_rope):
+    """Return the letter of a layer in model.py, or "?" if it has none."""
+    if layer_type == "full_attention":
+        return "R" if has_rope else "L"
+    return "S" if layer_type == "sliding_attention" and has_rope else "?"
 
 
 @torch.no_grad()
 def from_hf(hf_model, model):
-    """
-    Return the state dict of `model`, ours, for a model of transformers: the reverse of `to_hf`.
-
-    s W_q is restored exactly, and W_q up to rounding.
-    """
-    config, tensors, numbers = model.config, hf_model.state_dict(), {}
-    if hf_model.config.model_type == "ministral3":
-        root = hf_model.config.rope_parameters["llama_4_scaling_beta"] ** 0.5
-        s = torch.tensor(hf_model.config.ssmax_s).view(config.n_layer, config.n_head)
-        s = torch.where(s == 0, 1, s)  # s W_q is 0 then, so any s gives the same result
-        for i in range(config.n_layer):
-            q, k = (f"model.layers.{i}.self_attn.{name}_proj.weight" for name in "qk")
-            of_rows = s[i].repeat_interleave(config.n_embd // config.n_head)[:, None]
-            tensors[q] = tensors[q] * root / of_rows
-            tensors[k] = tensors[k] * root
-            numbers[f"blocks.{i}.attn.s"] = s[i]
-    elif hf_model.config.model_type == "nanossmax":
-        for i in range(config.n_layer):
-            layer = f"model.layers.{i}.self_attn."
-            numbers[f"blocks.{i}.attn.s"] = tensors[layer + "s"]
-            numbers[f"blocks.{i}.attn.b"] = b = tensors[layer + "b"]
-            numbers["p_n"] = tensors.get(layer + "p_n")  # the same in all layers
-            if ATTENTION[config.attention_type].f is mean_log_n:  # s f(n), a constant, stands in b
-                value = mean_log_n(torch.ones(1, dtype=torch.long), model)
-                numbers[f"blocks.{i}.attn.s"] = b / value
-    restored = {name: numbers[name] for name in model.learned_scales()}
-    for name, parts in parameter_names(config).items():  # tied embeddings become two matrices
+    """Return the state dict of `model`, ours, for a model of transformers."""
+    tensors, restored = hf_model.state_dict(), {}
+    for name, parts in parameter_names(model.config).items():  # a tied embedding becomes two
         restored[name] = torch.cat([tensors[part] for part in parts])
+    learned = model.learned_scales()
+    for i, block in enumerate(model.blocks):
+        prefix = f"model.layers.{i}.self_attn.ssmax_norm."
+        for key in ("s", "b"):
+            ours = f"blocks.{i}.attn.{key}"
+            if ours in learned:
+                restored[ours] = tensors[prefix + key]
+        if prefix + "s" in tensors and f"blocks.{i}.attn.s" not in learned:
+            s = tensors[prefix + "s"]  # a constant, which stands in the weights here
+            if model.config.qk_norm:
+                restored[f"blocks.{i}.attn.q_norm.weight"] *= s[0]
+            else:
+                rows = s.repeat_interleave(block.attn.head_size)[:, None]
+                restored[f"blocks.{i}.attn.qkv.weight"][:model.config.n_embd] *= rows
     return restored
 
 
@@ -146,129 +134,114 @@ def from_hf(hf_model, model):
 # to transformers
 
 
-def query_factor(model):
-    """
-    Return (word, s, b) of the factor on the query, s f(n) + b. s and b are (layers, heads); a
-    factor that is constant in n stands in b alone.
-
-    The word is "layer" (a number for each layer), "head" (one for each head), "log n" (s log n) or
-    "any". UserError for an f(n) that cannot be exported.
-    """
-    s, b = [], []
-    for attn in (block.attn for block in model.blocks):
-        f = ATTENTION[attn.type].f
-        if f not in (one, mean_log_n, log_n, p_n):
-            raise UserError(f"attention_type={attn.type} cannot be exported; for transformers, add "
-                            "its f(n) to lib/interop/modeling_nanossmax.py")
-        constant = f in (one, mean_log_n)
-        value = f(torch.ones(1, dtype=torch.long), model) if constant else 0
-        s.append(attn.s * (not constant))
-        b.append(attn.s * value + attn.b)
-    s, b = torch.stack(s), torch.stack(b)
-    equal_heads = (b == b[:, :1]).all()
-    if not s.any():
-        word = "layer" if equal_heads else "head"
-    else:
-        word = "any" if b.any() or model.p_n is not None else "log n"
-    return word, s, b
+class Choice(NamedTuple):
+    """How transformers computes a model of ours."""
+    model_type: str
+    in_weights: torch.Tensor  # (layers, heads), by which the rows of W_q are multiplied
+    by_ssmax_hf: bool  # whether the factor needs ssmax_hf.py
 
 
-def choose_class(model, target):
-    """
-    Return (model_type of the class that computes `model`, s, b), with s and b of `query_factor`.
-    UserError if the target has none: transformers, llama.cpp or training (in transformers).
-    """
+def choose(model, trainable=False):
+    """Return the Choice for `model`. UserError if there is none. trainable: s and b stay parameters
+    and are not multiplied into the weights."""
     c = model.config
-    # any other setting is refused, because an export that left it out would compute something else
+    check_settings(c)
+    kind = ATTENTION[c.attention_type]
+    s, b = (torch.stack([getattr(block.attn, name) for block in model.blocks]) for name in "sb")
+    constant = kind.f in (one, mean_log_n)
+    if constant:
+        n = torch.ones(1, dtype=torch.long)
+        values = [ATTENTION[block.attn.type].f(n, model) for block in model.blocks]
+        in_weights = s * torch.stack(values) + b
+    elif kind.f is log_n and not b.any():
+        in_weights = s
+    else:
+        in_weights = None
+    if c.qk_norm:
+        # its q_norm has one weight for all heads
+        model_type, fits = "qwen3", constant and (in_weights == in_weights[:, :1]).all()
+    elif c.window_pattern:
+        model_type, fits = "smollm3", constant
+    elif constant:
+        model_type, fits = "llama", True
+    else:
+        model_type, fits = "ministral3", in_weights is not None
+    learned = bool(model.learned_scales())
+    by_ssmax_hf = not fits or (trainable and learned)
+    if by_ssmax_hf:
+        from ssmax_hf import KINDS
+        if c.attention_type not in KINDS:
+            raise UserError(f"attention_type={c.attention_type} cannot be exported; ssmax_hf.py "
+                            f"has {', '.join(KINDS)}")
+        model_type = "llama" if model_type == "ministral3" else model_type
+        in_weights = torch.ones(c.n_layer, c.n_head)
+    return Choice(model_type, in_weights, by_ssmax_hf)
+
+
+def check_settings(c):
+    """Raise a UserError for settings that no class of transformers has."""
     exportable = {field.name for field in dataclasses.fields(GPTConfig)} | {
-        "window", "window_pattern", "rope_scaling", "rope_factor",
-        "doc_mask"}  # it matters in training only
+        "rope_scaling", "rope_factor", "doc_mask"}  # doc_mask matters in training only
     for key, value in non_defaults(c).items():
         if key not in exportable or key == "rope_scaling" and value != "theta":
             raise UserError(f"{key}={value} of this checkpoint cannot be exported; choose a "
                             "checkpoint without it")
-    if c.window_pattern and c.rope_factor > 1:
+    if c.window and c.rope_factor > 1:
         raise UserError(f"a model with windows and rope_factor={c.rope_factor} cannot be exported, "
-                        "because RoPE is stretched in some layers only; leave rope_factor out, or "
-                        "choose a checkpoint that was trained without it")
-    if "L" in c.window_pattern and ("R" in c.window_pattern or not c.window):
-        raise UserError(f"window_pattern={c.window_pattern} of this checkpoint cannot be exported; "
-                        "choose one with S and L, or with S and R")
-    factor, s, b = query_factor(model)
-    limited = [math.isfinite(block.attn.max_keys) for block in model.blocks]
-    windows = "some"
-    if not any(limited):
-        windows = "none"
-    elif all(limited):
-        windows = "all"
-    for model_type, cls in CLASSES.items():
-        fits = (factor in cls.factors and cls.qk_norm in (c.qk_norm, None)
-                and windows in cls.windows)
-        usable = (target == "transformers" or target == "llama.cpp" and cls.llama_cpp
-                  or target == "training" and model_type == "nanossmax")
-        if fits and usable:
-            return model_type, s, b
-    raise UserError(f"{c.attention_type} with qk_norm={c.qk_norm} and window_pattern="
-                    f"{c.window_pattern!r} cannot be exported to llama.cpp, for which hf.py writes "
-                    "no windows, and which can multiply the query only by one number, or without "
-                    "qk_norm by s log n; export to a folder, for transformers")
+                        "because RoPE is stretched in some layers only; choose a checkpoint that "
+                        "was trained without it")
+    if c.qk_norm and "L" in c.window_pattern:
+        raise UserError(f"qk_norm=True and window_pattern={c.window_pattern} cannot be exported "
+                        "together: no class of transformers has both; choose a checkpoint with one "
+                        "of them")
 
 
 @torch.no_grad()
-def to_hf(model, target):
-    """Return a model of transformers that computes the same as ours, for a target of
-    `choose_class`."""
+def to_hf(model, choice):
+    """Return a model of transformers that computes the same as ours, by a Choice of `choose`."""
     c = model.config
-    model_type, s, b = choose_class(model, target)
     theta = c.rope_theta * c.rope_factor
     rope, special = {"rope_type": "default", "rope_theta": theta}, {}
-    if model_type == "mistral":
-        special = {"sliding_window": c.window}
-    elif model_type == "ministral3":
-        rope |= {"llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
-        vllm = {"beta": BETA, "original_max_position_embeddings": 1}  # vLLM 0.25 reads it there
-        special = {"llama_4_scaling": vllm, "sliding_window": None,
-                   "nanossmax_type": c.attention_type, "ssmax_s": s.tolist()}  # for an import
-    elif model_type == "nanossmax":
-        learned = {name.split(".")[-1] for name in model.learned_scales()}
-        if ATTENTION[c.attention_type].f is mean_log_n:  # s f(n), a constant, stands in b
-            learned = {"b"}
-        special = {
-            "nanossmax_type": c.attention_type,  # for an import
-            "qk_norm": c.qk_norm,
-            "ssmax_length": 0 if model.p_n is None else c.block_size,
-            "learned": sorted(learned),
-            # save_pretrained adds the class that is saved
-            "auto_map": {"AutoModel": "modeling_nanossmax.NanoSSMaxModel"}}
-        if c.window_pattern:
-            limited = [math.isfinite(block.attn.max_keys) for block in model.blocks]
-            layers = ["sliding_attention" if has_window else "full_attention"
-                      for has_window in limited]
-            special |= {
-                "layer_types": layers,
-                "sliding_window": c.window,
-                "use_sliding_window": True,
-                "global_rope": "R" in c.window_pattern}
-    config_class, model_class = classes(model_type)
+    letters = [c.letter(i) for i in range(c.n_layer)]
+    types = ["sliding_attention" if letter == "S" else "full_attention" for letter in letters]
+    if choice.model_type == "ministral3":
+        # llama.cpp's converter wants YaRN, which does nothing with the factor 1
+        rope |= {"rope_type": "yarn", "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                 "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": BETA,
+                 "original_max_position_embeddings": 1}
+        special = {"sliding_window": None}
+    elif choice.model_type in ("smollm3", "qwen3"):
+        special = {"layer_types": types, "sliding_window": c.window or None,
+                   "use_sliding_window": bool(c.window)}
+    if choice.model_type == "smollm3":
+        special["no_rope_layers"] = [int(letter != "L") for letter in letters]
+    config_class, model_class = classes(choice.model_type)
     config = config_class(
         vocab_size=c.vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,
         num_hidden_layers=c.n_layer, num_attention_heads=c.n_head, head_dim=c.n_embd // c.n_head,
         num_key_value_heads=c.n_kv_head or c.n_head, rms_norm_eps=c.norm_eps,
         initializer_range=c.init_std, tie_word_embeddings=False, rope_parameters=rope,
         # the embedding of a pad token would not be trained; Ministral3's default is token 11
-        rope_theta=theta, pad_token_id=None, training_length=c.block_size,
-        # Clients cut prompts at this length, but only p_n has a limit. Not more, because vLLM and
-        # llama.cpp reserve memory for it: 4.8 GB for 131,072 tokens of the paper's model in fp16.
-        max_position_embeddings=min(model.max_len, max(2**17, 32 * c.block_size)), **special)
+        pad_token_id=None, training_length=c.block_size,
+        # Clients cut prompts at this length. Not more, because vLLM and llama.cpp reserve memory
+        # for it: 4.8 GB for 131,072 tokens of the paper's model in fp16.
+        max_position_embeddings=max(2**17, 32 * c.block_size), **special)
     hf_model = model_class(config)
     # fails unless the names are exactly those of hf_model
-    hf_model.load_state_dict(to_tensors(model, model_type, s, b, target))
+    hf_model.load_state_dict(to_tensors(model, choice))
+    if choice.by_ssmax_hf:
+        from ssmax_hf import add_ssmax
+        layers = [i for i, letter in enumerate(letters) if letter != "S"]
+        add_ssmax(hf_model, c.attention_type, s=1.0, length=c.block_size, layers=layers)
+        for i in layers:
+            factor, attn = hf_model.model.layers[i].self_attn.ssmax_norm, model.blocks[i].attn
+            factor.s.copy_(attn.s)
+            factor.b.copy_(attn.b)
     return hf_model.eval()
 
 
-def to_tensors(model, model_type, s, b, target):
-    """Return copies of the parameters under transformers' names, with s f(n) + b multiplied into
-    them, unless the class has parameters for it."""
+def to_tensors(model, choice):
+    """Return copies of the parameters under transformers' names."""
     c, ours, tensors = model.config, model.state_dict(), {}
     width = c.n_embd // c.n_head  # rows of W_q for each head
     kv = width * (c.n_kv_head or c.n_head)
@@ -276,19 +249,14 @@ def to_tensors(model, model_type, s, b, target):
         rows = ours[name].clone()
         sizes = (c.n_embd, kv, kv) if "qkv" in name else len(rows) // len(parts)
         tensors |= dict(zip(parts, rows.split(sizes), strict=True))
-    for i in range(c.n_layer):
+    for i, factors in enumerate(choice.in_weights):
         attn = f"model.layers.{i}.self_attn."
-        if model_type == "nanossmax":
-            tensors |= {attn + "s": s[i], attn + "b": b[i]}
-            if model.p_n is not None:
-                tensors[attn + "p_n"] = model.p_n
-        elif model_type == "qwen3":  # its q_norm has one weight for all heads
-            tensors[attn + "q_norm.weight"] *= b[i, 0]
-        elif model_type == "ministral3":
-            by_k = 1 if target == "llama.cpp" else BETA**0.5
-            of_rows = s[i].repeat_interleave(width)[:, None]
-            tensors[attn + "q_proj.weight"] *= of_rows / (BETA / by_k)
-            tensors[attn + "k_proj.weight"] /= by_k
-        else:
-            tensors[attn + "q_proj.weight"] *= b[i].repeat_interleave(width)[:, None]
+        if choice.model_type == "qwen3":
+            tensors[attn + "q_norm.weight"] *= factors[0]
+            continue
+        rows = factors.repeat_interleave(width)[:, None]
+        if choice.model_type == "ministral3":
+            rows = rows / BETA**0.5
+            tensors[attn + "k_proj.weight"] /= BETA**0.5
+        tensors[attn + "q_proj.weight"] *= rows
     return tensors

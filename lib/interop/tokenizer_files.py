@@ -89,3 +89,77 @@ def read_text(folder, name, default=None):
         raise UserError(f"{folder} has no {name}; write it there with AutoTokenizer's "
                         "save_pretrained")
     return Path(path).read_text(encoding="utf-8") if path else default
+
+
+# -----------------------------------------------------------------------------
+# .gguf, the files of llama.cpp. transformers reads them, but for what follows.
+
+# the keys of a .gguf's architecture that transformers reads
+KNOWN_KEYS = {
+    "context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size",
+    "attention.head_count", "attention.head_count_kv", "attention.key_length",
+    "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.dimension_count",
+    "rope.freq_base", "tensor_data_layout"}
+
+
+def of_gguf(path, hf_model):
+    """
+    Return (text of a tokenizer.json, content of a tokenizer_config.json) for the .gguf at `path`,
+    from which transformers made `hf_model`.
+
+    UserError for a tokenizer that we do not know, or if transformers has skipped a part of the
+    model.
+    """
+    from gguf import GGUFReader
+    reader = GGUFReader(path)
+    keys = {key: field.contents() for key, field in reader.fields.items()}
+    tensors = {tensor.name for tensor in reader.tensors}
+    if skipped := skipped_parts(keys, tensors, hf_model):
+        raise UserError(f"{path} has {', '.join(skipped)[:200]}, which transformers would skip; "
+                        "import the model from its folder instead")
+    tokens, settings = keys["tokenizer.ggml.tokens"], {}
+    for name in ("bos", "eos", "padding", "unknown"):
+        i = keys.get(f"tokenizer.ggml.{name}_token_id")
+        if i is not None:
+            settings[f"{name[:3]}_token"] = tokens[i]
+    if template := keys.get("tokenizer.chat_template"):
+        settings["chat_template"] = template
+    return tokenizer_of_gguf(path, keys), settings
+
+
+def skipped_parts(keys, tensors, hf_model):
+    """Return the names of what a .gguf has and transformers skips silently. For instance, the
+    scaled RoPE of Llama 3.1 stands in a tensor."""
+    import gguf
+    architecture = keys["general.architecture"]
+    skipped = {key for key in keys if key.startswith(f"{architecture}.")}
+    skipped -= {f"{architecture}.{key}" for key in KNOWN_KEYS}
+    rotated = keys.get(f"{architecture}.rope.dimension_count", hf_model.config.head_dim)
+    if rotated != hf_model.config.head_dim:  # only a part of each head
+        skipped.add(f"rope.dimension_count={rotated}")
+    ids = {name: i for i, name in gguf.MODEL_ARCH_NAMES.items()}
+    table = gguf.get_tensor_name_map(ids[architecture], hf_model.config.num_hidden_layers)
+    read = {table.get_name(name, [".weight"]) for name in hf_model.state_dict()}
+    return sorted(skipped | (tensors - read))
+
+
+def tokenizer_of_gguf(path, keys):
+    """Return the text of a tokenizer.json for the keys of a .gguf."""
+    from gguf import TokenType
+    from tokenizers import AddedToken
+    # transformers' own conversion does not split SmolLM's digits: it makes two tokens of "  7"
+    # instead of three.
+    model, pre = keys.get("tokenizer.ggml.model"), keys.get("tokenizer.ggml.pre")
+    if model != "gpt2" or pre not in pre_tokenizers():
+        raise UserError(f"hf.py does not know the tokenizer of {path} ({model}, {pre}); import the "
+                        "model from its folder instead")
+    tokens = keys["tokenizer.ggml.tokens"]
+    kinds = list(zip(tokens, keys["tokenizer.ggml.token_type"], strict=True))
+    special = [token for token, kind in kinds if kind == TokenType.CONTROL]
+    whole = [token for token, kind in kinds if kind == TokenType.USER_DEFINED]
+    merges = [tuple(merge.split(" ")) for merge in keys["tokenizer.ggml.merges"]]
+    ids = {token: i for i, token in enumerate(tokens)}
+    tokenizer = byte_level(ids, merges, special, pre)
+    # tokens such as <think>, which are never split
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in whole])
+    return tokenizer.to_str()
