@@ -8,7 +8,8 @@ from conftest import ROOT
 
 PROGRAMS = {path.stem for path in ROOT.glob("*.py")} - {"model", "ssmax_hf"}
 EXPERIMENTS = sorted(ROOT.glob("experiments/**/*.py"))
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md"), *ROOT.glob("gallery/*.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md"), *ROOT.glob("gallery/*.md"),
+         *ROOT.glob("docs/*.md")]
 TEXTS = [ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("*.py"), *PAGES]
 for folder in ("config", "experiments", "gallery", "lib", "tests"):
     TEXTS += [*ROOT.glob(f"{folder}/**/*.py"), *ROOT.glob(f"{folder}/**/*.sh")]
