@@ -159,27 +159,14 @@ def import_model(source, out):
 
 README = """# {variant}, exported from nanoSSMax
 
-{code}    from transformers import AutoModelForCausalLM, AutoTokenizer
-    model = AutoModelForCausalLM.from_pretrained("{folder}")
-    tokenizer = AutoTokenizer.from_pretrained("{folder}")
+{name}{needs}, attention type {attention_type} (arXiv 2501.19399), trained at {block_size:,} tokens.
 
-{name}, attention type {attention_type} (arXiv 2501.19399), trained at {block_size:,} tokens.
-
-- The vocabulary has {vocab_size:,} tokens; any other is an error.
+- Any token that is not among the {vocab_size:,} of the vocabulary is an error.
 - sample.py puts an end of text before a prompt. So does this tokenizer, unless it came with the
   corpus or with an imported model, or was exported for llama.cpp.
+- Ministral3 takes n from position_ids: with padding on the left, pass them too, as `generate` does.
+- llama.cpp ignores the windows of SmolLM3: do not convert such a folder to .gguf.
 """
-READMES = {  # what a class needs beside
-    "Ministral3ForCausalLM": f"""\
-- A warning about `original_max_position_embeddings` or about YaRN is harmless: its factor is 1.
-- The factor on the query is s (log n + 1/{mapping.BETA:,.0f}); s is multiplied into q_proj. To
-  train it, export with `--trainable`: here q_proj and k_proj are too small for a common learning
-  rate.
-- n is the position plus 1. With padding on the left, pass position_ids too, as `generate` does.
-""",
-    "SmolLM3ForCausalLM": """\
-- llama.cpp ignores the windows of this class: do not convert this folder to .gguf.
-"""}
 
 
 def export_model(model, state, texts, cfg, out):
@@ -196,11 +183,10 @@ def export_model(model, state, texts, cfg, out):
     hf_model.config.eos_token_id = generation.get("eos_token_id")
     if type(vocab) is list:
         hf_model.config.gpt2_ids = vocab  # for `import_model`
-    code = "    import ssmax_hf  # a file of nanoSSMax, beside your script\n"
+    needs = " with ssmax_hf.py" * choice.by_ssmax_hf
     readme = README.format(
-        variant=checkpoint.variant_of(state, model), folder=out.name, name=name,
-        code=code * choice.by_ssmax_hf, attention_type=c.attention_type,
-        block_size=c.block_size, vocab_size=c.vocab_size)
+        variant=checkpoint.variant_of(state, model), name=name, needs=needs,
+        attention_type=c.attention_type, block_size=c.block_size, vocab_size=c.vocab_size)
     settings = settings | {
         # without one, a batch cannot be padded
         "pad_token": settings.get("pad_token") or settings.get("eos_token"),
@@ -216,10 +202,9 @@ def export_model(model, state, texts, cfg, out):
         # fp32, as trained; half precision can be chosen when the model is loaded
         hf_model.save_pretrained(folder)
         write_texts(folder, tokenizer, settings, generation)
-        (folder / "README.md").write_text(readme + READMES.get(name, ""), encoding="utf-8")
+        (folder / "README.md").write_text(readme, encoding="utf-8")
         exported = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         largest = compare(model, exported, DIFFERS)
-    needs = " with ssmax_hf.py" * choice.by_ssmax_hf
     print(f"{out}: {name}{needs}; its logits differ from the checkpoint's by at most {largest:.1e}")
 
 

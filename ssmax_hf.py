@@ -15,7 +15,8 @@ the attention gets, so padding, caches, packed rows and windows are right.
 
 s and b are in a module `ssmax_norm` of each layer. To train them beside LoRA:
 LoraConfig(modules_to_save=["ssmax_norm"]). (PEFT finds modules, not parameters. Trainer gives names
-that end in _norm no weight decay.)
+that end in _norm no weight decay.) Save the merged model: PEFT puts an adapter also into a model
+without the factor, and leaves s and b out without a word.
 
 save_pretrained and from_pretrained keep the factor, if this file is imported. A process that has
 not imported it refuses such a folder, since its config.json has layer_types that transformers does
