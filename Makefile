@@ -17,7 +17,8 @@ check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that t
 test: $(VENV)/ready-test
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/python -m pytest -n 2 --durations=10
-	$(VENV)/newest/bin/python -m pytest -n 2 tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
+	$(VENV)/newest/bin/python -m pytest -n 2 -k "not notebook" \
+		tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
 
 $(VENV)/ready: pyproject.toml
 	@echo "making the virtual environment $(VENV) (once, some minutes)"

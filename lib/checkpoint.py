@@ -211,7 +211,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
     if cfg.rope_scaling == "nope" or cfg.rope_factor > 1:
         if trained.rope_scaling:
             raise UserError(f"{path} was trained with rope_scaling={trained.rope_scaling}, and "
-                            "cannot be stretched again: leave rope_scaling and rope_factor out")
+                            "cannot be stretched again: leave what stretches RoPE out")
         if attention.has_global_rope(trained):
             changes["rope_scaling"] = cfg.rope_scaling
             changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
