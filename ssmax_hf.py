@@ -301,8 +301,10 @@ def post_init(self):
         add_ssmax(self, **saved)
 
 
-def get_interface(self, name, *args):
-    return functools.partial(attend, originals["get_interface"](self, name, *args), name)
+def get_interface(self, attn_implementation, *args, **kwargs):
+    """Return the attention function of this name, with the factor in front."""
+    attention = originals["get_interface"](self, attn_implementation, *args, **kwargs)
+    return functools.partial(attend, attention, attn_implementation)
 
 
 # A second copy of this file must not multiply a second time.
