@@ -188,8 +188,8 @@ def check_settings(c):
                             "checkpoint without it")
     if c.window and c.rope_factor > 1:
         raise UserError(f"a model with windows and rope_factor={c.rope_factor} cannot be exported, "
-                        "because RoPE is stretched in some layers only; leave --rope_factor out, or "
-                        "choose a checkpoint that was trained without it")
+                        "because RoPE is stretched in some layers only; leave --rope_factor out, "
+                        "or choose a checkpoint that was trained without it")
     if c.qk_norm and "L" in c.window_pattern:
         raise UserError(f"qk_norm=True and window_pattern={c.window_pattern} cannot be exported "
                         "together: no class of transformers has both; choose a checkpoint with one "
