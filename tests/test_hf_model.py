@@ -157,6 +157,7 @@ def test_a_checkpoint_of_ours_comes_before_a_config_json(tmp_path):
 # the scripts of docs/models.md, and hf.ipynb
 
 SCRIPTS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
+SCRIPTS["train_s_alone.py"] = SCRIPTS["train_s.py"].replace("LORA = True", "LORA = False")
 LOAD = """
 import sys, torch, ssmax_hf
 from transformers import AutoModelForCausalLM
@@ -168,10 +169,11 @@ print(type(model).__name__, sum(m.s.ne(m.s[0]).any().item() for m in model.modul
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script, result", [
-    ("train_s.py", "LlamaForCausalLM 3"), ("to_windows.py", "SmolLM3ForCausalLM 1")])
+    ("train_s.py", "LlamaForCausalLM 3"), ("train_s_alone.py", "LlamaForCausalLM 3"),
+    ("to_windows.py", "SmolLM3ForCausalLM 1")])
 def test_a_script_of_the_page_trains_a_tiny_model(tmp_path, script, result):
     for package in ("trl", "peft", "datasets"):
-        if script == "train_s.py" and importlib.util.find_spec(package) is None:
+        if script.startswith("train_s") and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     folder_of(tmp_path / "m")
     (tmp_path / "text.txt").write_text("A box 12 is red.\n\n" * 400)
