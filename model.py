@@ -216,6 +216,7 @@ class Attention(nn.Module):
         logits          of all queries and keys
         weights         from the logits
         mix             from the layer's input to the output of all heads
+        frequencies     of RoPE, the same in all layers of a letter, which share their Position
 
     It must keep what experiments/check.py checks: no query sees a later key, a KV cache changes
     nothing, ...
@@ -435,7 +436,8 @@ class Window(Attention):
         if documents is None:
             documents = q.new_zeros(B, k.size(2))
         # Zeros complete the first and the last block. They are a document of their own: -1.
-        before, after = W + T - k.size(2), -T % W
+        before = W + T - k.size(2)
+        after = -T % W
 
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
             return z.unflatten(2, (-1, W)).transpose(1, 2)
@@ -574,7 +576,8 @@ class GPT(nn.Module):
         pos = torch.arange(cached, cached + T, device=idx.device)
         if documents is not None:
             # The ids rise within a row, so this finds the index of each document's first token.
-            pos = (pos - torch.searchsorted(documents, documents)).unsqueeze(1)
+            first = torch.searchsorted(documents, documents)
+            pos = (pos - first)[:, None]
         layers = {block.attn.letter: block.attn for block in self.blocks}  # one of each letter
         return {letter: attn.make_position(pos, self, documents) for letter, attn in layers.items()}
 

@@ -121,6 +121,10 @@ def weights_times_v_are_the_output(model):
     of_last = model.last_query_attention(idx)
     for layer, block in enumerate(model.blocks):
         attn, position = block.attn, positions[block.attn.letter]
+        for own, shared in zip(attn.make_position(torch.arange(30), model), position, strict=True):
+            assert own is shared is None or torch.equal(own, shared), (
+                f"layer {layer}: its positions are not those of other {attn.letter} layers, which "
+                "share them")
         q, k, v = attn.project(block.norm_1(x), position)
         weights = attn.weights(q, k, attn.visible(q, k))
         shape = (2, model.config.n_head, 30, 30)

@@ -98,7 +98,7 @@ def parts_of(text):
 
 def own_files(text):
     """Return the files outside of the gallery that a value of --attention names."""
-    return [file for file, _ in parts_of(text) if file.parent != GALLERY]
+    return [file for file, _ in parts_of(text) if file.resolve().parent != GALLERY.resolve()]
 
 
 def name_of(config):
@@ -300,7 +300,8 @@ def convert(model, **changes):
     softmax model stay the same.
 
     ValueError if that is not possible: p_n has no values for such long windows, the heads have
-    different constants but share one norm (qk_norm), or the layer's position was not plain RoPE.
+    different constants but share one norm (qk_norm), or the layer's attention or position was not
+    what S layers have.
     RuntimeError if the weights do not fit the new settings.
     """
     config = model.config
@@ -314,6 +315,10 @@ def convert(model, **changes):
         old, new = old.attn, new.attn
         if new.letter != "S" or old.letter == "S":
             continue
+        if not all(cls.in_windows for cls in load(config.attention)):
+            raise ValueError(f"layer {layer} would become a window with plain attention, but was "
+                             f"trained with attention={config.attention}: choose a window_pattern "
+                             "without an S there")
         if new.max_keys > model.max_len:
             raise ValueError(f"p_n was learned for {model.max_len} tokens, and window="
                              f"{new.max_keys} is longer: choose a shorter window")

@@ -46,7 +46,7 @@ MANIFEST = {"vocab": list | str | None, "source": dict, "complete": bool, "rows"
             "documents": int, "splits": dict}
 SHARD = {"file": str, "tokens": int, "sha256": str}
 # Bins of other programs: train.bin, or fineweb_train_000001.bin. (prepare.py's have a hyphen.)
-FOREIGN = re.compile(r"(?:.*_)?([a-z]+)(?:_\d+)?\.bin")
+FOREIGN = re.compile(r"((?:.*_)?)([a-z]+)(?:_\d+)?\.bin")  # beginning, split
 LLM_C = [20240520, 1]  # the first two int32 in a bin of llm.c; the third is its number of tokens
 
 
@@ -289,10 +289,16 @@ def read_manifests(folder):
 
 def foreign_bins(folder):
     """Return {split: paths of its bins} of the bins in a folder that other programs made."""
-    bins = {}
+    bins, beginnings = {}, {}
     for path in sorted(folder.glob("[!.]*.bin")):
-        if match := FOREIGN.fullmatch(path.name):
-            bins.setdefault(match[1], []).append(path)
+        match = FOREIGN.fullmatch(path.name)
+        if not match:
+            continue
+        beginning, split = match.groups()
+        if beginnings.setdefault(split, beginning) != beginning:
+            raise UserError(f"{folder} holds bins of several corpora, {bins[split][0].name} and "
+                            f"{path.name}; put each corpus into a folder of its own")
+        bins.setdefault(split, []).append(path)
     return bins
 
 

@@ -174,6 +174,7 @@ def measure(work, out, header, device):
     storage.lock(out)
     header, records = continue_result(work.cfg, out, header) if out.exists() else (header, {})
     left = [job for job in work.jobs if job not in records]
+    ranks.must_agree(records=len(records))  # with another disk a rank would wait for the others
     if left:
         # written again, because a kill may have left half a line at the end of the file
         if ranks.RANK == 0:

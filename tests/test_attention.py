@@ -64,6 +64,11 @@ class CapsInSecret(Attention):
         return capped.to(v.dtype) @ self.per_head(v)
 
 
+class TurnsByLayer(Attention):
+    def frequencies(self, pair, theta):
+        return super().frequencies(pair, theta) * (1 + self.layer)
+
+
 class DrawsTooEarly(Attention):
     def __init__(self, config, layer):
         super().__init__(config, layer)
@@ -84,6 +89,7 @@ def all_layers_are(cls, monkeypatch):
     (ForgetsTheCache, "the cache changes nothing: token by token, logits differ (by "),
     (CapsInSecret, "weights times v are the output: layer 0: they differ (by "),
     (SumsToMore, "weights times v are the output: layer 0: the weights of a query sum to 2.0000"),
+    (TurnsByLayer, "weights times v are the output: layer 0: its positions are not those of other"),
     (DrawsTooEarly, "initial weights are those of plain attention: wte.")])
 def test_a_broken_promise_is_named(cls, problem, monkeypatch, capsys):
     all_layers_are(cls, monkeypatch)
@@ -154,8 +160,10 @@ def test_the_cache_of_a_window_holds_no_more_than_later_queries_see():
 @pytest.mark.parametrize("settings, refusal", [
     ({}, None), ({"rope_scaling": "theta", "rope_factor": 50.0}, None),
     ({"rope_scaling": "yarn", "rope_factor": 4.0}, "trained with another position"),
-    ({"attention": "p_rope:share=0.5"}, "trained with another position"),
-    ({"attention": "alibi"}, "trained with another position"),
+    ({"attention": "p_rope:share=0.5"}, "trained with attention=p_rope"),
+    ({"attention": "gated"}, None), ({"attention": "sink"}, "trained with attention=sink"),
+    ({"attention": "alibi"}, "trained with attention=alibi"),
+    ({"attention": "gated+entmax"}, "trained with attention=gated"),
     ({"window_pattern": "L"}, "trained with another position")], ids=str)
 @torch.no_grad()
 def test_windows_as_long_as_the_text_change_nothing_or_are_refused(settings, refusal):

@@ -248,6 +248,13 @@ def test_bins_of_nanogpt_and_llm_c_are_corpora(tmp_path, capsys):
     assert Tokens(tmp_path / "nano", "train").data["digest"] not in digests
 
 
+def test_bins_of_two_corpora_in_a_folder_are_refused(tmp_path):
+    write_bin(tmp_path / "two/train.bin", IDS)
+    write_bin(tmp_path / "two/shakespeare_train.bin", IDS)
+    refused("holds bins of several corpora, shakespeare_train.bin and train.bin; put each",
+            Tokens, tmp_path / "two", "train")
+
+
 def other_tokenizer():
     words = tokenizers.ByteLevelBPETokenizer()
     words.train_from_iterator([TEXT], vocab_size=3000, special_tokens=["<|endoftext|>"],

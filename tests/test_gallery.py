@@ -3,6 +3,7 @@ how --attention chooses a file."""
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -300,6 +301,11 @@ def test_settings_and_checkpoints_of_earlier_versions_load(old, run, tmp_path):
                                                if key != "fingerprint"})
     again = checkpoint.load(tmp_path / "old")
     assert {key: again["model_config"][key] for key in OLD[old]} == OLD[old]
+
+
+def test_a_path_into_the_gallery_is_no_file_of_ones_own():
+    assert attention.own_files("gallery/sink.py+alibi") == []
+    assert attention.own_files("sink+./mine.py") == [Path("mine.py")]
 
 
 def test_old_and_new_settings_go_together():
