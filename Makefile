@@ -1,4 +1,4 @@
-# A convenience: the README shows the plain commands. PYTHON is for making the environment.
+# A convenience: experiments/quick/run.sh has the plain commands. PYTHON is for making the environment.
 PYTHON ?= python3
 VENV ?= .venv
 

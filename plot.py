@@ -63,6 +63,7 @@ class PlotConfig:
     files: tuple = ()  # name of a figure or measure, all or table; then folders or files of results
     # output
     out: str = ""  # folder for the pictures; empty: the first folder of results, or out
+    title: str = ""  # a line above the picture
 
 
 def figure(draw):
@@ -532,6 +533,8 @@ def main():
         else:
             picture = of_measure(shown, figure_or_measure)
         if picture:
+            if cfg.title:
+                picture.suptitle(cfg.title)
             drawn.append(picture)
             save(picture, folder / f"{figure_or_measure.replace('/', '_')}.png")
     if name in ("all", "table") and len(rows):

@@ -71,6 +71,14 @@ def test_a_line_of_one_point_is_left_out_of_all_and_drawn_if_asked_for(tmp_path)
     assert (figures_in(tmp_path / "c"), figures_in(tmp_path / "d")) == (set(), {"x"})
 
 
+def test_a_picture_has_the_title_that_is_asked_for(tmp_path, monkeypatch):
+    plant_niah(tmp_path / "a")
+    saved = []
+    monkeypatch.setattr(plot, "save", lambda picture, path: saved.append(picture))
+    call(plot, "retrieval", tmp_path, "--title=Is a number found?")
+    assert saved[0].get_suptitle() == "Is a number found?"
+
+
 @pytest.mark.parametrize("n_seeds", [[2], [1], [1, 2], [1] * 5])
 def test_the_bands_that_are_drawn_are_explained(tmp_path, n_seeds):
     for number, seeds in enumerate(n_seeds):

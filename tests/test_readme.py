@@ -1,4 +1,4 @@
-"""The changes that README.md and CONTRIBUTING.md show fit the code, and what is changed runs."""
+"""The changes that the pages show fit the code, and what is changed runs."""
 import importlib.util
 import math
 import re
@@ -13,7 +13,8 @@ import plot
 from experiments.check import PROMISES
 from lib import checkpoint, storage
 
-PAGES = "".join((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
+PAGES = "".join((ROOT / name).read_text()
+                for name in ("README.md", "CONTRIBUTING.md", "docs/examples.md"))
 
 
 def hunks():

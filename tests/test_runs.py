@@ -152,7 +152,7 @@ def test_the_papers_recipe(script):
     out, results = (script.folder / kind / "paper" for kind in ("out", "experiments"))
     dry = script("paper", "--dry_run")
     assert not out.exists(), "a dry run writes"
-    # 200,000 x 2,097,152 tokens, and what the README says of the hours on one H200
+    # 200,000 x 2,097,152 tokens, and the hours on one H200
     assert re.search(r"ESTIMATES.*b_ssmax +419\.4 bn +296\n.*corpus[^\n]* 839\n", dry, re.DOTALL)
     printed = script("paper")
     assert commands(printed) == commands(dry)

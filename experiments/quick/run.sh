@@ -38,7 +38,7 @@ for run in out/quick/a_softmax out/quick/b_ssmax; do
 done | xargs -P 2 -L 1 python > out/quick/measured.txt
 
 echo "== open out/quick/retrieval.png (the table below) and out/quick/needle_weight.png (why)"
-python plot.py retrieval out/quick
-python plot.py needle_weight out/quick
+python plot.py retrieval out/quick --title="Trained at 128 tokens: is a number found in longer texts?"
+python plot.py needle_weight out/quick --title="How much attention is left for the number?"
 python plot.py table out/quick > out/quick/tables.txt
 sed -n '/all digits right/,/^$/p' out/quick/tables.txt
