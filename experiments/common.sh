@@ -3,6 +3,7 @@
 set -euo pipefail
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs with one thread each are faster than one run with two
 JOBS=${JOBS:-2}  # programs that run at the same time
+STEP=${STEP:-python}  # what runs each of them, see experiments/gpu/step.sh
 
 DRY_RUN=
 case "${1:-}" in
@@ -14,12 +15,12 @@ run() {  # run COMMAND: print the command and run it
     echo "+ $*"
     [ "$DRY_RUN" ] || "$@"
 }
-in_parallel() {  # run `python` with the arguments in each line of the input, JOBS at a time
+in_parallel() {  # run $STEP with the arguments in each line of the input, JOBS at a time
     if [ "$DRY_RUN" ]; then
         sed "s/  */ /g; s/^/+ python /"
     else
         # -r: the input may be empty. No line may end with a blank: -L would join it with the next.
-        xargs -r -t -L 1 -P "$JOBS" python >> "$OUT/output.txt"  # errors go to the screen
+        xargs -r -t -L 1 -P "$JOBS" $STEP >> "$OUT/output.txt"  # errors go to the screen
     fi
 }
 make_almanacs() {  # a corpus for each of SEEDS to train on, and number 0 to measure all models on

@@ -1,5 +1,7 @@
 """The experiments: stored results give the verdicts of their pages, and new ones are added."""
 import itertools
+import re
+import shlex
 import subprocess
 
 import pandas as pd
@@ -8,12 +10,19 @@ import torch
 from conftest import ROOT, call, refused
 from test_results import plant_log, plant_niah, plant_posloss, plant_scores
 
+from eval_niah import NiahConfig
+from eval_posloss import PosLossConfig
 from experiments import verdicts
 from experiments.convert import convert
+from experiments.gpu.check import CHECKS, GPUCheckConfig
+from experiments.gpu import next as next_card
 from experiments.rope import rope
 from experiments.verdicts import by_seed
 from experiments.windows import windows
 from lib import checkpoint
+from lib.config import configure
+from prepare import PrepareConfig
+from train import TrainConfig
 
 # lines of the tables of commit c444ed3
 GOLDEN = {
@@ -200,3 +209,54 @@ def test_a_real_model_is_collected_by_prompts_and_pieces(tmp_path, capsys):
     assert convert.tokens_until(excess[::-1].set_axis(excess.index), 0.05) == float("inf")
     convert.print_real(table, [])
     assert "| windows, SSMax | 0 | 6.000 |" in capsys.readouterr().out
+
+
+CONFIGS = {"train.py": TrainConfig, "eval_niah.py": NiahConfig, "eval_posloss.py": PosLossConfig,
+           "prepare.py": PrepareConfig}
+
+
+@pytest.fixture(scope="module")
+def list_for_the_next_card():
+    """The commands that experiments/gpu/next.sh prints, each as a list of words."""
+    printed = subprocess.check_output(["bash", "experiments/gpu/next.sh", "--dry_run"], cwd=ROOT,
+                                      text=True)
+    return [shlex.split(line)[2:] for line in printed.splitlines() if line.startswith("+ python ")]
+
+
+def test_the_settings_in_the_list_for_the_next_card_exist(list_for_the_next_card, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    programs = [program for program, *_ in list_for_the_next_card]
+    assert {*CONFIGS} < {*programs} and len(programs) > 100
+    assert len({tuple(command) for command in list_for_the_next_card}) == len(programs)
+    for program, *arguments in list_for_the_next_card:
+        if program in CONFIGS:
+            configure(CONFIGS[program], arguments)
+        elif arguments[0] == "experiments.gpu.check":
+            assert {*configure(GPUCheckConfig, arguments[1:]).files} <= {*CHECKS}
+
+
+def test_each_prediction_for_the_next_card_is_about_a_measured_run(list_for_the_next_card):
+    lines = set()
+    for _, *arguments in list_for_the_next_card:
+        for argument in arguments:
+            if re.match("(--out_dir=)?out/", argument):
+                name = re.sub(r"-\d+$", "", argument.split("/")[-1])
+                tags = [text.removeprefix("--tag=") for text in arguments if "--tag" in text]
+                lines.add("|".join([name, *tags]))
+    predictions = pd.read_csv(next_card.HERE / "predictions.csv")
+    named = {number.split("; ")[0] for formula in predictions["formula"]
+             for number in re.findall("`(.*?)`", formula)}
+    assert named <= lines and len(named) > 15
+
+
+def test_the_results_of_the_next_card_are_collected_with_their_predictions(tmp_path, capsys):
+    plant_log(tmp_path / "speed/b_ssmax", "ssmax")
+    for seed in (1, 2, 3):
+        for name in ("a_softmax", "b_ssmax"):
+            run = tmp_path / f"mini/recall/windows/{name}-{seed}"
+            plant_niah(run, name[2:], seed=seed, sizes=(512, 65_536))
+    call(next_card, tmp_path)
+    printed = capsys.readouterr().out
+    assert "| 8 | windows, 128x: SSMax finds more than softmax | +0.000 ± 0.000 share | 3 |" in printed
+    assert "| b_ssmax | 1 |" in printed, "its speed"
+    assert refused("name the folder", call, next_card) == 2

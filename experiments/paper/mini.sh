@@ -10,6 +10,7 @@
 #   SIZE=mini bash experiments/paper/run.sh --dry_run     only print the commands, and estimates
 #   SIZE=mini SEEDS=1 bash experiments/paper/run.sh       each variant once
 #   SIZE=mini SEEDS=1 ONLY=windows bash experiments/paper/run.sh     only windows: start here
+#   SIZE=mini ONLY=mistral bash experiments/paper/run.sh             Mistral Large 4's arrangement
 #   SIZE=mini CORPUS="my_texts/*.zst --val_fraction=0.01" TEST="my_test/*.zst" \
 #       bash experiments/paper/run.sh                     on your own texts
 OUT=${OUT:-out/paper_mini}
@@ -17,10 +18,10 @@ RESULTS=${RESULTS:-$OUT}
 JOBS=${JOBS:-1}             # programs that run at the same time
 SEEDS=${SEEDS:-"1 2 3"}     # of (a), (b) and the control; others: the first one
 FIRST=${SEEDS%% *}
-ONLY=${ONLY:-}              # windows: leave out the paper's arrangement
+ONLY=${ONLY:-}              # windows: leave out the paper's arrangement; mistral: this one alone
 case "$ONLY" in
-    "" | windows) ;;
-    *) echo "error: ONLY=$ONLY must be windows, or be left out" >&2; exit 2 ;;
+    "" | windows | mistral) ;;
+    *) echo "error: ONLY=$ONLY must be windows or mistral, or be left out" >&2; exit 2 ;;
 esac
 # as in experiments/windows, a window of a quarter of the training length
 WINDOWS="config/window.py --window=128"
@@ -43,10 +44,14 @@ recall() {  # recall RUN NEW_RUN [settings]: teach it; the seed is the end of th
         "--learning_rate=1e-3 --warmup_iters=20 --decay_iters=50 --data_order=sequence" \
         "--data_dir=data/mini_recall --out_dir=$OUT/recall/$2"
 }
-needles() {  # needles SIZES RUN [settings]
-    local settings="config/quick_niah.py --data_dir=data/mini_recall --rope_factor=50 ${*:3}"
-    echo "eval_niah.py $settings --context_sizes=[$1] $OUT/recall/$2"
-    echo "eval_niah.py $settings --trials=50 --trial_sizes=4096 $OUT/recall/$2"
+ask() {  # ask SIZES RUN [settings]: for needles, 100 prompts a size
+    echo "eval_niah.py config/quick_niah.py --data_dir=data/mini_recall ${*:3}" \
+        "--context_sizes=[$1] $OUT/recall/$2"
+}
+needles() {  # needles SIZES RUN [settings]: these prompts, and needle scores
+    ask "$1" "$2" --rope_factor=50 "${@:3}"
+    echo "eval_niah.py config/quick_niah.py --data_dir=data/mini_recall --rope_factor=50 ${*:3}" \
+        "--trials=50 --trial_sizes=4096 $OUT/recall/$2"
 }
 estimate() {  # estimate N_MEASURED VARIANTS: hours and disk. A model of this width reaches less MFU.
     python -m experiments.paper.estimate --base=config/mini.py --mfu=0.25 --n_seqs=200 \
@@ -56,6 +61,33 @@ estimate() {  # estimate N_MEASURED VARIANTS: hours and disk. A model of this wi
     echo "times the training length). In the one run of this size SSMax found 30 of 30 there, and softmax"
     echo "21 of 30 (experiments/paper/README.md)."
 }
+
+if [ "$ONLY" = mistral ]; then
+    # Three layers with RoPE and one without position, all of which see all tokens and have the
+    # factor; eight layers, so that the pattern comes twice. YaRN's factor is for 32 x 512 tokens.
+    echo "== Mistral Large 4's arrangement: the same, with YaRN without its temperature"
+    ARRANGEMENT="--window_pattern=RRRL --n_layer=8"
+    YARN="--rope_scaling=yarn_no_temperature --rope_factor=32"
+    TYPES="ssmax_bias_s0 ssmax softmax head_scale"
+    for seed in $SEEDS; do
+        for type in $TYPES; do
+            echo "train.py config/mini.py $ARRANGEMENT --attention_type=$type --seed=$seed" \
+                "--variant=mistral.$type --out_dir=$OUT/mistral/mistral.$type-$seed"
+        done
+        for type in $TYPES; do
+            run=mistral/mistral.$type-$seed
+            recall $run $run $ARRANGEMENT
+            ask 512,2048,8192,16384 $run $YARN
+            posloss $OUT/$run $YARN
+        done
+        # softmax with YaRN as published, whose temperature is a constant factor
+        run=mistral/mistral.softmax-$seed
+        temperature="--rope_scaling=yarn --rope_factor=32 --tag=temperature"
+        ask 512,2048,8192,16384 $run $temperature
+        posloss $OUT/$run $temperature
+    done | in_parallel
+    exit
+fi
 
 echo "== windows: training on text, loss by position, teaching recall, needles"
 {
@@ -72,6 +104,16 @@ done
 for run in $WINDOW_RUNS; do posloss $OUT/$run; done | in_parallel
 for run in $WINDOW_RUNS; do recall $run $run $WINDOWS; done | in_parallel
 for run in $WINDOW_RUNS; do needles 512,2048,8192,16384,65536 $run; done | in_parallel
+echo "== windows: factors put into softmax"
+for seed in $SEEDS; do
+    run=windows/a_softmax-$seed
+    for factor in "ssmax --tag=e" "logn_clip --tag=clip" \
+            "head_scale --swap_scale=2 --tag=constant_2" \
+            "head_scale --swap_scale=3 --tag=constant_3"; do
+        ask 512,2048,8192,16384,65536 $run --attention_type=$factor
+        posloss $OUT/$run --attention_type=$factor
+    done
+done | in_parallel
 run python plot.py all "$OUT/windows" "$OUT/recall/windows" --out="$RESULTS/windows"
 
 if [ "$ONLY" ]; then
