@@ -22,9 +22,10 @@ def speeds(folder):
     """Return a table of tokens/s, the median of the updates of each log in folder/speed."""
     rows = []
     for log in sorted(Path(folder).glob("speed/*/log.jsonl")):
-        rates = [record["tokens_per_s"] for record in storage.read_lines(log)[1 + WARM_UP:]]
-        if rates:
-            rows.append([log.parent.name, "tokens/s", 0, 1, np.median(rates)])
+        rates = [record["tokens_per_s"] for record in storage.read_lines(log)
+                 if "tokens_per_s" in record]
+        if len(rates) > WARM_UP:
+            rows.append([log.parent.name, "tokens/s", 0, 1, np.median(rates[WARM_UP:])])
     return verdicts.table_of(rows)
 
 

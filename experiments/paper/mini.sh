@@ -49,8 +49,8 @@ ask() {  # ask SIZES RUN [settings]: for needles, 100 prompts a size
         "--context_sizes=[$1] $OUT/recall/$2"
 }
 needles() {  # needles SIZES RUN [settings]: these prompts, and needle scores
-    ask "$1" "$2" --rope_factor=50 "${@:3}"
-    echo "eval_niah.py config/quick_niah.py --data_dir=data/mini_recall --rope_factor=50 ${*:3}" \
+    ask "$@"
+    echo "eval_niah.py config/quick_niah.py --data_dir=data/mini_recall ${*:3}" \
         "--trials=50 --trial_sizes=4096 $OUT/recall/$2"
 }
 estimate() {  # estimate N_MEASURED VARIANTS: hours and disk. A model of this width reaches less MFU.
@@ -174,10 +174,10 @@ echo "== teaching recall"
 echo "== needles and needle scores"
 SIZES=512,1024,2048,4096,5120,8192
 {
-    for run in $RUNS; do needles $SIZES $run; done
+    for run in $RUNS; do needles $SIZES $run --rope_factor=50; done
     for seed in $SEEDS; do
-        needles $SIZES main/e_swap_after-$seed
-        needles $SIZES main/a_softmax-$seed $constant
+        needles $SIZES main/e_swap_after-$seed --rope_factor=50
+        needles $SIZES main/a_softmax-$seed --rope_factor=50 $constant
     done
 } | in_parallel
 
