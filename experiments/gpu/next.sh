@@ -14,20 +14,27 @@ cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/next}
 RESULTS=$OUT
 JOBS=1  # speeds are measured alone on the card
+export STEP=${STEP:-"bash experiments/gpu/step.sh"}
 source experiments/common.sh
 ONLY=${ONLY:-"speed windows mistral model cards"}
 SEEDS=${SEEDS:-"1 2 3"}
 MODEL=${MODEL:-}  # entry `model`: a folder of SmolLM2 or Qwen3 from the Hugging Face hub
 TEXTS=${TEXTS:-}  # and texts to train it on: TEXTS/train*.jsonl* and TEXTS/test*.jsonl*
 export PIECES=$OUT PIECE_END=$(($(date +%s) + 60 * ${MINUTES:-10}))
-export STEP=${STEP:-"bash experiments/gpu/step.sh"}
 
+check() {  # check NAMES: a claim that does not hold is in the report, and does not end the list
+    (
+        export OUT=$OUT/check
+        [ "$DRY_RUN" ] || mkdir -p "$OUT"
+        echo "-m experiments.gpu.check $*" | in_parallel
+    ) || true
+}
 speed() {  # (i) tokens/s of the paper's model, five minutes
     local corpus="--embedded=almanac --name=gpt2"
     run python prepare.py $corpus
+    check speed anatomy
     local train="train.py --data_dir=data/gpt2 --eval_interval=0 --batch_size=128 --max_iters=16"
     {
-        echo "-m experiments.gpu.check speed anatomy"
         echo "$train config/a_softmax.py --out_dir=$OUT/speed/a_softmax"
         echo "$train config/b_ssmax.py --out_dir=$OUT/speed/b_ssmax"
         echo "$train config/b_ssmax.py --micro_batch_size=16 --out_dir=$OUT/speed/micro_16"
@@ -83,7 +90,7 @@ model() {  # (iv) a model of others, trained on 100 M tokens more, with and with
     } | in_parallel
 }
 cards() {  # (v) two ranks against one, a killed rank, scaling; with one card it only says so
-    echo "-m experiments.gpu.check several_cards" | in_parallel
+    check several_cards
 }
 
 if [ -z "$DRY_RUN" ]; then
@@ -105,5 +112,5 @@ for entry in $ONLY; do
 done
 [ "$DRY_RUN" ] || find "$OUT" -name ckpt_prev.pt -delete  # half of what has to be copied
 run python -m experiments.gpu.next "$OUT"
-[ $status = 0 ] || echo "$OUT/failed.txt names what failed; the same command tries it again" >&2
+[ $status = 0 ] || echo "$OUT/failed.txt has what failed: remove a line to try it again" >&2
 exit $status
