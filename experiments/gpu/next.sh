@@ -61,12 +61,12 @@ model() {  # (iv) a model of others, trained on 100 M tokens more, with and with
         echo "skipped: set MODEL to a folder with its weights, and TEXTS to one with texts"
         return
     fi
-    local start=$OUT/model/start tokenizer=${MODEL:-MODEL}
-    [ -e "$start/ckpt.pt" ] || run python hf.py import "$tokenizer" --out_dir="$start"
+    local start=$OUT/model/start
+    [ -e "$start/ckpt.pt" ] || run python hf.py import "${MODEL:-MODEL}" --out_dir="$start"
     run python prepare.py "${TEXTS:-TEXTS}"/train*.jsonl* --name=next_model --val_fraction=0.01 \
-        --tokenizer="$tokenizer"
+        --tokenizer="$start"
     run python prepare.py "${TEXTS:-TEXTS}"/test*.jsonl* --name=next_model --split=test \
-        --tokenizer="$tokenizer"
+        --tokenizer="$start"
     local types="softmax ssmax_bias_s0 head_scale" type trained
     {
         # 763 updates of 64 x 2,048 tokens. train.py, because it can stop and continue; hf.py export
