@@ -17,7 +17,7 @@ check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that t
 test: $(VENV)/ready-test
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/python -m pytest -n 2 --durations=10
-	$(VENV)/newest/bin/python -m pytest -n 2 -k "not notebook" \
+	$(VENV)/newest/bin/python -m pytest -n 2 -m "not slow" -k "not notebook" \
 		tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
 
 $(VENV)/ready: pyproject.toml constraints.txt

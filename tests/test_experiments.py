@@ -1,8 +1,10 @@
 """The experiments: stored results give the verdicts of their pages, and new ones are added."""
 import itertools
+import os
 import re
 import shlex
 import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -218,8 +220,10 @@ CONFIGS = {"train.py": TrainConfig, "eval_niah.py": NiahConfig, "eval_posloss.py
 @pytest.fixture(scope="module")
 def list_for_the_next_card():
     """The commands that experiments/gpu/next.sh prints, each as a list of words."""
-    printed = subprocess.check_output(["bash", "experiments/gpu/next.sh", "--dry_run"], cwd=ROOT,
-                                      text=True)
+    folder = os.path.dirname(sys.executable)  # the script runs `python`
+    printed = subprocess.check_output(
+        ["bash", "experiments/gpu/next.sh", "--dry_run"], cwd=ROOT, text=True,
+        env=os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
     return [shlex.split(line)[2:] for line in printed.splitlines() if line.startswith("+ python ")]
 
 

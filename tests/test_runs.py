@@ -37,7 +37,8 @@ def tiny(program, line):
     if "config/window.py" in line:
         more += " --n_layer=4"  # enough for every window_pattern
     if "--embedded" in line:
-        more = "--block_size=32 --n_copy=64 --n_train=256"
+        more = "--block_size=32 --n_train=256"
+        more += " --n_copy=64" if "almanac" in line else ""
     if "--val_fraction" in line:
         more += " --val_fraction=0.25"
     if "config/f_swap" in line or "--switch_iter" in line:
