@@ -39,6 +39,8 @@ def tiny(program, line):
     if "--embedded" in line:
         more = "--block_size=32 --n_train=256"
         more += " --n_copy=64" if "almanac" in line else ""
+    if "mqar" in line:  # it has no depths
+        more = more.replace("--depths=[50]", "")
     if "--val_fraction" in line:
         more += " --val_fraction=0.25"
     if "config/f_swap" in line or "--switch_iter" in line:
