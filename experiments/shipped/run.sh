@@ -76,7 +76,7 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         for factor in softmax ssmax ssmax_bias_s0 power llama4 head_scale; do
             train $factor $seed "config/window.py --attention_type=$factor"
         done | in_parallel
-        train constant_norm $seed "config/window.py --constant_norm" | in_parallel
+        train constant_norm $seed "config/window.py --attention=constant_norm" | in_parallel
         {
             put_in $seed "$TRAINED/softmax-$seed"
             measure "$(names $seed ssmax ssmax_bias_s0 power llama4 head_scale constant_norm)"
