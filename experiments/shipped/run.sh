@@ -80,6 +80,9 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         {
             put_in $seed "$TRAINED/softmax-$seed"
             measure "$(names $seed ssmax ssmax_bias_s0 power llama4 head_scale constant_norm)"
+            # the factor in bf16, as Mistral Large 4 computes it
+            measure "$(names $seed ssmax ssmax_bias_s0)" --tag=bf16 |
+                sed "s/^/-m experiments.shipped.bf16 /"
         } | in_parallel
     fi
     if [[ " $PARTS " == *" four "* && $number -le 3 ]]; then

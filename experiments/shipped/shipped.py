@@ -29,6 +29,7 @@ PUT_IN = {
     "e": "SSMax, (e)", "clip": "the clip (Qwen)", "power": "power (Beam)",
     "log_floor": "log_floor (Inkling)", **{f"constant_{c}": f"constant {c}" for c in CONSTANTS},
     "chosen": "the constant with the best validation loss at 16x"}
+IN_BF16 = ("ssmax", "ssmax_bias_s0")  # also measured with the factor in bf16 (bf16.py)
 PARTS = {  # {beginning of a line's name: title}
     "converted.": "converted to windows, 400 updates", "": "trained with windows, SL",
     "four.": "trained with windows, four layers, SLSL"}
@@ -73,6 +74,7 @@ def with_chosen_constants(table):
 def names_of(part):
     """Return {line: its name} of a part, in the order of the tables."""
     names = {part + line: name for line, name in TRAINED.items()}
+    names |= {f"{part}{line}|bf16": f"{TRAINED[line]}, factor in bf16" for line in IN_BF16}
     return names | {f"{part}softmax|{tag}": f"softmax + {name}" for tag, name in PUT_IN.items()}
 
 
