@@ -1,30 +1,55 @@
 #!/usr/bin/env bash
-# Rows of gallery/README.md: three seeds of each file, with softmax's logits and with SSMax's. The
-# rows of `differential`, `scale_invariant`, and of `forgetting` with SSMax are stored already. The
-# same command continues after any interruption.
+# Rows of gallery/README.md: three seeds of each file in the layer that sees all keys, with softmax's
+# logits and with SSMax's. The same command continues after any interruption.
 #
 #   bash experiments/windows/gallery.sh            about six hours on two cores
 #   ONLY="sink gated" bash experiments/windows/gallery.sh
 cd "$(dirname "$0")/../.."
-set -euo pipefail
-ONLY=${ONLY:-"sink alibi kerple_log gated entmax softpick sigmoid stick_breaking constant_norm
+OUT=${OUT:-out/gallery}
+RESULTS=${RESULTS:-experiments/windows}
+source experiments/common.sh
+needs_scipy
+SEEDS=${SEEDS:-"1 2 3"}
+ONLY=${ONLY:-"sink gated alibi entmax softpick sigmoid kerple_log stick_breaking constant_norm
     forgetting p_rope selective scale_invariant"}
-row() {  # row NAME SETTINGS: of train.py
-    bash experiments/windows/run.sh "$1" --set="$2"
-}
-for name in $ONLY; do
-    settings="--attention=$name"
-    case $name in
-        # pairs of channels rotate in R layers only
-        p_rope) settings="--attention=p_rope:share=0.5 --window_pattern=SR" ;;
-        # a query needs all pairs of earlier tokens
-        selective) export SIZES="128 512 2048 8192" ;;
+
+# Rows that are not here are stored already: differential, and forgetting with SSMax.
+rows() {  # rows NAME: a line for each row, its name and its settings
+    local plain="--attention=$1"
+    case $1 in
+        p_rope) plain="--attention=p_rope:share=0.5 --window_pattern=SR" ;;  # R layers rotate
     esac
-    [ $name = scale_invariant ] || row $name "$settings"
-    if [ $name = entmax ]; then
-        row entmax_asentmax "$settings --attention_type=asentmax"
-    elif [ $name != forgetting ]; then
-        row ${name}_ssmax "$settings --attention_type=ssmax"
-    fi
-    unset SIZES
+    [ $1 = scale_invariant ] || echo "$1 $plain"
+    case $1 in
+        forgetting) ;;
+        entmax) echo "entmax_asentmax $plain --attention_type=asentmax" ;;
+        *) echo "$1_ssmax $plain --attention_type=ssmax" ;;
+    esac
+}
+
+make_almanacs
+for name in $ONLY; do
+    echo "== $name"
+    runs=
+    while read -r row settings; do
+        for seed in $SEEDS; do
+            echo "train.py config/quick.py config/window.py --seed=$seed $settings --variant=$row" \
+                "--data_dir=data/almanac-$seed --out_dir=$OUT/trained/$row-$seed"
+        done
+    done < <(rows $name) | in_parallel
+    while read -r row settings; do
+        for seed in $SEEDS; do runs+=" $OUT/trained/$row-$seed"; done
+    done < <(rows $name)
+    ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0 --n_samples=4"
+    {
+        echo "$ask --context_sizes=(128,2048,8192) --out=$OUT/measured/near$runs"
+        # selective attention needs all pairs of earlier tokens
+        [ $name = selective ] ||
+            echo "$ask --context_sizes=65536 --out=$OUT/measured/far$runs"
+        echo "eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192 --n_seqs=48" \
+            "--out=$OUT/measured/loss$runs"
+    } | in_parallel
 done
+
+echo "== table and figure"
+run python -m experiments.windows.gallery "$OUT" --out="$RESULTS"
