@@ -10,12 +10,14 @@ OUT=${OUT:-out/shipped}
 RESULTS=${RESULTS:-experiments/shipped}
 source experiments/common.sh
 needs_scipy
-PARTS=${PARTS:-"converted windows four"}  # each has ten seeds of its own; `four` has three
-SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # 10 is added to them in `converted`, and 20 in the others
+# `converted` and `windows` have ten seeds, `four` three and `rope` five.
+PARTS=${PARTS:-"converted windows four rope"}
+# 10 is added to them in `converted`, 30 in `rope`, and 20 in the others
+SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
 TRAINED=$OUT/trained
 
 train() {  # train NAME SEED SETTINGS
-    echo "train.py config/quick.py ${*:3} --seed=$2 --data_dir=data/almanac-$2" \
+    echo "train.py config/quick.py ${*:3} --seed=$2 --data_dir=data/${corpus:-almanac-$2}" \
         "--variant=$1 --out_dir=$TRAINED/$1-$2"
 }
 names() {  # names SEED NAMES: the folders of these runs
@@ -100,7 +102,41 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
                 --tag=constant_2
         } | in_parallel
     fi
+    if [[ " $PARTS " == *" rope "* && $number -le 5 ]]; then
+        seed=$((number + 30))
+        corpora $seed
+        for factor in softmax ssmax ssmax_bias_s0 head_scale; do
+            train rl.$factor $seed "--window_pattern=RL --attention_type=$factor"
+        done | in_parallel
+        runs=$(names $seed rl.softmax rl.ssmax rl.ssmax_bias_s0 rl.head_scale)
+        stretched="--rope_scaling=yarn_no_temperature --rope_factor=8 --tag=yarn"
+        {
+            echo "$ask=128 --n_samples=4 --out=$OUT/measured/short $runs"
+            echo "$ask=(128,512,1024) --n_samples=4 --out=$OUT/measured/near $runs $stretched"
+            echo "$loss --data_dir=data/almanac-0 --seq_len=1024 --n_seqs=48" \
+                "--out=$OUT/measured/loss $runs $stretched"
+        } | in_parallel
+    fi
 done
+if [[ " $PARTS " == *" recipe "* ]]; then
+    # Which recipe teaches four layers to look up? Chosen by softmax's needles at 1x alone, with seed
+    # 50. The long corpus has a document for each sequence of 8,000 updates.
+    corpora 50
+    echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-50-long --seed=50" \
+        "--n_train=128001" | in_parallel
+    recipes=
+    for pattern in RRRL RLRL; do
+        layers="--n_layer=4 --window_pattern=$pattern"
+        train recipe.$pattern.4000 50 "$layers"
+        corpus=almanac-50-long
+        train recipe.$pattern.8000 50 "$layers --max_iters=8000"
+        train recipe.$pattern.8000.low 50 "$layers --max_iters=8000 --learning_rate=1e-3" \
+            "--min_lr=5e-5"
+        corpus=
+    done | in_parallel
+    for pattern in RRRL RLRL; do recipes+=" $pattern.4000 $pattern.8000 $pattern.8000.low"; done
+    echo "$ask=128 --n_samples=10 --out=$OUT/recipe$(names 50 ${recipes// / recipe.})" | in_parallel
+fi
 
 echo "== tables and figure"
 run python -m experiments.shipped.shipped "$OUT" --out="$RESULTS"
