@@ -34,12 +34,15 @@ IN_BF16 = ("ssmax", "ssmax_bias_s0")  # also measured with the factor in bf16 (b
 PARTS = {  # {beginning of a line's name: title}
     "converted.": "converted to windows, 400 updates", "": "trained with windows, SL",
     "four.": "trained with windows, four layers, SLSL"}
-DRAWN = {  # {line without its part: (label, colour)} of the figure, beside the constants
-    "softmax": ("no factor", "#D55E00"), "ssmax": ("SSMax, trained", "#0072B2"),
-    "power": ("power, trained", "#009E73"), "ssmax_bias_s0": ("(d) from s = 0, trained", "#56B4E9"),
-    "head_scale": ("learned constant", "#8C8C8C"), "softmax|e": ("SSMax, put in", "#6A3D9A"),
-    "softmax|clip": ("the clip, put in", "#CC79A7"), "softmax|power": ("power, put in", "#01665E"),
-    "softmax|log_floor": ("log_floor, put in", "#8C6D1F")}
+DRAWN = {  # {line without its part: (label, colour)} of the figure; a factor has one colour
+    "softmax": ("no factor", "#D55E00"),
+    "ssmax": ("SSMax, trained", "#0072B2"), "softmax|e": ("SSMax, put in", "#0072B2"),
+    "power": ("power, trained", "#009E73"), "softmax|power": ("power, put in", "#009E73"),
+    "ssmax_bias_s0": ("(d) from s = 0, trained", "#56B4E9"),
+    "llama4": ("llama4, trained", "#8C6D1F"), "softmax|log_floor": ("log_floor, put in", "#D4B24C"),
+    "softmax|clip": ("the clip, put in", "#CC79A7"),
+    "head_scale": ("learned constant", "#8C8C8C")}
+A_CONSTANT = "a constant, put in"  # label of the line of CONSTANTS
 
 
 def collect(folder):
@@ -102,16 +105,19 @@ def draw(table, path):
     parts = {"converted.": ("Converted to windows", 32768), "": ("Trained with windows", 65536)}
     parts = {part: of_part for part, of_part in parts.items()
              if len(by_seed(table, f"{part}softmax", "loss", 128))}
-    figure = plot.new_figure(figsize=(8.4, 3.6 * len(parts) + 0.6))
+    figure = plot.new_figure(figsize=(8.4, 3.4 * len(parts) + 0.7))
     axes = figure.subplots(len(parts), 2, squeeze=False)
     for (part, (title, size)), of_part in zip(parts.items(), axes, strict=True):
         for axis, length in zip(of_part, (128, 2048), strict=True):
             draw_price(axis, table, part, size, length)
             axis.set_title(f"{title}: loss at {length // 128}x")
             axis.set_ylabel(f"needles found at {size // 128}x")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.tight_layout(rect=(0, 0.2 / len(parts), 1, 1))
-    figure.legend(handles, labels, loc="lower center", ncols=4)
+    handles = {}  # by label; a part may lack some of the lines
+    for axis in axes.flat:
+        handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+    figure.tight_layout(rect=(0, 0.19 / len(parts), 1, 1))
+    labels = [label for label, _ in DRAWN.values() if label in handles] + [A_CONSTANT]
+    figure.legend([handles[label] for label in labels], labels, loc="lower center", ncols=4)
     plot.save(figure, path)
 
 
@@ -134,7 +140,7 @@ def draw_price(axis, table, part, size, length):
     constants = {c: mean for c, mean in constants.items() if mean.notna().all()}
     if constants:
         axis.plot(*zip(*constants.values(), strict=True), color="#E69F00", marker="s", markersize=4,
-                  label="a constant, put in")
+                  label=A_CONSTANT)
     for constant, mean in constants.items():
         axis.annotate(constant, mean, xytext=(4, -11), textcoords="offset points", fontsize=8)
     axis.set_xlabel("loss above that without a factor (nats)")
