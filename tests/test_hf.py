@@ -28,12 +28,14 @@ EXPORTED = ["softmax", *KINDS]
 V = 261  # tokens of `tokenizer`
 
 
-def tokenizer(pre="gpt-2", end="<|endoftext|>"):
+def tokenizer(digits=False, end="<|endoftext|>"):
     """A tokenizer of bytes with three merges, a special token, and a word that no merge makes."""
+    from tokenizers import AddedToken
     from tokenizers.pre_tokenizers import ByteLevel
     pieces = [end, *sorted(ByteLevel.alphabet()), "Ġa", "12", "Ġ1", "xy"]
-    return tokenizer_files.byte_level({piece: i for i, piece in enumerate(pieces)},
-                                 [("Ġ", "a"), ("1", "2"), ("Ġ", "1")], [end], pre)
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    special = [AddedToken(end, normalized=False, special=True)]
+    return tokenizer_files.byte_level(ids, [("Ġ", "a"), ("1", "2"), ("Ġ", "1")], special, digits)
 
 
 def model_of(attention_type="ssmax", **changes):

@@ -35,10 +35,11 @@ def load(path, cfg, device):
     with explain(f"{folder} is not a causal language model that transformers can read, or it is "
                  "incomplete"):
         hf_model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        vocab = tokenizer_files.read_vocab(folder, hf_model.config)
+        tokenizer = tokenizer_files.read(folder)["tokenizer.json"]
+        vocab = tokenizer_files.vocab_of(tokenizer, hf_model.config)
     own = getattr(hf_model.config.get_text_config(), "ssmax", {"kind": "softmax"})["kind"]
     if cfg.attention_type:
-        length = training_length(hf_model)
+        length = training_length(hf_model.config.get_text_config())
         with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
             add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
     model = HFModel(hf_model.to(device).eval(), cfg.attention_type or own)
@@ -51,11 +52,10 @@ def load(path, cfg, device):
         "fingerprint": fingerprint(hf_model)}
 
 
-def training_length(hf_model):
+def training_length(hf_config):
     """Return the length that a model was trained at. Our own exports name it, because their
     max_position_embeddings is larger."""
-    config = hf_model.config.get_text_config()
-    return getattr(config, "training_length", config.max_position_embeddings)
+    return getattr(hf_config, "training_length", hf_config.max_position_embeddings)
 
 
 def fingerprint(hf_model):
@@ -81,7 +81,7 @@ class HFModel(nn.Module):
         heads = c.num_attention_heads
         head_size = getattr(c, "head_dim", None) or c.hidden_size // heads
         self.config = ModelConfig(
-            attention_type, block_size=training_length(hf_model), vocab_size=c.vocab_size,
+            attention_type, block_size=training_length(c), vocab_size=c.vocab_size,
             n_layer=c.num_hidden_layers, n_head=heads, n_embd=heads * head_size)
         self.wte, self.lm_head = hf_model.get_input_embeddings(), hf_model.get_output_embeddings()
         self.checked = False

