@@ -67,9 +67,9 @@ def import_model(source, out):
     """Write the folder `out` with ckpt.pt and the tokenizer of a model of transformers."""
     with explain(f"{source} is not a model that transformers can read, or it is incomplete; name a "
                  "folder, a .gguf or a model on the hub (OWNER/NAME)"):
-        is_gguf = source.endswith(".gguf")
-        files = tokenizer_files.of_gguf(source) if is_gguf else tokenizer_files.read(source)
+        files = tokenizer_files.of_gguf(source) if source.endswith(".gguf") else None
         config, hf_model = load(source)
+        files = files or tokenizer_files.read(source)
         model = attention.build(config).eval()
         model.load_state_dict(mapping.from_hf(hf_model, model))
         vocab = tokenizer_files.vocab_of(files["tokenizer.json"], hf_model.config)
@@ -137,12 +137,9 @@ Attention type {attention_type} (arXiv 2501.19399), trained at {block_size:,} to
 def export_model(model, state, path, cfg, out):
     """Write the folder `out` for transformers with the model of the checkpoint at `path`."""
     from transformers import AutoModelForCausalLM
-    vocab = state["vocab"]
-    files, settings, generation = text_files(path, state)
-    tokens = {name: generation[name] for name in ("bos_token_id", "eos_token_id")}
-    hf_model = mapping.to_hf(model, cfg.trainable, **tokens)
-    config, name = hf_model.config, type(hf_model).__name__
-    by_ssmax_hf = hasattr(config, "ssmax")
+    vocab, files = state["vocab"], text_files(path, state, cfg.llama_cpp)
+    hf_model = mapping.to_hf(model, cfg.trainable)
+    name, by_ssmax_hf = type(hf_model).__name__, hasattr(hf_model.config, "ssmax")
     if cfg.llama_cpp and (by_ssmax_hf or name == "SmolLM3ForCausalLM" or type(vocab) is list):
         raise UserError("llama.cpp cannot compute this model, because it has no windows, no other "
                         "factors than a constant or, without qk_norm, s log n, and no compact "
@@ -153,20 +150,9 @@ def export_model(model, state, path, cfg, out):
             block.attn.b.copy_(block.attn.s / mapping.BETA)
         exact = logits(model)
     if type(vocab) is list:
-        config.gpt2_ids = vocab  # for `import_model`
-    # older versions of transformers need this name, which version 5 does not write
-    settings |= {"tokenizer_class": "PreTrainedTokenizerFast",
-                 "model_max_length": config.max_position_embeddings}
-    if cfg.llama_cpp and vocab is None:
-        # its converter knows GPT-2's tokenizer without this; llama.cpp itself puts the token there
-        tokenizer = json.loads(files["tokenizer.json"]) | {"post_processor": None}
-        files["tokenizer.json"] = json.dumps(tokenizer)
-        settings["add_bos_token"] = True
+        hf_model.config.gpt2_ids = vocab  # for `import_model`
     needs = "It needs ssmax_hf.py." if by_ssmax_hf else "It needs no code beside transformers."
-    files |= {
-        "tokenizer_config.json": json.dumps(settings),
-        "generation_config.json": json.dumps(generation),
-        "README.md": README.format(name=name, needs=needs, **vars(model.config))}
+    files["README.md"] = README.format(name=name, needs=needs, **vars(model.config))
     with new(out) as folder:
         # fp32, as trained; half precision can be chosen when the model is loaded
         hf_model.save_pretrained(folder)
@@ -178,30 +164,32 @@ def export_model(model, state, path, cfg, out):
           f"{(before - exported).abs().max():.1e}")
 
 
-def text_files(path, state):
+def text_files(path, state, llama_cpp):
     """
-    Return ({name: text} of tokenizer_files.FILES, content of tokenizer_config.json, content of
-    generation_config.json). They are beside a checkpoint that was imported, or beside one that it
-    was trained from.
+    Return {name: text} of tokenizer_files.FILES. They stand beside a checkpoint that was imported,
+    or beside one that it was trained from; otherwise they are made of the vocabulary.
     """
     vocab, runs = state["vocab"], [state["config"], *checkpoint.earlier_runs(state)]
+    tokenizer = tokenizer_files.tokenizer_text(vocab)
     end = text.end_of_text(vocab)
     names = "bos_token", "eos_token", "pad_token"
-    settings = dict.fromkeys(names, text.decode([end], vocab))
-    generation = {f"{name}_id": end for name in names}
-    files = {"tokenizer.json": tokenizer_files.tokenizer_text(vocab)}
+    # older versions of transformers need this class, and would remove spaces before commas
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    settings |= dict.fromkeys(names, text.decode([end], vocab))
+    if llama_cpp and vocab is None:
+        # its converter knows GPT-2's tokenizer without this; llama.cpp itself puts the token there
+        tokenizer = json.dumps(json.loads(tokenizer) | {"post_processor": None})
+        settings["add_bos_token"] = True
+    files = {
+        "tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings),
+        "generation_config.json": json.dumps({f"{name}_id": end for name in names})}
     for origin in (path, *(run.get("init_from") or path for run in runs)):
         folder = checkpoint.find(origin).parent
         file = folder / "tokenizer.json"
         # the tokenizer must be this checkpoint's, because a folder may have been used again
-        if file.is_file() and file.read_text(encoding="utf-8") == files["tokenizer.json"]:
-            files = tokenizer_files.read(folder)
-            break
-    with explain(f"{folder}: tokenizer_config.json or generation_config.json is damaged; delete it "
-                 "to export without chat template and end tokens"):
-        settings |= json.loads(files.get("tokenizer_config.json", "{}"))
-        generation |= json.loads(files.get("generation_config.json", "{}"))
-    return files, settings, generation
+        if file.is_file() and file.read_text(encoding="utf-8") == tokenizer:
+            return files | tokenizer_files.read(folder)
+    return files
 
 
 # -----------------------------------------------------------------------------
@@ -227,7 +215,7 @@ def check_equal(a, b, message):
 
 
 def write(folder, files):
-    """Write {name: text}. (save_pretrained refuses the settings of some models.)"""
+    """Write {name: text} into a folder."""
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
 

@@ -149,9 +149,9 @@ def choose(c, trainable):
 
 
 @torch.no_grad()
-def to_hf(model, trainable=False, **tokens):
-    """Return a model of transformers that computes the same as ours. tokens: bos_token_id, ...
-    trainable and errors: see `choose`."""
+def to_hf(model, trainable=False):
+    """Return a model of transformers that computes the same as ours. trainable and errors: see
+    `choose`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from ssmax_hf import add_ssmax
@@ -173,11 +173,12 @@ def to_hf(model, trainable=False, **tokens):
                  "original_max_position_embeddings": 1}
     hf_model = AutoModelForCausalLM.from_config(AutoConfig.for_model(
         model_type, head_dim=c.n_embd // c.n_head, tie_word_embeddings=False, rope_parameters=rope,
-        # the embedding of a pad token would not be trained; Ministral3's default is token 11
-        pad_token_id=None, training_length=c.block_size,
+        # Token ids stand in generation_config.json; a default of the class may be any token here.
+        # The embedding of a pad token would not even be trained.
+        bos_token_id=None, eos_token_id=None, pad_token_id=None, training_length=c.block_size,
         # Clients cut prompts at this length. Not more, because vLLM and llama.cpp reserve memory
         # for it: 4.8 GB for 131,072 tokens of the paper's model in fp16.
-        max_position_embeddings=max(2**17, 32 * c.block_size), **settings, **tokens))
+        max_position_embeddings=max(2**17, 32 * c.block_size), **settings))
     if by_ssmax_hf:
         full = [layer for layer, letter in enumerate(letters) if letter != "S"]
         add_ssmax(hf_model, c.attention_type, s=1.0, length=c.block_size, layers=full)
