@@ -26,8 +26,6 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -35,14 +33,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_utils import AttentionInterface
 
 # -----------------------------------------------------------------------------
-# the factors
-
-
-class Kind(NamedTuple):
-    """The factor s f(n) + b."""
-    f: Callable  # f(n, N) for an fp32 tensor n; N: the training length
-    learned: str = ""  # which of s and b are parameters, one number for each head of each layer
-    b: float = 0.0  # value of b before training
+# the factors s f(n, N) + b, for an fp32 tensor n; N: the training length
 
 
 def log_n(n, N):
@@ -69,17 +60,18 @@ def power(n, N):
     return (1 + n / N) ** 0.1
 
 
-KINDS = {  # the names are those of ATTENTION in model.py
-    "ssmax": Kind(log_n, "s"),                # (b), Eq. 2; in a trained model (e)
-    "ssmax_s1": Kind(log_n),                  # (c)
-    "ssmax_bias": Kind(log_n, "sb"),          # (d), Eq. 4, with b = 0 at first
-    "ssmax_bias_s0": Kind(log_n, "sb", b=1.0),  # (d) with s = 0, b = 1 at first, which is softmax
-    "residual": Kind(log_n, "s", b=1.0),
-    "head_scale": Kind(mean_log_n, "s"),      # the control: a constant, the same for every n
-    "logn_clip": Kind(logn_clip),             # Qwen, Grok-2
-    "llama4": Kind(llama4),
-    "log_floor": Kind(log_floor),             # Inkling
-    "power": Kind(power),                     # Beam
+# {name in ATTENTION of model.py: (f, which of s and b are learned, b before training)}
+KINDS = {
+    "ssmax": (log_n, "s", 0.0),            # (b), Eq. 2; in a trained model (e)
+    "ssmax_s1": (log_n, "", 0.0),          # (c)
+    "ssmax_bias": (log_n, "sb", 0.0),      # (d), Eq. 4
+    "ssmax_bias_s0": (log_n, "sb", 1.0),   # (d) from s = 0, which is softmax
+    "residual": (log_n, "s", 1.0),
+    "head_scale": (mean_log_n, "s", 0.0),  # the control: a constant, the same for every n
+    "logn_clip": (logn_clip, "", 0.0),     # Qwen, Grok-2
+    "llama4": (llama4, "", 0.0),
+    "log_floor": (log_floor, "", 0.0),     # Inkling
+    "power": (power, "", 0.0),             # Beam
 }
 
 
@@ -98,10 +90,10 @@ class SSMax(nn.Module):
 
     def __init__(self, heads, kind, s, N):
         super().__init__()
-        self.f, learned, b = KINDS[kind]
         self.N = N
+        self.f, learned, b = KINDS[kind]
         for name, value in (("s", s), ("b", b)):
-            values = torch.full((heads,), float(value))
+            values = torch.full((heads,), value, dtype=torch.float32)
             setattr(self, name, nn.Parameter(values) if name in learned else nn.Buffer(values))
 
     def forward(self, query, n):
@@ -111,13 +103,11 @@ class SSMax(nn.Module):
 
     def _apply(self, fn, recurse=True):
         """Stay in fp32 when the model becomes bf16: near log 20,000 bf16 has steps of 0.06."""
-        def without_cast(tensor):
+        def move(tensor):
             moved = fn(tensor)
-            if tensor.is_meta or moved.is_meta or moved.dtype == tensor.dtype:
-                return moved
-            return tensor.to(moved.device)
+            return moved if tensor.is_meta or moved.is_meta else tensor.to(moved.device)
 
-        return super()._apply(without_cast, recurse)
+        return super()._apply(move, recurse)
 
 
 # -----------------------------------------------------------------------------
@@ -133,28 +123,25 @@ def keys_seen(name, query, key, mask, sliding_window=None, position_ids=None, cu
     T, S = query.shape[2], key.shape[2]
     queries = torch.arange(T, device=query.device)
     if hasattr(mask, "mask_mod"):  # flex_attention
-        n = keys_of_block_mask(mask, len(query), T, S, query.device)
+        if not hasattr(mask, "ssmax_n"):  # counted once for all layers
+            from torch.nn.attention.flex_attention import create_mask
+            seen = create_mask(mask.mask_mod, len(query), 1, T, S, query.device)
+            mask.ssmax_n = seen.sum(-1)
+        n = mask.ssmax_n
     elif mask is not None and mask.dim() == 4:
         # bool, or a number that is added to the logits, which is very negative for a hidden key
         seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
         n = seen[..., :S].sum(-1)
     elif mask is not None:  # flash attention with padding: (B, S), 0 for padding
         n = mask.cumsum(-1)[:, None, -T:]
-    elif "flash" in name:
+    elif "flash" in name:  # the queries stand at the last of the keys
         start = start_of_text(queries, S, position_ids, cu_seq_lens_q)
-        n = (queries - start + 1 + S - T)[None, None]
-    elif name == "sdpa" and T > 1:  # causal from the first key on; a static cache has more keys
+        n = (queries + 1 + S - T - start)[None, None]
+    elif T > 1:  # causal from the first key on; a static cache has more keys
         n = (queries + 1)[None, None]
     else:
         n = torch.full_like(queries, S)[None, None]
     return n.clamp(1, sliding_window)  # a query that is padding may see no key
-
-
-def keys_of_block_mask(mask, B, T, S, device):
-    if not hasattr(mask, "ssmax_n"):  # counted once for all layers
-        from torch.nn.attention.flex_attention import create_mask
-        mask.ssmax_n = create_mask(mask.mask_mod, B, 1, T, S, device).sum(-1)
-    return mask.ssmax_n
 
 
 def start_of_text(queries, S, position_ids, cu_seq_lens_q):
@@ -164,23 +151,21 @@ def start_of_text(queries, S, position_ids, cu_seq_lens_q):
         return cu_seq_lens_q[torch.searchsorted(cu_seq_lens_q, queries, right=True) - 1]
     T = len(queries)
     if position_ids is None or T != S or position_ids.shape != (1, T):
-        return torch.zeros_like(queries)
+        return 0
     first = position_ids[0] == position_ids.min()
     return torch.where(first, queries, 0).cummax(0).values
 
 
 def attend(attention, name, module, query, key, value, mask, *args, **kwargs):
     """Call an attention function of transformers with the factor on the queries."""
-    factor = getattr(module, "ssmax_norm", None)
-    if factor is not None:
-        name = name or "eager"
+    if hasattr(module, "ssmax_norm"):
         known = name in ("eager", "sdpa", "flex_attention") or "flash" in name
         if not known or name.startswith("paged|") or "read_index" in kwargs:
             raise NotImplementedError(
                 f"SSMax needs the number of keys, which attn_implementation={name} with this cache "
                 "does not show; use sdpa, eager, flex_attention or flash_attention_2 without "
                 "paged caches")
-        query = factor(query, keys_seen(name, query, key, mask, **kwargs))
+        query = module.ssmax_norm(query, keys_seen(name, query, key, mask, **kwargs))
     return attention(module, query, key, value, mask, *args, **kwargs)
 
 
@@ -190,8 +175,8 @@ def attend(attention, name, module, query, key, value, mask, *args, **kwargs):
 
 def attention_modules(model):
     """
-    Return {layer: (attention module, whether it sees all keys)}. ValueError if a layer's attention
-    is not one causal call of an attention function of transformers.
+    Return {layer: its attention module}. ValueError if a layer's attention is not one causal call
+    of an attention function of transformers.
     """
     modules = {}
     for name, module in model.get_decoder().named_modules():
@@ -205,14 +190,15 @@ def attention_modules(model):
         if layer in modules or not module.is_causal:
             raise ValueError(f"{name} is not causal, or a second attention of its layer, so SSMax "
                              "cannot be put in")
-        config = module.config
-        types = getattr(config, "layer_types", None)
-        window = getattr(config, "sliding_window", None)
-        modules[layer] = module, types[layer] == "full_attention" if types else not window
-    if not modules:
-        raise ValueError(f"{type(model).__name__} has no causal attention that is computed by "
-                         "transformers' AttentionInterface, so SSMax cannot be put in")
+        modules[layer] = module
     return modules
+
+
+def sees_all(module, layer):
+    """Return whether the attention of a layer has no window."""
+    if types := getattr(module.config, "layer_types", None):
+        return types[layer] == "full_attention"
+    return not getattr(module.config, "sliding_window", None)
 
 
 def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, s=None):
@@ -231,7 +217,7 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
     logn_clip, llama4 and log_floor leave it as it is up to N tokens. The kinds with log n alone
     flatten attention in short contexts and sharpen it in long ones. The loss of SmolLM2-135M at 512
     tokens, 2.870, becomes 2.931 with ssmax and length=512, 3.532 with length=8192, and 6.320 with
-    s=1 (docs/models.md).
+    s=1.
 
     ValueError if the model has no such layers, or an attention that SSMax cannot be put into.
     """
@@ -239,16 +225,15 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         raise ValueError(f"unknown kind {kind}; choose one of {', '.join(KINDS)}")
     modules = attention_modules(model)
     if layers is None:
-        layers = [layer for layer, (_, sees_all) in modules.items() if sees_all]
+        layers = [layer for layer, module in modules.items() if sees_all(module, layer)]
     if not layers or not set(layers) <= modules.keys():
-        raise ValueError(f"layers={layers} must name some of this model's layers, which are "
-                         f"{list(modules)} (None: those that see all keys)")
+        raise ValueError(f"layers={layers} must name some of the layers that have an attention in "
+                         f"{type(model).__name__}: {list(modules)} (None: those that see all keys)")
     config = model.config.get_text_config()
     N = length or config.max_position_embeddings
-    if s is None:
-        s = start_of_s(kind, scale, N)
+    s = start_of_s(kind, scale, N) if s is None else s
     for layer in layers:
-        module, _ = modules[layer]
+        module = modules[layer]
         if hasattr(module, "ssmax_norm"):
             raise ValueError(f"layer {layer} of this model has a factor already: load it again")
         factor = SSMax(config.num_attention_heads, kind, s, N)
@@ -289,8 +274,6 @@ def read_json(cls, path):
     for config in configs_with_ssmax(content):
         if config.get("layer_types") == [MARK]:
             config["layer_types"] = config["ssmax"].pop("layer_types")
-            if config["layer_types"] is None:
-                del config["layer_types"]
     return content
 
 
@@ -305,7 +288,7 @@ def post_init(self):
 def get_interface(self, attn_implementation, *args, **kwargs):
     """Return the attention function of this name, with the factor in front."""
     attention = originals["get_interface"](self, attn_implementation, *args, **kwargs)
-    return functools.partial(attend, attention, attn_implementation)
+    return functools.partial(attend, attention, attn_implementation or "eager")
 
 
 # A second copy of this file must not multiply a second time.
