@@ -29,17 +29,21 @@ def load(path, cfg, device):
         raise UserError(f"rope_scaling={cfg.rope_scaling} and rope_factor={cfg.rope_factor} cannot "
                         f"change a model of transformers: edit rope_parameters in {path}")
     with explain(f"{folder} needs transformers: pip install '.[hf]'", ImportError):
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoConfig, AutoModelForCausalLM
 
         from ssmax_hf import add_ssmax
     with explain(f"{folder} is not a causal language model that transformers can read, or it is "
                  "incomplete"):
-        hf_model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        hf_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        hf_config._attn_implementation = None  # a config.json could name code to download and run
+        hf_model = AutoModelForCausalLM.from_pretrained(
+            folder, config=hf_config, dtype=torch.float32, trust_remote_code=False)
         tokenizer = tokenizer_files.read(folder)["tokenizer.json"]
         vocab = tokenizer_files.vocab_of(tokenizer, hf_model.config)
-    own = getattr(hf_model.config.get_text_config(), "ssmax", {"kind": "softmax"})["kind"]
+    c = hf_config.get_text_config()
+    own = getattr(c, "ssmax", {"kind": "softmax"})["kind"]
     if cfg.attention_type:
-        length = training_length(hf_model.config.get_text_config())
+        length = training_length(c)
         with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
             add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
     model = HFModel(hf_model.to(device).eval(), cfg.attention_type or own)
