@@ -1,18 +1,18 @@
 """A folder of transformers is a checkpoint of the evaluations, and the page's scripts work."""
-import importlib.util
+import importlib
 import json
-import os
 import re
-import shutil
-import subprocess
+import runpy
+import shlex
 import sys
+import zipfile
+from pathlib import Path
 
 import nbformat
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import CPU, ROOT, call, read_result, refused, tiny_model
-from nbclient import NotebookClient
 
 import eval_niah
 import eval_posloss
@@ -144,6 +144,17 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     refused("there is no checkpoint .*gone", checkpoint.load_model, tmp_path / "gone")
 
 
+@torch.no_grad()
+def test_a_config_cannot_choose_the_code_that_computes_attention(tmp_path):
+    theirs = folder_of(tmp_path / "m")
+    path = tmp_path / "m/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {
+        "attn_implementation": "someone/kernel", "_attn_implementation": "someone/kernel"}))
+    model, _ = checkpoint.load_model(tmp_path / "m")
+    idx = torch.randint(V, (1, 9))
+    assert torch.equal(model.hidden(idx), theirs.model(idx).last_hidden_state)
+
+
 def test_a_checkpoint_of_ours_comes_before_a_config_json(tmp_path):
     from conftest import save_model
     folder_of(tmp_path)
@@ -157,51 +168,66 @@ def test_a_checkpoint_of_ours_comes_before_a_config_json(tmp_path):
 # the scripts of docs/models.md, and hf.ipynb
 
 SCRIPTS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
-SCRIPTS["train_s_alone.py"] = SCRIPTS["train_s.py"].replace("LORA = True", "LORA = False")
-LOAD = """
-import sys, torch, ssmax_hf
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
-print(type(model).__name__, sum(m.s.ne(m.s[0]).any().item() for m in model.modules()
-                                if type(m).__name__ == "SSMax"))
-"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script, result", [
-    ("train_s.py", "LlamaForCausalLM 3"), ("train_s_alone.py", "LlamaForCausalLM 3"),
-    ("to_windows.py", "SmolLM3ForCausalLM 1")])
-def test_a_script_of_the_page_trains_a_tiny_model(tmp_path, script, result):
-    for package in ("trl", "peft", "datasets"):
-        if script.startswith("train_s") and importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
+@pytest.mark.parametrize("script, kind, layers", [
+    ("train_s.py", "LlamaForCausalLM", [0, 1, 2]), ("to_windows.py", "SmolLM3ForCausalLM", [1])])
+def test_a_script_of_the_page_trains_a_tiny_model(tmp_path, monkeypatch, script, kind, layers):
+    if script == "train_s.py":
+        for package in ("trl", "peft", "datasets"):
+            pytest.importorskip(package)
     folder_of(tmp_path / "m")
     (tmp_path / "text.txt").write_text("A box 12 is red.\n\n" * 400)
     (tmp_path / script).write_text(SCRIPTS[script])
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "HF_HOME": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, script, "m", "text.txt", "out", "3"], cwd=tmp_path,
-                          env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    done = subprocess.run([sys.executable, "-c", LOAD, "out"], cwd=tmp_path, env=environment,
-                          capture_output=True, text=True)
-    assert done.stdout.strip() == result, done.stderr[-1000:]
-    call(eval_niah, tmp_path / "out", *ASK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [script, "m", "text.txt", "out", "3"])
+    runpy.run_path(script)
+    model = transformers.AutoModelForCausalLM.from_pretrained("out")
+    trained = [layer for layer, module in enumerate(model.model.layers)
+               if hasattr(module.self_attn, "ssmax_norm")
+               and module.self_attn.ssmax_norm.s.unique().numel() > 1]
+    assert type(model).__name__ == kind and trained == layers
+    call(eval_niah, "out", *ASK)
 
 
-@pytest.mark.slow
-def test_the_notebook_runs_on_a_tiny_model(tmp_path, monkeypatch):
-    notebook = nbformat.read(ROOT / "hf.ipynb", as_version=4)
-    for folder in ("lib", "config", "gallery"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    for path in ROOT.glob("*.py"):
-        shutil.copy(path, tmp_path)
-    folder_of(tmp_path / "m")
-    (tmp_path / "text.txt").write_text("A box 12 is red. " * 2000)
-    for name, value in {"MODEL": "m", "TEXT": "text.txt", "SIZES": "200,300",
-                        "LENGTH": "400"}.items():
-        monkeypatch.setenv(name, value)
-    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": tmp_path}}).execute()
-    outputs = "".join(str(cell.get("outputs")) for cell in notebook.cells)
-    assert "[clip]" in outputs and outputs.count("image/png") >= 2
-    assert (tmp_path / "m/niah-clip.jsonl").exists() and (tmp_path / "m/posloss.jsonl").exists()
+class Shell:
+    """What `!` and `%` of a notebook call: its programs run in this process."""
+
+    def __init__(self, names):
+        self.names, self.lines = names, []
+
+    def system(self, line):
+        python, program, *arguments = shlex.split(line.format(**self.names))
+        assert python == sys.executable
+        self.lines.append([program, *arguments])
+        if program != "-m":  # pip
+            call(importlib.import_module(program.removesuffix(".py")), *arguments)
+
+
+def test_the_notebook_runs_on_a_tiny_model(tmp_path, monkeypatch, capsys):
+    from IPython.core.inputtransformer2 import TransformerManager
+    names = {}
+    shell = names["shell"] = Shell(names)
+    names["get_ipython"] = lambda: shell
+    cells = [TransformerManager().transform_cell(cell.source)
+             for cell in nbformat.read(ROOT / "hf.ipynb", as_version=4).cells
+             if cell.cell_type == "code"]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="upload the repository as a .zip"):
+        exec(cells[0], names)
+    with zipfile.ZipFile("code.zip", "w") as archive:
+        archive.writestr("nanossmax-main/eval_niah.py", "")
+    exec(cells[0], names)
+    assert Path.cwd().name == "nanossmax-main" and "transformers" in shell.lines.pop()
+    folder_of(Path("m"))
+    Path("text.txt").write_text("A box 12 is red. " * 2000)
+    small = {"MODEL": "m", "TEXT": "text.txt", "SIZES": "200,300", "LENGTH": 400}
+    for name, value in small.items():
+        assert re.search(f"(?m)^{name} = ", cells[1])
+        cells[1] = re.sub(f"(?m)^{name} = .*", f"{name} = {value!r}", cells[1])
+    for cell in cells[1:]:
+        exec(cell, names)
+    assert "[clip]" in capsys.readouterr().out
+    assert Path("m/niah-clip.jsonl").exists() and Path("m/posloss.jsonl").exists()
+    assert names["model"].config.ssmax["kind"] == "logn_clip"

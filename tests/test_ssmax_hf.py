@@ -57,10 +57,8 @@ def build(family="llama", **settings):
 def with_ssmax(family="llama", kind="ssmax_bias", **settings):
     """A model whose s and b differ by head and layer. Every layer of Mistral has a window, and so
     it has SSMax in windows."""
-    model = build(family)
-    if family == "mistral":
-        settings["layers"] = [0, 1, 2]
-    add_ssmax(model, kind, **settings)
+    model = build(family, **settings)
+    add_ssmax(model, kind, layers=[0, 1, 2] if family == "mistral" else None)
     randomize(model)
     return model
 
@@ -250,7 +248,7 @@ def test_flash_attention_gets_eq_2():
 @pytest.mark.slow
 @torch.no_grad()
 def test_compiled_code_gives_eq_2():
-    model = with_ssmax("qwen3")
+    model = with_ssmax("qwen3", num_hidden_layers=1)  # a second layer costs as much again
     a, b = texts()
     want_a, want_b = reference(model, a), reference(model, b)
     ids, mask = padded(a, b, "left")
@@ -406,24 +404,14 @@ def adapted(tmp_path_factory):
 
 
 IDS = torch.arange(3, 40)[None]
-LOAD = """
-import sys, torch, ssmax_hf
-from transformers import AutoModelForCausalLM
-for folder in sys.argv[1:]:
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    half = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    assert half.dtype == torch.bfloat16
-    for name, p in half.named_parameters():
-        assert p.dtype == torch.float32 or "ssmax_norm" not in name
-    logits = model(torch.arange(3, 40)[None]).logits
-    torch.save([logits, getattr(model.config, "layer_types", None)], f"{folder}/fresh.pt")
-"""
-# a process without ssmax_hf, for (folder, name of its class)
-STOCK = """
+# A fresh process, for (folder, name of its class). It imports ssmax_hf in the middle.
+FRESH = """
 import sys
+import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
-for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
+folders = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+for folder, name in folders.items():
     cls = getattr(transformers, name)
     for load, options in [(AutoConfig, {}), (AutoModelForCausalLM, {}), (cls, {}),
                           (cls, {"attn_implementation": "eager", "dtype": "float32"})]:
@@ -433,7 +421,29 @@ for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
             assert "import ssmax_hf before you load this model" in str(e), e
         else:
             raise SystemExit(f"{load} {options} loads {folder}")
+import ssmax_hf
+for folder in folders:
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    half = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    assert half.dtype == torch.bfloat16
+    for name, p in half.named_parameters():
+        assert p.dtype == torch.float32 or "ssmax_norm" not in name
+    logits = model(torch.arange(3, 40)[None]).logits
+    text_config = model.config.get_text_config()
+    torch.save([logits, getattr(text_config, "layer_types", None)], f"{folder}/fresh.pt")
 """
+
+
+def with_images():
+    """A Gemma 3 that also reads images: its text_config has the settings of SSMax."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        "gemma3", text_config=SMALL | FAMILIES["gemma3_text"], vision_config={
+            "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "image_size": 16, "patch_size": 8})
+    model = add_ssmax(transformers.Gemma3ForConditionalGeneration(config).eval(), "ssmax_bias")
+    randomize(model)
+    return model
 
 
 @pytest.mark.slow
@@ -444,19 +454,21 @@ def test_what_is_saved_is_loaded_with_the_factor_or_not_at_all(tmp_path, trained
                          ("gpt_neox", "ssmax_bias_s0")]:
         model = models[tmp_path / family] = with_ssmax(family, kind)
         model.save_pretrained(tmp_path / family)
+    models[tmp_path / "images"] = with_images()
+    models[tmp_path / "images"].save_pretrained(tmp_path / "images")
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "smollm3").eval()
     again.save_pretrained(tmp_path / "again")
     models[tmp_path / "again"] = again
     merged = copy.deepcopy(adapted[0]).merge_and_unload()
     merged.save_pretrained(tmp_path / "merged")
     models[tmp_path / "merged"] = merged
-    fresh(LOAD, *models)
+    fresh(FRESH, *(word for folder, model in models.items()
+                   for word in (folder, type(model).__name__)))
     for folder, model in models.items():
         logits, layer_types = torch.load(folder / "fresh.pt")
         assert torch.equal(logits, model(IDS).logits), folder
-        assert layer_types == getattr(model.config, "layer_types", None), folder
-    fresh(STOCK, *(word for folder, model in models.items()
-                   for word in (folder, type(model).__name__)))
+        wanted = getattr(model.config.get_text_config(), "layer_types", None)
+        assert layer_types == wanted, folder
 
 
 def test_trainer_trains_s_without_decay_and_resumes(trained):
