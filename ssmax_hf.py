@@ -274,6 +274,8 @@ def read_json(cls, path):
     for config in configs_with_ssmax(content):
         if config.get("layer_types") == [MARK]:
             config["layer_types"] = config["ssmax"].pop("layer_types")
+            if config["layer_types"] is None:
+                del config["layer_types"]
     return content
 
 

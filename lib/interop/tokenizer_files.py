@@ -100,11 +100,11 @@ def of_gguf(path):
     part of the model, or for a tokenizer that we do not know.
     """
     from gguf import GGUFReader
-    reader = GGUFReader(path)
-    keys = {key: field.contents() for key, field in reader.fields.items()}
-    if "split.count" in keys:
+    if re.search(r"-\d+-of-\d+\.gguf$", path):
         raise UserError(f"{path} is one part of several: join them with llama.cpp's "
                         "llama-gguf-split --merge, and import the whole file")
+    reader = GGUFReader(path)
+    keys = {key: field.contents() for key, field in reader.fields.items()}
     architecture = keys["general.architecture"] + "."
     skipped = [key for key in keys if key.startswith(architecture)
                and key.removeprefix(architecture) not in KEYS]
