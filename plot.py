@@ -279,8 +279,6 @@ def p_n(rows):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
     from matplotlib import colormaps
 
-    from lib.results import learned_p_n
-
     axis = new_figure().subplots()
     runs = list(learned_p_n(rows))
     # up to 0.8 only, because the yellow at the end of this map is hard to see on white
@@ -299,6 +297,20 @@ def p_n(rows):
             axis.plot(fitted, a1 * log + a2, line, color=color, label=label)
     return finish(axis, "line: fit to n ≥ 4; dotted: to all n", xscale="log",
                   xlabel="number of keys n", ylabel="$p_n$")
+
+
+def learned_p_n(rows):
+    """Yield (row of the table, p_n as an array) of each run with p_n (Eq. 3) and a checkpoint. The
+    log does not have p_n."""
+    from lib import checkpoint
+
+    for row in rows.query("by == 'end'").drop_duplicates("path").itertuples():
+        types = [row.settings.get(name) for name in ("attention_type", "switch_attention_type")]
+        if "pn" in types and row.path.with_name("ckpt.pt").exists():
+            weights = checkpoint.load(row.path.parent)["model"]
+            # A run that was killed after the switch to p_n may have a checkpoint from before it.
+            if "p_n" in weights:
+                yield row, weights["p_n"].numpy()
 
 
 @figure
@@ -548,7 +560,8 @@ def main():
 def figures_of(rows, inputs):
     """Return what `all` draws: the figures, without those of formulas if there are results, and the
     measures of evaluations that have no figure of their own."""
-    from lib.results import MINUS, TITLES
+    from lib.measures import MINUS
+    from lib.tables import TITLES
 
     drawn = {*TITLES, *recalled(rows)["measure"]}
     others = [measure for measure in rows.query("by == 'tokens'")["measure"].unique()

@@ -39,6 +39,7 @@ from scipy import stats
 import plot
 from lib import results
 from lib.errors import UserError, explain
+from lib.measures import MINUS
 from lib.results import COLUMNS
 from lib.storage import atomic_write
 
@@ -103,7 +104,7 @@ def collect(rows, names, sizes):
     the numbers of tokens to take.
     """
     measure = rows["measure"].map(names)
-    is_loss = (rows["by"] == "position") & ~rows["measure"].str.endswith(results.MINUS)
+    is_loss = (rows["by"] == "position") & ~rows["measure"].str.endswith(MINUS)
     measure = measure.mask(is_loss, "loss")
     rows = rows.assign(measure=measure).round({"value": 4, "error": 4})
     by_tokens = (rows["by"] == "tokens") | is_loss

@@ -26,8 +26,9 @@ from lib import checkpoint, ranks, runtime, storage, tables
 from lib.checkpoint import LoadConfig
 from lib.config import non_defaults
 from lib.errors import MALFORMED, UserError, check_types, explain
+from lib.measures import Job
 from lib.ranks import print0
-from lib.results import Job, result_name
+from lib.results import result_name
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,20 @@ import math
 import os
 import textwrap
 
-from lib.results import (
-    MINUS,
-    TITLES,
-    check_seeds,
-    differences,
-    labels_of,
-    load,
-    over_seeds,
-)
+from lib.measures import MINUS
+from lib.results import check_seeds, differences, labels_of, load, over_seeds
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
+# {measure: its title}. A measure that is not here is its own title.
+TITLES = {
+    "needles": "needles found, all digits right, by context size",
+    "needles, first digit": "needles found, first digit right, by context size",
+    "needles, anywhere": "needles found anywhere in the text, by context size",
+    "weight": "weight on the needle, mean of the retrieval heads",
+    "score": "top needle score by context size, median of the trials",
+    "ranked first": "needle ranked first by a retrieval head, share of the trials",
+    "chance": "needle ranked first by chance, share of the trials",
+}
 WIDTH = 120  # characters; a wider table is turned
 OVERVIEW = ("needles", f"needles{MINUS}")  # of the evaluations by tokens, in the overview of runs
 

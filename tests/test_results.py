@@ -11,6 +11,7 @@ from conftest import refused, save_model, tiny_model
 from experiments import verdicts
 from lib import checkpoint, tables
 from lib.attention import ModelConfig
+from lib.measures import error_of_share
 from lib.results import check_seeds, differences, labels_of, load, over_seeds
 
 BLOCK = 128
@@ -219,8 +220,8 @@ def test_a_folder_names_a_line_without_its_seed_and_a_path_names_the_rest(tmp_pa
 
 @pytest.mark.parametrize("seeds, expected", [
     ([(1, 9, 3), (2, 9, 3)], [1, 2]),  # of two trainings from one checkpoint
-    ([(1, 8, 3), (1, 9, 3)], [8, 9]),  # of the runs that they began from
-    ([(1, 9, 3), (1, 9, 4)], [3, 4]),  # of the corpora
+    ([(1, 8, 3), (1, 9, 3)], ["1/8/0/3", "1/9/0/3"]),  # of the runs that they began from
+    ([(1, 9, 3), (1, 9, 4)], ["1/9/0/3", "1/9/0/4"]),  # of the corpora
     ([(1, 8, 3), (1, 9, 3), (2, 9, 3)], ["1/8/0/3", "1/9/0/3", "2/9/0/3"])])
 def test_a_seed_in_a_table_is_the_one_that_tells_results_apart(tmp_path, seeds, expected):
     for i, (newest, oldest, corpus) in enumerate(seeds):
@@ -461,6 +462,12 @@ def test_an_error_of_shares_is_not_0_whether_prompts_seeds_or_variants_agree(tmp
         of_two = of_two[of_two["variant"] == "ssmax"]
         pooled = of_one["error"].iloc[0] / 2**0.5
         assert over_seeds(of_two)["error"][128] == pytest.approx(pooled)
+
+
+def test_the_error_of_a_share_is_wilsons_also_of_a_hundred_thousand_prompts():
+    # the intervals of 0 and of 50 in 100 are 0 to .0370 and .4038 to .5962
+    for hits, n, width in ((0, 100, 0.0370), (50, 100, 0.1923), (0, 10**5, 3.84e-5)):
+        assert error_of_share(hits, n) == pytest.approx(width / 2 / 1.96, rel=2e-3)
 
 
 def test_the_table_has_means_errors_and_folders(tmp_path, capsys):

@@ -24,7 +24,6 @@ from lib import checkpoint
 from lib.config import configure
 from lib.corpora.almanac import CITIES
 from lib.data import Tokens
-from lib.results import wilson
 from lib.tasks import TASKS, WITHOUT_DEPTH, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text
 from model import GPT
@@ -247,11 +246,6 @@ def test_scores_of_answers(text, groups, right):
     (["--task=mqar"], 2)])
 def test_the_model_may_write_the_answer_and_one_token_more(arguments, room):
     assert sample_of("--haystack=noise", *arguments, depth=None)["max_new_tokens"] == room
-
-
-def test_wilson_intervals():
-    assert wilson(0, 100) == pytest.approx([0, 0.0370], abs=1e-4)
-    assert wilson(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-4)
 
 
 def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, capsys):

@@ -15,11 +15,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+import plot
 from experiments import verdicts
 from experiments.verdicts import by_seed, markdown, minus, number, spread
 from lib import results
 from lib.config import configure
 from lib.errors import launch
+from lib.measures import MINUS, at_length
 
 HERE = Path(__file__).parent
 BLOCK = 128  # training length in tokens
@@ -64,7 +66,7 @@ def collect(folder):
     table = verdicts.collect(rows, measures, SIZES)
     asked = rows[position == "trained"]
     learned = verdicts.collect(asked, {"needles": "learned"}, [BLOCK])
-    at_end = rows[(rows["by"] == "end") & ~rows["measure"].str.endswith(results.MINUS)]
+    at_end = rows[(rows["by"] == "end") & ~rows["measure"].str.endswith(MINUS)]
     of_training = verdicts.table_of(at_end.assign(tokens=BLOCK))
     for more in (of_training, learned, fits_of_p_n(rows),
                  rank_correlations(rows[position == "theta50"], learned_runs(learned))):
@@ -75,7 +77,7 @@ def collect(folder):
 def fits_of_p_n(rows):
     """Return the table of how well laws fit the p_n of each run."""
     lines = []
-    for run, p in results.learned_p_n(rows):
+    for run, p in plot.learned_p_n(rows):
         n = np.arange(1, len(p) + 1)
         laws = {"log": np.log(n), "line": n, "root": np.sqrt(n)}
         for first in (1, 4):
@@ -92,7 +94,7 @@ def rank_correlations(rows, learned):
     Return the table of how top score and success go together, over the trials of all runs of a
     seed, and over those of the runs in `learned`.
     """
-    top, right = (results.at_length(name, SCORED) for name in ("score", "right"))
+    top, right = (at_length(name, SCORED) for name in ("score", "right"))
     trials = rows[(rows["by"] == "trial") & rows["measure"].isin([top, right])]
     trials = trials.pivot(index=["run", "seed", "tokens"], columns="measure", values="value")
     trials = trials.rename(columns={top: "top", right: "right"}).reset_index()
