@@ -162,25 +162,20 @@ def sample_of(cfg, vocab, hay, job):
 # prompt -> record
 
 
-def score(answers, text, groups):
+def score(right, text, groups):
     """
-    Return what the generated `text` got right, as {"exact", "first", "substring"}.
+    Return what the generated `text` got of the right answer, as {"exact", "first", "substring"}.
 
-    exact: for one answer, whether the text begins with it and goes on with no further digit (or
-    letter); for several, whether all of them are in it, as in RULER. first: whether the first
-    character is right. substring: the share of the answers that are anywhere in the text.
+    exact: whether the text begins with it and goes on with no further digit (or letter). first:
+    whether the first character is right. substring: whether the answer is anywhere in the text.
     groups: cfg.number_format.
     """
-    is_number = answers[0].isdigit()
-    if is_number and len(groups) > 1:  # written with spaces inside, so spaces do not count
+    if right.isdigit() and len(groups) > 1:  # written with spaces inside, so spaces do not count
         text = re.sub(r"\s", "", text)
     text = text.strip()
-    share = sum(answer in text for answer in answers) / len(answers)
-    exact = share == 1
-    if len(answers) == 1:
-        no_more = r"(?!\d)" if is_number else r"(?!\w)"
-        exact = re.match(re.escape(answers[0]) + no_more, text) is not None
-    return {"exact": exact, "first": text[:1] == answers[0][0], "substring": share}
+    no_more = r"(?!\d)" if right.isdigit() else r"(?!\w)"
+    exact = re.match(re.escape(right) + no_more, text) is not None
+    return {"exact": exact, "first": text[:1] == right[0], "substring": right in text}
 
 
 @torch.no_grad()
@@ -188,7 +183,7 @@ def answer(cfg, model, vocab, batch, device):
     """
     Return the records of `batch`, samples of one size, after asking the model all of them:
 
-        size, i, answers, depth   see `make_sample`
+        size, i, answer, depth    see `make_sample`
         asked_depth               None in trials and in tasks without depths
         text                      what the model wrote
         exact, first, substring   see `score`
@@ -210,9 +205,9 @@ def answer(cfg, model, vocab, batch, device):
             "asked_depth": sample["asked_depth"],
             "depth": sample["depth"],
             "i": sample["i"],
-            "answers": sample["answers"],
+            "answer": sample["answer"],
             "text": text,
-            **score(sample["answers"], text, cfg.number_format),
+            **score(sample["answer"], text, cfg.number_format),
         }
         if cfg.trials:
             record |= attention_record(cfg, sample, weights[row])
@@ -231,18 +226,19 @@ def attention_record(cfg, sample, weights):
 
     weights (n_layer, n_head, T): those of the prompt's last query.
     """
-    exact_scores, needle_ranks = needle_scores(weights, sample["spans"])
+    start, end = sample["span"]
+    exact_scores, needle_ranks = needle_scores(weights, start, end)
     scores = [[round(x, 5) for x in layer] for layer in exact_scores.tolist()]
     return {
         "chooses_heads": sample["i"] >= cfg.trials,
-        "needle_tokens": sum(end - start for start, end in sample["spans"]),
+        "needle_tokens": end - start,
         "scores": scores,
         "ranks": needle_ranks.tolist(),
         "top": max(map(max, scores)),
     }
 
 
-def needle_scores(weights, spans):
+def needle_scores(weights, start, end):
     """
     Return the needle score and the needle's rank in each head, two tensors (n_layer, n_head).
 
@@ -250,13 +246,10 @@ def needle_scores(weights, spans):
     the full stop after it.) The rank is 1 + the number of other tokens with more attention
     than any token of the number.
 
-    weights (n_layer, n_head, T): those of a prompt's last query. spans: [(from, to), ...] of the
-    number in the prompt.
+    weights (n_layer, n_head, T): those of a prompt's last query. start, end: of the number in the
+    prompt.
     """
-    inside = torch.zeros(weights.size(-1), dtype=torch.bool, device=weights.device)
-    for start, end in spans:
-        inside[start:end] = True
-    on_needle = weights * inside
+    on_needle = weights[..., start:end]
     more = weights > on_needle.amax(dim=-1, keepdim=True)
     return on_needle.sum(dim=-1), 1 + more.sum(dim=-1)
 

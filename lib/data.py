@@ -38,7 +38,8 @@ from lib.text import GPT2_VOCAB, check_same_vocab, check_vocab, decode, encode, 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
 # {name of a corpus: arguments of prepare.py that make it}, for the message if it is missing
-SOURCES = {"slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
+SOURCES = {"slimpajama test": "--hf=slimpajama --split=test",
+           "slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
            "almanac": "--embedded=almanac --compact_vocab",
            "mqar": "--embedded=mqar --compact_vocab"}
 # keys of a JSON of prepare.py, with the types of their values
@@ -69,9 +70,9 @@ class Tokens:
         self.states = []  # of each bin: its size and when it was written
         for shard in self.shards:
             with explain(f"{shard.path} cannot be read; prepare the corpus again", OSError):
-                state = size_and_time(os.stat(shard.path))
+                size, _ = state = size_and_time(shard.path)
             # a bin that was cut is an error now, and not after hours
-            if state[0] != shard.offset + shard.tokens * self.dtype.itemsize:
+            if size != shard.offset + shard.tokens * self.dtype.itemsize:
                 raise UserError(f"{shard.path} does not hold the {shard.tokens:,} tokens that its "
                                 ".json lists; delete that .json and run prepare.py again")
             self.states.append(state)
@@ -88,68 +89,54 @@ class Tokens:
         """Return the ids of a slice with a start and a stop, (stop - start,) int64."""
         return self.read([part.start], part.stop - part.start)[0]
 
-    def open_shard(self, i):
-        """Open bin i. UserError if it was changed or removed since this object was made."""
-        problem = (f"{self.shards[i].path} was changed or removed while this program used it; run "
-                   "the same command again")
-        with explain(problem, OSError):
-            file = open(self.shards[i].path, "rb", buffering=0)
-        if size_and_time(os.fstat(file.fileno())) != self.states[i]:
-            file.close()
-            raise UserError(problem)
-        return file
-
-    def read_shard(self, i, file, begin, length):
-        """Return `length` ids of bin i, which is open as `file`. UserError if it is damaged."""
-        shard, size = self.shards[i], self.dtype.itemsize
-        # A memory map would end the process without a message if the file is cut at this moment.
-        # It would also keep all pages that were read in memory.
-        file.seek(shard.offset + begin * size)
-        raw = file.read(length * size)
-        if len(raw) < length * size:
-            raise UserError(f"{shard.path} was cut while it was read; prepare the corpus again")
-        ids = np.frombuffer(raw, self.dtype)
-        if ids.max() >= self.vocab_size:  # the embedding would raise an IndexError
-            raise UserError(f"{shard.path} holds the id {ids.max():,} and its vocabulary has only "
-                            f"{self.vocab_size:,}: the file is damaged; prepare the corpus again")
-        return ids
-
     def read(self, starts, length):
-        """Return the `length` tokens that begin at each of `starts`, (len(starts), length) int64.
+        """
+        Return the `length` tokens that begin at each of `starts`, (len(starts), length) int64.
+        UserError if a bin has changed since this object was made, or holds ids that do not exist.
         """
         out = np.empty((len(starts), length), dtype=np.int64)
         with contextlib.ExitStack() as stack:
-            files = {}  # open files of this call
+            files = {}  # open bins
             for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
                 i = int(np.searchsorted(self.ends, start, side="right"))
                 begin = int(start - self.ends[i]) + self.shards[i].tokens
-                done = 0
-                while done < length:  # a piece may go on in the next bin
-                    if i not in files:
-                        files[i] = stack.enter_context(self.open_shard(i))
-                    n = min(length - done, self.shards[i].tokens - begin)
-                    row[done:done + n] = self.read_shard(i, files[i], begin, n)
-                    done += n
-                    i += 1
-                    begin = 0
+                while len(row):  # a piece may go on in the next bin
+                    path = self.shards[i].path
+                    with explain(f"{path} was changed or removed while this program used it; run "
+                                 "the same command again", (OSError, ValueError)):
+                        if i not in files:
+                            files[i] = stack.enter_context(open(path, "rb", buffering=0))
+                            if size_and_time(files[i].fileno()) != self.states[i]:
+                                raise ValueError("it is not the file that this program began with")
+                        n = min(len(row), self.shards[i].tokens - begin)
+                        row[:n] = self.ids(files[i], self.shards[i].offset, begin, n)
+                    row, i, begin = row[n:], i + 1, 0
+        if out.size and out.max() >= self.vocab_size:  # the embedding would raise an IndexError
+            raise UserError(f"{self.folder}: the split {self.split} holds the id {out.max():,} and "
+                            f"its vocabulary has only {self.vocab_size:,}: a bin is damaged; "
+                            "prepare the corpus again")
         return out
+
+    def ids(self, file, offset, begin, n):
+        """Return `n` ids of an open bin. ValueError if it was cut."""
+        # A memory map would end the process without a message if the file is cut at this moment.
+        # It would also keep all pages that were read in memory.
+        size = self.dtype.itemsize
+        file.seek(offset + begin * size)
+        return np.frombuffer(file.read(n * size), self.dtype, n)
 
     def batch(self, seed, step, batch_size, block_size, order="random"):
         """
         Return this rank's rows of global batch `step`: x and y, (rows, block_size) int64 each, y
         being the tokens that follow those of x. order: see ORDERS.
         """
-        fewest = block_size + 1 if order == "random" else 2 * block_size + 1
-        if len(self) < fewest:
-            raise UserError(f"split {self.split} has {len(self)} tokens, but data_order={order} "
-                            f"with block_size={block_size} needs {fewest}; prepare more text, or "
-                            "make block_size smaller")
+        n_rows = self.rows_in_sequence(block_size)
         if order == "random":
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
             starts = random_starts(seed, self.split, step, batch_size, n_starts)
         else:
             row_numbers = step * batch_size + np.arange(batch_size)
-            starts = self.starts_in_sequence(row_numbers, block_size)
+            starts = block_size + row_numbers % n_rows * (block_size + 1)
         return self.rows_of_rank(starts, block_size)
 
     def spread(self, n, block_size):
@@ -157,29 +144,27 @@ class Tokens:
         Return this rank's part of n rows for validation, as `batch` does. They are spread evenly
         over the split, so they are the same text for every seed and order of the training.
         """
-        if len(self) < 2 * block_size + 1:
+        row_numbers = np.arange(n) * self.rows_in_sequence(block_size) // n
+        return self.rows_of_rank(block_size + row_numbers * (block_size + 1), block_size)
+
+    def rows_in_sequence(self, block_size):
+        """
+        Return how many rows order="sequence" has before it begins again. UserError if none.
+
+        The first block_size tokens are left out. In an embedded corpus these are document 0, and
+        each row is then an end of text and the document after it.
+        """
+        n_rows = (len(self) - block_size) // (block_size + 1)
+        if n_rows < 1:
             raise UserError(f"split {self.split} has {len(self)} tokens, but block_size="
                             f"{block_size} needs {2 * block_size + 1}; prepare more text, or make "
                             "block_size smaller")
-        row_numbers = np.arange(n) * self.rows_in_sequence(block_size) // n
-        return self.rows_of_rank(self.starts_in_sequence(row_numbers, block_size), block_size)
+        return n_rows
 
     def rows_of_rank(self, starts, block_size):
         # every rank gets the starts of all ranks, so their number does not change the data
         pieces = self.read(starts[ranks.RANK::ranks.WORLD_SIZE], block_size + 1)
         return pieces[:, :-1], pieces[:, 1:]
-
-    def starts_in_sequence(self, row_numbers, block_size):
-        return block_size + row_numbers % self.rows_in_sequence(block_size) * (block_size + 1)
-
-    def rows_in_sequence(self, block_size):
-        """
-        Return how many rows order="sequence" has before it begins again.
-
-        The first block_size tokens are left out. In an embedded corpus these are document 0, and
-        each row is then an end of text and the document after it.
-        """
-        return (len(self) - block_size) // (block_size + 1)
 
 
 def random_bits(seed, name, count, counter):
@@ -220,7 +205,9 @@ def id_type(vocab):
     return np.dtype("uint16" if vocab_size(vocab) <= 2**16 else "uint32")
 
 
-def size_and_time(stat):
+def size_and_time(file):
+    """Return the size of a path or an open file, and when it was written."""
+    stat = os.stat(file)
     return stat.st_size, stat.st_mtime_ns
 
 
@@ -252,9 +239,8 @@ def find_split(folder, split):
                             shard["sha256"]) for shard in manifest["splits"][split]["shards"]]
             return manifest["vocab"], manifest["source"], shards
     splits = [*foreign, *(name for manifest in manifests.values() for name in manifest["splits"])]
-    source = SOURCES.get(folder.name, f"FILES --split={split}")
-    if (folder.name, split) == ("slimpajama", "test"):  # prepared by a command of its own
-        source = "--hf=slimpajama --split=test"
+    source = SOURCES.get(f"{folder.name} {split}") or SOURCES.get(folder.name)
+    source = source or f"FILES --split={split}"
     raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}; to "
                     f"make it: python prepare.py {source} --name={folder.name} "
                     f"--data_dir={folder.parent}")

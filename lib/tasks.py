@@ -47,10 +47,10 @@ class Fact(NamedTuple):
 @dataclass
 class Asked:
     """What a task puts into the hay and what it asks, as text."""
-    facts: list  # of Fact: those that are asked for, in the order of the answers
-    question: str  # text after the hay, up to where the answers begin
+    fact: Fact  # the one that is asked for
+    question: str  # text after the hay, up to where the answer begins
     lead: str = ""  # text before the hay
-    others: tuple = ()  # facts that are not asked for
+    others: tuple = ()  # of Fact: those that are not asked for
     words: tuple = ()  # the whole context, one token each, instead of hay and facts
 
 
@@ -87,7 +87,7 @@ def needle(cfg, rng, size, depth, i, n_others=0):
         lead, _, question = text.partition("{context}")
         # the space before the answer is part of the answer's first token
         question = question.partition("{answer}")[0].rstrip(" ")
-    return Asked([asked], question, lead, others)
+    return Asked(asked, question, lead, others)
 
 
 def multikey(cfg, rng, size, depth, i):
@@ -109,7 +109,7 @@ def mqar(cfg, rng, size, depth, i):
     # With --begin make_sample puts the end of text in place of the first token, which therefore
     # must not belong to a pair.
     placeholder = [" the"] * cfg.begin
-    return Asked([Fact(f"{key.strip()}{ANSWER}", value.strip())], key, words=placeholder + words)
+    return Asked(Fact(f"{key.strip()}{ANSWER}", value.strip()), key, words=placeholder + words)
 
 
 TASKS = {task.__name__: task for task in (needle, multikey, mqar)}
@@ -147,22 +147,20 @@ def open_haystack(cfg, vocab):
     return np.array(encode(text, vocab)), {"digest": digest, "source": {"haystack": cfg.haystack}}
 
 
-def draw_hay(vocab, rng, hay, n, facts):
-    """Return `n` ids of the hay, as a list, in which no other number answers what is asked."""
+def draw_hay(vocab, rng, hay, n, fact):
+    """Return `n` ids of the hay, as a list, in which no other number is the answer of `fact`."""
     if n > len(hay):
         raise UserError(f"the hay has only {len(hay):,} tokens, and {n:,} are needed; choose a "
                         "smaller context or more text")
-    patterns = []  # the sentences of the facts, with any number
-    for fact in facts:
-        before, _, after = parts(fact)
-        patterns.append(re.escape(before.strip()) + r"[\d\s]+" + re.escape(after.strip()))
+    before, _, after = parts(fact)
+    with_any_number = re.escape(before.strip()) + r"[\d\s]+" + re.escape(after.strip())
     for _ in range(10):
         begin = rng.randrange(len(hay) - n + 1)
         for _ in range(3):  # a character has at most four bytes, and each may be a token
             if begin and decode(hay[begin:begin + 4].tolist(), vocab).startswith("\ufffd"):
                 begin -= 1  # it was inside a character
         ids = hay[begin:begin + n].tolist()
-        if not re.search("|".join(patterns), decode(ids, vocab)):
+        if not re.search(with_any_number, decode(ids, vocab)):
             return ids
     raise UserError(f"the hay itself answers the question, in 10 of 10 pieces of {n:,} tokens; "
                     "take other hay (for the embedded corpus --split=haystack), another --needle, "
@@ -264,9 +262,9 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     Return a dict that follows from the arguments alone:
 
         prompt: exactly `size` ids
-        answers: the right answers, as text
+        answer: the right answer, as text
         max_new_tokens: number of tokens that the model may write
-        spans: [from, to) of each answer in the prompt
+        span: (from, to) of the answer in the prompt
         size, i: the arguments
         depth: the depth of the fact that is asked for; None if it is at a random one
 
@@ -278,7 +276,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
     lead = encode(asked.lead, vocab)
     question = encode(asked.question, vocab)
-    facts = [] if asked.words else [*asked.others, *asked.facts]
+    facts = [] if asked.words else [*asked.others, asked.fact]
     encoded = [encode_fact(vocab, fact) for fact in facts]
     lengths = [len(before) + len(tail) for before, tail, _ in encoded]
     n_hay = size - len(lead) - len(question) - sum(lengths)
@@ -287,40 +285,37 @@ def make_sample(cfg, vocab, hay, size, depth, i):
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
                         "training length)")
     n_begin = int(cfg.begin)  # 1 if the prompt begins with an end of text
+    begin = [end_of_text(vocab)] * n_begin  # it replaces a token, so that the prompt keeps its size
     if asked.words:
         ids = encode("".join(asked.words), vocab)
         if len(ids) != n_hay:
             raise UserError(f"task={cfg.task} needs a vocabulary in which each of its words is one "
                             "token; choose another --task")
-        # The first copy of an answer stands in its pair. It may occur again among random words.
-        starts = [asked.words.index(f" {fact.answer}", n_begin) for fact in asked.facts]
-        spans = [(start, start + 1) for start in starts]
+        ids[:n_begin] = begin
+        # The first copy of the answer stands in its pair. It may occur again among random words.
+        start = asked.words.index(f" {asked.fact.answer}", n_begin)
+        span = start, start + 1
     else:
-        ids = draw_hay(vocab, rng, hay, n_hay, asked.facts)
-    # it replaces a token, so that the prompt keeps its size
-    ids[:n_begin] = [end_of_text(vocab)] * n_begin
-    if facts:
+        ids = draw_hay(vocab, rng, hay, n_hay, asked.fact)
+        ids[:n_begin] = begin
         places = choose_places(vocab, rng, ids, n_begin, facts, lengths)
         ids, spans = bury(ids, encoded, places)
-        spans = spans[len(asked.others):]
+        span = spans[-1]
     return {
         "size": size,
-        "depth": asked.facts[0].depth,
+        "depth": asked.fact.depth,
         "i": i,
         # a number that stands in groups of digits is given without spaces
-        "answers": [re.sub(r"(?<=\d) (?=\d)", "", fact.answer) for fact in asked.facts],
-        "max_new_tokens": room_for(asked.facts, spans),
+        "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),
+        "max_new_tokens": room_for(asked.fact, span),
         "prompt": ids[:n_begin] + lead + ids[n_begin:] + question,  # the end of text comes first
-        "spans": [(len(lead) + start, len(lead) + stop) for start, stop in spans],
+        "span": tuple(len(lead) + index for index in span),
     }
 
 
-def room_for(facts, spans):
-    """Return how many tokens the model may write to give the answers of these facts."""
-    n_tokens = 0
-    for fact, (start, stop) in zip(facts, spans, strict=True):
-        as_it_stands = stop - start
-        # a model may also write a number digit by digit, after a space
-        digit_by_digit = 1 + len(fact.answer) if fact.answer.isdigit() else 0
-        n_tokens += max(as_it_stands, digit_by_digit) + 2  # two more between answers: ", "
-    return n_tokens - 1  # one token after the last answer shows whether it ends there
+def room_for(fact, span):
+    """Return how many tokens the model may write to give the answer of a fact."""
+    start, stop = span
+    # a model may also write a number digit by digit, after a space
+    digit_by_digit = 1 + len(fact.answer) if fact.answer.isdigit() else 0
+    return max(stop - start, digit_by_digit) + 1  # one more shows whether the answer ends there

@@ -157,19 +157,21 @@ def test_a_bin_that_is_cut_between_its_check_and_its_reading_is_refused(
     folder = make(tmp_path / "c", [[1, 2, 3]])
     tokens = Tokens(folder, "train")
 
-    def open_shard(i, real=tokens.open_shard):
-        file = real(i)
+    def size_and_time(file, real=data.size_and_time):
+        state = real(file)
         os.truncate(folder / "train-00000.bin", size)
-        return file
+        return state
 
-    monkeypatch.setattr(tokens, "open_shard", open_shard)
-    refused("train-00000.bin was cut while it was read", tokens.read, [0], 3)
+    monkeypatch.setattr(data, "size_and_time", size_and_time)
+    refused("train-00000.bin was changed or removed while .* buffer is smaller", tokens.read, [0],
+            3)
 
 
 def test_too_little_text_for_a_batch_is_refused(tmp_path):
     tokens = Tokens(make(tmp_path / "c", [[1, 2, 3], [4, 5]]), "train")
     for order in data.ORDERS:
-        refused("has 5 tokens, .* needs .*; prepare more text", tokens.batch, 0, 0, 1, 5, order)
+        refused("has 5 tokens, .* needs 7; prepare more text", tokens.batch, 0, 0, 1, 3, order)
+    refused("has 5 tokens, .* needs 7; prepare more text", tokens.spread, 1, 3)
 
 
 def test_a_wrong_folder_or_split_says_what_there_is_and_how_to_make_it(tmp_path):
@@ -184,11 +186,11 @@ def test_a_wrong_folder_or_split_says_what_there_is_and_how_to_make_it(tmp_path)
         refused(message, Tokens, path, split)
 
 
-def test_ids_beyond_the_vocabulary_name_their_bin(tmp_path):
+def test_ids_beyond_the_vocabulary_are_refused(tmp_path):
     tokens = Tokens(make(tmp_path / "c", [[1, 2, 3], [4, 50257, 6]]), "train")
     assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
-    refused("c/train-00001.bin holds the id 50,257 .* only 50,257: the file is damaged",
-            tokens.batch, 0, 0, 9, 4)
+    refused("c: the split train holds the id 50,257 .* only 50,257: a bin is damaged",
+            tokens.batch, 0, 0, 9, 2)
 
 
 def test_validation_on_the_training_text_is_refused(tmp_path, corpus):

@@ -42,11 +42,12 @@ def of_task(task):
 
 
 def what_is_asked(prompt):
-    """Return the answers that stand in a prompt, by reading it."""
+    """Return the answer that stands in a prompt, by reading it."""
     if city := re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt):
-        return re.findall(rf"magic {city[1]} number is: (\d+)\.", prompt)
+        number, = re.findall(rf"magic {city[1]} number is: (\d+)\.", prompt)
+        return number
     *words, key = prompt.split()  # mqar: the word that followed the last one
-    return [words[words.index(key) + 1]]
+    return words[words.index(key) + 1]
 
 
 # -----------------------------------------------------------------------------
@@ -70,12 +71,12 @@ def test_prompts_have_their_size_and_needle(corpus, size, depth):
     cfg = configure(NiahConfig, ["config/quick_niah.py", "x", f"--data_dir={corpus}"])
     hay, _ = open_haystack(cfg, vocab)
     sample, again, other = (make_sample(cfg, vocab, hay, size, depth, i) for i in (3, 3, 4))
-    prompt, ((start, end),) = sample["prompt"], sample["spans"]
+    prompt, (start, end) = sample["prompt"], sample["span"]
     head = prompt[-len(encode(" The special magic number of Tokyo :", vocab)):]
     place = start - len(head)
     assert len(prompt) == size
     assert prompt[0] == end_of_text(vocab)
-    assert decode(prompt[start:end], vocab).replace(" ", "") == sample["answers"][0]
+    assert decode(prompt[start:end], vocab).replace(" ", "") == sample["answer"]
     assert decode(prompt[end:end + 1], vocab) == " ."
     assert prompt[place:start] == head
     assert place <= size * depth / 100 + 1
@@ -93,7 +94,7 @@ def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
         tmp_path, text, end, depth):
     (tmp_path / "hay.txt").write_text(text * (10000 // len(text) + 1))
     sample = sample_of(f"--haystack={tmp_path}/hay.txt", depth=depth)
-    place = sample["spans"][0][0] - len(encode(" The special magic Tokyo number is:"))
+    place = sample["span"][0] - len(encode(" The special magic Tokyo number is:"))
     assert abs(place / 1000 - depth / 100) < 0.05
     assert decode(sample["prompt"][:place]).endswith(end)
     assert not decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
@@ -105,10 +106,10 @@ def test_no_needle_is_inside_another(tmp_path, text):
     for i in range(20):
         sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey", "--n_needles=30",
                            size=600, i=i)
-        prompt, (span,) = sample["prompt"], sample["spans"]
+        prompt, span = sample["prompt"], sample["span"]
         needles = re.findall(r" The special magic \w+ number is: \d{7}\.", decode(prompt))
         assert (len(needles), len(prompt)) == (31, 600)
-        assert decode(prompt[slice(*span)]) == " " + sample["answers"][0]
+        assert decode(prompt[slice(*span)]) == " " + sample["answer"]
 
 
 @pytest.mark.parametrize("n_needles, size", [(3, 300), (15, 800), (30, 600)])
@@ -120,7 +121,7 @@ def test_the_needle_among_others_is_at_its_depth(tmp_path, n_needles, size, dept
                            f"--n_needles={n_needles}", size=size, depth=depth, i=i)
         # the question is the needle up to its number, which has four more tokens with its full stop
         question = len(encode(" The special magic Tokyo number is:"))
-        place = sample["spans"][0][0] - question
+        place = sample["span"][0] - question
         rest = size - 2 * question - 4  # hay and other needles
         assert abs(place / rest - depth / 100) < 0.05
 
@@ -130,8 +131,8 @@ def test_the_needle_among_others_is_at_its_depth(tmp_path, n_needles, size, dept
     ("{city} has {number}th", "th"), ("{city}: {number}", None)])
 def test_the_span_of_a_needle_is_its_number_alone(needle, behind):
     sample = sample_of("--haystack=noise", f"--needle={needle}")
-    (start, end), = sample["spans"]
-    assert decode(sample["prompt"][start:end]) == " " + sample["answers"][0]
+    start, end = sample["span"]
+    assert decode(sample["prompt"][start:end]) == " " + sample["answer"]
     assert behind is None or decode(sample["prompt"][end:end + 1]) == behind
 
 
@@ -178,15 +179,14 @@ def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
 # answers
 
 
-@pytest.mark.parametrize("model", ["right", "wrong", "first only"])
+@pytest.mark.parametrize("model", ["right", "wrong"])
 @pytest.mark.parametrize("task", sorted(TASKS))
 def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
         for row in idx.tolist():
-            answers = what_is_asked(decode(row)) if model != "wrong" else ["garden"]
-            text = ", ".join(answers[:1] if model == "first only" else answers)
+            text = what_is_asked(decode(row)) if model == "right" else "garden"
             new = encode(f" {text}.") + [13] * max_new_tokens
             rows.append(row + new[:max_new_tokens])
         return torch.tensor(rows)
@@ -199,20 +199,18 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
     depths = {record["asked_depth"] for record in records}
     assert depths == ({None} if task in WITHOUT_DEPTH else {10, 30, 50, 70, 90})
     assert len(records) == header["records"] == 2 * len(depths) * 3
-    n = len(records[0]["answers"])
-    expected = {"right": (1, 1), "wrong": (0, 0), "first only": (int(n == 1), 1 / n)}[model]
     for record in records:
-        assert (record["exact"], record["substring"]) == pytest.approx(expected)
+        assert record["exact"] == record["substring"] == (model == "right")
         sample = sample_of(*of_task(task), size=record["size"], depth=record["asked_depth"],
                            i=record["i"])
         prompt = decode(sample["prompt"])
         # where pieces of it meet, two tokens may read as one, or one as two
         assert abs(len(encode(prompt)) - record["size"]) <= 1
-        assert sorted(what_is_asked(prompt)) == sorted(record["answers"])
+        assert what_is_asked(prompt) == record["answer"]
 
 
 @pytest.mark.parametrize("task", sorted(TASKS.keys() - {"mqar"}))  # it needs GPT-2's words
-def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_all_answers(task):
+def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_the_answer(task):
     letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     names = ["<|endoftext|>", *sorted(letters)]
     model = tokenizers.models.BPE({name: i for i, name in enumerate(names)}, [])
@@ -222,10 +220,9 @@ def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_all_answers(task
     vocab = tokenizer.to_str()
     sample = sample_of("--haystack=noise", f"--task={task}", vocab=vocab, size=4000)
     assert len(sample["prompt"]) == 4000
-    answer = " " + ", ".join(sample["answers"]) + "."
-    assert sample["max_new_tokens"] >= len(encode(answer, vocab))
-    texts = [decode(sample["prompt"][start:end], vocab).strip() for start, end in sample["spans"]]
-    assert sorted(texts) == sorted(sample["answers"])
+    assert sample["max_new_tokens"] >= len(encode(f" {sample['answer']}.", vocab))
+    start, end = sample["span"]
+    assert decode(sample["prompt"][start:end], vocab) == f" {sample['answer']}"
 
 
 @pytest.mark.parametrize("text, groups, right", [
@@ -234,10 +231,9 @@ def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_all_answers(task
     (" 81 06 42 2 .", (2, 2, 2, 1), "exact first substring"),
     (" 81 06 42 22", (2, 2, 2, 1), "first substring")])
 def test_scores_of_answers(text, groups, right):
-    scores = score(["8106422"], text, groups)
+    scores = score("8106422", text, groups)
     assert [key for key in scores if scores[key]] == right.split()
-    assert score(["1", "2"], "3, 2", (7,)) == {"exact": False, "first": False, "substring": 0.5}
-    assert score(["cat"], " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
+    assert score("cat", " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
 
 
 @pytest.mark.parametrize("arguments, room", [

@@ -227,7 +227,7 @@ def ask_needles(model, texts, length, dtype="auto"):
     with runtime.autocast(device, dtype):
         answers = model.generate(idx, 8, temperature=0).cpu()
         weights = model.last_query_attention(idx)
-    return answers, torch.stack([needle_scores(row, [(100, 105)])[0] for row in weights]).cpu()
+    return answers, torch.stack([needle_scores(row, 100, 105)[0] for row in weights]).cpu()
 
 
 @torch.no_grad()
