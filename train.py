@@ -98,6 +98,9 @@ class TrainConfig(ModelConfig):
         if self.max_iters and self.switch_iter >= self.max_iters:
             raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
                              f"{self.max_iters}; set both")
+        if self.decay != "none" and self.min_lr > self.learning_rate:
+            raise ValueError(f"min_lr={self.min_lr} is above learning_rate={self.learning_rate}, "
+                             "so the learning rate would rise: set --min_lr lower")
         if max(self.beta1, self.beta2) >= 1:
             raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
 

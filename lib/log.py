@@ -1,6 +1,7 @@
 """out_dir/log.jsonl of a training run, and Weights & Biases."""
 import dataclasses
 import os
+import uuid
 from pathlib import Path
 
 import torch
@@ -16,7 +17,8 @@ class Log:
     loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned scales
     (s, b, ...), [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
 
-    A resumed run keeps the lines up to its checkpoint, and runs the later updates again.
+    A resumed run keeps the lines up to its checkpoint, and runs the later updates again. It goes on
+    with its run in wandb.
     """
 
     def __init__(self, cfg, model, run):
@@ -41,6 +43,8 @@ class Log:
                 # a run that became longer has another max_iters
                 header = begun | {"config": config, "code": run["code"]}
                 records = [record for record in old if record["iter"] <= run["iter"]]
+        if cfg.wandb_log:
+            header.setdefault("wandb_id", uuid.uuid4().hex)
         storage.write_lines(path, [header, *records])
         self.file = open(path, "a", encoding="utf-8")
         if cfg.wandb_log:
@@ -48,7 +52,8 @@ class Log:
                 import wandb
                 self.wandb = wandb.init(project=cfg.wandb_project, config=config,
                                         dir=os.environ.get("WANDB_DIR", cfg.out_dir),
-                                        name=cfg.wandb_run_name or path.parent.name)
+                                        name=cfg.wandb_run_name or path.parent.name,
+                                        id=header["wandb_id"], resume="allow")
             except Exception as e:  # there may be no key, network or package
                 self.wandb_is_off(e)
 

@@ -443,6 +443,16 @@ def test_wandb_writes_where_its_variable_says_and_its_failure_stops_nothing(
         sys.modules["wandb"].init.side_effect = None
 
 
+def test_a_resumed_run_goes_on_with_its_run_in_wandb(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
+    for folder, updates in (("x", 1), ("x", 2), ("y", 1)):
+        run(tmp_path / folder, "--wandb_log", f"--max_iters={updates}")
+    begun, resumed, other = [c.kwargs["id"] for c in sys.modules["wandb"].init.call_args_list]
+    assert begun == resumed != other
+    run(tmp_path / "z", "--max_iters=1")
+    assert "wandb_id" not in log(tmp_path / "z")[0]
+
+
 def test_every_shipped_config_is_valid():
     folder, configs = ROOT / "config", {}
     for path in {*folder.glob("*.py")} - {*folder.glob("quick_*.py")}:  # which are evaluations'
