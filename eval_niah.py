@@ -38,7 +38,6 @@ from lib.tasks import (
     OF_NEEDLES,
     PAPER_EXAMPLE,
     TASKS,
-    UNUSED,
     WITHOUT_DEPTH,
     make_sample,
     open_haystack,
@@ -64,6 +63,16 @@ class NiahConfig(EvalConfig):
     task: Literal[tuple(TASKS)] = "needle"  # the task, see lib/tasks.py
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
+
+    NEEDS = EvalConfig.NEEDS | {
+        "depths": "task != 'mqar'",
+        "needle": "task != 'mqar'",
+        "question": "task != 'mqar'",
+        "prompt": "task != 'mqar'",
+        "qa_format": "task != 'mqar'",
+        "number_format": "task != 'mqar'",
+        "n_needles": "task == 'multikey'",
+    }
 
     def __post_init__(self):
         super().__post_init__()
@@ -106,10 +115,6 @@ class NiahConfig(EvalConfig):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
-        for key, value in config.non_defaults(self).items():
-            if key in UNUSED.get(self.task, ()):
-                raise ValueError(f"{key}={value} has no effect with task={self.task}: leave it "
-                                 "out, or choose another --task")
 
     def asked_depths(self):
         """Return the depths that are asked; [None] for a task without depths."""

@@ -38,19 +38,7 @@ STYLE = {
     "font.size": 8, "figure.labelsize": 8, "axes.titlesize": 8,
     "axes.grid": True, "grid.alpha": 0.25, "legend.edgecolor": "none",
     "axes.spines.top": False, "axes.spines.right": False}
-# {variant: its colour} in every figure. The colours suit colour-blind readers (Okabe and Ito).
-# Other variants get one of PALETTE.
-COLORS = {
-    "softmax": "#D55E00",
-    "ssmax": "#0072B2",
-    "ssmax_s1": "#56B4E9",
-    "ssmax_bias": "#009E73",
-    "softmax>ssmax": "#E69F00",
-    "softmax>>ssmax": "#CC79A7",
-    "pn": "#000000",
-    "head_scale": "#8C8C8C",
-    "softmax>head_scale": "#7F5539",
-}
+# colours of variants that lib/results.py has none for
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the lines of one colour
 MARKERS = ("o", "s", "^", "v")  # instead of line styles, where only dots are drawn
@@ -93,11 +81,12 @@ def select(rows, measure, by="tokens"):
 
 def styles_of(rows):
     """Return {line: its colour, line style and label for matplotlib}, of all lines of a table."""
-    from lib.results import labels_of
+    from lib.results import VARIANTS, labels_of
 
     lines = rows.drop_duplicates("line").set_index("line")
-    others = [variant for variant in lines["variant"].unique() if variant not in COLORS]
-    colors = COLORS | dict(zip(others, itertools.cycle(PALETTE), strict=False))
+    colors = {variant: color for variant, (_, color) in VARIANTS.items()}
+    others = [variant for variant in lines["variant"].unique() if variant not in colors]
+    colors |= zip(others, itertools.cycle(PALETTE), strict=False)
     numbers = lines.groupby("variant").cumcount()  # of the lines of a colour
     styles = {}
     for line, label in labels_of(rows).items():
@@ -118,7 +107,7 @@ def draw_panels(styles, panels, *notes, beside=False, dots=False, height=2.9, yl
     notes: texts for the legend. dots: see `draw`. height: of a panel in inches. labels: of the axes
     of the last panel.
     """
-    from lib.results import differences
+    from lib.results import VARIANTS, differences
 
     panels = {label: rows for label, rows in panels.items() if len(rows)}
     if not panels:
@@ -132,7 +121,7 @@ def draw_panels(styles, panels, *notes, beside=False, dots=False, height=2.9, yl
         axes = figure.subplots(n, sharex=True, squeeze=False)[:, 0]
     for axis, (label, rows) in zip(axes, panels.items(), strict=True):
         if "minus (a)" in label:
-            axis.axhline(0, color=COLORS["softmax"], linewidth=0.8)
+            axis.axhline(0, color=VARIANTS["softmax"][1], linewidth=0.8)
         draw(axis, rows, styles, dots)
         if set(rows["by"]) <= {"tokens", "position"}:
             token_axis(axis, rows)
@@ -245,7 +234,8 @@ def fading(rows):
     for variant, factor in (("softmax", 1.0), ("ssmax", 0.43 * np.log(n))):
         # one logit is 5 above the n - 1 others
         weight = 1 / (1 + (n - 1) * np.exp(-5 * factor))
-        axis.plot(n, weight, color=COLORS[variant], label=VARIANTS[variant])
+        name, color = VARIANTS[variant]
+        axis.plot(n, weight, color=color, label=name)
     return finish(axis, "SSMax: s = 0.43", xscale="log", xlabel="number of keys n",
                   ylabel="largest attention weight")
 
@@ -265,8 +255,8 @@ def z_max(rows):
         for variant, s in (("softmax", 1 / np.log(n)), ("ssmax", 0.43), ("ssmax_s1", 1)):
             others = np.linspace(0, 1, n - 1)[:, None]
             weight = 1 / (1 + np.exp(s * np.log(n) * (others - z)).sum(0))
-            label = f"{VARIANTS[variant]}, n = {n:,}"
-            axis.plot(z, weight, line, color=COLORS[variant], label=label)
+            name, color = VARIANTS[variant]
+            axis.plot(z, weight, line, color=color, label=f"{name}, n = {n:,}")
     return finish(axis, "(b): s = 0.43", xlabel="$z_{max}$", ylabel="weight of $z_{max}$")
 
 

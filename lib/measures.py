@@ -75,28 +75,33 @@ def read_niah(header, records):
 
 
 def read_scores(header, records):
-    scores = np.stack(records["scores"].map(np.array))  # (records, layers, heads)
-    ranks = np.stack(records["ranks"].map(np.array))
-    means = scores[records["chooses_heads"]].mean(0)
-    # A retrieval head has at least half of the largest mean score. heads: (layers, heads)
-    heads = means >= means.max() / 2
-    records["weight"] = scores[:, heads].mean(1)
-    records["ranked first"] = (ranks[:, heads] == 1).any(1)
+    # (records, layers, heads)
+    scores = np.array(records["scores"].tolist())
+    ranks = np.array(records["ranks"].tolist())
+    # A retrieval head has at least half of the largest mean score.
+    means = scores[records["chooses_heads"]].mean(axis=0)
+    is_retrieval = means >= means.max() / 2
     needle_share = records["needle_tokens"] / records["size"]
-    records["chance"] = 1 - (1 - needle_share) ** heads.sum()
-    trials = records[~records["chooses_heads"] & (records["i"] >= 0)]
+    records = records.assign(**{
+        "weight": scores[:, is_retrieval].mean(axis=1),
+        "ranked first": (ranks[:, is_retrieval] == 1).any(axis=1),
+        "chance": 1 - (1 - needle_share) ** is_retrieval.sum(),
+    })
+    is_example = records["i"] == PAPER_EXAMPLE
+    trials = records[~records["chooses_heads"] & ~is_example]
     yield from read_numbers(header, trials, {"weight": "weight"})
     others = {"top": "score", "ranked first": "ranked first", "chance": "chance"}
     yield from read_numbers(header, trials, others, paired=False)
 
     longest = trials["size"].max()
+    example = scores[is_example & (records["size"] == longest)]
     # Heads are sorted by score, because it is chance which heads of a run learn to retrieve.
-    example = scores[(records["i"] == PAPER_EXAMPLE) & (records["size"] == longest)]
-    highest = np.sort(example.ravel())[::-1][:25]
+    highest = sorted(example.ravel(), reverse=True)[:25]
     yield Samples(at_length("score", longest), "rank", one_line(highest))
     for size, of_size in trials.groupby("size"):
         yield Samples(at_length("score", size), "trial", one_line(of_size["top"]))
-        right = 1 * of_size["first"] + of_size["exact"]  # 2: all of it, 1: only the beginning
+        # 2: all of the answer, 1: only its beginning
+        right = of_size["first"].astype(int) + of_size["exact"]
         yield Samples(at_length("right", size), "trial", one_line(right))
 
 
@@ -117,8 +122,8 @@ def read_log(header, records):
     # The s of each layer's heads at the end; windows have none, and (f) has none before its switch.
     if "s" in records:
         for layers in records["s"].dropna().tail(1):
-            for layer, heads in enumerate(layers, 1):
-                for head, s in enumerate(heads or (), 1):
+            for layer, heads in enumerate(layers, start=1):
+                for head, s in enumerate(heads or (), start=1):
                     yield Samples(f"s {layer}.{head}", "end", one_line([s], [end]))
 
 
@@ -127,7 +132,8 @@ READERS = {"posloss": read_posloss, "niah": read_niah, "scores": read_scores, "l
 
 def one_line(values, columns=None):
     """Return values of which each was measured once. columns: without them, they are counted."""
-    columns = range(1, len(values) + 1) if columns is None else columns
+    if columns is None:
+        columns = range(1, len(values) + 1)
     return pd.DataFrame([list(values)], columns=columns, dtype=float)
 
 

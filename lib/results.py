@@ -42,17 +42,18 @@ from lib.measures import MINUS, READERS, Job, Samples, mean_and_error, read_numb
 from lib.storage import read_lines
 
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
-# {variant: its name}, in the order of tables and figures; other variants come after these
+# {variant: (its name, its colour)}, in the order of tables and figures; other variants come after
+# these. The colours suit colour-blind readers (Okabe and Ito).
 VARIANTS = {
-    "softmax": "(a) softmax",
-    "ssmax": "(b) SSMax",
-    "ssmax_s1": "(c) SSMax, s = 1",
-    "ssmax_bias": "(d) SSMax with bias",
-    "softmax>ssmax": "(e) swapped after",
-    "softmax>>ssmax": "(f) swapped during",
-    "pn": "learned p_n",
-    "head_scale": "head_scale (control)",
-    "softmax>head_scale": "(a), head_scale swapped in",
+    "softmax": ("(a) softmax", "#D55E00"),
+    "ssmax": ("(b) SSMax", "#0072B2"),
+    "ssmax_s1": ("(c) SSMax, s = 1", "#56B4E9"),
+    "ssmax_bias": ("(d) SSMax with bias", "#009E73"),
+    "softmax>ssmax": ("(e) swapped after", "#E69F00"),
+    "softmax>>ssmax": ("(f) swapped during", "#CC79A7"),
+    "pn": ("learned p_n", "#000000"),
+    "head_scale": ("head_scale (control)", "#8C8C8C"),
+    "softmax>head_scale": ("(a), head_scale swapped in", "#7F5539"),
 }
 # Settings that no number depends on, that a line is named after, or that say which numbers there
 # are and do not change them
@@ -235,8 +236,8 @@ def pair_of(result):
     if result.file_type == "log":
         return str(batches)
     swapped = ("eval attention_type", "eval swap_scale")
-    asked = sorted(item for item in result.settings.items()
-                   if item[0].startswith("eval ") and item[0] not in swapped)
+    asked = [(name, value) for name, value in sorted(result.settings.items())
+             if name.startswith("eval ") and name not in swapped]
     unfinished = [mark for mark in result.marks if mark.startswith("update")]
     # Only the batches of the training from random weights: a later swap or fine-tuning does not
     # change them.
@@ -259,24 +260,24 @@ def name_lines(results):
         lines.setdefault(result.key, []).append(result)
     alike = Counter(key[:3] for key in lines)  # lines of a file type, variant and tag
     shared = {key[1:] for key, n in alike.items() if n > 1}
-    for (first, *_) in lines.values():
-        first.line = VARIANTS.get(first.variant, first.variant)
+    firsts = [of_line[0] for of_line in lines.values()]
+    for first in firsts:
+        first.line, _ = VARIANTS.get(first.variant, (first.variant, None))
         if first.tag:
             first.line += f" [{first.tag}]"
         if (first.variant, first.tag) in shared:
             first.line += f": {first.run}"
         first.line = ", ".join([first.line, *first.marks])
-    names = Counter((first.file_type, first.line) for first, *_ in lines.values())
-    for of_line in lines.values():
-        name = of_line[0].line
-        if names[of_line[0].file_type, name] > 1:  # folders that differ in their -SEED alone
-            name += f" ({of_line[0].path})"
-        different = {result.seeds for result in of_line}
-        one_each = len({seeds[0] for seeds in different}) == len(different)
+    names = Counter((first.file_type, first.line) for first in firsts)
+    for first, of_line in zip(firsts, lines.values(), strict=True):
+        if names[first.file_type, first.line] > 1:  # folders that differ in their -SEED alone
+            first.line += f" ({first.path})"
+        seeds = {result.seeds for result in of_line}
+        differ = len({newest for newest, *_ in seeds}) == len(seeds)
         for result in of_line:
-            result.line = name
+            result.line = first.line
             # two trainings with one seed may have begun from others, or read other corpora
-            result.seed = result.seeds[0] if one_each else "/".join(map(str, result.seeds))
+            result.seed = result.seeds[0] if differ else "/".join(map(str, result.seeds))
 
 
 def subtract_softmax(results):

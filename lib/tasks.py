@@ -115,11 +115,6 @@ def mqar(cfg, rng, size, depth, i):
 TASKS = {task.__name__: task for task in (needle, multikey, mqar)}
 OF_NEEDLES = ("needle", "multikey")  # one needle is asked for, with the paper's question
 WITHOUT_DEPTH = ("mqar",)  # the answer lies at a random depth
-# settings of eval_niah.py that would have no effect on a task
-UNUSED = {
-    "needle": ("n_needles",),
-    "mqar": ("n_needles", "needle", "question", "qa_format", "number_format", "prompt", "depths"),
-}
 
 # -----------------------------------------------------------------------------
 # hay

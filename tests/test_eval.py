@@ -352,7 +352,7 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     pytest.param(eval_niah, "a", "--needle={city}{number}" + " " * 10_000,
                  "needle has 10,014 characters, and 10,000 are the most", id="a long needle"),
     (eval_niah, "a", "--number_format=5000", "has more than 1,000 digits"),
-    (eval_niah, "a", "--n_needles=3", "n_needles=3 has no effect with task=needle"),
+    (eval_niah, "a", "--n_needles=3", "n_needles=3 has no effect unless task == 'multikey'"),
     (eval_niah, "a", "--attention_type=ssmx", "attention_type=ssmx must be one of softmax, ssmax"),
     (eval_niah, "a", "--qa_format={context} {answer} {question}", "qa_format must have"),
     (eval_niah, "pn", "--context_sizes=30", "p_n is learned for 32 positions, and 34 are needed"),
