@@ -20,6 +20,7 @@ Bins that other programs made need no JSON. They hold GPT-2's ids in uint16:
     fineweb_train_000001.bin, ...     of llm.c and modded-nanogpt: 256 int32 come before the ids
 """
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -96,20 +97,13 @@ class Tokens:
         """
         out = np.empty((len(starts), length), dtype=np.int64)
         with contextlib.ExitStack() as stack:
-            files = {}  # open bins
+            opened = functools.cache(lambda i: stack.enter_context(self.open_shard(i)))
             for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
                 i = int(np.searchsorted(self.ends, start, side="right"))
                 begin = int(start - self.ends[i]) + self.shards[i].tokens
                 while len(row):  # a piece may go on in the next bin
-                    path = self.shards[i].path
-                    with explain(f"{path} was changed or removed while this program used it; run "
-                                 "the same command again", (OSError, ValueError)):
-                        if i not in files:
-                            files[i] = stack.enter_context(open(path, "rb", buffering=0))
-                            if size_and_time(files[i].fileno()) != self.states[i]:
-                                raise ValueError("it is not the file that this program began with")
-                        n = min(len(row), self.shards[i].tokens - begin)
-                        row[:n] = self.ids(files[i], self.shards[i].offset, begin, n)
+                    n = min(len(row), self.shards[i].tokens - begin)
+                    row[:n] = self.read_shard(i, opened(i), begin, n)
                     row, i, begin = row[n:], i + 1, 0
         if out.size and out.max() >= self.vocab_size:  # the embedding would raise an IndexError
             raise UserError(f"{self.folder}: the split {self.split} holds the id {out.max():,} and "
@@ -117,13 +111,25 @@ class Tokens:
                             "prepare the corpus again")
         return out
 
-    def ids(self, file, offset, begin, n):
-        """Return `n` ids of an open bin. ValueError if it was cut."""
+    def open_shard(self, i):
+        with self.explain_change(i):
+            file = open(self.shards[i].path, "rb", buffering=0)
+            if size_and_time(file.fileno()) != self.states[i]:
+                file.close()
+                raise ValueError("its size or its time is another one")
+            return file
+
+    def read_shard(self, i, file, begin, n):
         # A memory map would end the process without a message if the file is cut at this moment.
         # It would also keep all pages that were read in memory.
         size = self.dtype.itemsize
-        file.seek(offset + begin * size)
-        return np.frombuffer(file.read(n * size), self.dtype, n)
+        with self.explain_change(i):
+            file.seek(self.shards[i].offset + begin * size)
+            return np.frombuffer(file.read(n * size), self.dtype, n)
+
+    def explain_change(self, i):
+        return explain(f"{self.shards[i].path} was changed or removed while this program used it; "
+                       "run the same command again", (OSError, ValueError))
 
     def batch(self, seed, step, batch_size, block_size, order="random"):
         """
@@ -274,22 +280,21 @@ def read_manifests(folder):
 
 
 def foreign_bins(folder):
-    """Return {split: paths of its bins} of the bins in a folder that other programs made."""
-    bins, beginnings = {}, {}
+    """Return {split: {beginning of their names: paths}} of bins that other programs made."""
+    bins = {}
     for path in sorted(folder.glob("[!.]*.bin")):
-        match = FOREIGN.fullmatch(path.name)
-        if not match:
-            continue
-        beginning, split = match.groups()
-        if beginnings.setdefault(split, beginning) != beginning:
-            raise UserError(f"{folder} holds bins of several corpora, {bins[split][0].name} and "
-                            f"{path.name}; put each corpus into a folder of its own")
-        bins.setdefault(split, []).append(path)
+        if match := FOREIGN.fullmatch(path.name):
+            beginning, split = match.groups()
+            bins.setdefault(split, {}).setdefault(beginning, []).append(path)
     return bins
 
 
-def foreign_split(paths):
+def foreign_split(bins):
     """Return (vocab, source, Shards) of bins that other programs made, and print how they begin."""
+    paths, *others = bins.values()
+    if others:
+        raise UserError(f"{paths[0].parent} holds bins of several corpora, {paths[0].name} and "
+                        f"{others[0][0].name}; put each corpus into a folder of its own")
     shards = [foreign_shard(path) for path in paths]
     names = [path.name for path in paths[:3]]
     begin = decode(foreign_ids(shards[0])[:10])
