@@ -272,12 +272,16 @@ def name_lines(results):
     for first, of_line in zip(firsts, lines.values(), strict=True):
         if names[first.file_type, first.line] > 1:  # folders that differ in their -SEED alone
             first.line += f" ({first.path})"
-        seeds = {result.seeds for result in of_line}
-        differ = len({newest for newest, *_ in seeds}) == len(seeds)
+        # Two trainings with one seed may have begun from others, or read other corpora. The first
+        # of their seeds that tells all of them apart is shown.
+        different = {result.seeds for result in of_line}
+        places = [place for place, seeds in enumerate(zip(*different, strict=False))
+                  if len(set(seeds)) == len(different)]
         for result in of_line:
             result.line = first.line
-            # two trainings with one seed may have begun from others, or read other corpora
-            result.seed = result.seeds[0] if differ else "/".join(map(str, result.seeds))
+            result.seed = "/".join(map(str, result.seeds))
+            if places:
+                result.seed = result.seeds[places[0]]
 
 
 def subtract_softmax(results):
