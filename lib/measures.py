@@ -65,6 +65,7 @@ def read_niah(header, records):
         measure, letter = "needles", "digit"
     if task == "multikey":
         measure = f"needles among {settings['n_needles'] or 3} others"
+
     whole, = read_numbers(header, records, {"exact": measure})
     yield whole
     for depth, values in whole.values.groupby("asked_depth"):
@@ -75,9 +76,10 @@ def read_niah(header, records):
 
 
 def read_scores(header, records):
-    # (records, layers, heads)
+    # (records, layers, heads) each
     scores = np.array(records["scores"].tolist())
     ranks = np.array(records["ranks"].tolist())
+
     # A retrieval head has at least half of the largest mean score.
     means = scores[records["chooses_heads"]].mean(axis=0)
     is_retrieval = means >= means.max() / 2
@@ -87,6 +89,7 @@ def read_scores(header, records):
         "ranked first": (ranks[:, is_retrieval] == 1).any(axis=1),
         "chance": 1 - (1 - needle_share) ** is_retrieval.sum(),
     })
+
     is_example = records["i"] == PAPER_EXAMPLE
     trials = records[~records["chooses_heads"] & ~is_example]
     yield from read_numbers(header, trials, {"weight": "weight"})
@@ -98,6 +101,7 @@ def read_scores(header, records):
     # Heads are sorted by score, because it is chance which heads of a run learn to retrieve.
     highest = sorted(example.ravel(), reverse=True)[:25]
     yield Samples(at_length("score", longest), "rank", one_line(highest))
+
     for size, of_size in trials.groupby("size"):
         yield Samples(at_length("score", size), "trial", one_line(of_size["top"]))
         # 2: all of the answer, 1: only its beginning
@@ -112,13 +116,15 @@ def read_log(header, records):
     for name in updates:
         values = updates[[name]].dropna().T
         yield Samples(kind + name, "update", values, paired=name == "loss")
+
     end = updates.index[-1]
     losses = updates["loss"].dropna()
-    losses = losses.tail(max(1, len(losses) // 10))  # because single updates are noisy
-    yield Samples(f"{kind}training loss", "end", one_line([losses.mean()], [end]), paired=True)
+    late = losses.tail(max(1, len(losses) // 10))  # because single updates are noisy
+    yield Samples(f"{kind}training loss", "end", one_line([late.mean()], [end]), paired=True)
     if "val_loss" in updates:
         validation = updates["val_loss"].dropna().iloc[-1]
         yield Samples(f"{kind}validation loss", "end", one_line([validation], [end]))
+
     # The s of each layer's heads at the end; windows have none, and (f) has none before its switch.
     if "s" in records:
         for layers in records["s"].dropna().tail(1):
@@ -150,13 +156,14 @@ def mean_and_error(samples):
     values = samples.values
     if samples.measure == "score":  # the paper's figure has medians
         return values.median(), pd.Series(math.nan, values.columns)
-    n = values.count()
     error = values.sem()  # pieces and prompts are independent
-    hits = values.abs().sum()
-    is_share = (values.isin([0, 1]).sum() == n) & (n > 1)
-    if samples.measure.endswith(MINUS):  # two shares that are as far apart in each prompt
-        is_share = (values.abs().isin([0, 1]).sum() == n) & (error == 0)
-    return values.mean(), error.where(~is_share, error_of_share(hits, n))
+    n = values.count()
+    is_difference = samples.measure.endswith(MINUS)
+    shares = values.abs() if is_difference else values
+    is_share = (shares.isin([0, 1]).sum() == n) & (n > 1)
+    if is_difference:  # of two shares that are as far apart in each prompt
+        is_share &= error == 0
+    return values.mean(), error.where(~is_share, error_of_share(shares.sum(), n))
 
 
 def error_of_share(hits, n):
