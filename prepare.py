@@ -128,7 +128,7 @@ class PrepareConfig:
 
 
 class Part(NamedTuple):
-    """The ids of some documents that follow each other, a chunk or a whole bin."""
+    """The ids of a chunk: some documents that follow each other."""
     split: str
     ids: np.ndarray  # with an end of text after each document
     rows: int  # of the input
@@ -189,27 +189,16 @@ def encode_in_threads(stream, vocab, n_threads):
 
 
 def bins(encoded, shard_tokens):
-    """Yield a Part for each bin, which ends with the chunk that makes it `shard_tokens` long."""
+    """Yield the Parts of each bin. It ends with the chunk that makes it `shard_tokens` long."""
     for _, group in itertools.groupby(encoded, key=operator.attrgetter("split")):
-        waiting = []
-        for chunk in group:
-            waiting.append(chunk)
-            if sum(len(part.ids) for part in waiting) >= shard_tokens:
-                yield merge(waiting)
-        if waiting:
-            yield merge(waiting)
-
-
-def merge(parts):
-    """Return one Part that consists of several of one split, and empty their list."""
-    merged = Part(
-        split=parts[0].split,
-        ids=np.concatenate([part.ids for part in parts]),
-        rows=sum(part.rows for part in parts),
-        documents=sum(part.documents for part in parts),
-    )
-    parts.clear()  # two copies of a bin in memory are enough
-    return merged
+        parts = []
+        for part in group:
+            parts.append(part)
+            if sum(len(part.ids) for part in parts) >= shard_tokens:
+                yield parts
+                parts = []
+        if parts:
+            yield parts
 
 
 # -----------------------------------------------------------------------------
@@ -302,18 +291,20 @@ def split_off_val(ids, fraction):
     return rest, val
 
 
-def write_bins(cfg, path, manifest, part):
+def write_bins(cfg, path, manifest, parts):
     """
     Write the next bin of a split, and that of val, and record them in the JSON at `path`: a run
-    that is killed later continues after them.
+    that is killed later continues after them. The list `parts` is emptied to save memory.
     """
-    manifest["rows"] += part.rows
-    manifest["documents"] += part.documents
-    if not len(part.ids):  # rows without text at the end of the input
+    manifest["rows"] += sum(part.rows for part in parts)
+    manifest["documents"] += sum(part.documents for part in parts)
+    split, ids = parts[0].split, np.concatenate([part.ids for part in parts])
+    parts.clear()
+    if not len(ids):  # rows without text at the end of the input
         return
-    ids_of = {part.split: part.ids}
+    ids_of = {split: ids}
     if cfg.val_fraction:
-        ids_of[part.split], ids_of["val"] = split_off_val(part.ids, cfg.val_fraction)
+        ids_of[split], ids_of["val"] = split_off_val(ids, cfg.val_fraction)
     for split, ids in ids_of.items():
         if not len(ids):  # val_fraction of this bin is less than one token
             continue
@@ -342,10 +333,9 @@ def prepare(cfg):
         with tqdm(split_texts(cfg, rows), path.stem, initial=rows, unit=" documents",
                   disable=bool(cfg.embedded), mininterval=0.1 if sys.stderr.isatty() else 30
                   ) as stream:
-            parts = encode_in_threads(stream, manifest["vocab"], n_threads)
-            for part in bins(parts, cfg.shard_tokens):
-                write_bins(cfg, path, manifest, part)
-                del part  # before the next bin is made: memory need not hold both
+            encoded = encode_in_threads(stream, manifest["vocab"], n_threads)
+            for parts in bins(encoded, cfg.shard_tokens):
+                write_bins(cfg, path, manifest, parts)
         if not manifest["splits"]:
             raise UserError(f"there is no text in {cfg.hf or ', '.join(cfg.files)}; nothing was "
                             "written: give files with text")

@@ -24,7 +24,8 @@ def make(folder, shards, name="train", split="train"):
     cfg = prepare.PrepareConfig(name="c", embedded="almanac")
     path, manifest = folder / f"{name}.json", prepare.new_manifest(cfg)
     for ids in shards:
-        prepare.write_bins(cfg, path, manifest, prepare.Part(split, np.array(ids, "<u2"), 1, 1))
+        part = prepare.Part(split, np.array(ids, "<u2"), 1, 1)
+        prepare.write_bins(cfg, path, manifest, [part])
     storage.write_lines(path, [manifest | {"complete": True}])
     return folder
 
