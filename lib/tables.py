@@ -165,9 +165,11 @@ def layout(table):
 
 
 def plus_minus(mean, error):
-    """Return "mean ± error" with two digits of the error; without an error, which is NaN, or one
-    that would be rounded to 0, the mean alone."""
-    if not error >= 0.00005:
+    """Return "mean ± error" with two digits of the error, but four decimals where these show it.
+    Without an error, which is NaN, or with one of rounding alone, return the mean."""
+    if not error >= 1e-7:
         return f"{round(mean, 4) + 0.0:,.4f}".rstrip("0").rstrip(".")  # + 0.0: never -0
-    digits = min(4, max(0, 1 - math.floor(math.log10(error))))
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    if error >= 0.00005:
+        digits = min(4, digits)
     return f"{mean:.{digits}f} ± {error:.{digits}f}"

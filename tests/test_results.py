@@ -443,7 +443,7 @@ def test_logs_are_subtracted_only_where_both_have_the_same_updates_behind_them(t
 @pytest.mark.parametrize("values, error, expected", [
     ([1.0, 1.2, 1.1], None, "1.100 ± 0.058"), ([2.0], 0.00123, "2.0000 ± 0.0012"),
     ([150.0], 12.0, "150 ± 12"), ([0.5], np.nan, "0.5"), ([1.0, 1.0], None, "1"),
-    ([2.0], 1e-9, "2"), ([-1e-6], np.nan, "0")])
+    ([2.0], 1e-9, "2"), ([-1e-6], np.nan, "0"), ([1.0], 9.8e-6, "1.0000000 ± 0.0000098")])
 def test_two_digits_of_the_standard_error(values, error, expected):
     error = pd.Series(values).sem() if error is None else error
     assert tables.plus_minus(np.mean(values), error) == expected
