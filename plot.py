@@ -280,7 +280,7 @@ def p_n(rows):
             fitted, y = n[first - 1:], p[first - 1:]
             log = np.log(fitted)
             a1, a2 = np.polyfit(log, y, 1)
-            label = None
+            label = None  # of the dotted line
             if first == 4:
                 r2 = np.corrcoef(log, y)[0, 1] ** 2
                 label = f"{run.path.parent.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
@@ -523,11 +523,14 @@ def main():
     if name not in names:
         raise UserError(f"there is no figure or measure {name!r}{did_you_mean(name, names)}; name "
                         f"one of {', '.join(names)}. Then name folders of results.")
+
     asked = [] if name == "table" else [name]
     if name == "all":
         shown = with_lines(rows)
         asked = figures_of(shown, inputs)
-    folder = Path(cfg.out or next(filter(Path.is_dir, map(Path, inputs)), "out"))
+    folders = [path for path in map(Path, inputs) if path.is_dir()]
+    folder = Path(cfg.out or next(iter(folders), "out"))
+
     drawn = []
     for figure_or_measure in asked:
         if figure_or_measure in FIGURES:
@@ -539,6 +542,7 @@ def main():
                 picture.suptitle(cfg.title)
             drawn.append(picture)
             save(picture, folder / f"{figure_or_measure.replace('/', '_')}.png")
+
     if name in ("all", "table") and len(rows):
         tables.print_runs(rows)
         tables.print_measures(rows)
@@ -553,18 +557,21 @@ def figures_of(rows, inputs):
     from lib.measures import MINUS
     from lib.tables import TITLES
 
-    drawn = {*TITLES, *recalled(rows)["measure"]}
-    others = [measure for measure in rows.query("by == 'tokens'")["measure"].unique()
-              if not measure.endswith(MINUS) and measure.split(",")[0] not in drawn]
     of_formulas = ("fading", "z_max")
-    return [name for name in FIGURES if not inputs or name not in of_formulas] + others
+    figures = [name for name in FIGURES if not inputs or name not in of_formulas]
+    drawn = {*TITLES, *recalled(rows)["measure"]}
+    measures = rows.query("by == 'tokens'")["measure"].unique()
+    others = [measure for measure in measures
+              if not measure.endswith(MINUS) and measure.split(",")[0] not in drawn]
+    return figures + others
 
 
 def with_lines(rows):
     """Return the rows without the measures of a single point, which would be an empty figure."""
     kind = rows["by"].str.replace(" at .*", " at depths", regex=True)
-    points = (rows["by"] + rows["tokens"].astype(str)).groupby([rows["measure"], kind])
-    return rows[(points.transform("nunique") > 1) | (rows["by"] == "end")]
+    points = rows["by"] + rows["tokens"].astype(str)
+    n_points = points.groupby([rows["measure"], kind]).transform("nunique")
+    return rows[(n_points > 1) | (rows["by"] == "end")]
 
 
 if __name__ == "__main__":
