@@ -64,20 +64,28 @@ def repeat(work, tokens):
     return tokens / np.median(seconds[WARM_UP:])
 
 
-def plain_update(compile):
+def plain_update(forward, optimizer, x, y, dtype):
+    """Return a function that does an update as nanoGPT does, with all logits at once."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+
+    def update():
+        with runtime.autocast(x.device, dtype):
+            loss = forward(x, y)[1]
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()  # waits for a GPU
+
+    return update
+
+
+def plain_recipe(compile):
     model = GPT(GPTConfig(**SHAPE))
     forward = torch.compile(model) if compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1)
     x, y = torch.randint(model.config.vocab_size, (2, BATCH, model.config.block_size))
-
-    def update():
-        loss = forward(x, y)[1]
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return repeat(update, x.numel())
+    return repeat(plain_update(forward, optimizer, x, y, "float32"), x.numel())
 
 
 def products():
@@ -139,8 +147,8 @@ def prepare(*files):
 
 SIDES = {
     "update": {OURS: partial(update, "softmax"), "with SSMax": partial(update, "ssmax"),
-               "plain recipe": partial(plain_update, False),
-               "plain recipe, compiled": partial(plain_update, True), "products": products},
+               "plain recipe": partial(plain_recipe, False),
+               "plain recipe, compiled": partial(plain_recipe, True), "products": products},
     "losses": {OURS: partial(evaluate, WINDOWS * LENGTH, "eval_posloss.py", "--split=long",
                              f"--seq_len={LENGTH}", f"--n_seqs={WINDOWS}")},
     "answers": {OURS: partial(evaluate, PROMPTS * LENGTH, "eval_niah.py", "config/quick_niah.py",

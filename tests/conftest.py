@@ -85,6 +85,22 @@ def read_result(folder, name):
     return header, records
 
 
+# Runs a program on two ranks, in forks of a process that has imported what takes long.
+TWO_RANKS = """
+import os, runpy, socket, sys
+import pandas, torch, torch.multiprocessing
+
+def rank(i, path):
+    os.environ.update(RANK=f"{i}", LOCAL_RANK=f"{i}")
+    runpy.run_path(path)
+
+with socket.create_server(("localhost", 0)) as server:
+    port = server.getsockname()[1]
+os.environ.update(WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=f"{port}")
+torch.multiprocessing.start_processes(rank, (sys.argv[1],), nprocs=2, start_method="fork")
+"""
+
+
 def two_ranks(folder, code):
     """Return what `code`, which can import what tests can, prints on two ranks."""
     path = folder / "two_ranks.py"
@@ -98,7 +114,7 @@ torch.distributed.destroy_process_group()
 threads = [pathlib.Path(name).read_text() for name in glob.glob("/proc/self/task/*/comm")]
 assert not any("gloo" in name for name in threads), threads
 """)
-    return program("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", path)
+    return program("-c", TWO_RANKS, path)
 
 
 def signal_in(update, number=signal.SIGTERM):

@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lib.errors import UserError, explain
 
@@ -58,3 +61,29 @@ def enabled():
         torch.cuda.get_device_capability = lambda device=None: (8, 0)
         torch.cuda.mem_get_info = lambda device=None: (78 * 2**30, 80 * 2**30)
     return ENABLED in os.environ
+
+
+class Memory(TorchDispatchMode):
+    """Counts the bytes on the device of all tensors that it has met: `now`, and `peak`."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.peak = 0
+        self.alive = weakref.WeakSet()  # storages
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves((args, kwargs, out)):
+            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+                self.meet(tensor.untyped_storage())
+        return out
+
+    def meet(self, storage):
+        if storage not in self.alive:
+            self.alive.add(storage)
+            self.now += storage.nbytes()
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self.free, storage.nbytes())
+
+    def free(self, n_bytes):
+        self.now -= n_bytes

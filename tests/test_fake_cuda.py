@@ -6,7 +6,7 @@ waits for the device. It cannot prove numbers, NCCL or the allocator; nothing of
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_model
+from conftest import ROOT, tiny_model
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,7 +23,8 @@ HERE, CUDA = fakecuda.enabled(), torch.device("cuda", 0)
 @pytest.mark.slow
 def test_in_a_process_with_a_simulated_gpu(tmp_path):
     if not HERE:
-        fakecuda.run_tests(tmp_path, __file__)
+        fakecuda.run_tests(tmp_path, __file__, ROOT / "tests/test_gpu.py",
+                           "-k", "stays_on_the_gpu or gpu_path")
 
 
 class Watch(TorchDispatchMode):

@@ -16,8 +16,10 @@ from lib import checkpoint
 from lib.storage import read_lines
 from lib.text import gpt2_encoding
 
-# what the forks of `Program` need, imported once
-for name in ("eval_niah", "eval_posloss", "plot", "prepare", "sft", "train"):
+# What the forks of `Program` need, imported once. The first update of an optimizer imports
+# torch._dynamo, which takes longer than all the rest of a tiny run.
+for name in ("eval_niah", "eval_posloss", "plot", "prepare", "sft", "train", "torch._dynamo",
+             "matplotlib.pyplot", "scipy.stats"):
     importlib.import_module(name)
 
 

@@ -4,12 +4,9 @@ Check on a GPU what this repository claims about GPUs (README.md in this folder)
     python -m experiments.gpu.check                 all checks that are not finished, then a report
     python -m experiments.gpu.check rope speed      these checks, also if they are finished
 
-A check is a function of the device that yields lines (what, measured). CLAIMS says what is claimed
-of them. `measured` may be a function without arguments, whose error then costs this line alone. An
-error elsewhere ends its check alone.
-
-OUT/checks.jsonl has a line for each finished check. It is skipped on the same card, driver, torch
-and commit.
+A check is a function of the device that yields (what, measured). `measured` may be a function,
+whose error then costs this line alone; an error elsewhere ends its check alone. OUT/checks.jsonl
+has a line for each finished check, which is skipped on the same card, driver, torch and commit.
 """
 import contextlib
 import dataclasses
@@ -26,6 +23,7 @@ import warnings
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -50,45 +48,43 @@ OUT = Path(os.environ.get("OUT", "out/gpu"))
 TRAINING_GIB = {4: 6.0, 16: 13.6, 64: 44.2}  # of the paper's model, by sequences at once
 EVALUATION_GIB = {"position_losses": 4.5, "ask_needles": 9.4}
 
-# {check: {pattern of its lines: what is claimed of them}}; other lines are only reported
-CLAIMS = {
+# (check, pattern of its lines, what is claimed of them): the first that fits counts. Other lines
+# are only reported.
+CLAIMS = [
     # 1: all of the difference from the CPU that rounding explains, see `rounding`
-    **dict.fromkeys(("attention_classes", "kernels", "micro_batches"), {"*": ("<=", 1)}),
-    "compiled": {"torch.compile works here": ("==", True), "*": ("<=", 1)},
-    "promises": {"*": ("==", "kept")},
+    ("numbers", "*", "<=", 1),
+    ("promises", "*", "==", "kept"),
+    ("compiled", "torch.compile works here", "==", True),
+    ("compiled", "*", "<=", 1),
     # the angles are in fp64, so only the last rounding of a cosine may differ: a step below 1
-    "rope": {"*": ("<=", 2**-24)},
-    "evaluations": {"*largest difference": ("<=", 1e-4), "*tokens that differ": ("==", 0)},
-    "resume": {"*": ("<=", 2)},
-    "training_memory": {
-        **{f"* {rows}: GiB": ("<=", gib) for rows, gib in TRAINING_GIB.items()},
-        **{f"* {rows}: micro-batch": ("==", rows) for rows in TRAINING_GIB}},
-    "out_of_memory": {"micro-batch with*": ("<=", 8), "its loss*": ("<=", 2**-16)},
-    "evaluation_costs": {
-        f"{name}*: GiB": ("<=", gib) for name, gib in EVALUATION_GIB.items()},
-    "speed": {
-        "*: MFU": (">=", 0.2), "(b) SSMax: speed / *": (">=", 1 / 1.02),
-        "nanoGPT's recipe: speed / *": ("<=", 1.0)},
-    "anatomy": {
-        "times that*": ("<=", 1), "new graphs*": ("==", 0),
-        "reasons*": ("<=", 1)},  # the break in GPT.hidden
-    "several_cards": {
-        "losses*": ("<=", 1e-4), "seconds*": ("<=", 60), "update of*": (">=", 20),
-        "*cards: speed*": (">=", 0.9)},
+    ("rope", "*", "<=", 2**-24),
+    ("evaluations", "*tokens that differ", "==", 0),
+    ("evaluations", "*largest difference", "<=", 1e-4),
+    ("resume", "*", "<=", 2),
+    *(("training_memory", f"* {rows}: GiB", "<=", gib) for rows, gib in TRAINING_GIB.items()),
+    *(("training_memory", f"* {rows}: micro-batch", "==", rows) for rows in TRAINING_GIB),
+    ("out_of_memory", "micro-batch with*", "<=", 8),
+    ("out_of_memory", "its loss*", "<=", 2**-16),
+    *(("evaluation_costs", f"{name}*: GiB", "<=", gib) for name, gib in EVALUATION_GIB.items()),
+    ("speed", "*: MFU", ">=", 0.2),
+    ("speed", "(b) SSMax: speed / *", ">=", 1 / 1.02),
+    ("speed", "nanoGPT's recipe: speed / *", "<=", 1.0),
+    ("anatomy", "times that*", "<=", 1),
+    ("anatomy", "new graphs*", "==", 0),
+    ("anatomy", "reasons*", "<=", 1),  # the break in GPT.hidden
+    ("several_cards", "losses*", "<=", 1e-4),
+    ("several_cards", "seconds*", "<=", 60),
+    ("several_cards", "update of*", ">=", 20),
+    ("several_cards", "*cards: speed*", ">=", 0.9),
     # ten seeds of softmax on a CPU found .20 to .84 of the needles at 65,536 tokens
-    "learns": {"a_softmax*65,536 tokens": ("<=", 0.9), "*": (">=", 0.9)},
-    # log 50,257 = 10.82, and a little more for random logits. 2.64 is the entropy of a token of
-    # this training text when the one before it is known.
-    "learns_49m": {"loss at update 0*": ("<=", 0.075), "loss after*": ("<=", 2.64)},
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class GPUCheckConfig:
-    # arguments
-    files: tuple = ()  # names of checks; none: all that are not finished
-    # checks
-    device: str = "cuda"  # cpu tries the checks themselves
+    ("learns", "a_softmax*65,536 tokens", "<=", 0.9),
+    ("learns", "*", ">=", 0.9),
+    # log 50,257 = 10.82, and a little more for random logits
+    ("learns_49m", "loss at update 0*", "<=", 0.075),
+    # the entropy of a token of this training text when the one before it is known
+    ("learns_49m", "loss after*", "<=", 2.64),
+]
+RELATIONS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 
 
 # -----------------------------------------------------------------------------
@@ -102,23 +98,22 @@ DTYPES = ("float32", "bfloat16")
 ROWS = 16  # sequences of a batch
 
 
-class RandomText:
-    """Stands in for lib.data.Tokens."""
-
-    def read(self, starts, length):
-        return np.random.default_rng(0).integers(1000, size=(len(starts), length))
+def random_text(starts, length):
+    """Return random tokens (len(starts), length)."""
+    return np.random.default_rng(0).integers(1000, size=(len(starts), length))
 
 
 def random_batches(device, config, n):
     """Return a function that yields micro-batches of n random sequences, as in main of train.py."""
-    tokens = RandomText().read(range(n), config.block_size + 1)
-    x, y, documents = tokens[:, :-1], tokens[:, 1:], np.cumsum(tokens[:, :-1] % 50 == 0, axis=1)
+    tokens = random_text(range(n), config.block_size + 1)
+    x, y = tokens[:, :-1], tokens[:, 1:]
+    documents = np.cumsum(x % 50 == 0, axis=1)
 
     def micro_batches(split, step, n_rows):
         for i in range(0, n, n_rows):
-            part = slice(i, i + n_rows)
-            of_part = documents[part] if config.doc_mask else None
-            yield train.to_device(device, x[part], y[part], of_part)
+            rows = slice(i, i + n_rows)
+            of_rows = documents[rows] if config.doc_mask else None
+            yield train.to_device(device, x[rows], y[rows], of_rows)
 
     return micro_batches
 
@@ -165,19 +160,25 @@ def rounding(config, device, dtype, *options):
     return max(map(distance, results_of(config, device, dtype, *options), expected)) / limits[dtype]
 
 
-def attention_classes(device):
-    """Logits, loss and gradient of every attention class against the CPU's in fp32."""
+def numbers(device):
+    """Logits, loss and gradient of all attention, by kernel and micro-batch, against the CPU's."""
     for (kind, settings), dtype in itertools.product(CASES, DTYPES):
         config = ModelConfig(kind, **SMALL | settings)
         yield f"{kind} {settings or ''} in {dtype}", partial(rounding, config, device, dtype)
+    for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH"):
+        with sdpa_kernel(getattr(SDPBackend, name)):
+            yield f"kernel {name}", partial(rounding, SSMAX, device, "bfloat16")
+    for rows in (1, ROWS):
+        measured = partial(rounding, SSMAX, device, "float32", summed_loss, rows)
+        yield f"micro-batches of {rows} of {ROWS} sequences", measured
 
 
 def promises(device):
     """What experiments/check.py promises of every attention class, among it the KV cache."""
     for kind, settings in CASES:
+        config = small(ModelConfig(kind, **settings))
         with device:
-            problems = [broken(promise, small(ModelConfig(kind, **settings)))
-                        for promise in PROMISES]
+            problems = [broken(promise, config) for promise in PROMISES]
         yield f"{kind} {settings or ''}", "; ".join(filter(None, problems)) or "kept"
 
 
@@ -189,22 +190,8 @@ def compiled(device):
     for settings, dtype in itertools.product(cases, DTYPES):
         torch.compiler.reset()  # or it soon refuses to compile the same function again
         config = ModelConfig("ssmax", **SMALL | settings)
-        yield (f"ssmax {settings or ''} in {dtype}",
-               partial(rounding, config, device, dtype, loss_fn))
-
-
-def kernels(device):
-    """Each kernel of scaled_dot_product_attention in bf16."""
-    for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH"):
-        with sdpa_kernel(getattr(SDPBackend, name)):
-            yield name, partial(rounding, SSMAX, device, "bfloat16")
-
-
-def micro_batches(device):
-    """The micro-batch does not change the result."""
-    for m in (1, ROWS):
-        yield (f"micro-batches of {m} of {ROWS} sequences",
-               partial(rounding, SSMAX, device, "float32", summed_loss, m))
+        measured = partial(rounding, config, device, dtype, loss_fn)
+        yield f"ssmax {settings or ''} in {dtype}", measured
 
 
 def rope(device):
@@ -216,14 +203,14 @@ def rope(device):
 
 def position_losses(model, texts, length, dtype="auto"):
     cfg = PosLossConfig(files=("",), seq_len=length, dtype=dtype)
-    device = model.wte.weight.device
-    return piece_losses(cfg, model, RandomText(), np.arange(texts), device).cpu()
+    tokens, device = SimpleNamespace(read=random_text), model.wte.weight.device
+    return piece_losses(cfg, model, tokens, np.arange(texts), device).cpu()
 
 
 def ask_needles(model, texts, length, dtype="auto"):
     """Return the answers to random prompts, of 8 tokens, and the needle scores, as eval_niah.py."""
     device = model.wte.weight.device
-    idx = torch.from_numpy(RandomText().read(range(texts), length)).to(device)
+    idx = torch.from_numpy(random_text(range(texts), length)).to(device)
     with runtime.autocast(device, dtype):
         answers = model.generate(idx, 8, temperature=0).cpu()
         weights = model.last_query_attention(idx)
@@ -340,7 +327,6 @@ def training_memory(device):
 
 def out_of_memory(device):
     """Training halves its micro-batch when memory runs out, with the same loss."""
-    total = torch.cuda.get_device_properties(device).total_memory
     records = []
 
     def first_update():
@@ -348,15 +334,16 @@ def out_of_memory(device):
         records.append(update())
 
     gib = peak_gib(device, first_update)
+    yield "16 sequences at once in eager: GiB", gib
     gc.collect()
     torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(0.75 * gib * 2**30 / total, device)
     try:
         first_update()
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
     whole, halved = records
-    yield "16 sequences at once in eager: GiB", gib
     yield "micro-batch with 75 % of this memory", halved["micro_batch_size"]
     yield "its loss: relative error", abs(halved["loss"] / whole["loss"] - 1)
 
@@ -372,38 +359,19 @@ def evaluation_costs(device):
         work = partial(function, model, texts, length)
         what = f"{function.__name__}, {texts} texts of {length:,} tokens"
         yield f"{what}: GiB", peak_gib(device, work)
-        rate = bench.repeat(work, texts * length)
-        yield f"{what}: texts/s", rate / length
-        # a forward pass has a third of an update's FLOPs
-        yield f"{what}: MFU", mfu(device, model, rate / 3, length)
+        yield f"{what}: texts/s", bench.repeat(work, texts)
 
 
 # -----------------------------------------------------------------------------
 # 3. Fast: training, and what the time goes into
 
 
-def mfu(device, model, tokens_per_s, length):
-    """Return the share of the card's peak that training uses; None if the peak is unknown."""
-    peak = runtime.peak_flops(device)
-    return peak and float(tokens_per_s * runtime.flops_per_token(model, length) / peak)
-
-
 def plain_recipe(device):
     """nanoGPT's: compiled, autocast, all logits at once, fused AdamW. Return as `trainer` does."""
     cfg, model = paper_model(device)
-    optimizer, forward = train.make_optimizer(cfg, model), torch.compile(model)
+    optimizer = train.make_optimizer(cfg, model)
     (x, y, *_), = random_batches(device, cfg, 16)("train", 0, 16)
-
-    def update():
-        with runtime.autocast(device, "auto"):
-            loss = forward(x, y)[1]
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss.item()  # waits for the GPU
-
-    return model, update
+    return model, bench.plain_update(torch.compile(model), optimizer, x, y, "auto")
 
 
 TURNS = 8  # of four timed updates each
@@ -419,16 +387,17 @@ def speed(device):
         "nanoGPT's recipe": partial(plain_recipe, device),
     }
     _, of_softmax = trainer(device)
+    peak = runtime.peak_flops(device)
     for name, make in sides.items():
         model, update = make()
         length = model.config.block_size
         pairs = [[bench.repeat(work, 16 * length) for work in (of_softmax, update)]
                  for _ in range(TURNS)]
-        rate = np.median([mine for _, mine in pairs])
+        softmax, own = np.transpose(pairs)
+        rate = float(np.median(own))
         yield f"{name}: tokens/s", f"{rate:,.0f}"
-        yield f"{name}: MFU", mfu(device, model, rate, length)
-        ratios = [mine / softmax for softmax, mine in pairs]
-        yield f"{name}: speed / speed of (a)", float(np.median(ratios))
+        yield f"{name}: MFU", peak and rate * runtime.flops_per_token(model, length) / peak
+        yield f"{name}: speed / speed of (a)", float(np.median(own / softmax))
 
 
 def anatomy(device):
@@ -486,8 +455,7 @@ def several_cards(device):
         train_on(2, "killed", *small, "--max_iters=1000000", "--save_interval=20", script=KILLED)
     seconds = time.time() - began - KILL_AFTER
     yield "seconds after which a killed rank has ended the others", seconds
-    left = checkpoint.load(OUT / "runs/killed")
-    yield "update of the checkpoint that is left", left["iter"]
+    yield "update of the checkpoint that is left", checkpoint.load(OUT / "runs/killed")["iter"]
 
     data, rates = corpus("gpt2"), {}
     for n in [n for n in (1, 2, 4, 8) if n <= n_cards]:
@@ -528,16 +496,17 @@ def learns_49m(device):
 # -----------------------------------------------------------------------------
 # the checks in turn, and the report
 
-PARTS = {
-    "Right": [attention_classes, promises, compiled, kernels, micro_batches, rope, evaluations,
-              resume],
-    "Fits": [training_memory, out_of_memory, evaluation_costs],
-    "Fast": [speed, anatomy],
-    "Several cards": [several_cards],
-    "It learns": [learns, learns_49m],
-}
-CHECKS = {function.__name__: function for part in PARTS.values() for function in part}
-RELATIONS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
+CHECKS = {check.__name__: check for check in (
+    numbers, promises, compiled, rope, evaluations, resume, training_memory, out_of_memory,
+    evaluation_costs, speed, anatomy, several_cards, learns, learns_49m)}
+
+
+@dataclasses.dataclass(frozen=True)
+class GPUCheckConfig:
+    # arguments
+    files: tuple = ()  # names of checks; none: all that are not finished
+    # checks
+    device: str = "cuda"  # cpu tries the checks themselves
 
 
 def environment(device):
@@ -552,9 +521,9 @@ def environment(device):
 
 def judge(name, what, measured):
     """Return a line of the report on a check: [what, claimed, measured, verdict]."""
-    claims = CLAIMS.get(name, {})
-    pattern = next((pattern for pattern in claims if fnmatchcase(what, pattern)), None)
-    relation, limit = claims.get(pattern, ("", ""))
+    claims = [claim for check, pattern, *claim in CLAIMS
+              if check == name and fnmatchcase(what, pattern)]
+    relation, limit = claims[0] if claims else ("", "")
     verdict = ""
     try:
         measured = measured() if callable(measured) else measured
@@ -578,18 +547,22 @@ def run(name, device):
     except Exception as e:
         lines.append([name, "no error", describe(e), "does not hold"])
         print(" | ".join(lines[-1]), flush=True)
+    torch.compiler.reset()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
     return lines
 
 
 def write_report(where, finished):
     """Write report.md. finished: {name of a check: its lines}."""
     text = ["# On this GPU", "", ", ".join(f"{key} {value}" for key, value in where.items())]
-    for part, functions in PARTS.items():
-        text += ["", f"## {part}", "", "| | claimed | measured | |", "|---|---|---|---|"]
-        for function in functions:
-            for line in finished.get(function.__name__, []):
-                cells = [cell.replace("|", "/") for cell in line]
-                text.append(f"| {' | '.join(cells)} |")
+    for name in filter(finished.get, CHECKS):
+        text += ["", f"**{name}**: {CHECKS[name].__doc__}", "",
+                 "| | claimed | measured | |", "|---|---|---|---|"]
+        for line in finished[name]:
+            cells = [cell.replace("|", "/") for cell in line]
+            text.append(f"| {' | '.join(cells)} |")
     with storage.atomic_write(OUT / "report.md", "w") as file:
         file.write("\n".join(text) + "\n")
 
@@ -611,10 +584,7 @@ def main():
         before.append({"check": name, "environment": where, "lines": finished[name]})
         storage.write_lines(path, before)
         write_report(where, finished)
-        torch.compiler.reset()
-        gc.collect()
         if device.type == "cuda":
-            torch.cuda.empty_cache()
             # After some errors a card refuses all further work of a process, which then ends here.
             # The same command goes on with the next check.
             torch.cuda.synchronize()
