@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import resource
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from conftest import (
     ROOT,
     TINY_RUN,
     call,
-    program,
     refused,
     save_model,
     state_of,
@@ -264,8 +264,12 @@ def test_a_cluster_that_sets_one_of_the_two_alone_gets_one_process(monkeypatch, 
     for name in ("WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(alone, "2")
-    code = "from lib import ranks; print(ranks.RANK, ranks.WORLD_SIZE)"
-    assert program("-c", code).split() == ["0", "1"]
+    ranks = runpy.run_path("lib/ranks.py")
+    assert (ranks["RANK"], ranks["WORLD_SIZE"]) == (0, 1)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    ranks = runpy.run_path("lib/ranks.py")
+    assert (ranks["RANK"], ranks["WORLD_SIZE"]) == (1, 3)
 
 
 @pytest.mark.parametrize("error, status, message", [

@@ -263,14 +263,6 @@ def test_all_layers_are_one_compiled_graph_without_cosines(settings, chunk):
     assert sum(".cos()" in code for code in graphs) == 1
 
 
-def test_importing_the_model_does_not_import_the_compiler():
-    # torch._dynamo takes more than a second, in every `--help`
-    code = ("import sys, model, lib.attention\n"
-            "print([name for name in sys.modules if name.startswith(('torch._dynamo', "
-            "'torch.nn.attention.flex_attention'))])")
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
-
-
 ALONE = """
 import torch
 from model import GPT, GPTConfig

@@ -1,7 +1,8 @@
 """Command lines, help, and the settings with which a checkpoint is loaded."""
 import dataclasses
+import os
 import re
-import subprocess
+import runpy
 import sys
 from unittest import mock
 
@@ -63,24 +64,23 @@ def test_what_sample_cannot_do_is_one_line(arguments, message):
 
 def test_help_and_refusals_do_not_wait_for_slow_imports():
     code = "import sys, train, sft, prepare, sample, eval_posloss, eval_niah; print(*sys.modules)"
-    slow = {"torch._dynamo", "datasets", "transformers", "scipy", "matplotlib", "wandb"}
+    # torch._dynamo, which flex_attention imports, takes more than a second
+    slow = {"torch._dynamo", "torch.nn.attention.flex_attention", "datasets", "transformers",
+            "scipy", "matplotlib", "wandb"}
     assert slow.isdisjoint(program("-c", code).split()), "import them where they are needed"
 
 
-def test_a_program_starts_where_python_has_no_locks(tmp_path):
-    code = f"""
-import sys
-sys.modules["fcntl"] = None  # as on Windows: its import fails
-from lib import storage
-storage.lock({str(tmp_path / "a")!r})
-storage.write_lines({str(tmp_path / "a")!r}, [1])"""
-    program("-c", code)
+def test_a_program_starts_where_python_has_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows: its import fails
+    storage = runpy.run_path("lib/storage.py")
+    storage["lock"](tmp_path / "a")
+    storage["write_lines"](tmp_path / "a", [1])
     assert (tmp_path / "a").read_text() == "1\n"
 
 
 def test_a_file_name_that_is_not_utf8_is_one_line():
-    done = subprocess.run([sys.executable, "sample.py", b"caf\xe9"], stderr=subprocess.PIPE)
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+    name = os.fsdecode(b"caf\xe9")  # as Python reads it from the command line
+    assert refused("holds bytes that are not UTF-8", call, sample, name) == 2
 
 
 def test_every_setting_is_in_the_help_with_its_comment():
