@@ -1,4 +1,5 @@
 """The scripts of the experiments, each from beginning to end at a tiny size."""
+import gc
 import importlib
 import os
 import re
@@ -12,7 +13,7 @@ import time
 import pytest
 from conftest import CPU, ROOT, squad_file, text_file
 
-from lib import checkpoint
+from lib import checkpoint, tables
 from lib.storage import read_lines
 from lib.text import gpt2_encoding
 
@@ -36,7 +37,7 @@ def tiny(program, line):
         "eval_posloss.py": f"{cpu} --n_seqs=2 --seq_len=300",
         "eval_niah.py": f"{cpu} --context_sizes=[96,120] --depths=[50] --n_samples=2",
     }.get(program, "")
-    if "config/window.py" in line:
+    if "config/window.py" in line or "RRRL" in line:
         more += " --n_layer=4"  # enough for every window_pattern
     if "--embedded" in line:
         more = "--block_size=32 --n_train=256"
@@ -67,6 +68,8 @@ class Program(socketserver.BaseRequestHandler):
         os.dup2(descriptors[0], 1)
         os.dup2(descriptors[1], 2)
         status, arguments = 1, asked.decode().split("\0")
+        if arguments[0].startswith("eval_"):  # tested elsewhere, and most of the time of a tiny one
+            tables.print_tables = lambda *args: None
         sys.argv = [*arguments, *tiny(arguments[0], " ".join(arguments))]
         try:
             if arguments[0] == "-c":
@@ -100,7 +103,10 @@ sys.exit(server.recv(1)[0])
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
-    """script(name, *arguments, **environment): run it in a repository without data -> printed."""
+    """
+    script(name, *arguments, **environment): run experiments/NAME/run.sh, or another file in
+    experiments, in a repository without data -> printed. script.python(*arguments): a program.
+    """
     folder = tmp_path_factory.mktemp("repo")
     (folder / "bin").mkdir()
     for path in (*ROOT.glob("*.py"), ROOT / "lib", ROOT / "config",
@@ -119,15 +125,19 @@ def script(tmp_path_factory):
         time.sleep(0.05)
 
     def script(name, *arguments, **environment):
+        name = name if name.endswith(".sh") else f"{name}/run.sh"
         done = subprocess.run(
-            ["bash", f"{folder}/experiments/{name}/run.sh", *arguments],
+            ["bash", f"{folder}/experiments/{name}", *arguments],
             env={**env, **environment}, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, timeout=240)
         assert done.returncode == 0, "\n".join(
             line for line in done.stdout.splitlines() if not line.startswith("python"))[-3000:]
         return done.stdout
 
-    script.folder, script.env = folder, env
+    def python(*arguments):
+        subprocess.run([folder / "bin/python", *arguments], check=True, timeout=60)
+
+    script.folder, script.python = folder, python
     yield script
     server.kill()
     server.wait()
@@ -195,6 +205,37 @@ def test_a_row_of_ones_own_is_compared_with_the_stored_ones(script):
     assert re.search(r"^\|.* mine ", printed, re.M), "a row is left out of the tables"
 
 
+@pytest.mark.slow
+def test_the_list_for_the_next_card_is_worked_off_to_its_end(script):
+    pytest.importorskip("transformers")
+    script.python("prepare.py", "--name=text", "--val_fraction=0.25")
+    script.python("train.py", "--data_dir=data/text", "--out_dir=out/llama")
+    script.python("hf.py", "export", "out/llama", "--out_dir=llama")
+    (script.folder / "texts").mkdir()
+    for split in ("train", "test"):
+        text_file(script.folder / f"texts/{split}.jsonl")
+    # `windows` is run with SIZE=mini above
+    settings = {"ONLY": "speed mistral model cards", "SEEDS": "1", "MODEL": "llama",
+                "TEXTS": "texts", "MINUTES": "60"}
+    dry = script("gpu/next.sh", "--dry_run", **settings)
+    out = script.folder / "out/next"
+    assert not out.exists(), "a dry run writes"
+    printed = script("gpu/next.sh", **settings)
+    done, failed = (sorted((out / name).read_text().splitlines())
+                    for name in ("done.txt", "failed.txt"))
+    needs_a_card = ["-m experiments.gpu.check several_cards",
+                    "-m experiments.gpu.check speed anatomy"]
+    assert failed == needs_a_card and printed.count("error: torch finds no GPU here") == 2
+    steps = [line.removeprefix("python ") for line in commands(dry)]
+    assert set(done + failed) < set(steps) and len(done) > 30
+    assert set(steps) - set(done + failed) == {  # these are not steps: they are repeated
+        line.removeprefix("python ") for line in commands(dry)
+        if re.search("prepare|import|gpu.next", line)}
+    output = (out / "output.txt").read_text()
+    script("gpu/next.sh", **settings)
+    assert (out / "output.txt").read_text() == output, "a step was repeated"
+
+
 def test_an_unknown_option_of_a_script_is_refused():
     scripts = sorted(ROOT.glob("experiments/*/run.sh"))
     assert scripts
@@ -207,4 +248,5 @@ def test_an_unknown_option_of_a_script_is_refused():
 if __name__ == "__main__":
     os.chdir(os.path.dirname(sys.argv[1]))  # which conftest has left
     gpt2_encoding()  # the forks have it then
+    gc.freeze()  # no collection in a fork touches, and so copies, what they share
     Server(sys.argv[1], Program).serve_forever()
