@@ -130,8 +130,9 @@ def script(tmp_path_factory):
             ["bash", f"{folder}/experiments/{name}", *arguments],
             env={**env, **environment}, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, timeout=240)
-        assert done.returncode == 0, "\n".join(
-            line for line in done.stdout.splitlines() if not line.startswith("python"))[-3000:]
+        lines = [line for line in done.stdout.splitlines() if not line.startswith("python")]
+        errors = [line for line in lines if "rror: " in line]
+        assert done.returncode == 0, "\n".join(errors + lines[-30:])
         return done.stdout
 
     def python(*arguments):
