@@ -157,7 +157,8 @@ def reference(config):
 def rounding(config, device, dtype, *options):
     """Return the largest distance from the CPU's results, divided by what rounding explains."""
     expected, limits = reference(config)
-    return max(map(distance, results_of(config, device, dtype, *options), expected)) / limits[dtype]
+    results = results_of(config, device, dtype, *options)
+    return max(map(distance, results, expected)) / limits[dtype]
 
 
 def numbers(device):
@@ -212,9 +213,13 @@ def ask_needles(model, texts, length, dtype="auto"):
     device = model.wte.weight.device
     idx = torch.from_numpy(random_text(range(texts), length)).to(device)
     with runtime.autocast(device, dtype):
-        answers = model.generate(idx, 8, temperature=0).cpu()
+        answers = model.generate(idx, 8, temperature=0)
         weights = model.last_query_attention(idx)
-    return answers, torch.stack([needle_scores(row, 100, 105)[0] for row in weights]).cpu()
+    scores = []
+    for row in weights:
+        score, *_ = needle_scores(row, 100, 105)
+        scores.append(score)
+    return answers.cpu(), torch.stack(scores).cpu()
 
 
 @torch.no_grad()
@@ -391,8 +396,9 @@ def speed(device):
     for name, make in sides.items():
         model, update = make()
         length = model.config.block_size
-        pairs = [[bench.repeat(work, 16 * length) for work in (of_softmax, update)]
-                 for _ in range(TURNS)]
+        pairs = []
+        for _ in range(TURNS):
+            pairs.append([bench.repeat(work, 16 * length) for work in (of_softmax, update)])
         softmax, own = np.transpose(pairs)
         rate = float(np.median(own))
         yield f"{name}: tokens/s", f"{rate:,.0f}"
@@ -446,8 +452,11 @@ def several_cards(device):
         return training_log(device, name, *settings, *STEADY, launcher=launcher)
 
     small = [*QUICK, corpus("almanac", "--compact_vocab")]
-    one, two = (torch.tensor([r["loss"] for r in train_on(n, f"on_{n}", *small, "--max_iters=60")])
-                for n in (1, 2))
+    losses = []
+    for n in (1, 2):
+        log = train_on(n, f"on_{n}", *small, "--max_iters=60")
+        losses.append(torch.tensor([record["loss"] for record in log]))
+    one, two = losses
     yield "losses of two ranks: distance from those of one", distance(two, one)
 
     began = time.time()
@@ -458,7 +467,9 @@ def several_cards(device):
     yield "update of the checkpoint that is left", checkpoint.load(OUT / "runs/killed")["iter"]
 
     data, rates = corpus("gpt2"), {}
-    for n in [n for n in (1, 2, 4, 8) if n <= n_cards]:
+    for n in (1, 2, 4, 8):
+        if n > n_cards:
+            break
         log = train_on(n, f"cards_{n}", data, "--max_iters=12", f"--batch_size={64 * n}")
         rates[n] = float(np.median([record["tokens_per_s"] for record in log[3:]]))
         if n > 1:
@@ -478,7 +489,8 @@ def learns(device):
                 "--context_sizes=(128,65536)", f"--device={device.type}")
         records = storage.read_lines(OUT / "runs" / name / "niah.jsonl")[1:]
         for size in (128, 65536):
-            exact = [record["exact"] for record in records if record["size"] == size]
+            of_size = [record for record in records if record["size"] == size]
+            exact = [record["exact"] for record in of_size]
             yield f"{name}: needles found at {size:,} tokens", np.mean(exact)
 
 
@@ -531,8 +543,12 @@ def judge(name, what, measured):
             verdict = "holds" if RELATIONS[relation](measured, limit) else "does not hold"
     except Exception as e:
         measured, verdict = describe(e), "does not hold"
-    limit, measured = (f"{x:.3g}" if isinstance(x, float) else str(x) for x in (limit, measured))
+    limit, measured = map(text_of, (limit, measured))
     return [what, f"{relation} {limit}".strip(), measured, verdict]
+
+
+def text_of(value):
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def run(name, device):
