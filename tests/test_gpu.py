@@ -206,7 +206,8 @@ def test_gpu_path_of_a_small_card_starts_without_running_out_of_memory(
     monkeypatch.setattr(FakeTensor, "tolist", lambda tensor: [*[1.0] * (len(tensor) - 1), 0.0])
 
     def train_once():
-        _, update = check.trainer(CUDA, "config/b_ssmax.py", f"--batch_size={rows}",
+        # two micro-batches, so that one that is too large is seen, too
+        _, update = check.trainer(CUDA, "config/b_ssmax.py", f"--batch_size={2 * rows}",
                                   "--compile=False")
         assert update()["micro_batch_size"] == rows
 

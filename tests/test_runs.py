@@ -224,9 +224,9 @@ def test_the_list_for_the_next_card_is_worked_off_to_its_end(script):
     (script.folder / "texts").mkdir()
     for split in ("train", "test"):
         text_file(script.folder / f"texts/{split}.jsonl")
-    # `windows` is run with SIZE=mini above
+    # `windows` is run with SIZE=mini above, on the same corpus
     settings = {"ONLY": "speed mistral model cards", "SEEDS": "1", "MODEL": "llama",
-                "TEXTS": "texts", "MINUTES": "60"}
+                "TEXTS": "texts", "MINUTES": "60", "CORPUS": "--hf=x --val_fraction=0.1"}
     dry = script("gpu/next.sh", "--dry_run", **settings)
     out = script.folder / "out/next"
     assert not out.exists(), "a dry run writes"
