@@ -19,8 +19,6 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md"), *ROOT.glob("gall
          *ROOT.glob("docs/*.md")]
 TEXTS = [*(ROOT / name for name in ("Makefile", "pyproject.toml", "constraints.txt"))]
 TEXTS += [*ROOT.glob("*.py"), *PAGES]
-TEXTS = [*(ROOT / name for name in ("Makefile", "pyproject.toml", "constraints.txt"))]
-TEXTS += [*ROOT.glob("*.py"), *PAGES]
 for folder in ("config", "experiments", "gallery", "lib", "tests"):
     TEXTS += [*ROOT.glob(f"{folder}/**/*.py"), *ROOT.glob(f"{folder}/**/*.sh")]
 
