@@ -121,8 +121,34 @@ def draw(table, path):
     plot.save(figure, path)
 
 
-def draw_price(axis, table, part, size, length):
-    """Draw one panel of `draw`: needles at `size` tokens against the loss at `length` tokens."""
+def draw_front(table, path):
+    """Draw the figure of the front page: some lines of `draw`, at one size and one length."""
+    shown = {
+        "softmax": ("no factor", "#D55E00"), "head_scale": ("learned constant", "#8C8C8C"),
+        "softmax|clip": ("the clip, put in", "#CC79A7"), "ssmax": ("SSMax, trained", "#0072B2"),
+        "softmax|power": ("power, put in", "#009E73")}
+    figure = plot.new_figure(figsize=(8.4, 3.6))
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    titles = {"": "Trained with windows", "converted.": "Converted to windows afterwards"}
+    for axis, (part, title) in zip(axes, titles.items(), strict=True):
+        draw_price(axis, table, part, 65536, 128, shown)
+        axis.set_title(title)
+    axes[0].set_ylabel("needles found at 512 times\nthe training length")
+    axes[1].annotate("better", (0.26, 0.55), (0.32, 0.3), color="0.4",
+                     arrowprops={"arrowstyle": "->", "color": "0.4"})
+    figure.supxlabel("loss at the training length, above that without a factor (nats)", y=0.12,
+                     fontsize="medium")
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="lower center", ncols=6,
+                  columnspacing=1.2, handletextpad=0.4)
+    for axis in axes:
+        axis.set_xlabel("")
+    figure.tight_layout(rect=(0, 0.11, 1, 1))
+    plot.save(figure, path)
+
+
+def draw_price(axis, table, part, size, length, shown=DRAWN):
+    """Draw one panel: needles at `size` tokens against the loss at `length` tokens. shown: the
+    lines, as in DRAWN."""
     def price_and_needles(line):
         before = by_seed(table, f"{part}softmax", "loss", length)
         price = minus(by_seed(table, part + line, "loss", length), before)
@@ -130,7 +156,7 @@ def draw_price(axis, table, part, size, length):
         return pd.DataFrame({"price": price, "needles": needles}).dropna()
 
     axis.axvline(0, color="0.8", zorder=0)
-    for line, (label, color) in DRAWN.items():
+    for line, (label, color) in shown.items():
         seeds = price_and_needles(line)
         if len(seeds):
             marker = "s" if "|" in line else "o"  # square: put in afterwards
@@ -154,6 +180,7 @@ def main():
     if cfg.out:
         verdicts.write_stored(table, Path(cfg.out) / "results.csv")
         draw(table, Path(cfg.out) / "price.png")
+        draw_front(table, Path(cfg.out) / "front.png")
 
 
 if __name__ == "__main__":
