@@ -108,7 +108,7 @@ sys.exit(server.recv(1)[0])
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
     """
-    script(name, *arguments, **environment): run experiments/NAME/run.sh, or another file in
+    script(name, *arguments, **environment): run the run.sh of an experiment, or another file in
     experiments, in a repository without data -> printed. script.python(*arguments): a program.
     """
     folder = tmp_path_factory.mktemp("repo")
