@@ -39,7 +39,8 @@ from lib.storage import atomic_write
 
 os.environ["PYTHONPATH"] = f"{ROOT / 'tests'}{os.pathsep}{ROOT}"  # of the server
 server = multiprocessing.get_context("forkserver")
-server.set_forkserver_preload(["test_faults"])
+# An optimizer's first update imports torch._dynamo.
+server.set_forkserver_preload(["test_faults", "torch._dynamo"])
 STEPS = ("open", "os.rename", "os.remove")  # Python's names of what is done to files
 
 
