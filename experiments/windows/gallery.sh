@@ -2,7 +2,7 @@
 # Rows of gallery/README.md: three seeds of each file in the layer that sees all keys, with softmax's
 # logits and with SSMax's. The same command continues after any interruption.
 #
-#   bash experiments/windows/gallery.sh            about six hours on two cores
+#   bash experiments/windows/gallery.sh            about three hours on two cores
 #   ONLY="sink gated" bash experiments/windows/gallery.sh
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/gallery}
