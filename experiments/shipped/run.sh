@@ -3,16 +3,16 @@
 # into softmax models afterwards, which were trained with windows or converted to them (README.md in
 # this folder). The same command continues after any interruption.
 #
-#   bash experiments/shipped/run.sh                      everything: about five hours on two cores
+#   bash experiments/shipped/run.sh                      everything: about six hours on two cores
 #   PARTS=converted SEEDS="1 2" bash experiments/shipped/run.sh
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/shipped}
 RESULTS=${RESULTS:-experiments/shipped}
 source experiments/common.sh
 needs_scipy
-# `converted` and `windows` have ten seeds, `four` three and `rope` five.
-PARTS=${PARTS:-"converted windows four rope"}
-# 10 is added to them in `converted`, 30 in `rope`, and 20 in the others
+# `converted`, `yarn` and `windows` have ten seeds, `four` three and `rope` five.
+PARTS=${PARTS:-"converted yarn windows four rope"}
+# 10 is added to them in `converted` and `yarn`, 30 in `rope`, and 20 in the others
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
 TRAINED=$OUT/trained
 
@@ -70,6 +70,27 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         {
             put_in $seed "$TRAINED/converted.softmax-$seed"
             measure "$(names $seed converted.head_scale converted.ssmax)"
+        } | in_parallel
+    fi
+    if [[ " $PARTS " == *" yarn "* ]]; then
+        seed=$((number + 10))
+        corpora $seed
+        train rope $seed | in_parallel
+        stretched() {  # stretched TAG [settings]: with YaRN as published
+            local settings="--rope_scaling=yarn --rope_factor=16 ${*:2} --tag=$1"
+            echo "$ask=(128,512,1024,2048) --n_samples=4 --out=$OUT/measured/near" \
+                "$TRAINED/rope-$seed $settings"
+            echo "$loss --data_dir=data/almanac-0 --seq_len=2048 --n_seqs=48" \
+                "--out=$OUT/measured/loss $TRAINED/rope-$seed $settings"
+        }
+        {
+            echo "$ask=128 --n_samples=4 --out=$OUT/measured/short $TRAINED/rope-$seed"
+            stretched yarn
+            stretched yarn_clip --attention_type=logn_clip
+            stretched yarn_log_floor --attention_type=log_floor
+            stretched yarn_power --attention_type=power
+            stretched yarn_e --attention_type=ssmax
+            stretched yarn_constant_1.5 --attention_type=head_scale --swap_scale=1.5
         } | in_parallel
     fi
     if [[ " $PARTS " == *" windows "* ]]; then

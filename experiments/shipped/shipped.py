@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 SIZES = (128, 2048, 8192, 32768, 65536, 131072)
 LOSS_SIZES = (128, 2048, 8192)
 ROPE_SIZES = (128, 512, 1024)  # of the models whose first layer has RoPE and sees all keys
+YARN_SIZES = (128, 512, 1024, 2048)  # of the models with RoPE in all layers
 CONSTANTS = ("1.5", "2", "3", "4", "6")
 TRAINED = {
     "softmax": "softmax", "ssmax": "SSMax", "ssmax_bias_s0": "(d) from s = 0 (Mistral Large 4)",
@@ -50,7 +51,7 @@ def collect(folder):
     measured = Path(folder) / "measured"
     folders = [path for path in sorted(measured.iterdir()) if path.name != "validation"]
     table = verdicts.collect(verdicts.named(results.load(folders)), {"needles": "needles"},
-                             SIZES + ROPE_SIZES)
+                             SIZES + ROPE_SIZES + YARN_SIZES)
     if not (measured / "validation").exists():
         return table
     rows = verdicts.named(results.load([measured / "validation"]))
@@ -90,6 +91,12 @@ def print_tables(table):
         names = names_of(part)
         verdicts.print_by_size(table, names, f"Needles found; {title}", "needles", SIZES)
         verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", LOSS_SIZES, 3)
+    names = {"rope": "as trained", "rope|yarn": "YaRN"}
+    names |= {f"rope|yarn_{tag}": f"YaRN + {PUT_IN[tag]}"
+              for tag in ("e", "clip", "power", "log_floor", "constant_1.5")}
+    title = "RoPE in all layers, stretched 16 times by YaRN"
+    verdicts.print_by_size(table, names, f"Needles found; {title}", "needles", YARN_SIZES)
+    verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", YARN_SIZES, 3)
     names = {f"rl.{line}{tag}": name + stretched for line, name in TRAINED.items()
              for tag, stretched in (("", ""), ("|yarn", ", stretched 8 times by YaRN"))}
     title = "RL: RoPE and all keys in layer 1, no position in layer 2"
