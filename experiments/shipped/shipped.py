@@ -129,33 +129,43 @@ def draw(table, path):
 
 
 def draw_front(table, path):
-    """Draw the figure of the front page: some lines of `draw`, at one size and one length."""
+    """Draw the figure of the front page: what some factors of `draw` get and cost in converted
+    models, by the length of the text. Line: mean of the seeds; bar: 95 % interval."""
     shown = {
-        "softmax": ("no factor", "#D55E00"), "head_scale": ("learned constant", "#8C8C8C"),
-        "softmax|clip": ("the clip, put in", "#CC79A7"), "ssmax": ("SSMax, trained", "#0072B2"),
-        "softmax|power": ("power, put in", "#009E73")}
-    figure = plot.new_figure(figsize=(8.4, 3.6))
-    axes = figure.subplots(1, 2, sharex=True, sharey=True)
-    titles = {"": "Trained with windows", "converted.": "Converted to windows afterwards"}
-    for axis, (part, title) in zip(axes, titles.items(), strict=True):
-        draw_price(axis, table, part, 65536, 128, shown)
-        axis.set_title(title)
-    axes[0].set_ylabel("needles found at 512 times\nthe training length")
-    axes[1].annotate("better", (0.26, 0.55), (0.32, 0.3), color="0.4",
-                     arrowprops={"arrowstyle": "->", "color": "0.4"})
-    figure.supxlabel("loss at the training length, above that without a factor (nats)", y=0.12,
-                     fontsize="medium")
-    figure.legend(*axes[1].get_legend_handles_labels(), loc="lower center", ncols=6,
-                  columnspacing=1.2, handletextpad=0.4)
-    for axis in axes:
-        axis.set_xlabel("")
-    figure.tight_layout(rect=(0, 0.11, 1, 1))
+        "softmax": ("no factor", "#D55E00"), "head_scale": ("a learned constant", "#8C8C8C"),
+        "softmax|constant_1.5": ("a constant of 1.5, put in", "#D4B24C"),
+        "softmax|constant_3": ("a constant of 3, put in", "#E69F00"),
+        "softmax|power": ("power, put in", "#009E73"),
+        "softmax|clip": ("the clip, put in", "#CC79A7"), "ssmax": ("SSMax, trained", "#0072B2")}
+    figure = plot.new_figure(figsize=(8.4, 4.0))
+    gets, costs = figure.subplots(1, 2)
+    for line, (label, color) in shown.items():
+        line = f"converted.{line}"
+        needles = {size: by_seed(table, line, "needles", size) for size in SIZES}
+        prices = {size: minus(by_seed(table, line, "loss", size),
+                              by_seed(table, "converted.softmax", "loss", size))
+                  for size in LOSS_SIZES}
+        for axis, values in ((gets, needles), (costs, prices)):
+            means, errors = zip(*(verdicts.interval(seeds) for seeds in values.values()),
+                                strict=True)
+            axis.errorbar([size / 128 for size in values], means, errors, color=color, label=label,
+                          marker="o", markersize=4, elinewidth=1, capsize=2)
+    gets.set_title("What you get: needles found")
+    costs.set_title("What you pay: loss above \"no factor\" (nats)")
+    for axis, sizes in ((gets, SIZES), (costs, LOSS_SIZES)):
+        axis.set_xscale("log", base=2)
+        named = [size for size in sizes if size != 65536]  # no room for its name
+        axis.set_xticks([size / 128 for size in named], [f"{size // 128:,}x" for size in named])
+        axis.set_xlabel("length of the text / training length")
+        axis.grid(axis="y", color="0.9")
+    gets.set_ylim(-0.04, 1.04)
+    figure.tight_layout(rect=(0, 0.13, 1, 1))
+    figure.legend(*gets.get_legend_handles_labels(), loc="lower center", ncols=4)
     plot.save(figure, path)
 
 
-def draw_price(axis, table, part, size, length, shown=DRAWN):
-    """Draw one panel: needles at `size` tokens against the loss at `length` tokens. shown: the
-    lines, as in DRAWN."""
+def draw_price(axis, table, part, size, length):
+    """Draw one panel: needles at `size` tokens against the loss at `length` tokens."""
     def price_and_needles(line):
         before = by_seed(table, f"{part}softmax", "loss", length)
         price = minus(by_seed(table, part + line, "loss", length), before)
@@ -163,7 +173,7 @@ def draw_price(axis, table, part, size, length, shown=DRAWN):
         return pd.DataFrame({"price": price, "needles": needles}).dropna()
 
     axis.axvline(0, color="0.8", zorder=0)
-    for line, (label, color) in shown.items():
+    for line, (label, color) in DRAWN.items():
         seeds = price_and_needles(line)
         if len(seeds):
             marker = "s" if "|" in line else "o"  # square: put in afterwards
