@@ -342,6 +342,8 @@ def fit(cfg, model, run, micro_batches):
         if peak:
             flops = runtime.flops_per_token(model, model.config.block_size) * record["tokens_per_s"]
             record["mfu"] = flops / peak / ranks.WORLD_SIZE
+        if device.type == "cuda":
+            record["gib"] = torch.cuda.max_memory_allocated(device) / 2**30  # the most so far
         log(record)
         left = cfg.max_iters - record["iter"]
         if not left or is_due(cfg.log_interval, record["iter"]):

@@ -29,10 +29,11 @@ check() {  # check NAMES: a claim that does not hold is in the report, and does 
         echo "-m experiments.gpu.check $*" | in_parallel
     ) || true
 }
-speed() {  # (i) tokens/s of the paper's model, five minutes
+speed() {  # (i) tokens/s of the paper's model, ten minutes
     local corpus="--embedded=almanac --name=gpt2"
     run python prepare.py $corpus
-    check speed anatomy
+    check training
+    check anatomy
     local train="train.py --data_dir=data/gpt2 --eval_interval=0 --batch_size=128 --max_iters=16"
     {
         echo "$train config/a_softmax.py --out_dir=$OUT/speed/a_softmax"

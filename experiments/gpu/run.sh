@@ -4,7 +4,7 @@
 # The result is out/gpu/report.md. The same command continues after an interruption.
 #
 #   bash experiments/gpu/run.sh                all checks
-#   bash experiments/gpu/run.sh rope speed     only these
+#   bash experiments/gpu/run.sh resume learns    only these
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 case "${1:-}" in
