@@ -1,6 +1,7 @@
 """What the tests share: a tiny corpus, a tiny model, and the programs, in this process or apart."""
 import dataclasses
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -132,6 +133,22 @@ def in_fork(tmp_path, code, folder=ROOT, n=1, **variables):
         output = printed.read_text()
         print(output)  # pytest shows it if the test fails
     return output
+
+
+def hold_lock(path):
+    """Return a process that has locked `path`, until it is killed."""
+    fork = multiprocessing.get_context("fork")
+    locked = fork.Event()
+
+    def hold():
+        storage.lock(path)
+        locked.set()
+        signal.pause()
+
+    process = fork.Process(target=hold, daemon=True)
+    process.start()
+    assert locked.wait(60)
+    return process
 
 
 def two_ranks(tmp_path, code):

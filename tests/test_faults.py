@@ -6,17 +6,16 @@ import re
 import resource
 import runpy
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from conftest import (
     EVALS,
-    ROOT,
     TINY_RUN,
     call,
+    hold_lock,
+    in_fork,
     refused,
     save_model,
     state_of,
@@ -34,13 +33,10 @@ from lib.errors import UserError, launch
 from lib.storage import atomic_write
 
 # -----------------------------------------------------------------------------
-# Programs that are killed, or have a full disk. Each is a fork of a server that has imported
-# everything, which takes a tenth of a second.
+# Programs that are killed, or have a full disk. Each is a fork of this process, which takes a tenth
+# of a second.
 
-os.environ["PYTHONPATH"] = f"{ROOT / 'tests'}{os.pathsep}{ROOT}"  # of the server
-server = multiprocessing.get_context("forkserver")
-# An optimizer's first update imports torch._dynamo.
-server.set_forkserver_preload(["test_faults", "torch._dynamo"])
+fork = multiprocessing.get_context("fork")
 STEPS = ("open", "os.rename", "os.remove")  # Python's names of what is done to files
 
 
@@ -92,7 +88,7 @@ def disturb(work, arguments, folder, pattern="", nth=0, max_bytes=2**30, kill=Tr
     """Return (exit status, negative for a signal; what was printed) of `run_disturbed`."""
     printed = folder / "printed"
     printed.write_text("")  # for a process that is killed before it opens it
-    process = server.Process(target=run_disturbed, args=(
+    process = fork.Process(target=run_disturbed, args=(
         work, arguments, printed, pattern, nth, max_bytes, kill))
     process.start()
     process.join(120)
@@ -205,19 +201,6 @@ def test_a_link_stays_a_link_and_what_is_no_file_is_refused(tmp_path):
         refused("is a folder or a device: give the name of a file", write, path, None, b"")
 
 
-def hold_lock(path):
-    """Return a process that has locked `path`, until it is killed."""
-    code = f"""
-from lib import storage
-storage.lock({str(path)!r})
-print("locked", flush=True)
-input()"""
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "locked\n"
-    return process
-
-
 @pytest.mark.parametrize("module", [train, prepare], ids=["train", "prepare"])
 def test_a_second_command_is_refused_before_it_reads(corpus, tmp_path, module):
     arguments = command(module, corpus, tmp_path / "o")
@@ -229,7 +212,7 @@ def test_a_second_command_is_refused_before_it_reads(corpus, tmp_path, module):
     path.write_text("half a file")
     refused(f"another program is writing .*{locked.name}", call, module, *arguments)
     first.kill()
-    first.wait()
+    first.join()
     path.unlink()
     call(module, *arguments)
     assert path.exists()
@@ -239,24 +222,45 @@ def test_a_second_command_is_refused_before_it_reads(corpus, tmp_path, module):
 # ranks, and how a program ends
 
 
+# torchrun, but its ranks are forks. Rank 1 is killed in update 50, before the restart and after it.
+LOSES_A_RANK = """
+import os, signal
+from torch.distributed import run
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import elastic_launch
+
+def rank():
+    import train
+    from lib.errors import launch
+
+    def killed(cfg, step, learning_rate=train.learning_rate):
+        if step == 49 and train.ranks.RANK == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return learning_rate(cfg, step)
+
+    train.learning_rate = killed
+    sys.argv[1:] = arguments
+    launch(train.main)
+
+config, *_ = run.config_from_args(run.parse_args(
+    ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",  # as --standalone sets them
+     "--nproc_per_node=2", "--max-restarts=1", "train.py"]))
+config.start_method = "fork"
+try:
+    elastic_launch(config, rank)()
+except ChildFailedError:
+    print("torchrun gives up")
+"""
+
+
 @pytest.mark.slow
 def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
-         "--max-restarts=1", "train.py", *TINY_RUN, f"--data_dir={corpus}", "--max_iters=100",
-         f"--out_dir={tmp_path}", "--decay=none", "--save_interval=20", "--eval_interval=0"],
-        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    printed = []
-    for line in process.stdout:  # until all ranks have ended
-        printed.append(line)
-        if line.startswith("iter 50/"):  # once before the restart, once after it
-            ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            ranks = [r for r in ranks if b"train.py" in Path(f"/proc/{r}/cmdline").read_bytes()]
-            os.kill(int(ranks[1]), signal.SIGKILL)
-    printed = "".join(printed)
-    assert process.wait(timeout=60) != 0
-    assert printed.count("after iter 40") == 1, f"it was not continued: {printed}"
+    arguments = [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={tmp_path}", "--max_iters=100",
+                 "--decay=none", "--save_interval=20", "--eval_interval=0"]
+    printed = in_fork(tmp_path, f"import sys; arguments = {arguments}\n{LOSES_A_RANK}")
+    assert printed.count("after iter 40") == 1, "it was not continued"
     assert "error: rank 0 cannot reach the other ranks" in printed
+    assert printed.endswith("torchrun gives up\n") and "iter 51/" not in printed
     assert checkpoint.load(tmp_path)["iter"] == 40
 
 
@@ -368,6 +372,6 @@ def test_a_second_program_that_writes_the_same_is_refused_until_the_first_is_kil
     first = hold_lock(tmp_path / "ckpt.pt")
     refused("another program is writing .*ckpt.pt", storage.lock, tmp_path / "ckpt.pt")
     first.kill()
-    first.wait()
+    first.join()
     storage.lock(tmp_path / "ckpt.pt")
     storage.lock(tmp_path / "ckpt.pt")  # a program may come back to its own file

@@ -3,8 +3,6 @@ import gzip
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from unittest import mock
 
 import numpy as np
@@ -13,7 +11,7 @@ import pyarrow.parquet
 import pytest
 import tokenizers
 import zstandard
-from conftest import call, program, refused
+from conftest import call, hold_lock, program, refused
 
 import prepare
 from lib.config import configure
@@ -396,19 +394,12 @@ def test_a_second_program_with_the_same_name_is_refused_before_it_reads(tmp_path
     a, b = write("a.txt", b"one"), write("b.txt", b"two")
     go(tmp_path, a)
     before = contents(tmp_path / "c")
-    code = """if True:
-        import sys
-        from pathlib import Path
-        from lib.storage import lock
-        lock(Path(sys.argv[1]))
-        print("locked", flush=True)
-        sys.stdin.read()"""
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "c")], text=True,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout.readline() == "locked\n"
-        with mock.patch("prepare.read_manifests", side_effect=AssertionError("it read")):
-            for path in (a, b):
-                refused("another program is writing .*/c: wait until", go, tmp_path, path)
+    other = hold_lock(tmp_path / "c")
+    with mock.patch("prepare.read_manifests", side_effect=AssertionError("it read")):
+        for path in (a, b):
+            refused("another program is writing .*/c: wait until", go, tmp_path, path)
+    other.kill()
+    other.join()
     refused("was prepared with files=", go, tmp_path, b)  # and afterwards it is another corpus
     assert contents(tmp_path / "c") == before
 
