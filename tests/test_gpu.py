@@ -210,7 +210,8 @@ def gpu(small, monkeypatch):
         yield
 
 
-def test_gpu_path_of_what_is_right(gpu):
+def test_gpu_path_of_what_is_right(gpu, monkeypatch):
+    monkeypatch.setattr(check, "DTYPES", ("bfloat16",))
     lines = list(check.run("numbers", CUDA))
     assert lines and not fails(lines)
 

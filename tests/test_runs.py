@@ -1,6 +1,7 @@
 """The scripts of the experiments, each from beginning to end at a tiny size."""
 import gc
 import importlib
+import multiprocessing
 import os
 import re
 import runpy
@@ -12,18 +13,16 @@ import time
 
 import pytest
 import tokenizers.pre_tokenizers
-from conftest import CPU, ROOT, squad_file, text_file
+from conftest import CPU, ROOT, be_a_process, squad_file, text_file
 
-from lib import checkpoint, tables
+from lib import checkpoint
 from lib.interop import tokenizer_files
 from lib.storage import read_lines
-from lib.text import gpt2_encoding
 
-# What the forks of `Program` need, imported once. The first update of an optimizer imports
-# torch._dynamo, which takes longer than all the rest of a tiny run.
-for name in ("eval_niah", "eval_posloss", "plot", "prepare", "sft", "train", "torch._dynamo",
-             "matplotlib.pyplot", "scipy.stats"):
-    importlib.import_module(name)
+# What the forks of `Program` need. The first update of an optimizer imports torch._dynamo, which
+# takes longer than all the rest of a tiny run.
+PROGRAMS = ("eval_niah", "eval_posloss", "plot", "prepare", "sft", "train", "torch._dynamo",
+            "matplotlib.pyplot", "scipy.stats")
 
 
 def tiny(program, line):
@@ -64,7 +63,7 @@ def tiny(program, line):
 class Program(socketserver.BaseRequestHandler):
     """
     Runs what a script calls in a fork of a process that has imported all programs: a script has 30
-    to 70 calls, and three seconds of imports in each would be the whole test.
+    to 90 calls, and three seconds of imports in each would be the whole test.
     """
 
     def handle(self):
@@ -73,7 +72,7 @@ class Program(socketserver.BaseRequestHandler):
         os.dup2(descriptors[1], 2)
         status, arguments = 1, asked.decode().split("\0")
         if arguments[0].startswith("eval_"):  # tested elsewhere, and most of the time of a tiny one
-            tables.print_tables = lambda *args: None
+            sys.modules["lib.tables"].print_tables = lambda *args: None
         sys.argv = [*arguments, *tiny(arguments[0], " ".join(arguments))]
         try:
             if arguments[0] == "-c":
@@ -94,6 +93,17 @@ class Program(socketserver.BaseRequestHandler):
 
 class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
     request_queue_size = 64
+
+
+def serve(folder, env):
+    """Be the server: a fork of this process, with modules that no test has changed."""
+    be_a_process(ROOT, **env)
+    os.chdir(folder)
+    for name in PROGRAMS:
+        importlib.import_module(name)
+    importlib.import_module("lib.text").gpt2_encoding()  # the forks have it then
+    gc.freeze()  # no collection in a fork touches, and so copies, what they share
+    Server(str(folder / "socket"), Program).serve_forever()
 
 
 CLIENT = """#!{python} -ISs
@@ -123,9 +133,10 @@ def script(tmp_path_factory):
     (folder / "bin/python").write_text(CLIENT.format(python=sys.executable, path=path))
     (folder / "bin/python").chmod(0o755)
     env = {**os.environ, "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}"}
-    server = subprocess.Popen([sys.executable, __file__, str(path)], env=env)
+    server = multiprocessing.get_context("fork").Process(target=serve, args=(folder, env))
+    server.start()
     while not path.exists():
-        assert server.poll() is None, "the server has died"
+        assert server.is_alive(), "the server has died"
         time.sleep(0.05)
 
     def script(name, *arguments, **environment):
@@ -145,7 +156,7 @@ def script(tmp_path_factory):
     script.folder, script.python = folder, python
     yield script
     server.kill()
-    server.wait()
+    server.join()
 
 
 def names(folder, pattern):
@@ -233,9 +244,9 @@ def test_the_list_for_the_next_card_is_worked_off_to_its_end(script):
     printed = script("gpu/next.sh", **settings)
     done, failed = (sorted((out / name).read_text().splitlines())
                     for name in ("done.txt", "failed.txt"))
-    needs_a_card = ["-m experiments.gpu.check several_cards",
-                    "-m experiments.gpu.check speed anatomy"]
-    assert failed == needs_a_card and printed.count("error: torch finds no GPU here") == 2
+    needs_a_card = [f"-m experiments.gpu.check {name}"
+                    for name in ("anatomy", "several_cards", "training")]
+    assert failed == needs_a_card and printed.count("error: torch finds no GPU here") == 3
     steps = [line.removeprefix("python ") for line in commands(dry)]
     assert set(done + failed) < set(steps) and len(done) > 30
     assert set(steps) - set(done + failed) == {  # these are not steps: they are repeated
@@ -253,10 +264,3 @@ def test_an_unknown_option_of_a_script_is_refused():
         done = subprocess.run(["bash", path, "--dry-run"], text=True, stderr=subprocess.PIPE,
                               stdout=subprocess.DEVNULL, timeout=60)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, f"{path}: {done.stderr}"
-
-
-if __name__ == "__main__":
-    os.chdir(os.path.dirname(sys.argv[1]))  # which conftest has left
-    gpt2_encoding()  # the forks have it then
-    gc.freeze()  # no collection in a fork touches, and so copies, what they share
-    Server(sys.argv[1], Program).serve_forever()
