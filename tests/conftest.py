@@ -97,12 +97,14 @@ def be_a_process(folder, **variables):
     Make a fork of this process like a new one in `folder`, with these environment variables. It
     imports the modules of the repository again, from there if it has them.
     """
-    sys.stdout, sys.stderr = (open(n, "w", buffering=1, closefd=False) for n in (1, 2))
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
     os.environ.update(variables)
     os.chdir(folder)
     sys.path[:0] = [str(folder), str(ROOT / "tests")]
     for name in list(sys.modules):
-        if name.partition(".")[0] in OURS:
+        package, *_ = name.split(".")
+        if package in OURS:
             del sys.modules[name]
 
 
