@@ -36,6 +36,7 @@ from lib import attention, checkpoint, text
 from lib.config import complete, configure
 from lib.errors import UserError, explain, launch
 from lib.interop import mapping, tokenizer_files
+from lib.interop.hf_model import read_config, read_weights
 from lib.storage import lock
 from model import ATTENTION
 
@@ -55,6 +56,10 @@ class HFConfig:
     def __post_init__(self):
         if len(self.files) != 2 or self.files[0] not in ("import", "export") or not self.out_dir:
             raise ValueError("give import SOURCE or export CHECKPOINT, and --out_dir; see --help")
+        if self.out_dir.endswith(".gguf"):
+            raise ValueError(f"hf.py writes folders, and --out_dir={self.out_dir} is the name of a "
+                             "file: export with --llama_cpp --out_dir=FOLDER, then run llama.cpp's "
+                             f"convert_hf_to_gguf.py FOLDER --outfile {self.out_dir}")
         if self.trainable and self.llama_cpp:
             raise ValueError("trainable and llama_cpp exclude each other: choose one")
 
@@ -64,15 +69,18 @@ class HFConfig:
 
 
 def import_model(source, out):
-    """Write the folder `out` with ckpt.pt and the tokenizer of a model of transformers."""
+    """Write the folder `out` with ckpt.pt and the tokenizer of a model of transformers. UserError
+    if model.py cannot represent it."""
     with explain(f"{source} is not a model that transformers can read, or it is incomplete; name a "
                  "folder, a .gguf or a model on the hub (OWNER/NAME)"):
         files = tokenizer_files.of_gguf(source) if source.endswith(".gguf") else None
-        config, hf_model = load(source)
+        hf_config = read_config(source)
+        config = mapping.to_config(hf_config, source)
+        hf_model = read_weights(source, hf_config)
         files = files or tokenizer_files.read(source)
         model = attention.build(config).eval()
         model.load_state_dict(mapping.from_hf(hf_model, model))
-        vocab = tokenizer_files.vocab_of(files["tokenizer.json"], hf_model.config)
+        vocab = tokenizer_files.vocab_of(files["tokenizer.json"], hf_config)
     if text.vocab_size(vocab) > config.vocab_size:
         raise UserError(f"{source}: its tokenizer.json has more tokens than the model has "
                         "embeddings; get the tokenizer.json of this model")
@@ -95,42 +103,8 @@ def import_model(source, out):
           f"logits differ from those in transformers by at most {difference:.1e}")
 
 
-def load(source):
-    """Return (ModelConfig, model of transformers) of a folder, a model on the hub or a .gguf.
-    UserError if model.py cannot represent it, or if weights are missing."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    import ssmax_hf  # noqa: F401  puts the factor into a model that was saved with one
-    folder, options = source, {"trust_remote_code": False}
-    if source.endswith(".gguf"):
-        folder, options["gguf_file"] = Path(source).parent, Path(source).name
-    hf_config = AutoConfig.from_pretrained(folder, **options)
-    config = mapping.to_config(hf_config, source)
-    # eager, because config.json could name an attention to download and execute
-    hf_model, info = AutoModelForCausalLM.from_pretrained(
-        folder, config=hf_config, dtype=torch.float32, attn_implementation="eager",
-        output_loading_info=True, ignore_mismatched_sizes=True, **options)
-    wrong = info["missing_keys"] | info["unexpected_keys"]
-    wrong |= {name for name, *_ in info["mismatched_keys"]}
-    if wrong:  # transformers only warns and uses random numbers for them
-        raise UserError(f"{source}: its settings and weights differ in "
-                        f"{', '.join(sorted(wrong))[:200]}; get a whole copy of the model")
-    return config, hf_model.eval()
-
-
 # -----------------------------------------------------------------------------
 # export
-
-
-README = """# {name}, exported from nanoSSMax
-
-Attention type {attention_type} (arXiv 2501.19399), trained at {block_size:,} tokens. {needs}
-
-- sample.py puts an end of text before a prompt. So does this tokenizer, unless it came with the
-  corpus or with an imported model, or was exported for llama.cpp.
-- Ministral3 takes n from position_ids: with padding on the left, pass them too, as `generate` does.
-- llama.cpp ignores the windows of SmolLM3: do not convert such a folder to .gguf.
-"""
 
 
 @torch.no_grad()
@@ -151,8 +125,6 @@ def export_model(model, state, path, cfg, out):
         exact = logits(model)
     if type(vocab) is list:
         hf_model.config.gpt2_ids = vocab  # for `import_model`
-    needs = "It needs ssmax_hf.py." if by_ssmax_hf else "It needs no code beside transformers."
-    files["README.md"] = README.format(name=name, needs=needs, **vars(model.config))
     with new(out) as folder:
         # fp32, as trained; half precision can be chosen when the model is loaded
         hf_model.save_pretrained(folder)
@@ -160,7 +132,8 @@ def export_model(model, state, path, cfg, out):
         exported = logits(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())
         check_equal(exact, exported, "the export has other logits than the checkpoint, so it was "
                     "not written; please report this error of hf.py")
-    print(f"{out}: {name}. {needs} Its logits differ from the checkpoint's by at most "
+    needs = ", which needs ssmax_hf.py" if by_ssmax_hf else ""
+    print(f"{out}: {name}{needs}. Its logits differ from the checkpoint's by at most "
           f"{(before - exported).abs().max():.1e}")
 
 
@@ -171,24 +144,21 @@ def text_files(path, state, llama_cpp):
     """
     vocab, runs = state["vocab"], [state["config"], *checkpoint.earlier_runs(state)]
     tokenizer = tokenizer_files.tokenizer_text(vocab)
-    end = text.end_of_text(vocab)
     names = "bos_token", "eos_token", "pad_token"
-    # older versions of transformers need this class, and would remove spaces before commas
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    settings |= dict.fromkeys(names, text.decode([end], vocab))
-    if llama_cpp and vocab is None:
-        # its converter knows GPT-2's tokenizer without this; llama.cpp itself puts the token there
-        tokenizer = json.dumps(json.loads(tokenizer) | {"post_processor": None})
-        settings["add_bos_token"] = True
-    files = {
-        "tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings),
-        "generation_config.json": json.dumps({f"{name}_id": end for name in names})}
+    files = tokenizer_files.files_of(tokenizer, dict.fromkeys(names, text.end_of_text(vocab)))
     for origin in (path, *(run.get("init_from") or path for run in runs)):
         folder = checkpoint.find(origin).parent
         file = folder / "tokenizer.json"
         # the tokenizer must be this checkpoint's, because a folder may have been used again
-        if file.is_file() and file.read_text(encoding="utf-8") == tokenizer:
-            return files | tokenizer_files.read(folder)
+        if file.is_file() and tokenizer_files.same_ids(
+                file.read_text(encoding="utf-8"), tokenizer):
+            files |= tokenizer_files.read(folder)
+            break
+    if llama_cpp and vocab is None:
+        # its converter knows GPT-2's tokenizer without this; llama.cpp itself puts the token there
+        settings = json.loads(files["tokenizer_config.json"]) | {"add_bos_token": True}
+        files["tokenizer_config.json"] = json.dumps(settings)
+        files["tokenizer.json"] = json.dumps(json.loads(tokenizer) | {"post_processor": None})
     return files
 
 

@@ -257,6 +257,26 @@ def test_gpt2s_tokenizer_has_tiktokens_ids_and_comes_back_as_no_file(tmp_path):
     assert import_(tmp_path)[1]["vocab"] is None
 
 
+@pytest.mark.parametrize("vocab, options", [(None, ["--llama_cpp"]), (None, []), (WORDS, [])])
+def test_a_vocabulary_of_gpt2_comes_back_after_transformers_has_saved_it(tmp_path, vocab, options):
+    """A corpus with the same ids would otherwise be refused as another vocabulary."""
+    size = len(vocab) if vocab else text.GPT2_VOCAB
+    save_model(tmp_path / "ours/ckpt.pt", model_of("softmax", vocab_size=size, n_layer=1), vocab)
+    call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/theirs", *options)
+    for _ in range(2):
+        assert checkpoint.load_model(tmp_path / "theirs")[1]["vocab"] == vocab
+        tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+        tokens(["a", "a a"], padding=True, truncation=True, max_length=4)
+        tokens.chat_template = "{{ messages }}"
+        tokens.save_pretrained(tmp_path / "theirs")
+    assert import_(tmp_path)[1]["vocab"] == vocab
+    call(hf, "export", tmp_path / "back", f"--out_dir={tmp_path}/x", *options)
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
+    assert again.chat_template == "{{ messages }}"
+    has_end = json.loads((tmp_path / "x/tokenizer.json").read_text())["post_processor"]
+    assert bool(has_end) != bool(options), "llama.cpp's converter knows it without the end in front"
+
+
 def test_what_cannot_be_exported_is_one_line(tmp_path):
     for kind in ATTENTION.keys() - EXPORTED:
         refuse_export(f"attention_type={kind} cannot be exported", tmp_path, model_of(kind))
@@ -530,6 +550,9 @@ def test_of_two_commands_the_second_is_refused_before_it_reads(tmp_path):
 
 def test_mistakes_are_one_line(tmp_path):
     out = f"--out_dir={tmp_path}/x"
+    for command in ("import", "export"):
+        refused("x.gguf is the name of a file: export with --llama_cpp .* convert_hf_to_gguf.py",
+                call, hf, command, "x", f"--out_dir={tmp_path}/x.gguf")
     for arguments in (["import"], ["import", "x"], ["copy", "x", out]):
         refused("give import SOURCE or export CHECKPOINT", call, hf, *arguments)
     refused("trainable and llama_cpp exclude each other", call, hf, "export", "x", "--trainable",

@@ -23,6 +23,7 @@ from lib.checkpoint import LoadConfig
 from lib.data import Tokens
 
 transformers = pytest.importorskip("transformers")
+safetensors_torch = pytest.importorskip("safetensors.torch")
 
 from test_hf import V, tokenizer  # noqa: E402
 
@@ -142,6 +143,17 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     (tmp_path / "m/config.json").write_text("{}")
     refused("not a causal language model that", checkpoint.load_model, tmp_path / "m")
     refused("there is no checkpoint .*gone", checkpoint.load_model, tmp_path / "gone")
+
+
+def test_a_folder_without_all_weights_is_refused(tmp_path):
+    """transformers itself only warns, and takes random numbers."""
+    folder_of(tmp_path / "m")
+    path = tmp_path / "m/model.safetensors"
+    tensors = safetensors_torch.load_file(path)
+    del tensors["model.layers.1.self_attn.v_proj.weight"]
+    safetensors_torch.save_file(tensors, path)
+    refused("its settings and weights differ in model.layers.1.self_attn.v_proj.weight; get a",
+            checkpoint.load_model, tmp_path / "m")
 
 
 @torch.no_grad()

@@ -29,24 +29,19 @@ def load(path, cfg, device):
         raise UserError(f"rope_scaling={cfg.rope_scaling} and rope_factor={cfg.rope_factor} cannot "
                         f"change a model of transformers: edit rope_parameters in {path}")
     with explain(f"{folder} needs transformers: pip install '.[hf]'", ImportError):
-        from transformers import AutoConfig, AutoModelForCausalLM
-
         from ssmax_hf import add_ssmax
     with explain(f"{folder} is not a causal language model that transformers can read, or it is "
                  "incomplete"):
-        hf_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        hf_config._attn_implementation = None  # a config.json could name code to download and run
-        hf_model = AutoModelForCausalLM.from_pretrained(
-            folder, config=hf_config, dtype=torch.float32, trust_remote_code=False)
-        tokenizer = tokenizer_files.read(folder)["tokenizer.json"]
-        vocab = tokenizer_files.vocab_of(tokenizer, hf_model.config)
+        hf_config = read_config(folder)
+        hf_model = read_weights(folder, hf_config)
+        vocab = tokenizer_files.vocab_of(tokenizer_files.read(folder)["tokenizer.json"], hf_config)
     c = hf_config.get_text_config()
     own = getattr(c, "ssmax", {"kind": "softmax"})["kind"]
     if cfg.attention_type:
         length = training_length(c)
         with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
             add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
-    model = HFModel(hf_model.to(device).eval(), cfg.attention_type or own)
+    model = HFModel(hf_model.to(device), cfg.attention_type or own)
     # no run of ours made it; plot.py needs a seed and a source
     settings = vars(model.config) | {"attention_type": own}
     return model, {
@@ -54,6 +49,40 @@ def load(path, cfg, device):
         "variant": own, "base": None, "iter": 0, "vocab": vocab,
         "data": {"digest": "", "source": {"import": folder.resolve().name}},
         "fingerprint": fingerprint(hf_model)}
+
+
+def location(source):
+    """Return the arguments of from_pretrained that name a folder, a model on the hub or a .gguf."""
+    where = {"pretrained_model_name_or_path": source, "trust_remote_code": False}
+    path = Path(source)
+    if path.suffix == ".gguf":
+        where |= {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    return where
+
+
+def read_config(source):
+    """Return the config of transformers for a folder, a model on the hub or a .gguf."""
+    from transformers import AutoConfig
+
+    import ssmax_hf  # noqa: F401  puts the factor into a model that was saved with one
+    hf_config = AutoConfig.from_pretrained(**location(source))
+    hf_config._attn_implementation = None  # a config.json could name code to download and run
+    return hf_config
+
+
+def read_weights(source, hf_config):
+    """Return the model of transformers, in fp32 and eval mode. UserError if weights are missing or
+    left over."""
+    from transformers import AutoModelForCausalLM
+    hf_model, info = AutoModelForCausalLM.from_pretrained(
+        **location(source), config=hf_config, dtype=torch.float32, output_loading_info=True,
+        ignore_mismatched_sizes=True)
+    wrong = info["missing_keys"] | info["unexpected_keys"]
+    wrong |= {name for name, *_ in info["mismatched_keys"]}
+    if wrong:  # transformers only warns and uses random numbers for them
+        raise UserError(f"{source}: its settings and weights differ in "
+                        f"{', '.join(sorted(wrong))[:200]}; get a whole copy of the model")
+    return hf_model.eval()
 
 
 def training_length(hf_config):

@@ -186,8 +186,8 @@ def to_hf(model, trainable=False):
         model = copy.deepcopy(model)
         for block in model.blocks:
             put_into_weights(block.attn, model, model_type)
-    # not strict: s may be in the weights now. What is missing would change the logits, see hf.py.
-    hf_model.load_state_dict(to_tensors(model), strict=False)
+    # not strict: a factor that is not learned has tensors there, and none here
+    hf_model.load_state_dict(to_tensors(model, hf_model), strict=False)
     return hf_model.eval()
 
 
@@ -203,14 +203,14 @@ def put_into_weights(attn, model, model_type):
     attn.scale_queries(factor.repeat_interleave(attn.head_size)[:, None])
 
 
-def to_tensors(model):
-    """Return the parameters under transformers' names."""
-    attn, tensors = model.blocks[0].attn, {}
-    heads = attn.n_head, attn.n_kv_head, attn.n_kv_head
+def to_tensors(model, hf_model):
+    """Return the tensors that a model of transformers has, from ours. (s and b may be in the
+    weights.)"""
+    sizes = {name: len(rows) for name, rows in hf_model.state_dict().items()}
+    tensors = {}
     for name, rows in model.state_dict().items():
         parts = names_in_transformers(name)
-        sizes = [len(rows) // len(parts)] * len(parts)
-        if name.endswith("qkv.weight"):
-            sizes = [number * attn.head_size for number in heads]
-        tensors |= dict(zip(parts, rows.split(sizes), strict=True))
+        if parts[0] in sizes:
+            rows = rows.split([sizes[part] for part in parts])
+            tensors |= dict(zip(parts, rows, strict=True))
     return tensors

@@ -58,12 +58,35 @@ def tokenizer_text(vocab):
 
 
 def vocab_of(tokenizer, hf_config):
-    """Return the `vocab` for the text of a tokenizer.json: None or a list, as it was before, if one
-    of our exports has it."""
-    for gpt2_ids in (None, getattr(hf_config, "gpt2_ids", None)):
-        if tokenizer == tokenizer_text(gpt2_ids):
-            return gpt2_ids
+    """
+    Return the `vocab` for the text of a tokenizer.json. If it gives the ids of GPT-2's or of a
+    compact vocabulary, that is None or a list, as in the corpora that have these vocabularies.
+    """
+    for vocab in (None, getattr(hf_config, "gpt2_ids", None)):
+        if same_ids(tokenizer, tokenizer_text(vocab)):
+            return vocab
     return tokenizer
+
+
+def same_ids(*tokenizers):
+    """
+    Return whether two texts of a tokenizer.json give the same ids to every text. Other parts may
+    differ, as after saving by transformers: truncation, padding, the special tokens in front.
+    """
+    one, other = map(json.loads, tokenizers)
+    parts = "normalizer", "pre_tokenizer", "model", "added_tokens", "decoder"
+    return all(one.get(part) == other.get(part) for part in parts)
+
+
+def files_of(tokenizer, ids):
+    """Return {name: text} of the FILES for the text of a tokenizer.json; ids: of special tokens, as
+    in {"eos_token": 0}."""
+    # older versions of transformers need this class, and would remove spaces before commas
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    settings |= {name: text.decode([i], tokenizer) for name, i in ids.items()}
+    generation = {f"{name}_id": i for name, i in ids.items()}
+    return {"tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings),
+            "generation_config.json": json.dumps(generation)}
 
 
 def read(source):
@@ -116,14 +139,9 @@ def of_gguf(path):
     if model != "gpt2" or pre not in DIGITS:
         raise UserError(f"hf.py does not know the tokenizer of {path} ({model}, {pre}); import the "
                         "model from its folder instead")
-    settings, generation = {}, {}
-    for name in ("bos_token", "eos_token"):
-        if f"tokenizer.ggml.{name}_id" in keys:
-            generation[f"{name}_id"] = keys[f"tokenizer.ggml.{name}_id"]
-            settings[name] = keys["tokenizer.ggml.tokens"][generation[f"{name}_id"]]
-    files = {"tokenizer.json": tokenizer_of_gguf(keys, DIGITS[pre]),
-             "tokenizer_config.json": json.dumps(settings),
-             "generation_config.json": json.dumps(generation)}
+    ids = {name: keys[f"tokenizer.ggml.{name}_id"] for name in ("bos_token", "eos_token")
+           if f"tokenizer.ggml.{name}_id" in keys}
+    files = files_of(tokenizer_of_gguf(keys, DIGITS[pre]), ids)
     if "tokenizer.chat_template" in keys:
         files["chat_template.jinja"] = keys["tokenizer.chat_template"]
     return files
