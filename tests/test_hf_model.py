@@ -67,6 +67,7 @@ ASK = [*CPU, "--haystack=noise", "--context_sizes=200", "--n_samples=2", "--dept
 def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, request, family, settings):
     folder = tmp_path / "m"
     theirs = folder_of(folder, family, **settings)
+    (folder / "generation_config.json").write_text('{"repetition_penalty": 9.0}')
     theirs.set_attn_implementation("eager")
     corpus = request.getfixturevalue("corpus_of_bytes")
 

@@ -208,11 +208,13 @@ def test_flex_attention_gives_eq_2():
         assert difference(logits, torch.cat((want_a, want_b))) < 1e-4
 
 
-def flash_stand_in(module, q, k, v, mask, scaling, position_ids=None, cu_seq_lens_q=None, **_):
+def flash_stand_in(module, q, k, v, mask, scaling, position_ids=None, cu_seq_lens_q=None,
+                   sliding_window=None, **_):
     """What flash attention computes, with its ways to say which keys are hidden."""
     k, v = (z.repeat_interleave(q.size(1) // z.size(1), dim=1) for z in (k, v))
     T, S = q.size(2), k.size(2)
-    sees = torch.ones(T, S, dtype=torch.bool).tril(S - T)[None]
+    sees = torch.ones(T, S, dtype=torch.bool).tril(S - T).triu(S - T + 1 - (sliding_window or S))
+    sees = sees[None]
     if mask is not None:
         sees = sees & mask.bool()[:, None]
     elif cu_seq_lens_q is not None:
@@ -225,12 +227,13 @@ def flash_stand_in(module, q, k, v, mask, scaling, position_ids=None, cu_seq_len
     return (z.softmax(-1) @ v).transpose(1, 2), None
 
 
+@pytest.mark.parametrize("family", ["qwen3", "mistral"])  # Mistral has windows
 @torch.no_grad()
-def test_flash_attention_gets_eq_2():
+def test_flash_attention_gets_eq_2(family):
     """No CPU has flash attention, so a stand-in with its arguments is called."""
     AttentionInterface.register("flash_stand_in", flash_stand_in)
     AttentionMaskInterface.register("flash_stand_in", flash_attention_mask)
-    model = with_ssmax("qwen3")
+    model = with_ssmax(family)
     a, b = texts()
     want_a, want_b = reference(model, a), reference(model, b)
     model.config._attn_implementation = "flash_stand_in"
