@@ -194,6 +194,16 @@ def test_bf16_and_a_move_keep_s_in_fp32():
 
 
 @torch.no_grad()
+def test_the_factor_is_multiplied_in_fp32_and_the_product_rounded_once():
+    factor = factors(with_ssmax())[1]
+    query = torch.randn(1, 4, 9, 16).bfloat16()
+    n = torch.arange(20_000, 20_009)[None, None]
+    scale = factor.s.double()[:, None] * n.double().log() + factor.b.double()[:, None]
+    ratio = factor(query, n).double() / (query.double() * scale[..., None])
+    assert (ratio - 1).abs().max() < 1.01 * 2**-9, "bf16 has 8 bits"
+
+
+@torch.no_grad()
 def test_flex_attention_gives_eq_2():
     model = with_ssmax("qwen3")
     a, b = texts()
