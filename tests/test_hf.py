@@ -565,3 +565,5 @@ def test_mistakes_are_one_line(tmp_path):
     for option, says in [("--attention_type=max", "attention_type=max must be one of softmax"),
                          ("--rope_factor=0.5", "rope_factor"), ("--rope_factor=0", "rope_factor")]:
         refused(says, call, hf, "export", tmp_path, out, option)
+    (tmp_path / "tokenizer.json").write_text("{")
+    refused("this is not a tokenizer.json", call, hf, "export", tmp_path, out)
