@@ -257,7 +257,7 @@ def test_gpt2s_tokenizer_has_tiktokens_ids_and_comes_back_as_no_file(tmp_path):
     assert import_(tmp_path)[1]["vocab"] is None
 
 
-@pytest.mark.parametrize("vocab, options", [(None, ["--llama_cpp"]), (None, []), (WORDS, [])])
+@pytest.mark.parametrize("vocab, options", [(None, ["--llama_cpp"]), (WORDS, [])])
 def test_a_vocabulary_of_gpt2_comes_back_after_transformers_has_saved_it(tmp_path, vocab, options):
     """A corpus with the same ids would otherwise be refused as another vocabulary."""
     size = len(vocab) if vocab else text.GPT2_VOCAB
