@@ -130,12 +130,24 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
             train rl.$factor $seed "--window_pattern=RL --attention_type=$factor"
         done | in_parallel
         runs=$(names $seed rl.softmax rl.ssmax rl.ssmax_bias_s0 rl.head_scale)
-        stretched="--rope_scaling=yarn_no_temperature --rope_factor=8 --tag=yarn"
+        longer() {  # longer "CHECKPOINTS" TAG SETTINGS
+            local settings="--rope_factor=8 ${*:3} --tag=$2"
+            echo "$ask=(128,512,1024) --n_samples=4 --out=$OUT/measured/near $1 $settings"
+            echo "$loss --data_dir=data/almanac-0 --seq_len=1024 --n_seqs=48" \
+                "--out=$OUT/measured/loss $1 $settings"
+        }
+        softmax=$TRAINED/rl.softmax-$seed
+        plain=--rope_scaling=yarn_no_temperature
         {
             echo "$ask=128 --n_samples=4 --out=$OUT/measured/short $runs"
-            echo "$ask=(128,512,1024) --n_samples=4 --out=$OUT/measured/near $runs $stretched"
-            echo "$loss --data_dir=data/almanac-0 --seq_len=1024 --n_seqs=48" \
-                "--out=$OUT/measured/loss $runs $stretched"
+            longer "$runs" yarn $plain
+            # the cheap rivals of a trained factor: YaRN's own constant, and what is put in
+            longer $softmax yarn_published --rope_scaling=yarn
+            longer $softmax yarn_clip $plain --attention_type=logn_clip
+            for constant in 2 3; do
+                longer $softmax yarn_constant_$constant $plain --attention_type=head_scale \
+                    --swap_scale=$constant
+            done
         } | in_parallel
     fi
 done

@@ -99,6 +99,9 @@ def print_tables(table):
     verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", YARN_SIZES, 3)
     names = {f"rl.{line}{tag}": name + stretched for line, name in TRAINED.items()
              for tag, stretched in (("", ""), ("|yarn", ", stretched 8 times by YaRN"))}
+    names |= {"rl.softmax|yarn_published": "softmax, stretched by YaRN with its constant"}
+    names |= {f"rl.softmax|yarn_{tag}": f"softmax, stretched by YaRN + {PUT_IN[tag]}"
+              for tag in ("clip", "constant_2", "constant_3")}
     title = "RL: RoPE and all keys in layer 1, no position in layer 2"
     verdicts.print_by_size(table, names, f"Needles found; {title}", "needles", ROPE_SIZES)
     verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", ROPE_SIZES, 3)
