@@ -1,6 +1,6 @@
 """
 Table, verdicts and figure of gallery/README.md: each attention in layer 2 of models of two layers
-with windows, with softmax's logits and with SSMax's.
+with windows: with softmax's logits, with SSMax's, and with the clip put into the first.
 
     python -m experiments.windows.gallery                            of the stored results
     python -m experiments.windows.gallery out/gallery --out=FOLDER   of these and new ones; writes
@@ -26,12 +26,14 @@ from lib.errors import launch
 HERE = Path(__file__).parent
 SIZES = (128, 2048, 8192, 65536)
 LOSS_SIZES = (128, 2048)
-# {file: (line with softmax's logits, line with a factor of n)} in results.csv
+# {file: its lines in results.csv: with softmax's logits, with a factor of n, and with the clip put
+# into the first}
 ROWS = {path.stem: (path.stem, f"{path.stem}_ssmax")
         for path in sorted(attention.GALLERY.glob("*.py"))}
 ROWS |= {"entmax": ("entmax", "entmax_asentmax"), "forgetting": ("forgetting", "forget_ssmax"),
          "scale_invariant": ("scale_invariant", "scale_invariant_ssmax")}
 ROWS = {"plain": ("softmax", "ssmax")} | ROWS
+ROWS = {name: (*both, f"{both[0]}|clip") for name, both in ROWS.items()}
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,14 @@ def print_table(table, times):
         return f"{values.mean():.{digits}f}".removeprefix("0") if len(values) else "–"
 
     lines = []
-    for name, both in ROWS.items():
-        for line in both:
+    for name, of_file in ROWS.items():
+        for line in of_file:
             seeds = len(by_seed(table, line, "needles", 128))
             if seeds:
                 cells = [mean(line, "needles", size, 2) for size in SIZES]
                 cells += [mean(line, "loss", size, 3) for size in LOSS_SIZES]
-                taken = f"{times[name]:.1f}" if name in times and line == both[0] else ""
-                lines.append([line.replace("_", " "), seeds, *cells, taken])
+                taken = f"{times[name]:.1f}" if name in times and line == of_file[0] else ""
+                lines.append([line.replace("_", " ").replace("|", " + "), seeds, *cells, taken])
     heads = [f"{size // 128}x" for size in (*SIZES, *LOSS_SIZES)]
     heads[0] = f"needles {heads[0]}"
     heads[len(SIZES)] = f"loss {heads[len(SIZES)]}"
@@ -111,14 +113,15 @@ def print_table(table, times):
 def draw(table, path):
     """Draw the needles found by each attention, at three context sizes, with a dot for each seed.
     """
-    shown = {name: both for name, both in ROWS.items()
-             if any(len(by_seed(table, line, "needles", 128)) for line in both)}
-    styles = (("softmax's logits", "#D55E00", 0.13), ("SSMax", "#0072B2", -0.13))
+    shown = {name: of_file for name, of_file in ROWS.items()
+             if any(len(by_seed(table, line, "needles", 128)) for line in of_file)}
+    styles = (("softmax's logits", "#D55E00", 0.2), ("SSMax", "#0072B2", 0),
+              ("the clip, put in", "#CC79A7", -0.2))
     figure = plot.new_figure(figsize=(9, 0.32 * len(shown) + 1.4))
     axes = figure.subplots(1, 3, sharey=True)
     for axis, size in zip(axes, (128, 8192, 65536), strict=True):
-        for place, both in enumerate(reversed(shown.values())):
-            for line, (_, color, shift) in zip(both, styles, strict=True):
+        for place, of_file in enumerate(reversed(shown.values())):
+            for line, (_, color, shift) in zip(of_file, styles, strict=True):
                 values = by_seed(table, line, "needles", size)
                 y = [place + shift] * len(values)
                 axis.scatter(values, y, color=color, alpha=0.3, s=10, linewidths=0)
@@ -133,7 +136,7 @@ def draw(table, path):
     for name, color, _ in styles:
         axes[0].scatter([], [], color=color, s=36, label=name)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.legend(loc="lower center", ncols=2)
+    figure.legend(loc="lower center", ncols=3)
     plot.save(figure, path)
 
 

@@ -2,7 +2,7 @@
 # Rows of gallery/README.md: three seeds of each file in the layer that sees all keys, with softmax's
 # logits and with SSMax's. The same command continues after any interruption.
 #
-#   bash experiments/windows/gallery.sh            about three hours on two cores
+#   bash experiments/windows/gallery.sh            about five hours on two cores
 #   ONLY="sink gated" bash experiments/windows/gallery.sh
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/gallery}
@@ -30,7 +30,7 @@ rows() {  # rows NAME: a line for each row, its name and its settings
 make_almanacs
 for name in $ONLY; do
     echo "== $name"
-    runs=
+    runs= plain=
     while read -r row settings; do
         for seed in $SEEDS; do
             echo "train.py config/quick.py config/window.py --seed=$seed $settings --variant=$row" \
@@ -38,16 +38,24 @@ for name in $ONLY; do
         done
     done < <(rows $name) | in_parallel
     while read -r row settings; do
-        for seed in $SEEDS; do runs+=" $OUT/trained/$row-$seed"; done
+        for seed in $SEEDS; do
+            runs+=" $OUT/trained/$row-$seed"
+            [ $row != $name ] || plain+=" $OUT/trained/$row-$seed"
+        done
     done < <(rows $name)
-    ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0 --n_samples=4"
-    {
-        echo "$ask --context_sizes=(128,2048,8192) --out=$OUT/measured/near$runs"
+    measure() {  # measure "CHECKPOINTS" [settings]
+        local ask="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0 --n_samples=4 ${*:2}"
+        echo "$ask --context_sizes=(128,2048,8192) --out=$OUT/measured/near$1"
         # selective attention needs all pairs of earlier tokens
-        [ $name = selective ] ||
-            echo "$ask --context_sizes=65536 --out=$OUT/measured/far$runs"
+        [ $name = selective ] || echo "$ask --context_sizes=65536 --out=$OUT/measured/far$1"
         echo "eval_posloss.py --data_dir=data/almanac-0 --split=long --seq_len=8192 --n_seqs=48" \
-            "--out=$OUT/measured/loss$runs"
+            "${*:2} --out=$OUT/measured/loss$1"
+    }
+    {
+        measure "$runs"
+        # the cheap rival of SSMax: the clip, put in without training
+        [ $name = scale_invariant ] ||
+            measure "$plain" --attention_type=logn_clip --tag=clip
     } | in_parallel
 done
 
