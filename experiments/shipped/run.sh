@@ -32,6 +32,11 @@ measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start 
     echo "$ask=131072 --n_samples=1 --out=$OUT/measured/farthest $*"
     echo "$loss --data_dir=data/almanac-0 --seq_len=8192 --n_seqs=48 --out=$OUT/measured/loss $*"
 }
+stretched() {  # stretched LENGTH SIZES "CHECKPOINTS" SETTINGS: measure models with stretched RoPE
+    echo "$ask=$2 --n_samples=4 --out=$OUT/measured/near $3 ${*:4}"
+    echo "$loss --data_dir=data/almanac-0 --seq_len=$1 --n_seqs=48 --out=$OUT/measured/loss $3" \
+        "${*:4}"
+}
 # The constant for a context of 16x is chosen by the loss on other text than that of the results:
 # long documents of the seed's own corpus, which are not in its training text.
 validate() {  # validate SEED CHECKPOINT [settings]
@@ -76,21 +81,18 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         seed=$((number + 10))
         corpora $seed
         train rope $seed | in_parallel
-        stretched() {  # stretched TAG [settings]: with YaRN as published
-            local settings="--rope_scaling=yarn --rope_factor=16 ${*:2} --tag=$1"
-            echo "$ask=(128,512,1024,2048) --n_samples=4 --out=$OUT/measured/near" \
-                "$TRAINED/rope-$seed $settings"
-            echo "$loss --data_dir=data/almanac-0 --seq_len=2048 --n_seqs=48" \
-                "--out=$OUT/measured/loss $TRAINED/rope-$seed $settings"
+        yarn() {  # yarn TAG [settings]: as published
+            stretched 2048 "(128,512,1024,2048)" "$TRAINED/rope-$seed" --rope_scaling=yarn \
+                --rope_factor=16 ${*:2} --tag=$1
         }
         {
             echo "$ask=128 --n_samples=4 --out=$OUT/measured/short $TRAINED/rope-$seed"
-            stretched yarn
-            stretched yarn_clip --attention_type=logn_clip
-            stretched yarn_log_floor --attention_type=log_floor
-            stretched yarn_power --attention_type=power
-            stretched yarn_e --attention_type=ssmax
-            stretched yarn_constant_1.5 --attention_type=head_scale --swap_scale=1.5
+            yarn yarn
+            yarn yarn_clip --attention_type=logn_clip
+            yarn yarn_log_floor --attention_type=log_floor
+            yarn yarn_power --attention_type=power
+            yarn yarn_e --attention_type=ssmax
+            yarn yarn_constant_1.5 --attention_type=head_scale --swap_scale=1.5
         } | in_parallel
     fi
     if [[ " $PARTS " == *" windows "* ]]; then
@@ -131,10 +133,7 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         done | in_parallel
         runs=$(names $seed rl.softmax rl.ssmax rl.ssmax_bias_s0 rl.head_scale)
         longer() {  # longer "CHECKPOINTS" TAG SETTINGS
-            local settings="--rope_factor=8 ${*:3} --tag=$2"
-            echo "$ask=(128,512,1024) --n_samples=4 --out=$OUT/measured/near $1 $settings"
-            echo "$loss --data_dir=data/almanac-0 --seq_len=1024 --n_seqs=48" \
-                "--out=$OUT/measured/loss $1 $settings"
+            stretched 1024 "(128,512,1024)" "$1" --rope_factor=8 ${*:3} --tag=$2
         }
         softmax=$TRAINED/rl.softmax-$seed
         plain=--rope_scaling=yarn_no_temperature
