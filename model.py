@@ -22,9 +22,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 # -----------------------------------------------------------------------------
-# The attention types. Every type multiplies the query by s * f(n)^g + b, after RoPE. The usual
-# division of the logits by sqrt(D) stays. With g = 1 these are Eqs. 2-4 and 11 of the paper; g is
-# ASEntmax's (arXiv 2506.16640).
+# The attention types. Every type multiplies the query by s * f(n) + b, after RoPE, as Eqs. 2-4 and
+# 11 of the paper. The usual division of the logits by sqrt(D) stays.
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
 # line to ATTENTION: nothing else has to change to train and evaluate it.
 
@@ -35,12 +34,6 @@ def one(n, model):
 
 def log_n(n, model):
     return n.float().log()
-
-
-def log_n_plus_1(n, model):
-    # n + 1, as in ASEntmax's code. With n the first query would have f = log 1 = 0, and f^g has no
-    # derivative at g = 0, where g starts.
-    return (n + 1).float().log()
 
 
 def mean_log_n(n, model):
@@ -73,17 +66,15 @@ def log_floor(n, model):  # 1 + 0.1 log max(1, n / N)
 
 
 class Learned(NamedTuple):
-    """Marks s, b or g as a trained parameter: one fp32 number for each head of each layer, 12 x 12
-    in the paper's model."""
+    """Marks s or b as a trained parameter: one fp32 number for each head of each layer."""
     start: float | None = None  # its value before training; None: config.s_init
 
 
 class Factor(NamedTuple):
-    """The number by which an attention type multiplies the query: s * f(n)^g + b."""
+    """The number by which an attention type multiplies the query: s * f(n) + b."""
     f: Callable
     s: float | Learned = 1.0
     b: float | Learned = 0.0
-    g: Learned | None = None  # None: the exponent is 1
 
 
 ATTENTION = {
@@ -97,7 +88,6 @@ ATTENTION = {
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d); Mistral Large 4
     "power": Factor(power),                                      # Beam
-    "asentmax": Factor(log_n_plus_1, s=Learned(0.55), b=1.0, g=Learned(0.0)),  # arXiv 2506.16640
     # other published factors, swapped into softmax weights without training (--attention_type)
     "logn_clip": Factor(logn_clip),                              # Qwen, Grok-2
     "llama4": Factor(llama4),
@@ -137,18 +127,11 @@ class GPTConfig:
         if self.attention_type not in ATTENTION:
             raise ValueError(f"unknown attention_type {self.attention_type}; choose one of "
                              f"{', '.join(ATTENTION)}")
-        for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
-                    "rope_theta", "init_std", "norm_eps"):
-            if getattr(self, key) <= 0:
-                raise ValueError(f"{key}={getattr(self, key)} must be positive")
         if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
             raise ValueError(f"n_kv_head={self.n_kv_head} must divide n_head={self.n_head}")
         if self.n_embd % (2 * self.n_head):
             raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
                              "number: RoPE rotates pairs of channels")
-        self.check_windows()
-
-    def check_windows(self):
         pattern = self.window_pattern
         if not set(pattern) <= set("SRL"):
             raise ValueError(f"window_pattern={pattern} must have the letters S (window, RoPE), R "
@@ -218,8 +201,7 @@ class Attention(nn.Module):
         mix             from the layer's input to the output of all heads
         frequencies     of RoPE, the same in all layers of a letter, which share their Position
 
-    It must keep what experiments/check.py checks: no query sees a later key, a KV cache changes
-    nothing, ...
+    It must keep the promises of experiments/check.py, for instance: no query sees a later key.
     """
     # A subclass may set these.
     has_rope = True  # False: no position, in R layers either
@@ -241,7 +223,6 @@ class Attention(nn.Module):
         norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity ignores its arguments
         self.q_norm = norm(self.head_size, config.norm_eps)
         self.k_norm = norm(self.head_size, config.norm_eps)
-        self.scale_names = set()  # names of s, b, g, ...
 
     def setup(self):
         """
@@ -252,29 +233,19 @@ class Attention(nn.Module):
         """
 
     def set_type(self, attention_type):
-        """Make s, b and g as ATTENTION defines them for this type."""
+        """Make s and b as ATTENTION defines them for this type."""
         self.type = attention_type
-        factor = ATTENTION[attention_type]
-        self.set_scale("s", factor.s)
-        self.set_scale("b", factor.b)
-        self.set_scale("g", factor.g)
+        self.set_scale("s", ATTENTION[attention_type].s)
+        self.set_scale("b", ATTENTION[attention_type].b)
 
     def set_scale(self, name, value):
-        """
-        Make an attribute of this name, a tensor (H,): a parameter if `value` is Learned, and a
-        buffer if it is a number. If it is None, so is the attribute.
-
-        Parameters made here are in GPT.learned_scales: training logs them and gives them no weight
-        decay.
-        """
+        """Make an attribute (H,) of this name: a parameter if `value` is Learned, else a buffer."""
         learned = isinstance(value, Learned)
         if learned:
             value = self.config.s_init if value.start is None else value.start
-        if value is not None:
-            self.scale_names.add(name)
-            value = torch.full((self.n_head,), value, device=self.qkv.weight.device)
-            value = nn.Parameter(value) if learned else nn.Buffer(value, persistent=False)
-        setattr(self, name, value)
+        numbers = torch.full((self.n_head,), value, device=self.qkv.weight.device)
+        kind = nn.Parameter(numbers) if learned else nn.Buffer(numbers, persistent=False)
+        setattr(self, name, kind)
 
     # -- the forward pass, in the order in which it runs
 
@@ -314,17 +285,13 @@ class Attention(nn.Module):
 
     def factor(self, f):
         """Return the factor on the queries, (H, T) or (B, H, T), from f(n), (T,) or (B, 1, T)."""
-        if self.g is not None:
-            f = f ** self.g[:, None]
         # With f = log n this makes softmax of logits z into SSMax (Eqs. 2 and 4):
         # softmax((s log n + b) z) = n^(s z) e^(b z) / the sum of these over all keys
         return self.s[:, None] * f + self.b[:, None]
 
     def attend(self, q, k, v, documents=None):
-        """
-        Return the attention weights times v, (B, H, T, D), for q (B, H, T, D) and k, v
-        (B, n_kv_head, S, D).
-        """
+        """Return the attention weights times v, (B, H, T, D), for q (B, H, T, D) and k, v
+        (B, n_kv_head, S, D)."""
         T, S = q.size(2), k.size(2)
         v = self.per_head(v)
         if self.keeps(Attention.visible, Attention.logits, Attention.weights):
@@ -487,40 +454,20 @@ class Block(nn.Module):
 
 
 class KVCache:
-    """
-    Keys and values of every layer, of at most `max_len` tokens; `length` tokens are stored. Of a
-    layer with a window only the last ones are kept.
-    """
+    """Keys and values of every layer, for the `length` tokens so far."""
 
-    def __init__(self, max_len):
-        # buffers are allocated at a layer's first append, and take device and dtype from its keys
-        self.max_len, self.length, self.layers = max_len, 0, {}
+    def __init__(self):
+        self.length, self.layers = 0, {}
 
     def append(self, layer, k, v, max_keys=math.inf):
-        """
-        Store k, v (B, n_kv_head, T, D) of the next T positions and return all so far, S of them.
-
-        A query sees `max_keys` of them at most. If there is such a limit, only what it and later
-        queries see is stored and returned.
-        """
-        end = self.length + k.size(2)
-        if end > self.max_len:
-            raise ValueError(f"the KV cache is too short: make it with KVCache({end})")
-        if max_keys < math.inf:
-            if layer in self.layers:
-                k, v = (torch.cat(z, dim=2) for z in zip(self.layers[layer], (k, v), strict=True))
-            # cloned, since a view would keep the keys of the whole prompt in memory
-            start = max(0, k.size(2) - max_keys + 1)
-            self.layers[layer] = [k[:, :, start:].clone(), v[:, :, start:].clone()]
-            return k, v
-        if layer not in self.layers:
-            # preallocated: torch.cat would copy the whole cache for each new token
-            self.layers[layer] = [
-                z.new_empty(*z.shape[:2], self.max_len, z.size(3)) for z in (k, v)]
-        keys, values = self.layers[layer]
-        keys[:, :, self.length:end] = k
-        values[:, :, self.length:end] = v
-        return keys[:, :, :end], values[:, :, :end]
+        """Store k, v (B, n_kv_head, T, D) of the next T positions and return those of all S. Only
+        those are kept that a later query sees, which sees `max_keys` at most."""
+        if layer in self.layers:
+            k, v = (torch.cat(z, dim=2) for z in zip(self.layers[layer], (k, v), strict=True))
+        first = max(0, k.size(2) + 1 - max_keys)
+        # contiguous, since a view would keep all of the prompt in memory
+        self.layers[layer] = [z[:, :, first:].contiguous() for z in (k, v)]
+        return k, v
 
 
 class GPT(nn.Module):
@@ -536,8 +483,7 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # Matrices of these names are initialized here, and what a subclass of Attention adds in its
-        # `setup`.
+        # What a subclass of Attention adds is not among these names: its `setup` initializes it.
         for name, module in self.named_modules():
             if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)
@@ -636,30 +582,24 @@ class GPT(nn.Module):
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         f = ATTENTION[attention_type].f(n, self)
+        mean = f.to(widest_float(n.device)).mean()
         is_one_below_N = (f[:-1] == 1).all()  # stays on the device: an `if` would wait for a GPU
-        wide = widest_float(n.device)
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
-            learns_s = isinstance(attn.s, nn.Parameter)
-            if learns_s:
-                attn.s.fill_(1.0)
-            # all heads are equal here
-            mean, b = attn.factor(f)[0].to(wide).mean(), attn.b[0].to(wide)
-            if learns_s:
-                # The mean is linear in s: it is b at s = 0 and `mean` at s = 1.
-                attn.s.fill_((scale - b) / (mean - b))
+            if isinstance(attn.s, nn.Parameter):
+                attn.s.fill_((scale - attn.b[0]) / mean)  # all heads are equal here
             else:
                 attn.scale_queries(scale / torch.where(is_one_below_N, 1.0, mean))
 
     def learned_scales(self):
-        """Return {name: parameter} of p_n, and of Attention.set_scale's parameters: s, b, g, ..."""
+        """Return {name: parameter} of p_n and of the vectors that stand in an attention itself: s,
+        b, ... Training logs them and gives them no weight decay."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
             # Sorted, because an optimizer stores its state in this order: a model that was swapped
             # and one that is built with the new type must agree.
-            for name in sorted(block.attn.scale_names):
-                number = getattr(block.attn, name)
-                if isinstance(number, nn.Parameter):
+            for name, number in sorted(block.attn.named_parameters(recurse=False)):
+                if number.dim() == 1:
                     scales[f"blocks.{layer}.attn.{name}"] = number
         return scales
 
@@ -690,7 +630,7 @@ class GPT(nn.Module):
         """
         if idx.size(1) == 0:
             raise ValueError("the prompt has no token; give at least one, such as the end of text")
-        cache = KVCache(idx.size(1) + max_new_tokens)
+        cache = KVCache()
         new = idx
         for _ in range(max_new_tokens):
             logits, _ = self(new, cache=cache)

@@ -37,8 +37,9 @@ SETTINGS = [
     {"attention": "gated+sink", "n_kv_head": 1, **YARN},
     *({"attention": name} for name in GALLERY),
     *({"attention": name, **WINDOWS} for name in GALLERY)]
-CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("asentmax", WINDOWS),
-         *(("ssmax", settings) for settings in SETTINGS[1:])]
+CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("ssmax_bias", WINDOWS),
+         *(("softmax" if settings.get("attention") == "asentmax" else "ssmax", settings)
+           for settings in SETTINGS[1:])]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def the_cache_changes_nothing(model):
         "with a prompt, then token by token": [T] + [1] * 12,
         "in pieces of 7 tokens": [7] * (T // 7) + [T % 7 + 12]}
     for name, lengths in pieces.items():
-        cache = KVCache(T + 12)
+        cache = KVCache()
         x = [logits(model, piece, cache=cache) for piece in idx.split(lengths, dim=1)]
         assert_near(torch.cat(x, dim=1), expected, 1e-4, f"{name}, logits differ")
     generated = model.generate(prompt, 12, temperature=0)

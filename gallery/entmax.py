@@ -3,9 +3,8 @@
 
     w_ij = max(0, z_ij / 2 - tau_i)^2,    tau_i such that the weights of query i sum to 1
 
-With --attention_type=asentmax, which multiplies z by 1 + s (log(n + 1))^g, this is ASEntmax:
-Vasylenko et al., "Long-Context Generalization with Sparse Attention" (arXiv 2506.16640). tau is
-exact: Peters, Niculae and Martins (arXiv 1905.05702) sort the logits.
+Peters, Niculae and Martins (arXiv 1905.05702), who find tau exactly by sorting the logits. With the
+factor of asentmax.py, --attention=entmax+asentmax, this is ASEntmax (arXiv 2506.16640).
 """
 import torch
 

@@ -5,7 +5,6 @@ an evaluation stretches, and packed documents on a GPU.
 `build` makes the model of a ModelConfig, and `convert` changes the settings of a trained one.
 """
 import ast
-import dataclasses
 import functools
 import importlib.util
 import inspect
@@ -24,35 +23,6 @@ SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature", "nope")
 
 
 @dataclass(frozen=True)
-class OldSettings:
-    """Settings of earlier versions. Config files, arguments and checkpoints may still have them."""
-    sink: bool = False
-    gate: bool = False
-    alibi: bool = False
-    scale_invariant: bool = False
-    rope_fraction: float = 1.0
-    global_rope: bool = False
-
-
-def renamed(settings):
-    """Return a dict of settings in which those of OldSettings are replaced by today's."""
-    settings = dict(settings)
-    old = OldSettings(**{name: settings.pop(name) for name in vars(OldSettings())
-                         if name in settings})
-    if old.global_rope and settings.get("window_pattern"):
-        settings["window_pattern"] = settings["window_pattern"].replace("L", "R")
-    is_set = {"gated": old.gate, "sink": old.sink, "alibi": old.alibi,
-              "scale_invariant": old.scale_invariant}
-    names = [settings["attention"]] if settings.get("attention") else []
-    names += [name for name in is_set if is_set[name]]
-    if old.rope_fraction != 1 and not old.alibi:  # ALiBi has no RoPE anyway
-        names.append(f"p_rope:share={old.rope_fraction}")
-    if names:
-        settings["attention"] = "+".join(names)
-    return settings
-
-
-@dataclass(frozen=True)
 class ModelConfig(GPTConfig):
     """GPTConfig with options beyond the paper, which are all off by default."""
     # beyond the paper (gallery/, lib/attention.py)
@@ -61,11 +31,11 @@ class ModelConfig(GPTConfig):
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
     doc_mask: bool = False  # in training, documents packed in one row do not see each other
 
-    # lib/config.py takes the settings of earlier versions, too
-    old_fields = {field.name: field for field in dataclasses.fields(OldSettings)}
-    renamed = staticmethod(renamed)
-
     def __post_init__(self):
+        for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
+                    "rope_theta", "init_std", "norm_eps"):
+            if getattr(self, key) <= 0:
+                raise ValueError(f"{key}={getattr(self, key)} must be positive")
         super().__post_init__()
         if self.rope_scaling not in SCALINGS:
             raise ValueError(f"unknown rope_scaling {self.rope_scaling}; choose one of "
@@ -328,8 +298,8 @@ def convert(model, **changes):
                              "choose a window_pattern without an S there")
         n = torch.arange(1, new.max_keys + 1, device=old.s.device)
         constants[new] = old.factor(ATTENTION[old.type].f(n, model)).mean(-1)
-        for name in old.scale_names:
-            weights.pop(f"blocks.{layer}.attn.{name}", None)
+        for name, _ in old.named_parameters(recurse=False):
+            del weights[f"blocks.{layer}.attn.{name}"]
     converted.load_state_dict(weights)
     for attn, constant in constants.items():
         if not config.qk_norm:

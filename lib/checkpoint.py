@@ -163,9 +163,7 @@ def load(path):
         check_types(state, KEYS)
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
-        settings = attention.renamed(state["model_config"])
-        state["model_config"] = dataclasses.asdict(read_model_config(settings))
-        state["config"] = attention.renamed(state["config"])
+        state["model_config"] = dataclasses.asdict(read_model_config(state["model_config"]))
     return state | {"fingerprint": identity}
 
 
@@ -175,6 +173,9 @@ def read_model_config(settings):
     one that is 0, False or "" is off. ValueError or TypeError if there is none.
     """
     known = {field.name for field in dataclasses.fields(ModelConfig)}
+    if settings.get("global_rope"):  # of earlier versions: today's letter R
+        pattern = settings["window_pattern"].replace("L", "R")
+        settings = settings | {"window_pattern": pattern, "global_rope": False}
     return ModelConfig(**{key: value for key, value in settings.items() if value or key in known})
 
 

@@ -95,7 +95,6 @@ def arguments(cls, argv=None, config_files=True):
         print(help_text(cls, config_files))
         sys.exit(0)
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    fields |= getattr(cls, "old_fields", {})  # a config of models has settings of earlier versions
     values = {}
     for arg in argv:  # in order: what comes later wins
         if re.search("[\ud800-\udfff]", arg):  # bytes that were not UTF-8 cannot be printed
@@ -114,7 +113,7 @@ def arguments(cls, argv=None, config_files=True):
                             "or --key=value; see --help")
         for key, value in new.items():
             values[key] = checked(fields, key, value, arg)
-    return cls.renamed(values) if hasattr(cls, "renamed") else values
+    return values
 
 
 def read_config_file(path):

@@ -35,7 +35,7 @@ import numpy as np
 import pandas as pd
 
 from lib import checkpoint
-from lib.attention import ModelConfig, renamed
+from lib.attention import ModelConfig
 from lib.checkpoint import FREE_TO_CHANGE, earlier_runs
 from lib.errors import MALFORMED, UserError, explain
 from lib.measures import MINUS, READERS, Job, Samples, mean_and_error, read_numbers
@@ -203,7 +203,7 @@ def settings_of(result):
 def flatten(settings, prefix=""):
     """Return {name: text} of nested settings. A name begins with those of the dicts around it."""
     texts = {}
-    for name, value in renamed(settings).items():  # files of earlier versions have other names
+    for name, value in settings.items():
         if name == "data" and isinstance(value, dict):
             # Corpora generated with different seeds count as the same text.
             generated = "seed" in value["source"]

@@ -17,7 +17,6 @@ F_OF_N = {
     "residual": math.log,
     "ssmax_bias_s0": math.log,
     "power": lambda n: (1 + n / N) ** 0.1,
-    "asentmax": lambda n: math.log(n + 1),
     "logn_clip": lambda n: max(1, math.log(n) / math.log(N)),
     "llama4": lambda n: 1 + 0.1 * math.log(1 + math.floor(n / N)),
     "log_floor": lambda n: 1 + 0.1 * math.log(max(1, n / N)),
@@ -67,7 +66,7 @@ def attend(c, p, layer, h):
 
 
 def factor(c, p, T):
-    """Return s f(n)^g + b for each head and n = 1, ..., T, a tensor (H, T)."""
+    """Return s f(n) + b for each head and n = 1, ..., T, a tensor (H, T)."""
     f = p["p_n"]
     if c.attention_type != "pn":
         f = torch.tensor([F_OF_N[c.attention_type](n) for n in range(1, T + 1)]).double()
@@ -76,8 +75,7 @@ def factor(c, p, T):
         value = getattr(ATTENTION[c.attention_type], name)
         return p[f"attn.{name}"][:, None] if isinstance(value, Learned) else value
 
-    g = number("g")
-    return (number("s") * f[:T] ** (1 if g is None else g) + number("b")).expand(c.n_head, T)
+    return (number("s") * f[:T] + number("b")).expand(c.n_head, T)
 
 
 def rms_norm(x, weight, eps):

@@ -151,7 +151,7 @@ def test_flex_attention_equals_the_mask(monkeypatch):
 
 @torch.no_grad()
 def test_the_cache_of_a_window_holds_no_more_than_later_queries_see():
-    model, cache = tiny_model("ssmax", **WINDOWS), KVCache(600)
+    model, cache = tiny_model("ssmax", **WINDOWS), KVCache()
     for piece in tokens(1, 530).split([500, 1, 29], dim=1):
         model.hidden(piece, cache)
         for stored in cache.layers[0]:

@@ -109,7 +109,7 @@ def test_a_run_stays_on_the_gpu_and_waits_for_it_once_an_update(
 @torch.no_grad()
 def test_what_evaluations_compute_stays_on_the_gpu(gpu):
     model = on_gpu("pn")
-    idx, cache = torch.zeros(2, 33, dtype=torch.int64, device=CUDA), KVCache(20)
+    idx, cache = torch.zeros(2, 33, dtype=torch.int64, device=CUDA), KVCache()
     with torch.autocast("cuda", torch.bfloat16):
         all_on_gpu({
             "losses": token_losses(model, idx[:, :-1], idx[:, 1:], 16),

@@ -12,6 +12,7 @@ from reference import N, farthest, reference_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from experiments.check import WINDOWS, tokens
+from lib.attention import ModelConfig
 from lib.loss import loss_at_once, summed_loss, token_losses
 from lib.runtime import flops_per_token
 from model import ATTENTION, GPT, Attention, Factor, GPTConfig, Learned
@@ -36,7 +37,7 @@ def test_parameter_count_is_the_papers(attention_type, learned):
 
 @pytest.mark.parametrize("attention_type, settings, loss", [
     ("softmax", {}, 4.657374),
-    ("asentmax", {"attention": "sink", "n_kv_head": 1}, 4.584739),
+    ("ssmax_bias", {"attention": "sink", "n_kv_head": 1}, 4.638630),
     ("ssmax", {**WINDOWS, "qk_norm": True}, 4.633884)], ids=str)
 def test_a_seed_gives_the_weights_that_it_always_gave(attention_type, settings, loss):
     model, idx = tiny_model(attention_type, **settings), torch.arange(48)[None] * 7 % 61
@@ -179,7 +180,7 @@ def test_generate_refuses_an_empty_prompt():
     ({"n_head": 256}, "n_embd/n_head = 768/256 must be an even whole number")])
 def test_a_model_that_cannot_be_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        GPTConfig(**settings)
+        ModelConfig(**settings)
 
 
 # -----------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
     (4, signal.SIGTERM, "pn", 5), (4, signal.SIGTERM, "ssmax", 2)])
 def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number, new_type, renewed):
     arguments = ["--switch_iter=3", f"--switch_attention_type={new_type}",
-                 "--switch_warmup_iters=2", "--save_interval=0", "--sink"]
+                 "--switch_warmup_iters=2", "--save_interval=0", "--attention=sink"]
     run(tmp_path / "whole", *arguments)
     with signal_in(update, number):
         status = refused("stopped after iter", run, tmp_path / "parts", *arguments)

@@ -93,7 +93,7 @@ if [ -n "$TYPES" ]; then
         {
             for type in $TYPES; do
                 settings="--attention_type=$type" half=p_rope:share=0.5
-                if [ $type = scale_invariant ]; then
+                if [ $type = asentmax ] || [ $type = scale_invariant ]; then
                     settings="--attention=$type" half=$type+$half
                 fi
                 train $type $seed $settings

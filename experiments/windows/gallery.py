@@ -30,8 +30,7 @@ LOSS_SIZES = (128, 2048)
 # into the first}
 ROWS = {path.stem: (path.stem, f"{path.stem}_ssmax")
         for path in sorted(attention.GALLERY.glob("*.py"))}
-ROWS |= {"entmax": ("entmax", "entmax_asentmax"), "forgetting": ("forgetting", "forget_ssmax"),
-         "scale_invariant": ("scale_invariant", "scale_invariant_ssmax")}
+ROWS |= {"entmax": ("entmax", "entmax_asentmax"), "forgetting": ("forgetting", "forget_ssmax")}
 ROWS = {"plain": ("softmax", "ssmax")} | ROWS
 ROWS = {name: (*both, f"{both[0]}|clip") for name, both in ROWS.items()}
 

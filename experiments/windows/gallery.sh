@@ -22,7 +22,7 @@ rows() {  # rows NAME: a line for each row, its name and its settings
     [ $1 = scale_invariant ] || echo "$1 $plain"
     case $1 in
         forgetting) ;;
-        entmax) echo "entmax_asentmax $plain --attention_type=asentmax" ;;
+        entmax) echo "entmax_asentmax --attention=entmax+asentmax" ;;
         *) echo "$1_ssmax $plain --attention_type=ssmax" ;;
     esac
 }

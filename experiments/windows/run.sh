@@ -67,10 +67,12 @@ train() {  # train NAME SEED SETTINGS
         fi
         for type in softmax ssmax head_scale; do train $type $seed "--attention_type=$type"; done
         [[ " $FEWER " == *" $seed "* ]] || continue
-        for type in ssmax_bias ssmax_s1 asentmax residual; do
+        for type in ssmax_bias ssmax_s1 residual; do
             train $type $seed "--attention_type=$type"
         done
-        train scale_invariant $seed "--attention=scale_invariant --variant=scale_invariant"
+        for name in asentmax scale_invariant; do
+            train $name $seed "--attention=$name --variant=$name"
+        done
     done
 } | in_parallel
 

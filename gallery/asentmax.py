@@ -1,0 +1,31 @@
+"""
+ASEntmax's factor on the queries, with two numbers that are learned for each head:
+
+    a_i = 1 + beta (log(n + 1))^gamma,    beta from 0.55, gamma from 0
+
+ASEntmax is --attention=entmax+asentmax: Vasylenko et al., "Long-Context Generalization with Sparse
+Attention" (arXiv 2506.16640).
+"""
+from model import Attention, Learned
+
+
+class ASEntmax(Attention):
+    def setup(self):
+        super().setup()
+        self.set_scale("beta", Learned(0.55))
+        self.set_scale("gamma", Learned(0.0))
+
+    def set_type(self, attention_type):
+        if attention_type != "softmax":
+            raise ValueError(f"asentmax has its own factor, and attention_type={attention_type} "
+                             "would be another one: leave one of them out")
+        super().set_type(attention_type)
+
+    def make_position(self, pos, model, documents=None):
+        # n + 1, as in the authors' code: the first query would have log 1 = 0, and 0^gamma has no
+        # derivative at gamma = 0.
+        f = (pos + 2).float().log()
+        return super().make_position(pos, model, documents)._replace(f=f)
+
+    def factor(self, f):
+        return 1 + self.beta[:, None] * f ** self.gamma[:, None]
