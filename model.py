@@ -368,8 +368,7 @@ class Attention(nn.Module):
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
     def frequencies(self, pair, theta):
-        """Return the radians per token of the pairs of channels (i, i + D/2); pair holds 0, 1, ...
-        """
+        """Return radians per token of the channels (i, i + D/2), for `pair`, a tensor of i."""
         return theta ** (-2 * pair / self.head_size)
 
     def scale_queries(self, ratio):
@@ -529,8 +528,7 @@ class GPT(nn.Module):
 
     def hidden(self, idx, cache=None, documents=None, last=False):
         """
-        Return the last hidden states (B, T, C) of idx (B, T), or (B, 1, C) of the last position if
-        `last` is set.
+        Return the last hidden states (B, T, C) of idx (B, T); with `last`, of the last position.
 
         idx continues the tokens in the KVCache `cache` and is appended to it. For packed rows pass
         documents (B, T), see `positions`, without a cache and without `last`.
