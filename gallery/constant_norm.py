@@ -24,4 +24,6 @@ class ConstantNorm(Attention):
         return self.c * super().factor(f)
 
     def scale_queries(self, ratio):
-        raise ValueError("constant_norm divides q by its length, so its weights cannot be scaled")
+        if (ratio != 1).any():
+            raise ValueError("constant_norm divides q by its length, so its weights cannot be "
+                             "scaled: choose a factor that is 1 at the training length")

@@ -189,8 +189,6 @@ FILES = {"files": [["name", 1]] * 3000}
     ([A, {**B, "learning_rate": 0.1}, E], "(a) softmax | (b) SSMax | (e) swapped after [e]",
      "eval swap_scale=off, but 2.0 in (e) swapped after [e]; "
      "learning_rate=0.001, but 0.1 in (b) SSMax"),
-    # a file of an earlier version is read with today's names
-    ([A, {**B, "attention": "sink"}], "(a) softmax | (b) SSMax", "attention=off, but sink in (b) SSMax"),
     # settings of a base are compared among the runs that have one
     ([A, {**B, **base(1)}], "(a) softmax | (b) SSMax",
      "init_from=off, but a checkpoint in (b) SSMax"),
