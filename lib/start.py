@@ -124,7 +124,7 @@ def from_scratch(cfg, corpus, device):
     settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(ModelConfig)}
     settings["vocab_size"] = corpus.vocab_size
     # Initialized on the CPU, so that the weights do not depend on the device. They do not depend on
-    # the attention type either, because s, b and g are not random.
+    # the attention type either, because s and b are not random.
     torch.manual_seed(cfg.seed)
     model = attention.build(ModelConfig(**settings)).to(device)
     variant = attention.name_of(cfg)
