@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lib import attention
+from lib import attention, runtime
 from lib.attention import ModelConfig
 from lib.config import complete, configure, non_defaults
 from lib.errors import UserError, describe, launch
@@ -46,6 +46,8 @@ CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("ssmax_bias", WI
 class CheckConfig(TrainConfig):
     # arguments
     files: tuple = ()  # names in ATTENTION or gallery/; without them the other settings
+    # machine
+    device: str = "cpu"  # cpu or cuda, where the models compute
 
 
 # -----------------------------------------------------------------------------
@@ -236,8 +238,9 @@ def broken(promise, config):
 
 def main():
     cfg = configure(CheckConfig)
+    device = runtime.setup(cfg.device)
     torch.set_num_threads(1)
-    if cfg.files or non_defaults(cfg):
+    if cfg.files or non_defaults(cfg).keys() - {"device"}:
         configs = [small(with_attention(cfg, name)) for name in cfg.files] or [small(cfg)]
     else:
         configs = [small(ModelConfig(kind, **settings)) for kind, settings in CASES]
@@ -247,7 +250,8 @@ def main():
                     if key not in SIZES]
         print(" ".join(settings) or "softmax")
         for promise in PROMISES:
-            name, problem = promise.__name__.replace("_", " "), broken(promise, config)
+            with device:
+                name, problem = promise.__name__.replace("_", " "), broken(promise, config)
             print(f"    BROKEN  {name}: {problem}" if problem else f"    kept    {name}",
                   flush=True)
             failures += bool(problem)

@@ -22,18 +22,17 @@ MODEL=${MODEL:-}  # entry `model`: a folder of SmolLM2 or Qwen3 from the Hugging
 TEXTS=${TEXTS:-}  # and texts to train it on: TEXTS/train*.jsonl* and TEXTS/test*.jsonl*
 export PIECES=$OUT PIECE_END=$(($(date +%s) + 60 * ${MINUTES:-10}))
 
-check() {  # check NAMES: a claim that does not hold is in the report, and does not end the list
+check() {  # check NAME: a claim that does not hold is in the report, and does not end the list
     (
         export OUT=$OUT/check
         [ "$DRY_RUN" ] || mkdir -p "$OUT"
-        echo "-m experiments.gpu.check $*" | in_parallel
+        echo "-m experiments.gpu.check $1" | in_parallel
     ) || true
 }
 speed() {  # (i) tokens/s of the paper's model, ten minutes
     local corpus="--embedded=almanac --name=gpt2"
     run python prepare.py $corpus
     check training
-    check anatomy
     local train="train.py --data_dir=data/gpt2 --eval_interval=0 --batch_size=128 --max_iters=16"
     {
         echo "$train config/a_softmax.py --out_dir=$OUT/speed/a_softmax"
@@ -95,8 +94,8 @@ cards() {  # (v) two ranks against one, a killed rank, scaling; with one card it
 }
 
 if [ -z "$DRY_RUN" ]; then
-    python -c "from experiments.gpu.check import environment, runtime
-print(environment(runtime.setup('auto')))" >> "$OUT/environment.txt"
+    # which card; the first line of each log has the version of torch and the commit
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >> "$OUT/card.txt" || true
 fi
 status=0
 for entry in $ONLY; do

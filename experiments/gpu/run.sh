@@ -1,13 +1,26 @@
 #!/usr/bin/env bash
 # Check on this GPU what the repository claims about GPUs, in about ten minutes on an H100. It
 # installs nothing and downloads nothing.
-# The result is out/gpu/report.md. The same command continues after an interruption.
 #
-#   bash experiments/gpu/run.sh                all checks
-#   bash experiments/gpu/run.sh resume learns    only these
-set -euo pipefail
+#   bash experiments/gpu/run.sh              the same command continues after an interruption
+#   bash experiments/gpu/run.sh numbers      only this check
+#   bash experiments/gpu/run.sh --dry_run    only print the commands
+#
+# The report is out/gpu/output.txt. Remove out/gpu before you check another card or other code.
 cd "$(dirname "$0")/../.."
-case "${1:-}" in
-    -*) echo "error: unknown option $1; name checks, or nothing for all of them" >&2; exit 2 ;;
-esac
-exec python -m experiments.gpu.check "$@"
+export OUT=${OUT:-out/gpu}
+RESULTS=$OUT
+JOBS=1  # speeds are measured alone on the card
+STEP="bash experiments/gpu/step.sh"
+export PIECES=$OUT PIECE_END=$(($(date +%s) + 60 * ${MINUTES:-120}))
+source experiments/common.sh
+status=0
+{
+    for name in ${*:-numbers training resume learns several_cards}; do
+        echo "-m experiments.gpu.check $name"
+    done
+    echo "-m experiments.check --device=cuda"
+} | in_parallel || status=1
+[ "$DRY_RUN" ] || cat "$OUT/output.txt"
+[ $status = 0 ] || echo "remove a line of $OUT/failed.txt to try it again" >&2
+exit $status
