@@ -144,7 +144,7 @@ RUNS = {
 
 def plain_speed(device):
     """Return the tokens/s of (a) as nanoGPT trains: compiled, autocast, all logits at once."""
-    cfg = train.TrainConfig()
+    cfg = configure(train.TrainConfig, [])
     with device:
         model = attention.build(cfg)
         x, y = torch.randint(cfg.vocab_size, (2, 16, cfg.block_size))
@@ -205,9 +205,9 @@ def learns(device):
     # ten seeds of softmax on a CPU found .20 to .84 of the needles at 65,536 tokens
     for name, claim in (("a_softmax", "<= 0.9"), ("b_ssmax", ">= 0.9")):
         train_log(device, name, *QUICK, f"config/{name}.py", data)
-        exact = records_of("niah", name, device.type, data).groupby("size")["exact"].mean()
-        yield f"{name}: needles found at 128 tokens", exact[128], ">= 0.9"
-        yield f"{name}: needles found at 65,536 tokens", exact[65_536], claim
+        near, far = records_of("niah", name, device.type, data).groupby("size")["exact"].mean()
+        yield f"{name}: needles found at 128 tokens", near, ">= 0.9"
+        yield f"{name}: needles found at 65,536 tokens", far, claim
     # scores are rounded to five digits
     for result, key, claim in (("posloss", "losses", "<= 1e-5"), ("scores", "scores", "<= 1e-4")):
         values = [list(records_of(result, "b_ssmax", place, data)[key])
