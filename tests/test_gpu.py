@@ -3,13 +3,14 @@ The checks of experiments/gpu: with real numbers on the CPU, which stands in for
 path on a simulated GPU. Nothing here says what a card computes.
 """
 import importlib
+import re
 import subprocess
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import call, refused, two_ranks
+from conftest import ROOT, call, refused, two_ranks
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import train
@@ -166,6 +167,12 @@ def test_a_rank_is_killed_and_the_others_are_not(monkeypatch):
         done = subprocess.run(["bash", "-c", command, "bash", *sleep], env={"RANK": rank},
                               text=True, stdout=subprocess.PIPE)
         assert (done.stdout, done.returncode == 0) == (output, rank == "0")
+
+
+def test_the_script_runs_every_check():
+    printed = subprocess.check_output(
+        ["bash", ROOT / "experiments/gpu/run.sh", "--dry_run"], text=True)
+    assert re.findall(r"experiments\.gpu\.check (\w+)", printed) == [*check.CHECKS]
 
 
 def test_the_last_lines_of_a_program_that_fails_are_in_its_error():
