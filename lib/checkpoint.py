@@ -201,7 +201,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
     """
     must_exist(path)
     if is_of_transformers(find(path)):
-        return hf_model.load(find(path), cfg, device)
+        return hf_model.load(find(path).parent, cfg, device)
     state = load(path)
     del state["optimizer"]  # it takes two thirds of the memory
     allow_attention(state, path, cfg.attention)

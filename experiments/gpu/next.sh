@@ -70,7 +70,7 @@ model() {  # (iv) a model of others, trained on 100 M tokens more, with and with
     local types="softmax ssmax_bias_s0 head_scale" type trained
     {
         # 763 updates of 64 x 2,048 tokens. train.py, because it can stop and continue; hf.py export
-        # --trainable makes a folder for transformers with ssmax_hf.py of the result.
+        # makes a folder for transformers with ssmax_hf.py of the result.
         for type in $types; do
             echo "train.py --init_from=$start --attention_type=$type --data_dir=data/next_model" \
                 "--block_size=2048 --batch_size=64 --max_iters=763 --warmup_iters=50" \

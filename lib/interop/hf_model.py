@@ -17,38 +17,44 @@ from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 
 
-def load(path, cfg, device):
+def load(source, cfg, device="cpu"):
     """
-    Return (HFModel in eval mode, dict like that of a checkpoint) for the config.json at `path`.
+    Return (HFModel in eval mode, dict like that of a checkpoint) for a folder, a model on the hub
+    or a .gguf.
 
-    cfg: a LoadConfig. UserError if transformers cannot read the folder, or if it cannot be changed
+    cfg: a LoadConfig. UserError if transformers cannot read the model, or if it cannot be changed
     as cfg says.
     """
-    folder = Path(path).parent
     if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
         raise UserError(f"rope_scaling={cfg.rope_scaling} and rope_factor={cfg.rope_factor} cannot "
-                        f"change a model of transformers: edit rope_parameters in {path}")
-    with explain(f"{folder} needs transformers: pip install '.[hf]'", ImportError):
+                        "change a model of transformers: edit rope_parameters in "
+                        f"{Path(source) / 'config.json'}")
+    with explain(f"{source} needs transformers: pip install '.[hf]'", ImportError):
         from ssmax_hf import add_ssmax
-    with explain(f"{folder} is not a causal language model that transformers can read, or it is "
-                 "incomplete"):
-        hf_config = read_config(folder)
-        hf_model = read_weights(folder, hf_config)
-        vocab = tokenizer_files.vocab_of(tokenizer_files.read(folder)["tokenizer.json"], hf_config)
+    with readable(source):
+        hf_config = read_config(source)
+        hf_model = read_weights(source, hf_config)
+        vocab = tokenizer_files.vocab_of(tokenizer_files.read(source)["tokenizer.json"])
     c = hf_config.get_text_config()
     own = getattr(c, "ssmax", {"kind": "softmax"})["kind"]
     if cfg.attention_type:
         length = training_length(c)
-        with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
+        with explain(f"{source} cannot get --attention_type={cfg.attention_type}", ValueError):
             add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
     model = HFModel(hf_model.to(device), cfg.attention_type or own)
     # no run of ours made it; plot.py needs a seed and a source
     settings = vars(model.config) | {"attention_type": own}
     return model, {
-        "model_config": settings, "config": settings | {"seed": 0, "init_from": str(folder)},
+        "model_config": settings, "config": settings | {"seed": 0, "init_from": str(source)},
         "variant": own, "base": None, "iter": 0, "vocab": vocab,
-        "data": {"digest": "", "source": {"import": folder.resolve().name}},
+        "data": {"digest": "", "source": {"import": Path(source).resolve().name}},
         "fingerprint": fingerprint(hf_model)}
+
+
+def readable(source):
+    """Return a context in which an error is a UserError: transformers cannot read the model."""
+    return explain(f"{source} is not a causal language model that transformers can read, or it is "
+                   "incomplete; name a folder, a .gguf or a model on the hub (OWNER/NAME)")
 
 
 def location(source):

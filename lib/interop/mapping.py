@@ -5,18 +5,15 @@ direction for an import and in the other for an export. Our models leave as
     llama       all layers see all keys, with RoPE
     qwen3       qk_norm
     smollm3     layers with a window, and layers without position
-    ministral3  s log n: this class multiplies the query by 1 + BETA log n
+    ministral3  s log n for llama.cpp: this class multiplies the query by 1 + BETA log n
 
-A factor that is the same for all n is multiplied into W_q. Another one needs ssmax_hf.py.
+For transformers the factor is that of ssmax_hf.py.
 """
-import copy
-
 import torch
 
 from lib.attention import ModelConfig
 from lib.errors import UserError
 from lib.interop.hf_model import training_length
-from model import ATTENTION
 
 IMPORTED = ("llama", "mistral", "qwen3", "smollm3")
 
@@ -71,13 +68,13 @@ def those_true(reasons):
 
 def to_config(hf_config, source):
     """Return the ModelConfig for a config of transformers; UserError for what model.py lacks."""
-    advice = "choose another model, or measure it in its folder (docs/models.md)"
-    if hf_config.model_type not in IMPORTED:
-        raise UserError(f"{source} has the model_type {hf_config.model_type}, and hf.py imports "
-                        f"{', '.join(IMPORTED)}: {advice}")
+    kind = hf_config.model_type
+    if kind not in IMPORTED:
+        raise UserError(f"{source} is a {kind}, and hf.py imports {', '.join(IMPORTED)}: measure "
+                        "it in its folder (docs/models.md)")
     settings = {ours: getattr(hf_config, theirs) for ours, theirs in SETTINGS.items()}
     rope, N = hf_config.rope_parameters, training_length(hf_config)
-    width = settings["n_embd"] / settings["n_head"]
+    width = hf_config.hidden_size / hf_config.num_attention_heads
     head_dim = getattr(hf_config, "head_dim", None) or width
     pattern = pattern_of(hf_config)
     full = [layer for layer, letter in enumerate(pattern) if letter != "S"]
@@ -90,11 +87,11 @@ def to_config(hf_config, source):
         f"SSMax in the layers {ssmax['layers']} and for length={ssmax['length']}":
             ssmax["layers"] != full or ssmax["length"] != N,
     }):
-        raise UserError(f"{source}: this {hf_config.model_type} has {lacks}, which model.py lacks: "
-                        f"{advice}")
+        raise UserError(f"{source}: this {kind} has {lacks}, which model.py lacks: measure it in "
+                        "its folder (docs/models.md)")
     return ModelConfig(
         attention_type=ssmax["kind"], block_size=N, rope_theta=float(rope["rope_theta"]),
-        qk_norm=hf_config.model_type == "qwen3",
+        qk_norm=kind == "qwen3",
         window=hf_config.sliding_window if "S" in pattern else 0,
         window_pattern="" if set(pattern) == {"R"} else pattern, **settings)
 
@@ -121,56 +118,55 @@ def from_hf(hf_model, model):
 # to transformers
 
 
-def choose(c, trainable):
-    """
-    Return (model_type, whether the factor needs ssmax_hf.py) for a ModelConfig. UserError if no
-    class of transformers computes it. trainable: s and b stay parameters.
-    """
+def check_exportable(c, llama_cpp):
+    """Raise a UserError if no class of transformers computes the model of this ModelConfig, or none
+    that llama.cpp has, too."""
     from ssmax_hf import KINDS
+    kinds = KINDS
+    if llama_cpp:
+        kinds = () if c.qk_norm else ("ssmax", "ssmax_s1")
     if lacks := those_true({
         f"attention={c.attention}": c.attention,
-        f"attention_type={c.attention_type}": c.attention_type not in ("softmax", *KINDS),
+        f"attention_type={c.attention_type} with qk_norm={c.qk_norm}":
+            c.attention_type not in ("softmax", *kinds),
         f"rope_scaling={c.rope_scaling}": c.rope_scaling not in ("", "theta"),
-        f"rope_factor={c.rope_factor} with windows, which are not stretched":
-            c.window and c.rope_factor > 1,
-        f"qk_norm=True with window_pattern={c.window_pattern}":
-            c.qk_norm and "L" in c.window_pattern,
+        f"rope_factor={c.rope_factor} with a window": c.window and c.rope_factor > 1,
+        f"window_pattern={c.window_pattern} with qk_norm={c.qk_norm}":
+            c.window_pattern if llama_cpp else c.qk_norm and "L" in c.window_pattern,
     }):
-        raise UserError(f"{lacks} cannot be exported, because no class of transformers has it: "
-                        "choose a checkpoint without it")
-    model_type = "qwen3" if c.qk_norm else "smollm3" if c.window_pattern else "llama"
-    if c.attention_type == "softmax":
-        return model_type, False
-    if c.attention_type == "head_scale" and not (c.qk_norm or trainable):
-        return model_type, False
-    if c.attention_type in ("ssmax", "ssmax_s1") and model_type == "llama" and not trainable:
-        return "ministral3", False
-    return model_type, True
+        raise UserError(f"{lacks} cannot be exported, because no class of transformers (or, with "
+                        "--llama_cpp, of llama.cpp) has it: choose a checkpoint without it")
 
 
 @torch.no_grad()
-def to_hf(model, trainable=False):
-    """Return a model of transformers that computes the same as ours. trainable and errors: see
-    `choose`."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+def to_hf(model, llama_cpp=False):
+    """
+    Return a model of transformers that computes the same as ours. UserError if no class does.
 
-    from ssmax_hf import add_ssmax
+    llama_cpp: of a class that llama.cpp has, too, so that s is in the weights.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
     c = model.config
-    model_type, by_ssmax_hf = choose(c, trainable)
+    check_exportable(c, llama_cpp)
     letters = [c.letter(layer) for layer in range(c.n_layer)]
-    layer_types, has_rope = zip(*(LETTERS[letter] for letter in letters), strict=True)
     rope = {"rope_type": "default", "rope_theta": c.rope_theta * c.rope_factor}
     settings = {theirs: getattr(c, ours) for ours, theirs in SETTINGS.items()}
     settings["num_key_value_heads"] = c.n_kv_head or c.n_head
-    if model_type in ("qwen3", "smollm3"):
+    model_type = "qwen3" if c.qk_norm else "smollm3" if c.window_pattern else "llama"
+    if model_type != "llama":
+        layer_types, has_rope = zip(*(LETTERS[letter] for letter in letters), strict=True)
         settings |= {"layer_types": list(layer_types), "no_rope_layers": list(has_rope),
                      "sliding_window": c.window or None, "use_sliding_window": bool(c.window)}
-    if model_type == "ministral3":
+    if c.attention_type != "softmax" and llama_cpp:
+        model_type = "ministral3"
         settings["sliding_window"] = None
         # llama.cpp's converter wants YaRN, which does nothing with the factor 1
-        rope |= {"rope_type": "yarn", "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
-                 "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": BETA,
-                 "original_max_position_embeddings": 1}
+        rope |= {"rope_type": "yarn", "factor": 1.0, "mscale_all_dim": 1.0,
+                 "llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
+    elif c.attention_type != "softmax":
+        full = [layer for layer, letter in enumerate(letters) if letter != "S"]
+        settings["ssmax"] = {"kind": c.attention_type, "length": c.block_size, "layers": full,
+                             "s": 1.0}
     hf_model = AutoModelForCausalLM.from_config(AutoConfig.for_model(
         model_type, head_dim=c.n_embd // c.n_head, tie_word_embeddings=False, rope_parameters=rope,
         # Token ids stand in generation_config.json; a default of the class may be any token here.
@@ -179,38 +175,15 @@ def to_hf(model, trainable=False):
         # Clients cut prompts at this length. Not more, because vLLM and llama.cpp reserve memory
         # for it: 4.8 GB for 131,072 tokens of the paper's model in fp16.
         max_position_embeddings=max(2**17, 32 * c.block_size), **settings))
-    if by_ssmax_hf:
-        full = [layer for layer, letter in enumerate(letters) if letter != "S"]
-        add_ssmax(hf_model, c.attention_type, s=1.0, length=c.block_size, layers=full)
-    else:
-        model = copy.deepcopy(model)
-        for block in model.blocks:
-            put_into_weights(block.attn, model, model_type)
-    # not strict: a factor that is not learned has tensors there, and none here
-    hf_model.load_state_dict(to_tensors(model, hf_model), strict=False)
-    return hf_model.eval()
-
-
-def put_into_weights(attn, model, model_type):
-    """Multiply W_q by the factor of a layer, and for Ministral3 by what its factor lacks."""
-    if attn.type == "softmax":
-        return
-    factor = attn.factor(ATTENTION[attn.type].f(torch.ones(1, dtype=torch.long), model))[:, 0]
-    if model_type == "ministral3":
-        factor = attn.s / BETA**0.5
-        keys = slice(attn.n_head * attn.head_size, -attn.n_kv_head * attn.head_size)
-        attn.qkv.weight[keys] /= BETA**0.5
-    attn.scale_queries(factor.repeat_interleave(attn.head_size)[:, None])
-
-
-def to_tensors(model, hf_model):
-    """Return the tensors that a model of transformers has, from ours. (s and b may be in the
-    weights.)"""
-    sizes = {name: len(rows) for name, rows in hf_model.state_dict().items()}
-    tensors = {}
+    tensors = hf_model.state_dict()
     for name, rows in model.state_dict().items():
-        parts = names_in_transformers(name)
-        if parts[0] in sizes:
-            rows = rows.split([sizes[part] for part in parts])
-            tensors |= dict(zip(parts, rows, strict=True))
-    return tensors
+        for part in names_in_transformers(name):
+            if part in tensors:  # Ministral3 has no s
+                tensors[part].copy_(rows[:len(tensors[part])])
+                rows = rows[len(tensors[part]):]
+    if model_type == "ministral3":
+        for block, layer in zip(model.blocks, hf_model.model.layers, strict=True):
+            s = block.attn.s.repeat_interleave(block.attn.head_size)
+            layer.self_attn.q_proj.weight *= s[:, None] / BETA**0.5
+            layer.self_attn.k_proj.weight /= BETA**0.5
+    return hf_model.eval()
