@@ -11,8 +11,8 @@ import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, w
 beside it, whose code can be changed. (To measure a model as it is, or to put SSMax into it, no
 import is needed: docs/models.md.)
 
-export: lib/interop/mapping.py says which class of transformers computes which model. With a factor
-it needs ssmax_hf.py, and s stays a parameter; for llama.cpp s log n goes into the weights.
+export: lib/interop/mapping.py says which class of transformers computes which model. A factor needs
+ssmax_hf.py, and s stays a parameter. With --llama_cpp no code is needed: s is in the weights.
 
 What the other side lacks is refused. At the end both models, ours here and the other one in
 transformers, get the same tokens, and their logits must be equal.
@@ -45,7 +45,7 @@ class HFConfig:
     # model
     attention_type: Literal[("", *ATTENTION)] = ""  # export: swapped into a softmax model, as (e)
     rope_factor: float = 1.0  # export: multiply theta by this (paper: 50); 1: as trained
-    llama_cpp: bool = False  # export: a folder that llama.cpp's converter reads
+    llama_cpp: bool = False  # export: s in the weights, so that llama.cpp's converter reads them
     # output
     out_dir: str = ""  # folder to write
 
@@ -90,10 +90,11 @@ def export_model(model, state, path, llama_cpp, out):
                         "export a model of a corpus without --compact_vocab")
     theirs, files = mapping.to_hf(model, llama_cpp), text_files(path, state)
     if llama_cpp and state["vocab"] is None:
-        # its converter knows GPT-2's tokenizer without the end of text that this puts in front;
-        # llama.cpp itself puts it there, because of add_bos_token
-        tokenizer = json.loads(files["tokenizer.json"]) | {"post_processor": None}
-        files["tokenizer.json"] = json.dumps(tokenizer)
+        # Its converter knows GPT-2's tokenizer only without an end of text in front. llama.cpp
+        # itself puts it there.
+        for name, change in (("tokenizer.json", {"post_processor": None}),
+                             ("tokenizer_config.json", {"add_bos_token": True})):
+            files[name] = json.dumps(json.loads(files[name]) | change)
     with new(out, files) as folder:
         # fp32, as trained; half precision can be chosen when the model is loaded
         theirs.save_pretrained(folder)

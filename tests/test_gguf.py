@@ -105,7 +105,7 @@ def test_a_gguf_with_what_transformers_would_skip_is_refused(tmp_path, llama):
             ("llama.rope.scaling.type, which transformers", {"llama.rope.scaling.type": "yarn"}),
             ("llama.logit_scale, which", {"llama.logit_scale": 0.5}),
             ("has heads 8 wide", {"llama.rope.dimension_count": 8}),
-            ("has 1 tensors, which", {"tensors": ["rope_freqs.weight"]}),  # Llama 3.1's
+            ("has 1 more tensors, which", {"tensors": ["rope_freqs.weight"]}),  # Llama 3.1's
             ("its settings and weights differ in", {"left_out": "1.mlp.up_proj"}),
             ("the tokenizer.json beside .*m.gguf has other tokens",
              {"tokenizer.ggml.tokens": [pieces[0], pieces[2], pieces[1], *pieces[3:]]})]:

@@ -88,7 +88,7 @@ def check_gguf(path, hf_model, tokenizer):
     skipped = [key for key in keys
                if key.startswith(prefix) and key.removeprefix(prefix) not in KEYS]
     if more := len(reader.tensors) - len(list(hf_model.parameters())):
-        skipped.append(f"{more} tensors")
+        skipped.append(f"{more} more tensors")
     if skipped:
         raise UserError(f"{path} has {', '.join(skipped)[:200]}, which transformers would skip; "
                         "import the model from its folder instead")
