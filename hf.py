@@ -21,7 +21,6 @@ First `pip install '.[hf]'`.
 """
 import contextlib
 import dataclasses
-import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -89,12 +88,6 @@ def export_model(model, state, path, llama_cpp, out):
         raise UserError(f"{path} has a compact vocabulary, which has no tokenizer in transformers: "
                         "export a model of a corpus without --compact_vocab")
     theirs, files = mapping.to_hf(model, llama_cpp), text_files(path, state)
-    if llama_cpp and state["vocab"] is None:
-        # Its converter knows GPT-2's tokenizer only without an end of text in front. llama.cpp
-        # itself puts it there.
-        for name, change in (("tokenizer.json", {"post_processor": None}),
-                             ("tokenizer_config.json", {"add_bos_token": True})):
-            files[name] = json.dumps(json.loads(files[name]) | change)
     with new(out, files) as folder:
         # fp32, as trained; half precision can be chosen when the model is loaded
         theirs.save_pretrained(folder)
@@ -120,6 +113,10 @@ def text_files(path, state):
         if file.is_file() and file.read_text(encoding="utf-8") == state["vocab"]:
             return made | tokenizer_files.read(folder)
     return made
+
+
+# -----------------------------------------------------------------------------
+# both
 
 
 @torch.no_grad()

@@ -156,10 +156,9 @@ def to_hf(model, llama_cpp=False):
     if model_type != "llama":
         layer_types, has_rope = zip(*(LETTERS[letter] for letter in letters), strict=True)
         settings |= {"layer_types": list(layer_types), "no_rope_layers": list(has_rope),
-                     "sliding_window": c.window or None, "use_sliding_window": bool(c.window)}
+                     "use_sliding_window": bool(c.window)}
     if c.attention_type != "softmax" and llama_cpp:
         model_type = "ministral3"
-        settings["sliding_window"] = None
         # llama.cpp's converter wants YaRN, which does nothing with the factor 1
         rope |= {"rope_type": "yarn", "factor": 1.0, "mscale_all_dim": 1.0,
                  "llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
@@ -169,6 +168,7 @@ def to_hf(model, llama_cpp=False):
                              "s": 1.0}
     hf_model = AutoModelForCausalLM.from_config(AutoConfig.for_model(
         model_type, head_dim=c.n_embd // c.n_head, tie_word_embeddings=False, rope_parameters=rope,
+        sliding_window=c.window or None,
         # Token ids stand in generation_config.json; a default of the class may be any token here.
         # The embedding of a pad token would not even be trained.
         bos_token_id=None, eos_token_id=None, pad_token_id=None, training_length=c.block_size,
