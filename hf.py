@@ -21,6 +21,7 @@ First `pip install '.[hf]'`.
 """
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -88,6 +89,11 @@ def export_model(model, state, path, llama_cpp, out):
         raise UserError(f"{path} has a compact vocabulary, which has no tokenizer in transformers: "
                         "export a model of a corpus without --compact_vocab")
     theirs, files = mapping.to_hf(model, llama_cpp), text_files(path, state)
+    if llama_cpp and state["vocab"] is None:
+        # Its converter knows GPT-2's tokenizer only without an end of text in front. llama.cpp
+        # itself puts it there, because of add_bos_token.
+        tokenizer = json.loads(files["tokenizer.json"]) | {"post_processor": None}
+        files["tokenizer.json"] = json.dumps(tokenizer)
     with new(out, files) as folder:
         # fp32, as trained; half precision can be chosen when the model is loaded
         theirs.save_pretrained(folder)

@@ -235,11 +235,14 @@ def test_gpt2s_tokenizer_has_tiktokens_ids_and_comes_back_as_no_file(tmp_path):
     assert import_(tmp_path)[1]["vocab"] is None
 
 
-def test_gpt2s_vocabulary_comes_back_after_transformers_has_saved_it(tmp_path):
+@pytest.mark.parametrize("options", [[], ["--llama_cpp"]], ids=str)
+def test_gpt2s_vocabulary_comes_back_after_transformers_has_saved_it(tmp_path, options):
     """A corpus with the same ids would otherwise be refused as another vocabulary."""
     save_model(tmp_path / "ours/ckpt.pt",
                model_of("softmax", vocab_size=text.GPT2_VOCAB, n_layer=1), None)
-    call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/theirs")
+    call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/theirs", *options)
+    has_end = json.loads((tmp_path / "theirs/tokenizer.json").read_text())["post_processor"]
+    assert bool(has_end) != bool(options), "llama.cpp's converter knows it without the end in front"
     tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     tokens(["a", "a a"], padding=True, truncation=True, max_length=4)
     tokens.save_pretrained(tmp_path / "theirs")

