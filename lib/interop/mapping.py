@@ -175,6 +175,8 @@ def to_hf(model, llama_cpp=False):
         # Clients cut prompts at this length. Not more, because vLLM and llama.cpp reserve memory
         # for it: 4.8 GB for 131,072 tokens of the paper's model in fp16.
         max_position_embeddings=max(2**17, 32 * c.block_size), **settings))
+    # Our parameter has the rows of several of theirs, one after the other. A state dict shares the
+    # memory of its model.
     tensors = hf_model.state_dict()
     for name, rows in model.state_dict().items():
         for part in names_in_transformers(name):

@@ -70,7 +70,8 @@ def read(source):
     return {name: Path(path).read_text(encoding="utf-8") for name, path in paths.items() if path}
 
 
-# what transformers reads in a .gguf, the file of llama.cpp
+# What transformers reads in a .gguf, the file of llama.cpp. It skips silently what it does not
+# know.
 KEYS = {"context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size",
         "attention.head_count", "attention.head_count_kv", "attention.key_length",
         "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.dimension_count",
@@ -79,9 +80,9 @@ KEYS = {"context_length", "embedding_length", "block_count", "feed_forward_lengt
 
 def check_gguf(path, hf_model, tokenizer):
     """
-    Raise a UserError if the .gguf at `path` has other tokens than this text of a tokenizer.json, or
-    more than `hf_model`: transformers skips silently what it does not know, such as Llama 3.1's
-    scaled RoPE, which is in a tensor.
+    Raise a UserError if transformers skipped a part of the .gguf at `path`, such as Llama 3.1's
+    scaled RoPE, which is in a tensor. tokenizer: text of a tokenizer.json, which must have the
+    tokens of the .gguf.
     """
     from gguf import GGUFReader
     reader = GGUFReader(path)
