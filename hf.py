@@ -11,8 +11,8 @@ import: a Llama, SmolLM, Mistral or Qwen3 becomes a checkpoint like any other, w
 beside it, whose code can be changed. (To measure a model as it is, or to put SSMax into it, no
 import is needed: docs/models.md.)
 
-export: lib/interop/mapping.py says which class of transformers computes which model. A factor needs
-ssmax_hf.py, and s stays a parameter. With --llama_cpp no code is needed: s is in the weights.
+export: lib/interop/mapping.py says which class of transformers computes which model. A factor of n
+needs ssmax_hf.py, and s stays a parameter. With --llama_cpp no code is needed: s is in the weights.
 
 What the other side lacks is refused. At the end both models, ours here and the other one in
 transformers, get the same tokens, and their logits must be equal.

@@ -112,17 +112,21 @@ def test_every_model_becomes_its_class_and_computes_the_same(tmp_path, settings,
     model = model_of(**settings)
     theirs = export(tmp_path, model)
     assert type(theirs).__name__ == f"{kind}ForCausalLM"
-    needs_ssmax_hf = settings["attention_type"] != "softmax"
+    kind_of_factor = settings["attention_type"]
+    in_weights = kind_of_factor == "head_scale" and not settings.get("qk_norm")
+    needs_ssmax_hf = kind_of_factor != "softmax" and not in_weights
     assert hasattr(theirs.config, "ssmax") == needs_ssmax_hf
     same_logits(theirs, model)
     same_answers(theirs, model)
 
 
-@pytest.mark.parametrize("kind, n_kv_head", [("ssmax", 1), ("ssmax", 0), ("ssmax_s1", 1)])
+@pytest.mark.parametrize("kind, n_kv_head", [
+    ("ssmax", 1), ("ssmax", 0), ("ssmax_s1", 1), ("head_scale", 1)])
 def test_for_llama_cpp_the_factor_is_in_the_weights(tmp_path, kind, n_kv_head):
     model = model_of(kind, n_kv_head=n_kv_head)
     theirs = export(tmp_path, model, "--llama_cpp")
-    assert type(theirs).__name__ == "Ministral3ForCausalLM" and not hasattr(theirs.config, "ssmax")
+    name = "Llama" if kind == "head_scale" else "Ministral3"
+    assert type(theirs).__name__ == f"{name}ForCausalLM" and not hasattr(theirs.config, "ssmax")
     same_logits(theirs, model, 5e-3)  # Ministral3 adds 1 to its factor
     same_answers(theirs, model)
 
@@ -193,8 +197,7 @@ def test_a_folder_continues_prompts_as_sample_does(tmp_path, capsys, settings):
 
 @pytest.mark.parametrize("settings, learned", [
     ({}, "ss"), ({"attention_type": "ssmax_bias"}, "sbsb"), ({"attention_type": "softmax"}, ""),
-    ({"attention_type": "head_scale"}, "ss"), ({"attention_type": "residual"}, "ss"), (WINDOWS, "s")
-    ], ids=str)
+    ({"attention_type": "residual"}, "ss"), (WINDOWS, "s")], ids=str)
 def test_what_is_learned_is_trained_in_transformers_and_comes_back(tmp_path, settings, learned):
     model = model_of(**settings)
     theirs = export(tmp_path, model)

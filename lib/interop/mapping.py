@@ -7,13 +7,14 @@ direction for an import and in the other for an export. Our models leave as
     smollm3     layers with a window, and layers without position
     ministral3  s log n for llama.cpp: this class multiplies the query by 1 + BETA log n
 
-For transformers the factor is that of ssmax_hf.py.
+A constant is multiplied into W_q. Any other factor needs ssmax_hf.py, but for ministral3.
 """
 import torch
 
 from lib.attention import ModelConfig
 from lib.errors import UserError
 from lib.interop.hf_model import training_length
+from model import ATTENTION
 
 IMPORTED = ("llama", "mistral", "qwen3", "smollm3")
 
@@ -124,7 +125,7 @@ def check_exportable(c, llama_cpp):
     from ssmax_hf import KINDS
     kinds = KINDS
     if llama_cpp:
-        kinds = () if c.qk_norm else ("ssmax", "ssmax_s1")
+        kinds = () if c.qk_norm else ("head_scale", "ssmax", "ssmax_s1")
     if lacks := those_true({
         f"attention={c.attention}": c.attention,
         f"attention_type={c.attention_type} with qk_norm={c.qk_norm}":
@@ -157,12 +158,15 @@ def to_hf(model, llama_cpp=False):
         layer_types, has_rope = zip(*(LETTERS[letter] for letter in letters), strict=True)
         settings |= {"layer_types": list(layer_types), "no_rope_layers": list(has_rope),
                      "use_sliding_window": bool(c.window)}
-    if c.attention_type != "softmax" and llama_cpp:
+    is_constant = c.attention_type == "head_scale" and not c.qk_norm  # it goes into the weights
+    if c.attention_type == "softmax" or is_constant:
+        pass
+    elif llama_cpp:
         model_type = "ministral3"
         # llama.cpp's converter wants YaRN, which does nothing with the factor 1
         rope |= {"rope_type": "yarn", "factor": 1.0, "mscale_all_dim": 1.0,
                  "llama_4_scaling_beta": BETA, "original_max_position_embeddings": 1}
-    elif c.attention_type != "softmax":
+    else:
         full = [layer for layer, letter in enumerate(letters) if letter != "S"]
         settings["ssmax"] = {"kind": c.attention_type, "length": c.block_size, "layers": full,
                              "s": 1.0}
@@ -183,9 +187,14 @@ def to_hf(model, llama_cpp=False):
             if part in tensors:  # Ministral3 has no s
                 tensors[part].copy_(rows[:len(tensors[part])])
                 rows = rows[len(tensors[part]):]
-    if model_type == "ministral3":
-        for block, layer in zip(model.blocks, hf_model.model.layers, strict=True):
-            s = block.attn.s.repeat_interleave(block.attn.head_size)
-            layer.self_attn.q_proj.weight *= s[:, None] / BETA**0.5
+    for block, layer in zip(model.blocks, hf_model.model.layers, strict=True):
+        if is_constant:
+            n = torch.ones(1, dtype=torch.long)
+            factor = block.attn.factor(ATTENTION[block.attn.type].f(n, model))[:, 0]
+        elif model_type == "ministral3":
+            factor = block.attn.s / BETA**0.5
             layer.self_attn.k_proj.weight /= BETA**0.5
+        else:
+            continue
+        layer.self_attn.q_proj.weight *= factor.repeat_interleave(block.attn.head_size)[:, None]
     return hf_model.eval()
