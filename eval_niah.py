@@ -32,7 +32,7 @@ from lib import checkpoint, config, evaluate, runtime
 from lib.corpora.almanac import CITIES
 from lib.corpora.squad import QA_FORMAT
 from lib.errors import launch
-from lib.evaluate import MOST_RECORDS, EvalConfig, Job, Work
+from lib.evaluate import EvalConfig, Job, Work
 from lib.ranks import print0
 from lib.tasks import (
     OF_NEEDLES,
@@ -86,10 +86,7 @@ class NiahConfig(EvalConfig):
             "qa_format": ["context", "question", "answer"],
         }
         for key, names in formats.items():
-            text = getattr(self, key)
-            if len(text) > 10_000:  # to encode a billion blanks would take minutes
-                raise ValueError(f"{key} has {len(text):,} characters, and 10,000 are the most")
-            fields = re.findall("{(.*?)}", text)
+            fields = re.findall("{(.*?)}", getattr(self, key))
             # A prompt is cut off where its answer would begin, so this field must be the last one.
             # The needle is cut off in this way with prompt=completion only.
             ends_prompt = key != "needle" or self.prompt == "completion"
@@ -103,14 +100,6 @@ class NiahConfig(EvalConfig):
             sizes = sizes if type(sizes) is tuple else (sizes,)
             if not sizes or not all(type(size) is int and size > 0 for size in sizes):
                 raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
-        if sum(self.number_format) > 1000:
-            raise ValueError(f"number_format={self.number_format} has more than 1,000 digits")
-        n_prompts = len(self.context_sizes) * len(self.asked_depths()) * self.n_samples
-        if self.trials:
-            n_prompts = (1 + len(self.trial_sizes)) * self.trials
-        if n_prompts > MOST_RECORDS:
-            raise ValueError(f"these are {n_prompts:,} prompts, and {MOST_RECORDS:,} are the most: "
-                             "choose smaller n_samples or trials")
         if not all(type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
         if self.n_needles >= len(CITIES):

@@ -54,8 +54,6 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-MOST_RECORDS = 10**6  # of a result, which is in memory as a whole; the paper's have up to 100,000
-
 # keys of a result's first line that are checked, with the types of their values
 HEADER = {"variant": str, "tag": str, "settings": dict, "model_config": dict, "code": str,
           "records": int}

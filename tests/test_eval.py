@@ -349,9 +349,6 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_niah, "a", "--needle={city} {number}, {number}", "needle must have these fields"),
     (eval_niah, "a", "--needle={city:1000000000} {number}", "needle must have these fields"),
     (eval_niah, "a", "--needle={city} {number:{city}}", "needle must have these fields"),
-    pytest.param(eval_niah, "a", "--needle={city}{number}" + " " * 10_000,
-                 "needle has 10,014 characters, and 10,000 are the most", id="a long needle"),
-    (eval_niah, "a", "--number_format=5000", "has more than 1,000 digits"),
     (eval_niah, "a", "--n_needles=3", "n_needles=3 has no effect unless task == 'multikey'"),
     (eval_niah, "a", "--attention_type=ssmx", "attention_type=ssmx must be one of softmax, ssmax"),
     (eval_niah, "a", "--qa_format={context} {answer} {question}", "qa_format must have"),
@@ -361,9 +358,6 @@ def test_results_that_would_overwrite_each_other_are_refused_before_anything_is_
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),
     (eval_posloss, "a", "--tag=../x", "a slash"),
     (eval_posloss, "a", "--n_seqs=0", "positive"),
-    (eval_posloss, "a", "--n_seqs=9_000_000", "at most 1,000,000"),
-    (eval_niah, "a", "--n_samples=9_000_000", "36,000,000 prompts, and 1,000,000 are the most"),
-    (eval_niah, "a", "--trials=9_000_000", "18,000,000 prompts, and"),
     (eval_posloss, "nowhere", "--seed=1", "no checkpoint .*nowhere"),
     (eval_posloss, "reversed", "--seed=1", "different vocabularies")])
 def test_what_cannot_be_measured_is_one_line(
