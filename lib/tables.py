@@ -1,8 +1,9 @@
 """Tables of results (lib/results.py), as the evaluations and plot.py print them."""
-import itertools
 import math
 import os
 import textwrap
+
+import pandas as pd
 
 from lib.measures import MINUS
 from lib.results import check_seeds, differences, labels_of, load, over_seeds
@@ -18,7 +19,7 @@ TITLES = {
     "ranked first": "needle ranked first by a retrieval head, share of the trials",
     "chance": "needle ranked first by chance, share of the trials",
 }
-WIDTH = 120  # characters; a wider table is turned
+WIDTH = 120  # characters
 OVERVIEW = ("needles", f"needles{MINUS}")  # of the evaluations by tokens, in the overview of runs
 
 
@@ -64,8 +65,7 @@ def place_of(measure):
 def print_lines(title, rows, head_of):
     """Print a table with a line for each line of `rows`, and a column for each of their tokens.
     Below it stands in which settings the lines differ."""
-    columns = sorted(rows["tokens"].unique())
-    table = [["", *map(head_of, columns)]]
+    table = {}
     for line, label in labels_of(rows).items():
         cells = over_seeds(rows[rows["line"] == line])
         most = cells["n"].max()
@@ -74,11 +74,16 @@ def print_lines(title, rows, head_of):
             texts[tokens] = plus_minus(mean, error)
             if n < most:
                 texts[tokens] += f" (of {n})"
-        table.append([label, *(texts.get(column, "-") for column in columns)])
+        table[label] = texts
     print(f"\n{title}")
-    print("\n".join(fit(table)))
+    print_frame(pd.DataFrame(table).T.sort_index(axis=1).rename(columns=head_of))
     if texts := differences(rows):
         print(textwrap.fill(f"settings that differ: {'; '.join(texts)}", WIDTH))
+
+
+def print_frame(frame):
+    """Print a DataFrame. If it is wider than WIDTH, its columns are divided into several parts."""
+    print(frame.to_string(line_width=WIDTH, na_rep="-", float_format="{:.3f}".format))
 
 
 def print_folders(rows):
@@ -116,52 +121,15 @@ def print_runs(rows):
     if best:
         runs = runs.sort_values(best, ascending=[measure != "needles" for measure in best])
 
-    table = [["", "variant", "seed", *(textwrap.fill(measure, 12) for measure in measures)]]
-    for name, variant, seed, *numbers in runs.itertuples():
-        cells = ["-" if math.isnan(number) else f"{number:.3f}" for number in numbers]
-        table.append([name, textwrap.fill(variant, 20), str(seed), *cells])
+    at = {measure: f"at {tokens:,.0f}" for measure, tokens in most_tokens.items() if tokens}
+    heads = []  # of two lines
+    for name in runs:
+        measure, minus, _ = name.partition(MINUS)
+        heads.append((measure, minus or at.get(name, "")))
+    runs.columns = pd.MultiIndex.from_tuples(heads)
     print(f"runs in {above}")
-    print(*(f"{measure}: at {tokens:,.0f} tokens" for measure, tokens in most_tokens.items()
-            if tokens and measure in best), sep="; ")
-    print("\n".join(fit(table)) + "\n")
-
-
-# -----------------------------------------------------------------------------
-# text
-
-
-def fit(table):
-    """
-    Return the text lines of a table that is at most WIDTH wide. The first row and the first cell of
-    each row are heads. A table that is too wide is turned, and divided if it still is.
-    """
-    for width in range(60, 24, -4):
-        lines = layout([[textwrap.fill(head, width), *cells] for head, *cells in table])
-        if max(map(len, lines)) <= WIDTH:
-            return lines
-    turned = [list(row) for row in zip(*table, strict=True)]
-    turned[0] = [textwrap.fill(head, 18) for head in turned[0]]
-    for n in range(len(table), 0, -1):  # columns side by side
-        lines = []
-        for first in range(1, len(table), n):
-            lines += layout([[row[0], *row[first:first + n]] for row in turned])
-        if max(map(len, lines)) <= WIDTH:
-            break
-    return lines
-
-
-def layout(table):
-    """Return the text lines of a table, given as rows of cells. A cell may have several lines."""
-    table = [[cell.split("\n") for cell in row] for row in table]
-    widths = [max(len(part) for cell in column for part in cell)
-              for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        for first, *others in itertools.zip_longest(*row, fillvalue=""):
-            aligned = [part.rjust(width)
-                       for part, width in zip(others, widths[1:], strict=True)]
-            lines.append("  ".join([first.ljust(widths[0]), *aligned]).rstrip())
-    return lines
+    print_frame(runs.rename_axis(None))
+    print()
 
 
 def plus_minus(mean, error):
