@@ -66,7 +66,6 @@ class TrainConfig(ModelConfig):
     beta1: float = 0.9  # AdamW: decay of the mean gradient
     beta2: float = 0.95  # AdamW: decay of the mean squared gradient
     weight_decay: float = 0.1  # for matrices; norms and learned scales have none
-    train_only: Literal["", "scales"] = ""  # scales: only learned scales and p_n; empty: all
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     switch_iter: int = 0  # the paper's (f): switch attention_type at this update; 0: never
     switch_attention_type: Literal[tuple(ATTENTION)] = "ssmax"  # (f): the type to switch to
@@ -302,10 +301,6 @@ def fit(cfg, model, run, micro_batches):
     device, path = model.wte.weight.device, Path(cfg.out_dir) / "ckpt.pt"
     first, resumed = run["iter"], run["optimizer"] is not None
     log = Log(cfg, model, run)
-    if cfg.train_only:
-        model.requires_grad_(False)
-        for p in model.learned_scales().values():
-            p.requires_grad_(True)
     optimizer = make_optimizer(cfg, model)
     if resumed:
         optimizer.load_state_dict(run["optimizer"])

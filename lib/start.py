@@ -143,9 +143,6 @@ def check_run(cfg, model, run):
         if 0 < cfg.max_iters < length:
             print0(f"note: {key}={length:,} is longer than the run of {cfg.max_iters:,} updates; "
                    f"set --{key}")
-    if cfg.train_only and not model.learned_scales():
-        raise UserError(f"train_only=scales: attention_type={model.config.attention_type} learns "
-                        "no scale; choose another, such as ssmax")
     if cfg.switch_iter and run["iter"] <= cfg.switch_iter:  # it is still to come
         if model.config.attention_type != "softmax":
             raise UserError(f"switch_iter={cfg.switch_iter} needs a softmax model to switch from, "

@@ -393,17 +393,6 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     assert torch.allclose(long.blocks[1].attn.s, torch.tensor(1 / mean), atol=2e-3)
 
 
-def test_only_the_scales_are_trained_if_asked(run, tmp_path):
-    run(tmp_path / "a")
-    settings = (f"--init_from={tmp_path}/a", "--attention_type=ssmax", "--train_only=scales")
-    run(tmp_path / "e", *settings, "--max_iters=0")
-    run(tmp_path / "s", *settings)
-    before, after = (checkpoint.load(tmp_path / name)["model"] for name in ("e", "s"))
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {"blocks.0.attn.s", "blocks.1.attn.s"}
-    assert refused("softmax learns no scale", run, tmp_path / "x", "--train_only=scales") == 2
-
-
 def test_heads_with_factors_of_their_own_and_one_norm_cannot_be_converted():
     windows = {"window_pattern": "SL", "window": 4}
     attention.convert(tiny_model("softmax", qk_norm=True), **windows)

@@ -7,17 +7,11 @@ them.
                             of these and new ones; writes results.csv and convert.png
     python -m experiments.convert.convert --text=out/convert_text --out=FOLDER
                             of the stored results and new ones on text
-    python -m experiments.convert.convert --real=out/convert_real --out=FOLDER
-                            of the stored results and new ones of a model that others trained
 """
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from experiments import verdicts
-from experiments.verdicts import by_seed
 from experiments.windows import windows
 from experiments.windows.windows import collect
 from lib import results
@@ -54,15 +48,6 @@ TEXT_ROWS = {
     "rope": "before, as trained", "rope|theta50": "before, theta x 50", "rope|yarn": "before, YaRN",
     "rope.80": "not converted, 80 updates more", "windows": "windows from the beginning",
     "softmax.80": "converted, no factor", "ssmax.80": "converted, SSMax"}
-REAL_ROWS = {
-    "softmax": "softmax, as imported", "head_scale.scales": "control, only its scales trained",
-    "ssmax.scales": "SSMax, only s trained", "softmax|theta2": "softmax, theta x 2",
-    "head_scale.scales|theta2": "control, theta x 2", "ssmax.scales|theta2": "SSMax, theta x 2",
-    "not_converted": "not converted, trained further", "softmax.windows": "windows, no factor",
-    "ssmax.windows": "windows, SSMax",
-    "softmax.windows.614k": "windows, no factor, 614,000 tokens",  # runs of above, continued
-    "ssmax.windows.614k": "windows, SSMax, 614,000 tokens"}
-REAL_SIZES = (1024, 2048, 4096, 8192, 16384, 32768)
 TABLES = (  # (title, measure, sizes, digits)
     ("Top needle score, median of the trials", "score", SCORED, 3),
     ("Weight of the retrieval heads on the needle", "weight", SCORED, 3),
@@ -82,7 +67,6 @@ IN_RANDOM_ORDER = {f"{name}.random": IN_SEQUENCE[f"{name}.400"] for name in FACT
 class ConvertConfig(verdicts.ExperimentConfig):
     # arguments
     text: tuple = ()  # out/convert_text, the folder of new results on text
-    real: tuple = ()  # out/convert_real, the folder of new results of a real model
 
 
 def collect_all(folder):
@@ -100,34 +84,6 @@ def collect_text(folder):
     return collect(folder, TEXT_SIZES)
 
 
-def collect_real(folder):
-    """
-    Return the table of one model. In place of seeds it has the numbers of the prompts or the pieces
-    of text. The validation losses are by the number of tokens that the run has been trained on.
-    """
-    lines = []
-    for path in results.find([Path(folder) / "measured", Path(folder) / "trained"]):
-        result = results.read(path)
-        line = path.parent.name + f"|{result.tag}" * bool(result.tag)
-        for measure, by, values, _ in result.samples:
-            if measure == "val_loss":
-                per_update = int(result.settings["batch_size"]) * result.block
-                lines += [[line, measure, updates * per_update, 0, round(loss, 4)]
-                          for updates, loss in values.iloc[0].items()]
-            elif measure == "needles" and by == "tokens":
-                lines += lines_of(line, "needles", values)
-            elif by == "position":  # other pieces of text have another loss before their end
-                lines += lines_of(line, "loss", values.iloc[:, -1:])
-    return verdicts.table_of(lines)
-
-
-def lines_of(line, measure, values):
-    """Return the lines of a table of every prompt or piece, at the REAL_SIZES."""
-    return [[line, measure, size, i, round(value, 4)]
-            for size in values.columns.intersection(REAL_SIZES)
-            for i, value in enumerate(values[size].sort_index())]
-
-
 def print_tables(tables):
     path, needles = HERE / "predictions.csv", tables["results"]
     verdicts.print_verdicts(verdicts.read_predictions(path, needles, "needles"))
@@ -141,41 +97,10 @@ def print_tables(tables):
     for measure in ("least s", "largest s"):
         title = f"{measure} of the L layer's heads after the conversion"
         verdicts.print_by_size(needles, ROWS, title, measure, (128,), 3)
-    text, real = tables["text"], tables["real"]
+    text = tables["text"]
     verdicts.print_verdicts(verdicts.read_predictions(path, text, "text"), " on text")
     title = "Loss on text (nats) before a position"
     verdicts.print_by_size(text, TEXT_ROWS, title, "loss", TEXT_SIZES, 3, block=256)
-    print_real(real, verdicts.read_predictions(path, real, "real"))
-
-
-def print_real(table, predictions):
-    print("A real model: instead of seeds there are prompts and pieces of text\n")
-    verdicts.print_verdicts(predictions, " on a real model")
-    for title, measure, digits in (("Needles found", "needles", 2), ("Loss (nats)", "loss", 3)):
-        verdicts.print_by_size(table, REAL_ROWS, title, measure, REAL_SIZES, digits, block=0)
-    before = by_seed(table, "not_converted", "val_loss", 0)[0]
-    lines = []
-    for row in ("softmax.windows", "ssmax.windows", "not_converted"):
-        losses = table.loc[(row, "val_loss"), "value"].droplevel("seed")
-        left = tokens_until(losses - before, 0.05) if "windows" in row else math.nan
-        lines += [[REAL_ROWS[row], f"{tokens:,}", f"{loss:.3f}", f"{left:.2g}"]
-                  for tokens, loss in losses.items()]
-    verdicts.markdown("Validation loss by tokens of training, and the tokens after which it is "
-                      ".05 above that before, if need be by extrapolation",
-                      ["", "tokens", "loss", "back after"], lines)
-
-
-def tokens_until(excess, small):
-    """
-    Return the tokens after which the excess of a loss is `small`: as measured, or extrapolated by
-    a power of the tokens, which is fitted to all measurements but the first. inf if it rises.
-    """
-    excess = excess[excess.index > 0]
-    if len(reached := excess.index[excess <= small]):
-        return reached[0]
-    tokens = excess.index.to_numpy(float)
-    slope, start = np.polyfit(np.log(tokens), np.log(excess.to_numpy(float)), 1)
-    return math.exp((math.log(small) - start) / slope) if slope < 0 else math.inf
 
 
 def draw(table, path):
@@ -192,8 +117,7 @@ def main():
     cfg = configure(ConvertConfig)
     tables = {}
     for name, folders, of_folder in (("results", cfg.files, collect_all),
-                                     ("text", cfg.text, collect_text),
-                                     ("real", cfg.real, collect_real)):
+                                     ("text", cfg.text, collect_text)):
         tables[name] = verdicts.with_new(HERE / f"{name}.csv", folders, of_folder)
     print_tables(tables)
     if cfg.out:
