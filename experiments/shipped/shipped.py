@@ -136,7 +136,7 @@ def draw_front(table, path):
     models, by the length of the text. Line: mean of the seeds; bar: 95 % interval."""
     shown = {
         "softmax": ("no factor", "#D55E00"), "head_scale": ("a learned constant", "#8C8C8C"),
-        "softmax|constant_1.5": ("a constant of 1.5, put in", "#D4B24C"),
+        "softmax|constant_1.5": ("a constant of 1.5, put in", "#56B4E9"),
         "softmax|constant_3": ("a constant of 3, put in", "#E69F00"),
         "softmax|power": ("power, put in", "#009E73"),
         "softmax|clip": ("the clip, put in", "#CC79A7"), "ssmax": ("SSMax, trained", "#0072B2")}
@@ -154,14 +154,16 @@ def draw_front(table, path):
             axis.errorbar([size / 128 for size in values], means, errors, color=color, label=label,
                           marker="o", markersize=4, elinewidth=1, capsize=2)
     gets.set_title("What you get: needles found")
-    costs.set_title("What you pay: loss above \"no factor\" (nats)")
+    costs.set_title("What you pay: loss above that without a factor (nats)")
     for axis, sizes in ((gets, SIZES), (costs, LOSS_SIZES)):
         axis.set_xscale("log", base=2)
-        named = [size for size in sizes if size != 65536]  # no room for its name
-        axis.set_xticks([size / 128 for size in named], [f"{size // 128:,}x" for size in named])
+        names = [f"{size // 128:,}x" for size in sizes]
+        if len(names) > 4:  # no room for all names in one line
+            names[-2] = f"\n{names[-2]}"
+        axis.set_xticks([size / 128 for size in sizes], names)
         axis.set_xlabel("length of the text / training length")
         axis.grid(axis="y", color="0.9")
-    gets.set_ylim(-0.04, 1.04)
+    gets.set_ylim(-0.02, 1.02)  # an interval may be wider, but a share is not
     figure.tight_layout(rect=(0, 0.13, 1, 1))
     figure.legend(*gets.get_legend_handles_labels(), loc="lower center", ncols=4)
     plot.save(figure, path)
