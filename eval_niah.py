@@ -13,9 +13,9 @@ on questions (sft.py) is asked for the number (prompt=sft). A model that was not
 again, up to its number, and is to complete it (prompt=completion).
 
 Retrieval heads give the needle at least half as much attention as the head that gives it most.
---trials also asks prompts of the training length, and lib/results.py chooses the retrieval heads on
-these alone. If the same prompts chose the heads and measured them, the heads would look better than
-they are.
+--trials also asks prompts of the training length, and lib/measures.py chooses the retrieval heads
+on these alone. If the same prompts chose the heads and measured them, the heads would look better
+than they are.
 
 The result is niah[-tag].jsonl, or with --trials scores[-tag].jsonl, beside the checkpoint (or, with
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `answer`. The same command

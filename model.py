@@ -84,7 +84,7 @@ ATTENTION = {
     "ssmax_bias": Factor(log_n, s=Learned(), b=Learned(0.0)),    # (d), Eq. 4
     "pn": Factor(p_n, s=Learned(), b=Learned(0.0)),              # Eq. 3; one p_n for all layers
     "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, otherwise like (b)
-    # other factors that are trained (experiments/windows/README.md)
+    # other factors that are trained (docs/variants.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d); Mistral Large 4
     "power": Factor(power),                                      # Beam
@@ -195,6 +195,7 @@ class Attention(nn.Module):
 
         setup           makes parameters of its own
         project         makes q, k and v from the layer's input; a KV cache stores k and v
+        factor          on the query, from f(n)
         visible         which keys a query sees
         logits          of all queries and keys
         weights         from the logits
@@ -203,7 +204,6 @@ class Attention(nn.Module):
 
     It must keep the promises of experiments/check.py, for instance: no query sees a later key.
     """
-    # A subclass may set these.
     has_rope = True  # False: no position, in R layers either
     in_windows = False  # whether S layers have this attention, too
     largest_sum = 1.0  # the weights of a query sum to this at most
@@ -482,7 +482,7 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # What a subclass of Attention adds is not among these names: its `setup` initializes it.
+        # What a subclass of Attention adds is made later, and initialized in its `setup`.
         for name, module in self.named_modules():
             if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)

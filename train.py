@@ -55,7 +55,7 @@ class TrainConfig(ModelConfig):
     init_from: str = ""  # start from this checkpoint; type, windows, theta and length may change
     variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
     # optimization
-    max_iters: int = 200_000  # number of updates; 0: only save the model, as for the paper's (e)
+    max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)
     batch_size: int = 2048  # sequences per update, over all ranks
     micro_batch_size: int = 0  # sequences that a rank computes at once; 0: chosen for the device
     learning_rate: float = 6e-4  # learning rate after the warm-up

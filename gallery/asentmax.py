@@ -22,10 +22,10 @@ class ASEntmax(Attention):
         super().set_type(attention_type)
 
     def make_position(self, pos, model, documents=None):
+        position = super().make_position(pos, model, documents)
         # n + 1, as in the authors' code: the first query would have log 1 = 0, and 0^gamma has no
         # derivative at gamma = 0.
-        f = (pos + 2).float().log()
-        return super().make_position(pos, model, documents)._replace(f=f)
+        return position._replace(f=(position.n + 1).float().log())
 
     def factor(self, f):
         return 1 + self.beta[:, None] * f ** self.gamma[:, None]

@@ -173,10 +173,13 @@ def read_model_config(settings):
     one that is 0, False or "" is off. ValueError or TypeError if there is none.
     """
     known = {field.name for field in dataclasses.fields(ModelConfig)}
-    if settings.get("global_rope"):  # of earlier versions: today's letter R
-        pattern = settings["window_pattern"].replace("L", "R")
-        settings = settings | {"window_pattern": pattern, "global_rope": False}
-    return ModelConfig(**{key: value for key, value in settings.items() if value or key in known})
+    settings = {key: value for key, value in settings.items() if value or key in known}
+    # of earlier versions: one that is off if it is 1, and today's letter R
+    if settings.get("rope_fraction") == 1:
+        del settings["rope_fraction"]
+    if settings.pop("global_rope", False):
+        settings["window_pattern"] = settings["window_pattern"].replace("L", "R")
+    return ModelConfig(**settings)
 
 
 def fingerprint(path):

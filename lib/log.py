@@ -75,7 +75,7 @@ class Log:
 
 
 def scales_by_layer(model):
-    """Return {name: [layer][head]} of the learned scales (s, b, ...); a layer without is None."""
+    """Return {name: a list for each layer, or None} of the learned scales: s, b, ..."""
     scales = {}
     for name, p in model.learned_scales().items():
         if name.startswith("blocks."):  # leaves out p_n, which stays in the checkpoint

@@ -287,7 +287,8 @@ def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(
 
 
 @pytest.mark.parametrize("old, now", [
-    ({"window_pattern": "SL", "window": 8, "global_rope": True}, "SR"), ({"sink": True}, None)])
+    ({"window_pattern": "SL", "window": 8, "global_rope": True, "rope_fraction": 1.0}, "SR"),
+    ({"sink": True}, None)])
 def test_a_checkpoint_of_an_earlier_version_loads_or_is_refused(old, now, run, tmp_path):
     run(tmp_path / "new", "--max_iters=2")
     state = checkpoint.load(tmp_path / "new")

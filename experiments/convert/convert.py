@@ -104,7 +104,7 @@ def print_tables(tables):
 
 
 def draw(table, path):
-    """Draw the figure of the front page: models trained with windows, and converted ones."""
+    """Draw the figure of README.md: models trained with windows, and converted ones."""
     from_scratch = verdicts.read_stored(HERE.parent / "windows/results.csv")
     verdicts.draw_panels(path, {
         "Trained with windows": (from_scratch, "needles", SIZES, windows.DRAWN),

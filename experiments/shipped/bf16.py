@@ -13,7 +13,7 @@ from model import Attention
 
 
 def factor_in_bf16(self, f):
-    """Attention.factor of a type without g, (H, T) in bf16 from f(n), (T,) in fp32."""
+    """Attention.factor, (H, T) in bf16, from f(n), (T,) in fp32."""
     f, s, b = (z.to(torch.bfloat16) for z in (f, self.s, self.b))
     return s[:, None] * f + b[:, None]
 

@@ -30,7 +30,8 @@ LOSS_SIZES = (128, 2048)
 # into the first}
 ROWS = {path.stem: (path.stem, f"{path.stem}_ssmax")
         for path in sorted(attention.GALLERY.glob("*.py"))}
-ROWS |= {"entmax": ("entmax", "entmax_asentmax"), "forgetting": ("forgetting", "forget_ssmax")}
+ROWS |= {"asentmax": ("asentmax", ""),  # has a factor of its own
+         "entmax": ("entmax", "entmax_asentmax"), "forgetting": ("forgetting", "forget_ssmax")}
 ROWS = {"plain": ("softmax", "ssmax")} | ROWS
 ROWS = {name: (*both, f"{both[0]}|clip") for name, both in ROWS.items()}
 

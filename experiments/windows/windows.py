@@ -94,7 +94,7 @@ def print_tables(table):
     rows = {row: name for row, name in ROWS.items() if row in table.index.unique("line")}
     path = HERE / "predictions.csv"
     verdicts.print_verdicts(verdicts.read_predictions(path, table, "windows"))
-    # examples of README.md and CONTRIBUTING.md
+    # rows of the gallery, which are not in every folder of results
     if {"differential", "differential_ssmax", "forget_ssmax"} <= rows.keys():
         verdicts.print_verdicts(verdicts.read_predictions(path, table, "attention"),
                                 " on other attention")

@@ -7,7 +7,8 @@ direction for an import and in the other for an export. Our models leave as
     smollm3     layers with a window, and layers without position
     ministral3  s log n for llama.cpp: this class multiplies the query by 1 + BETA log n
 
-A constant is multiplied into W_q. Any other factor needs ssmax_hf.py, but for ministral3.
+A constant is multiplied into W_q (without qk_norm). Any other factor needs ssmax_hf.py, but for
+ministral3.
 """
 import torch
 
@@ -184,7 +185,7 @@ def to_hf(model, llama_cpp=False):
     tensors = hf_model.state_dict()
     for name, rows in model.state_dict().items():
         for part in names_in_transformers(name):
-            if part in tensors:  # Ministral3 has no s
+            if part in tensors:  # s may go into the weights, below
                 tensors[part].copy_(rows[:len(tensors[part])])
                 rows = rows[len(tensors[part]):]
     for block, layer in zip(model.blocks, hf_model.model.layers, strict=True):
