@@ -21,7 +21,7 @@ check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that t
 test: $(VENV)/ready-test
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal --durations=10
-	$(VENV)/newest/bin/python -m pytest -n 2 --dist=worksteal -m "not slow" -k "not notebook" \
+	$(VENV)/newest/bin/python -m pytest -n 2 --dist=worksteal -k "not notebook" \
 		tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
 
 # --no-compile: Python compiles what it imports, which is a tenth of what is installed.
