@@ -127,6 +127,13 @@ def read_config_file(path):
             if not (key.startswith("_") or callable(value) or isinstance(value, types.ModuleType))}
 
 
+# settings of earlier versions, and what is written today
+RENAMED = {
+    "sink": "attention=sink", "gate": "attention=gated", "alibi": "attention=alibi",
+    "scale_invariant": "attention=scale_invariant", "rope_fraction": "attention=p_rope:share=0.5",
+    "global_rope": "window_pattern with R in place of L"}
+
+
 def checked(fields, key, value, origin):
     """
     Return `value` in the type that setting `key` has by default.
@@ -137,6 +144,8 @@ def checked(fields, key, value, origin):
     """
     if key not in fields:
         hint = did_you_mean(key, fields) or "; see --help"
+        if key in RENAMED:
+            hint = f" of an earlier version; write {RENAMED[key]}"
         if origin.endswith(".py"):
             hint += " (the name of a helper must begin with _)"
         raise UserError(f"{origin}: unknown setting {key!r}{hint}")

@@ -19,6 +19,7 @@ from train import TrainConfig
 
 @pytest.mark.parametrize("argument, message", [
     ("--learning_rat=1", "unknown setting 'learning_rat'; did you mean learning_rate"),
+    ("--sink", "unknown setting 'sink' of an earlier version; write attention=sink"),
     ("--qqq=1", "unknown setting 'qqq'; see --help"), ("--=1", "unknown setting ''"),
     ("max_iters=5", "not an argument of this program"), ("-x", "not an argument"),
     ("none.py", "there is no config file none.py"), ("config", "not an argument"),
