@@ -95,7 +95,7 @@ def arguments(cls, argv=None, config_files=True):
         print(help_text(cls, config_files))
         sys.exit(0)
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    values = {}
+    values, global_rope = {}, False
     for arg in argv:  # in order: what comes later wins
         if re.search("[\ud800-\udfff]", arg):  # bytes that were not UTF-8 cannot be printed
             raise UserError(f"{arg!r} holds bytes that are not UTF-8; rename the file or folder")
@@ -112,7 +112,12 @@ def arguments(cls, argv=None, config_files=True):
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
                             "or --key=value; see --help")
         for key, value in new.items():
-            values[key] = checked(fields, key, value, arg)
+            if key == "global_rope" and "window_pattern" in fields:  # of an earlier version
+                global_rope = to_type(value, bool)
+            else:
+                values[key] = checked(fields, key, value, arg)
+    if global_rope and "window_pattern" in values:  # today's letter R
+        values["window_pattern"] = values["window_pattern"].replace("L", "R")
     return values
 
 
@@ -130,8 +135,7 @@ def read_config_file(path):
 # settings of earlier versions, and what is written today
 RENAMED = {
     "sink": "attention=sink", "gate": "attention=gated", "alibi": "attention=alibi",
-    "scale_invariant": "attention=scale_invariant", "rope_fraction": "attention=p_rope:share=0.5",
-    "global_rope": "window_pattern with R in place of L"}
+    "scale_invariant": "attention=scale_invariant", "rope_fraction": "attention=p_rope:share=0.5"}
 
 
 def checked(fields, key, value, origin):

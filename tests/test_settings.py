@@ -12,7 +12,7 @@ from conftest import call, program, refused, save_model, tiny_model
 import sample
 from lib import checkpoint
 from lib.checkpoint import LoadConfig
-from lib.config import configure, non_defaults
+from lib.config import arguments, configure, non_defaults
 from sft import SFTConfig
 from train import TrainConfig
 
@@ -143,3 +143,8 @@ def test_every_condition_of_an_effect_names_settings():
         for key, condition in cls.NEEDS.items():
             assert hasattr(cfg, key)
             assert condition is None or eval(condition, {}, vars(cfg)) is not NotImplemented
+
+
+def test_global_rope_of_an_earlier_version_is_the_letter_r():
+    given = arguments(TrainConfig, ["--global_rope", "--window=8", "--window_pattern=SL"])
+    assert given == {"window": 8, "window_pattern": "SR"}
