@@ -79,7 +79,7 @@ def import_model(source, out):
     settings = dataclasses.asdict(config)
     state |= {"model": model.state_dict(), "model_config": settings, "optimizer": {},
               "config": state["config"] | settings}
-    state["data"]["digest"] = state.pop("fingerprint")  # two models saw two texts
+    state["data"]["digest"] = state.pop("fingerprint")  # differs between models
     with new(out, files) as folder:
         checkpoint.save(folder / "ckpt.pt", state)
     print(f"{out}: {model.num_params():,} parameters, trained at {config.block_size:,} tokens; its "
@@ -105,7 +105,7 @@ def export_model(model, state, path, llama_cpp, out):
         theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         difference = check_equal(model, theirs, "the export has other logits than the checkpoint, "
                                  "so it was not written; please report this error of hf.py",
-                                 # which adds 1 to its factor
+                                 # Ministral3 adds 1 to BETA log n
                                  0.1 if name == "Ministral3ForCausalLM" else 0.01)
     needs = ", which needs ssmax_hf.py" if hasattr(theirs.config, "ssmax") else ""
     print(f"{out}: {name}{needs}. Its logits differ from the checkpoint's by at "

@@ -66,7 +66,8 @@ def log_floor(n, model):  # 1 + 0.1 log max(1, n / N)
 
 
 class Learned(NamedTuple):
-    """Marks s or b as a trained parameter: one fp32 number for each head of each layer."""
+    """Marks s or b as a trained parameter: one fp32 number for each head of each layer, 12 x 12 in
+    the paper's model."""
     start: float | None = None  # its value before training; None: config.s_init
 
 
@@ -140,9 +141,6 @@ class GPTConfig:
             raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: an "
                              "S layer needs a window, as in --window=32 --window_pattern=SL, and "
                              "without an S layer window must be 0")
-        if len(pattern) > self.n_layer:
-            raise ValueError(f"window_pattern={pattern} has more letters than n_layer="
-                             f"{self.n_layer}: give one letter per layer, or fewer, which repeat")
         if set(pattern) == {"S"} and self.attention_type != "softmax":
             raise ValueError(f"window_pattern={pattern} has S layers alone, which are softmax, so "
                              f"no layer would have attention_type={self.attention_type}: add an L")
@@ -239,7 +237,8 @@ class Attention(nn.Module):
         self.set_scale("b", ATTENTION[attention_type].b)
 
     def set_scale(self, name, value):
-        """Make an attribute (H,) of this name: a parameter if `value` is Learned, else a buffer."""
+        """Make an attribute of this name, a tensor (H,): a parameter if `value` is Learned, and a
+        buffer if it is a number."""
         learned = isinstance(value, Learned)
         if learned:
             value = self.config.s_init if value.start is None else value.start
@@ -482,7 +481,8 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # What a subclass of Attention adds is made later, and initialized in its `setup`.
+        # Matrices of these names are initialized here. What a subclass of Attention adds is made
+        # and initialized later, in its `setup`.
         for name, module in self.named_modules():
             if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
                 # output projections start smaller, since 2 n_layer of them add up (GPT-2)

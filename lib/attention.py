@@ -37,6 +37,9 @@ class ModelConfig(GPTConfig):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key}={getattr(self, key)} must be positive")
         super().__post_init__()
+        if len(self.window_pattern) > self.n_layer:
+            raise ValueError(f"window_pattern={self.window_pattern} has more letters than n_layer="
+                             f"{self.n_layer}: give one letter per layer, or fewer, which repeat")
         if self.rope_scaling not in SCALINGS:
             raise ValueError(f"unknown rope_scaling {self.rope_scaling}; choose one of "
                              f"{', '.join(filter(None, SCALINGS))}")
