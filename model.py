@@ -25,7 +25,8 @@ import torch.nn.functional as F
 # The attention types. Every type multiplies the query by s * f(n) + b, after RoPE, as Eqs. 2-4 and
 # 11 of the paper. The usual division of the logits by sqrt(D) stays.
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
-# line to ATTENTION: nothing else has to change to train and evaluate it.
+# line to ATTENTION: nothing else has to change to train and evaluate it. (A model of transformers
+# gets its factors from KINDS in ssmax_hf.py, which is copied without model.py.)
 
 
 def one(n, model):
@@ -580,14 +581,13 @@ class GPT(nn.Module):
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         f = ATTENTION[attention_type].f(n, self)
-        mean = f.to(widest_float(n.device)).mean()
-        is_one_below_N = (f[:-1] == 1).all()  # stays on the device: an `if` would wait for a GPU
+        mean = 1.0 if (f[:-1] == 1).all() else f.to(widest_float(n.device)).mean()
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):
                 attn.s.fill_((scale - attn.b[0]) / mean)  # all heads are equal here
             else:
-                attn.scale_queries(scale / torch.where(is_one_below_N, 1.0, mean))
+                attn.scale_queries(scale / mean)
 
     def learned_scales(self):
         """Return {name: parameter} of p_n and of the vectors that stand in an attention itself: s,

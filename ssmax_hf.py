@@ -214,7 +214,7 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         training from random weights.
 
     What the start does to a trained model: ssmax_bias_s0 and residual leave it as it is, and
-    logn_clip, llama4 and log_floor leave it as it is up to N tokens. The kinds with log n alone
+    logn_clip, llama4 and log_floor leave it as it is below N tokens. The kinds with log n alone
     flatten attention in short contexts and sharpen it in long ones. The loss of SmolLM2-135M at 512
     tokens, 2.870, becomes 2.931 with ssmax and length=512, 3.532 with length=8192, and 6.320 with
     s=1.

@@ -288,15 +288,13 @@ def subtract_softmax(results):
     """Add the paired differences from (a): in the same pieces, prompts or batches."""
     softmax = [result for result in results if result.variant == "softmax"]
     for result in results:
-        def likeness(other, result=result):
-            differing = result.settings.items() ^ other.settings.items()
-            return -len(differing), other.samples[0].values.size
-
-        # of several runs of softmax the one with the most equal settings, and then the longest
-        alike = [other for other in softmax if other.pair == result.pair]
-        baseline = max(alike, key=likeness, default=result)
-        if baseline is result:
+        fitting = [other for other in softmax if other.pair == result.pair]
+        if result.variant == "softmax" or not fitting:
             continue
+        # the run of softmax with the most equal settings; of several the longest
+        baseline = min(fitting, key=lambda other: (
+            len(result.settings.items() ^ other.settings.items()),
+            -other.samples[0].values.size))
         of_softmax = {samples[:2]: samples.values for samples in baseline.samples}
         for measure, by, values, paired in list(result.samples):
             if paired and (measure, by) in of_softmax:
