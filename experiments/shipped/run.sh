@@ -10,9 +10,9 @@ OUT=${OUT:-out/shipped}
 RESULTS=${RESULTS:-experiments/shipped}
 source experiments/common.sh
 needs_scipy
-# `converted`, `yarn` and `windows` have ten seeds, `four` three and `rope` five.
-PARTS=${PARTS:-"converted yarn windows four rope"}
-# 10 is added to them in `converted` and `yarn`, 30 in `rope`, and 20 in the others
+# `converted`, `yarn` and `windows` have ten seeds, `rope` and `rrrl` five, `four` three.
+PARTS=${PARTS:-"converted yarn windows four rope rrrl"}
+# 10 is added to them in `converted` and `yarn`, 30 in `rope`, 50 in `rrrl`, and 20 in the others
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
 TRAINED=$OUT/trained
 
@@ -61,6 +61,30 @@ corpora() {  # corpora SEED ...: number 0 is the text that all models are measur
         echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \
             "--n_train=64001"
     done | in_parallel
+}
+mistral() {  # mistral NAME SEED SETTINGS: Mistral Large 4's arrangement, RoPE and then no position
+    local name=$1 seed=$2 factor constant
+    corpora $seed
+    for factor in softmax ssmax ssmax_bias_s0 head_scale; do
+        train $name.$factor $seed "${*:3} --attention_type=$factor"
+    done | in_parallel
+    local runs=$(names $seed $name.softmax $name.ssmax $name.ssmax_bias_s0 $name.head_scale)
+    longer() {  # longer "CHECKPOINTS" TAG SETTINGS
+        stretched 1024 "(128,512,1024)" "$1" --rope_factor=8 ${*:3} --tag=$2
+    }
+    local softmax=$TRAINED/$name.softmax-$seed
+    local plain=--rope_scaling=yarn_no_temperature
+    {
+        echo "$ask=128 --n_samples=4 --out=$OUT/measured/short $runs"
+        longer "$runs" yarn $plain
+        # the cheap rivals of a trained factor: YaRN's own constant, and what is put in
+        longer $softmax yarn_published --rope_scaling=yarn
+        longer $softmax yarn_clip $plain --attention_type=logn_clip
+        for constant in 2 3; do
+            longer $softmax yarn_constant_$constant $plain --attention_type=head_scale \
+                --swap_scale=$constant
+        done
+    } | in_parallel
 }
 
 for number in $SEEDS; do  # seed after seed, so that every part grows evenly
@@ -126,49 +150,12 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         } | in_parallel
     fi
     if [[ " $PARTS " == *" rope "* && $number -le 5 ]]; then
-        seed=$((number + 30))
-        corpora $seed
-        for factor in softmax ssmax ssmax_bias_s0 head_scale; do
-            train rl.$factor $seed "--window_pattern=RL --attention_type=$factor"
-        done | in_parallel
-        runs=$(names $seed rl.softmax rl.ssmax rl.ssmax_bias_s0 rl.head_scale)
-        longer() {  # longer "CHECKPOINTS" TAG SETTINGS
-            stretched 1024 "(128,512,1024)" "$1" --rope_factor=8 ${*:3} --tag=$2
-        }
-        softmax=$TRAINED/rl.softmax-$seed
-        plain=--rope_scaling=yarn_no_temperature
-        {
-            echo "$ask=128 --n_samples=4 --out=$OUT/measured/short $runs"
-            longer "$runs" yarn $plain
-            # the cheap rivals of a trained factor: YaRN's own constant, and what is put in
-            longer $softmax yarn_published --rope_scaling=yarn
-            longer $softmax yarn_clip $plain --attention_type=logn_clip
-            for constant in 2 3; do
-                longer $softmax yarn_constant_$constant $plain --attention_type=head_scale \
-                    --swap_scale=$constant
-            done
-        } | in_parallel
+        mistral rl $((number + 30)) --window_pattern=RL
+    fi
+    if [[ " $PARTS " == *" rrrl "* && $number -le 5 ]]; then
+        mistral rrrl $((number + 50)) --n_layer=4 --window_pattern=RRRL
     fi
 done
-if [[ " $PARTS " == *" recipe "* ]]; then
-    # Which recipe teaches four layers to look up? Chosen by softmax's needles at 1x alone, with seed
-    # 50. The long corpus has a document for each sequence of 8,000 updates.
-    corpora 50
-    echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-50-long --seed=50" \
-        "--n_train=128001" | in_parallel
-    recipes=
-    for pattern in RRRL RLRL; do
-        layers="--n_layer=4 --window_pattern=$pattern"
-        train recipe.$pattern.4000 50 "$layers"
-        corpus=almanac-50-long
-        train recipe.$pattern.8000 50 "$layers --max_iters=8000"
-        train recipe.$pattern.8000.low 50 "$layers --max_iters=8000 --learning_rate=1e-3" \
-            "--min_lr=5e-5"
-        corpus=
-    done | in_parallel
-    for pattern in RRRL RLRL; do recipes+=" $pattern.4000 $pattern.8000 $pattern.8000.low"; done
-    echo "$ask=128 --n_samples=10 --out=$OUT/recipe$(names 50 ${recipes// / recipe.})" | in_parallel
-fi
 
 echo "== tables and figure"
 run python -m experiments.shipped.shipped "$OUT" --out="$RESULTS"

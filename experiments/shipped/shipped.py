@@ -35,6 +35,9 @@ IN_BF16 = ("ssmax", "ssmax_bias_s0")  # also measured with the factor in bf16 (b
 PARTS = {  # {beginning of a line's name: title}
     "converted.": "converted to windows, 400 updates", "": "trained with windows, SL",
     "four.": "trained with windows, four layers, SLSL"}
+MISTRAL = {  # the same, of the arrangement of Mistral Large 4 in small
+    "rl.": "RL: RoPE and all keys in layer 1, no position in layer 2",
+    "rrrl.": "RRRL: RoPE and all keys in layers 1 to 3, no position in layer 4"}
 DRAWN = {  # {line without its part: (label, colour)} of the figure; a factor has one colour
     "softmax": ("no factor", "#D55E00"),
     "ssmax": ("SSMax, trained", "#0072B2"), "softmax|e": ("SSMax, put in", "#0072B2"),
@@ -97,14 +100,14 @@ def print_tables(table):
     title = "RoPE in all layers, stretched 16 times by YaRN"
     verdicts.print_by_size(table, names, f"Needles found; {title}", "needles", YARN_SIZES)
     verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", YARN_SIZES, 3)
-    names = {f"rl.{line}{tag}": name + stretched for line, name in TRAINED.items()
-             for tag, stretched in (("", ""), ("|yarn", ", stretched 8 times by YaRN"))}
-    names |= {"rl.softmax|yarn_published": "softmax, stretched by YaRN with its constant"}
-    names |= {f"rl.softmax|yarn_{tag}": f"softmax, stretched by YaRN + {PUT_IN[tag]}"
-              for tag in ("clip", "constant_2", "constant_3")}
-    title = "RL: RoPE and all keys in layer 1, no position in layer 2"
-    verdicts.print_by_size(table, names, f"Needles found; {title}", "needles", ROPE_SIZES)
-    verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", ROPE_SIZES, 3)
+    for part, title in MISTRAL.items():
+        names = {f"{part}{line}{tag}": name + stretched for line, name in TRAINED.items()
+                 for tag, stretched in (("", ""), ("|yarn", ", stretched 8 times by YaRN"))}
+        names |= {f"{part}softmax|yarn_published": "softmax, stretched by YaRN with its constant"}
+        names |= {f"{part}softmax|yarn_{tag}": f"softmax, stretched by YaRN + {PUT_IN[tag]}"
+                  for tag in ("clip", "constant_2", "constant_3")}
+        verdicts.print_by_size(table, names, f"Needles found; {title}", "needles", ROPE_SIZES)
+        verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", ROPE_SIZES, 3)
 
 
 def draw(table, path):
