@@ -136,6 +136,7 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
     fi
     if [[ " $PARTS " == *" four "* && $number -le 3 ]]; then
         seed=$((number + 20))
+        corpora $seed
         four="--n_layer=4 --window_pattern=SLSL --window=32"
         for factor in softmax ssmax ssmax_bias_s0 power; do
             train four.$factor $seed "$four --attention_type=$factor"
