@@ -211,11 +211,12 @@ def test_an_experiment_runs_what_its_dry_run_says(script, name, settings):
 
 @pytest.mark.slow
 def test_a_row_of_ones_own_is_compared_with_the_stored_ones(script):
-    mine = ["mine", "--set=--attention_type=ssmax --attention=sink"]
+    (script.folder / "mine.py").write_text((ROOT / "gallery/sink.py").read_text())
+    mine = ["mine", "--set=--attention_type=ssmax --attention=mine.py"]
     assert "mine-9" in script("windows", "--dry_run", *mine, SEEDS="9")
     printed = script("windows", *mine, SEEDS="1 2")
     path = script.folder / "out/windows/trained/mine-2"
-    assert checkpoint.load(path)["model_config"]["attention"] == "sink"
+    assert checkpoint.load(path)["model_config"]["attention"] == "mine.py"
     assert re.search(r"^\|.* mine ", printed, re.M), "a row is left out of the tables"
 
 

@@ -96,10 +96,12 @@ measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start 
     done
     echo "$loss --n_seqs=48 --out=$OUT/measured/loss $*"
 }
+# an evaluation executes no file that a checkpoint alone names
+file=$(grep -o -e "--attention=[^ ]*" <<< "$SETTINGS" || true)
 {
     for seed in $SEEDS; do
         if [ -n "$NAME" ]; then
-            measure "$OUT/trained/$NAME-$seed"
+            measure "$OUT/trained/$NAME-$seed" $file
             continue
         fi
         checkpoints=
