@@ -14,6 +14,10 @@ JOBS=1  # speeds are measured alone on the card
 STEP="bash experiments/gpu/step.sh"
 export PIECES=$OUT PIECE_END=$(($(date +%s) + 60 * ${MINUTES:-120}))
 source experiments/common.sh
+[ "$DRY_RUN" ] || python -c "import sys, torch; sys.exit(not torch.cuda.is_available())" || {
+    echo "error: torch finds no GPU; install its driver, and a torch that is built for CUDA" >&2
+    exit 2
+}
 status=0
 {
     for name in ${*:-numbers training resume learns several_cards}; do
