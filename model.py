@@ -581,13 +581,14 @@ class GPT(nn.Module):
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         f = ATTENTION[attention_type].f(n, self)
-        mean = 1.0 if (f[:-1] == 1).all() else f.to(widest_float(n.device)).mean()
+        mean = f.to(widest_float(n.device)).mean()
+        is_one_below_N = (f[:-1] == 1).all()  # stays on the device: an `if` would wait for a GPU
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):
                 attn.s.fill_((scale - attn.b[0]) / mean)  # all heads are equal here
             else:
-                attn.scale_queries(scale / mean)
+                attn.scale_queries(scale / torch.where(is_one_below_N, 1.0, mean))
 
     def learned_scales(self):
         """Return {name: parameter} of p_n and of the vectors that stand in an attention itself: s,
