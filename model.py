@@ -25,8 +25,7 @@ import torch.nn.functional as F
 # The attention types. Every type multiplies the query by s * f(n) + b, after RoPE, as Eqs. 2-4 and
 # 11 of the paper. The usual division of the logits by sqrt(D) stays.
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
-# line to ATTENTION: nothing else has to change to train and evaluate it. (A model of transformers
-# gets its factors from KINDS in ssmax_hf.py, which is copied without model.py.)
+# line to ATTENTION. (Models of transformers have their own table, KINDS in ssmax_hf.py.)
 
 
 def one(n, model):
