@@ -115,7 +115,8 @@ def draw(table, path):
     Draw what a factor costs and what it gives: needles found far beyond the training length against
     the loss above that of softmax without a factor. Large: mean of the seeds; small: one seed.
     """
-    parts = {"converted.": ("Converted to windows", 32768), "": ("Trained with windows", 65536)}
+    parts = {"converted.": ("Converted to windows", 32768), "": ("Trained with windows", 65536),
+             "four.": ("Four layers with windows", 65536)}
     parts = {part: of_part for part, of_part in parts.items()
              if len(by_seed(table, f"{part}softmax", "loss", 128))}
     figure = plot.new_figure(figsize=(8.4, 3.4 * len(parts) + 0.7))
