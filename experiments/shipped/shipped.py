@@ -12,7 +12,7 @@ import pandas as pd
 
 import plot
 from experiments import verdicts
-from experiments.verdicts import ExperimentConfig, by_seed, minus
+from experiments.verdicts import ExperimentConfig, by_seed, minus, number
 from lib import results
 from lib.config import configure
 from lib.errors import launch
@@ -80,6 +80,12 @@ def with_chosen_constants(table):
     return pd.concat(tables).sort_index()
 
 
+def price(table, line, size):
+    """Return by seed how much the loss of a line is above that of its part's softmax, in nats."""
+    part = next(part for part in ("converted.", "four.", "") if line.startswith(part))
+    return minus(by_seed(table, line, "loss", size), by_seed(table, f"{part}softmax", "loss", size))
+
+
 def names_of(part):
     """Return {line: its name} of a part, in the order of the tables."""
     names = {part + line: name for line, name in TRAINED.items()}
@@ -94,6 +100,13 @@ def print_tables(table):
         names = names_of(part)
         verdicts.print_by_size(table, names, f"Needles found; {title}", "needles", SIZES)
         verdicts.print_by_size(table, names, f"Test loss (nats); {title}", "loss", LOSS_SIZES, 3)
+        prices = {name: [price(table, line, size) for size in LOSS_SIZES]
+                  for line, name in names.items()}
+        verdicts.markdown(
+            f"The price, loss above that of softmax (nats); {title}: mean over the seeds ± half of "
+            "its 95 % interval", ["", "seeds", *(f"{size // 128}x" for size in LOSS_SIZES)],
+            [[name, len(values[0]), *map(number, values)] for name, values in prices.items()
+             if len(values[0])])
     names = {"rope": "as trained", "rope|yarn": "YaRN"}
     names |= {f"rope|yarn_{tag}": f"YaRN + {PUT_IN[tag]}"
               for tag in ("e", "clip", "power", "log_floor", "constant_1.5")}
@@ -149,9 +162,7 @@ def draw_front(table, path):
     for line, (label, color) in shown.items():
         line = f"converted.{line}"
         needles = {size: by_seed(table, line, "needles", size) for size in SIZES}
-        prices = {size: minus(by_seed(table, line, "loss", size),
-                              by_seed(table, "converted.softmax", "loss", size))
-                  for size in LOSS_SIZES}
+        prices = {size: price(table, line, size) for size in LOSS_SIZES}
         for axis, values in ((gets, needles), (costs, prices)):
             means, errors = zip(*(verdicts.interval(seeds) for seeds in values.values()),
                                 strict=True)
@@ -176,10 +187,9 @@ def draw_front(table, path):
 def draw_price(axis, table, part, size, length):
     """Draw one panel: needles at `size` tokens against the loss at `length` tokens."""
     def price_and_needles(line):
-        before = by_seed(table, f"{part}softmax", "loss", length)
-        price = minus(by_seed(table, part + line, "loss", length), before)
         needles = by_seed(table, part + line, "needles", size)
-        return pd.DataFrame({"price": price, "needles": needles}).dropna()
+        of_seeds = {"price": price(table, part + line, length), "needles": needles}
+        return pd.DataFrame(of_seeds).dropna()
 
     axis.axvline(0, color="0.8", zorder=0)
     for line, (label, color) in DRAWN.items():
