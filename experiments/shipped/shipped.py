@@ -82,7 +82,7 @@ def with_chosen_constants(table):
 
 def price(table, line, size):
     """Return by seed how much the loss of a line is above that of its part's softmax, in nats."""
-    part = next(part for part in ("converted.", "four.", "") if line.startswith(part))
+    part = max((part for part in PARTS if line.startswith(part)), key=len)
     return minus(by_seed(table, line, "loss", size), by_seed(table, f"{part}softmax", "loss", size))
 
 
