@@ -29,16 +29,17 @@ class Log:
         if ranks.RANK != 0:
             return
         path, facts = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
-        records, wandb_id = [], uuid.uuid4().hex
+        records, of_wandb = [], {}
         if resumed and path.exists():
             records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
-        if resumed and facts.exists():
-            wandb_id = json.loads(facts.read_text())["wandb_id"]
+        if cfg.wandb_log:
+            before = json.loads(facts.read_text()) if resumed and facts.exists() else {}
+            of_wandb = {"wandb_id": before.get("wandb_id", uuid.uuid4().hex)}
         storage.write_lines(facts, [{
             "evaluation": "log", **self.run, "tag": "", "settings": dataclasses.asdict(cfg),
             "base": run["base"], "data": run["data"], "code": run["code"],
             "torch": torch.__version__, "block_size": model.config.block_size,
-            "params": model.num_params(), "wandb_id": wandb_id}])
+            "params": model.num_params(), **of_wandb}])
         storage.write_lines(path, records)
         self.file = open(path, "a", encoding="utf-8")
         if cfg.wandb_log:
@@ -49,7 +50,7 @@ class Log:
                 self.wandb = wandb.init(project=cfg.wandb_project, config=config,
                                         dir=os.environ.get("WANDB_DIR", cfg.out_dir),
                                         name=cfg.wandb_run_name or path.parent.name,
-                                        id=wandb_id, resume="allow")
+                                        id=of_wandb["wandb_id"], resume="allow")
             except Exception as e:  # there may be no key, network or package
                 self.wandb_is_off(e)
 
