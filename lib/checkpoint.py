@@ -51,6 +51,7 @@ class LoadConfig:
     rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
     attention_type: Literal[("", *ATTENTION)] = ""  # swapped into a softmax model: the paper's (e)
     swap_scale: float = 1.0  # mean of the factor swapped in, up to the training length
+    length: int = 0  # training length of a model of transformers whose config.json has none
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
@@ -250,3 +251,4 @@ def variant_of(state, model):
     if attention_type != state["model_config"]["attention_type"]:
         variant += f">{attention_type}"
     return variant
+FREE_TO_CHANGE, earlier_runs = set(), None  # TEMP
