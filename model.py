@@ -493,7 +493,7 @@ class Block(nn.Module):
 
     def forward(self, x, context):
         attended = self.attn(self.norm_1(x), context)
-        x = x[:, -attended.size(1):] + attended  # context.last_only: one position
+        x = (x[:, -1:] if context.last_only else x) + attended
         return x + self.mlp(self.norm_2(x))
 
 

