@@ -133,25 +133,25 @@ def print_measure(table, lines, measure, as_range=False):
     beside them.
     """
     block = lines["block"].iloc[0]
-    of_lines = {line: by_size(table, line, measure) for line in lines["line"]}
-    sizes = sorted({size for seeds in of_lines.values() for size in seeds.index})
-    priced = {"needles": [block, 16 * block], "loss": [block, *sizes[-2:]]}.get(measure, [])
-    priced = [size for size in priced if not as_range and any(
-        len(by_seed(table, line, "price", size)) for line in of_lines)]
     digits = 2 if measure.startswith(SHARES) else 3
+    of_lines = [by_size(table, line, measure) for line in lines["line"]]
+    sizes = sorted({size for seeds in of_lines for size in seeds.index})
+    priced = {"needles": [block, 16 * block], "loss": [block, *sizes[-2:]]}.get(measure, [])
+    prices = [by_size(table, line, "price") for line in lines["line"]]
+    priced = [size for size in priced
+              if not as_range and any(size in seeds.index for seeds in prices)]
 
     def cell(seeds):
-        if seeds.empty:
-            return "–"
         ends = (seeds.min(), seeds.max()) if as_range else (seeds.mean(),)
-        return "–".join(short(x, digits) for x in ends)
+        return "–".join(dict.fromkeys(short(x, digits) for x in ends)) if len(seeds) else "–"
 
     rows = []
-    for row in lines.itertuples():
-        seeds = [by_seed(table, row.line, measure, size) for size in sizes]
-        prices = [with_interval(by_seed(table, row.line, "price", size)) for size in priced]
-        if n := max(map(len, seeds), default=0):
-            rows.append([row.label, str(n), *map(cell, seeds), *prices])
+    for label, seeds, price in zip(lines["label"], of_lines, prices, strict=True):
+        if seeds.size:
+            cells = [cell(of_size.dropna()) for _, of_size in seeds.reindex(sizes).iterrows()]
+            cells += [with_interval(of_size.dropna())
+                      for _, of_size in price.reindex(priced).iterrows()]
+            rows.append([label, str(seeds.count(axis=1).max()), *cells])
     heads = [f"{size / block:g}x" for size in sizes]
     heads += [f"price {size / block:g}x" for size in priced]
     if rows:
