@@ -702,7 +702,7 @@ class GPT(nn.Module):
         """
         if idx.size(1) == 0:
             raise ValueError("the prompt has no token; give at least one, such as the end of text")
-        cache = KVCache()
+        cache = self.new_cache()
         new = idx
         for _ in range(max_new_tokens):
             logits, _ = self(new, cache=cache)
@@ -718,6 +718,9 @@ class GPT(nn.Module):
                 new = torch.multinomial(logits.softmax(dim=-1), num_samples=1)
             idx = torch.cat((idx, new), dim=1)  # `new` is not in the cache yet
         return idx
+
+    def new_cache(self):
+        return KVCache()
 
     def num_params(self):
         """Return the number of parameters: 162,148,608 for (a) of the paper."""
