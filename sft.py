@@ -7,17 +7,19 @@ Fine-tune on SQuAD 2.0, to answer questions about a context (section 3.3, Append
 
 The loop, log, checkpoints, ranks and resume are those of train.py.
 """
+import zlib
 from dataclasses import dataclass
 
-from lib import ranks, runtime
-from lib.config import arguments, complete, make
+import numpy as np
+
+from lib import ranks, runtime, start
+from lib.config import complete
 from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
 from lib.errors import UserError, launch
 from lib.ranks import print0
-from lib.start import begin
 from lib.text import end_of_text
-from train import Decay, TrainConfig, fit, to_device
+from train import Decay, TrainConfig, fit
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class SFTConfig(TrainConfig):
     factor, but grad_clip clips less often.
     """
     # data
-    out_dir: str = "out/sft"  # ckpt.pt and log.jsonl go here
+    out_dir: str = "out/sft"  # checkpoints and log.jsonl go here
     data: str = ""  # train-v2.0.json of SQuAD; empty: load rajpurkar/squad_v2 from Hugging Face
     val_fraction: float = 0.02  # share of the articles, the last ones, that is not trained on
     # optimization
@@ -64,12 +66,11 @@ class SFTConfig(TrainConfig):
         "train_split": None,
         "val_split": None,
         "data_order": None,
-        "loss_on": None,
     }
 
+
 def main():
-    given = arguments(SFTConfig)
-    cfg = make(SFTConfig, given)
+    cfg, state = start.begin(SFTConfig)
     device = runtime.setup(cfg.device)
     examples, held_out, data = read_examples(cfg.data, cfg.val_fraction)
     if not examples or cfg.eval_interval and not held_out:
@@ -81,7 +82,8 @@ def main():
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 
-    model, run = begin(cfg, given, data, device)
+    model, run = start.model_of(cfg, state, data, device)
+    del state  # frees Adam's two moments
     vocab, block_size = run["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)
     val_rows = encode_examples(held_out, block_size, vocab)
@@ -93,18 +95,20 @@ def main():
            f"{block_size} tokens, even with a cut context), {cfg.max_iters:,} updates of "
            f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
 
-    def micro_batches(split, step, n_rows):
-        """Yield this rank's part of a batch, as in train.py."""
+    def get_batch(split, step):
+        """Return this rank's part of a batch, as in train.py."""
         batch = val_rows[:cfg.eval_seqs]
+        digest = data["digest"]
         if split == "train":
-            batch = [rows[i] for i in examples_of_batch(cfg, step, len(rows))]
+            numbers = examples_of_batch(cfg, step, len(rows))
+            batch = [rows[i] for i in numbers]
+            digest += f"-{zlib.crc32(np.array(numbers, dtype=np.int64)):08x}"
         # sorted before the ranks share them, so that all ranks have about the same work
         mine = sorted(batch, key=lambda row: len(row[0]))[ranks.RANK::ranks.WORLD_SIZE]
-        for i in range(0, len(mine), n_rows):
-            x, y = pad(mine[i:i + n_rows], end_of_text(vocab), block_size)
-            yield to_device(device, x, y)
+        x, y = pad(mine, end_of_text(vocab), block_size)
+        return x, y, None, digest
 
-    fit(cfg, model, run, micro_batches)
+    fit(cfg, model, run, get_batch)
 
 
 def encode_examples(examples, block_size, vocab):

@@ -15,21 +15,19 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
-from lib import attention, checkpoint, ranks, runtime
+from lib import attention, checkpoint, ranks, runtime, start
 from lib.attention import ModelConfig
-from lib.config import arguments, complete, make, non_defaults
-from lib.data import ORDERS, Tokens, check_splits, only_repeats
-from lib.errors import UserError, describe, launch
+from lib.config import complete, non_defaults
+from lib.data import ORDERS, Tokens, check_splits
+from lib.errors import UserError, launch
 from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.ranks import print0
-from lib.start import begin
 from lib.text import end_of_text
 from model import ATTENTION
 
@@ -45,15 +43,14 @@ class TrainConfig(ModelConfig):
     # model
     attention_type: Literal[tuple(ATTENTION)] = "softmax"  # a name in ATTENTION (model.py)
     # data
-    out_dir: str = "out/a_softmax"  # ckpt.pt and log.jsonl go here
+    out_dir: str = "out/a_softmax"  # checkpoints and log.jsonl go here
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     train_split: str = "train"  # split to train on
     val_split: str = "val"  # split for the validation loss
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
-    loss_on: Literal["all", "repeats"] = "all"  # repeats: only pairs (token, target) seen before
     seed: int = 1337  # seed of the initial weights and of the order of the data
     init_from: str = ""  # start from this checkpoint; type, windows, theta and length may change
-    variant: str = ""  # name in figures; empty: made from attention_type, init_from, switch_iter
+    variant: str = ""  # name in tables and figures; empty: the name of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)
     batch_size: int = 2048  # sequences per update, over all ranks
@@ -120,8 +117,7 @@ class TrainConfig(ModelConfig):
 
 
 def main():
-    given = arguments(TrainConfig)
-    cfg = make(TrainConfig, given)
+    cfg, state = start.begin(TrainConfig)
     device = runtime.setup(cfg.device)
     # the checkpoint records the dtype that auto means on this machine
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
@@ -129,96 +125,124 @@ def main():
     held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
     if held_out:
         check_splits(corpus, held_out)
+    model, run = start.model_of(cfg, state, corpus.data, device, corpus)
+    del state  # frees Adam's two moments, which the optimizer soon has
+    block_size = model.config.block_size
+    print0(f"{len(corpus):,} training tokens, {cfg.batch_size * block_size:,} of them per update")
 
-    model, run = begin(cfg, given, corpus.data, device, corpus)
-    block_size, doc_mask = model.config.block_size, model.config.doc_mask
-    if doc_mask and cfg.loss_on == "repeats":
-        raise UserError("loss_on=repeats trains on pairs that a row repeats, but doc_mask may hide "
-                        "the first of them: leave one of the two out")
-    tokens_per_update = cfg.batch_size * block_size
-    print0(f"{run['variant']}: {model.num_params():,} parameters | {len(corpus):,} training tokens "
-           f"| {tokens_per_update:,} tokens per update | {ranks.WORLD_SIZE} rank(s) on "
-           f"{device.type}, {cfg.dtype}")
-    flops = runtime.flops_per_token(model, block_size) * tokens_per_update
-    if device.type == "cpu" and flops > 1e15:
-        print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
-               "config/quick.py")
-
-    def micro_batches(split, step, n_rows):
-        """Yield this rank's part of batch `step`, in micro-batches of at most n_rows rows."""
+    def get_batch(split, step):
+        """Return this rank's part of a batch: x, y and documents as in `micro_batches`, and the
+        digest of the whole batch."""
         if split == "train":
-            x, y = corpus.batch(cfg.seed, step, cfg.batch_size, block_size, cfg.data_order)
+            settings = cfg.seed, step, cfg.batch_size, block_size, cfg.data_order
+            x, y = corpus.batch(*settings)
+            digest = corpus.batch_digest(*settings)
         else:  # the same text in all runs, whatever their seed and data_order
             x, y = held_out.spread(cfg.eval_seqs, block_size)
-        if cfg.loss_on == "repeats":
-            y = only_repeats(x, y)
+            digest = held_out.data["digest"]
         documents = None
-        if doc_mask:
+        if model.config.doc_mask:
             # The end of text counts as the first token of the next document, as in a prompt that
             # begins with it.
             documents = np.cumsum(x == end_of_text(corpus.vocab), axis=1)
-        for i in range(0, len(x), n_rows):
-            rows = slice(i, i + n_rows)
-            of_rows = None if documents is None else documents[rows]
-            yield to_device(device, x[rows], y[rows], of_rows)
+        return x, y, documents, digest
 
-    fit(cfg, model, run, micro_batches)
-
-
-def to_device(device, x, y, documents=None):
-    """
-    Return a micro-batch of numpy arrays as tensors (x, y, counted, documents) on the device.
-
-    x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices of the targets that are
-    not, in y.flatten(), or None if all count. documents: None, or as in Attention.make_position in
-    model.py.
-    """
-    # We look for them while the batch is on the CPU: asking the GPU would stall every micro-batch.
-    counted = None if (y >= 0).all() else np.flatnonzero(y >= 0)
-    tensors = []
-    for array in (x, y, counted, documents):
-        tensor = None
-        if array is not None:
-            tensor = torch.from_numpy(np.ascontiguousarray(array))
-            if device.type == "cuda":  # copies from pinned memory are asynchronous
-                tensor = tensor.pin_memory()
-            tensor = tensor.to(device, non_blocking=True)
-        tensors.append(tensor)
-    return tensors
+    fit(cfg, model, run, get_batch)
 
 
 # -----------------------------------------------------------------------------
-# one update, in the order in which it runs
+# the run: update, validate, save
 
 
-def update(cfg, model, optimizer, loss_fn, micro_batches, step, n_rows, signals=()):
+def fit(cfg, model, run, get_batch):
+    """
+    Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
+
+    run: what the checkpoint holds beside the model, see start.model_of. get_batch: see `main`.
+    """
+    settings = [f"{key}={value}" for key, value in non_defaults(cfg).items()]
+    print0("settings that differ from the defaults:", *settings)
+    device, block_size = model.wte.weight.device, model.config.block_size
+    flops_per_token = runtime.flops_per_token(model, block_size)
+    print0(f"{run['variant']}: {model.num_params():,} parameters | {ranks.WORLD_SIZE} rank(s) on "
+           f"{device.type}, {cfg.dtype}")
+    if device.type == "cpu" and flops_per_token * cfg.batch_size * block_size > 1e15:
+        print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
+               "config/quick.py")
+    first, resumed = run["iter"], run.pop("resumed")
+    log = Log(cfg, model, run, resumed)
+    optimizers = make_optimizers(cfg, model)
+    if resumed:
+        for optimizer, moments in zip(optimizers, run["optimizers"], strict=True):
+            optimizer.load_state_dict(moments)
+    del run["optimizers"]
+    loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
+    most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
+    n_rows = runtime.rows_at_once(model, most, compiled=loss_fn is not summed_loss)
+    n_rows = min(cfg.micro_batch_size or n_rows, most)
+    peak, began = runtime.peak_flops(device), time.time()
+    signals = runtime.catch_signals()
+
+    if not resumed:
+        if cfg.eval_interval:
+            n_rows = validate(cfg, model, get_batch, n_rows, log, 0)
+        if cfg.max_iters == 0:
+            save(cfg, model, optimizers, run, 0)
+
+    for step in range(first, cfg.max_iters):
+        if cfg.switch_iter and step == cfg.switch_iter:  # (f)
+            print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
+            model.swap_attention(cfg.switch_attention_type)
+            optimizers = make_optimizers(cfg, model, before=optimizers)
+
+        record, n_stops = update(
+            cfg, model, optimizers, loss_fn, get_batch, step, n_rows, signals)
+        n_rows = record["micro_batch_size"]
+        if peak:
+            record["mfu"] = flops_per_token * record["tokens_per_s"] / peak / ranks.WORLD_SIZE
+        if device.type == "cuda":
+            record["gib"] = torch.cuda.max_memory_allocated(device) / 2**30  # the most so far
+        log(record)
+        done = step + 1  # updates
+        last = done == cfg.max_iters
+        if last or is_due(cfg.log_interval, done):
+            seconds_left = (time.time() - began) / (done - first) * (cfg.max_iters - done)
+            print0(progress(cfg, record, seconds_left))
+
+        if cfg.eval_interval and (last or is_due(cfg.eval_interval, done)):
+            n_rows = validate(cfg, model, get_batch, n_rows, log, done)
+        if last or n_stops or is_due(cfg.save_interval, done):
+            save(cfg, model, optimizers, run, done)
+        if n_stops:
+            number = signals[0] if signals else signal.SIGTERM  # another rank may have got it
+            raise UserError(f"stopped after iter {done:,}, saved in {cfg.out_dir}; the same "
+                            "command continues", status=128 + number)
+    print0(f"done: {checkpoint.find(cfg.out_dir) if ranks.RANK == 0 else cfg.out_dir}")
+    if signals:  # a signal came during the last validation or save
+        sys.exit(128 + signals[0])
+
+
+def is_due(interval, done):
+    """Return whether something that is done every `interval` updates (0: never) is due now."""
+    return interval > 0 and done % interval == 0
+
+
+def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows, signals=()):
     """
     Run update `step` (from 0) in micro-batches of n_rows rows. Return its record for the log, and
     the number of stop signals that all ranks have received.
 
-    loss_fn: summed_loss, or the same compiled. micro_batches(split, step, n_rows): see `main`.
+    loss_fn: summed_loss, or the same compiled. get_batch: see `main`.
     """
     began = time.perf_counter()
-    device = model.wte.weight.device
     lr = learning_rate(cfg, step)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-
-    def forward_backward(n_rows):
-        """Add up the gradients of the summed loss in p.grad. Return this rank's sums."""
-        model.zero_grad(set_to_none=True)  # of an attempt that ran out of memory
-        sums = torch.zeros(4, device=device)  # of losses, targets, tokens and stop signals
-        for x, y, counted, documents in micro_batches("train", step, n_rows):
-            with runtime.autocast(device, cfg.dtype):
-                loss = loss_fn(model, x, y, cfg.loss_chunk, counted, documents)
-            loss.backward()
-            sums[0] += loss.detach()
-            sums[1] += (y >= 0).sum()
-            sums[2] += x.numel()
-        sums[3] += len(signals)
-        return sums
-
-    sums, n_rows = fitting(forward_backward, n_rows)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = lr * group["lr_ratio"]
+    *batch, digest = get_batch("train", step)
+    sums, n_rows = fitting(
+        lambda n: forward_backward(cfg, model, loss_fn, batch, n), n_rows)
+    sums[3] = len(signals)
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
     # many, and the compiled graph gets no breaks from DDP.
@@ -226,17 +250,13 @@ def update(cfg, model, optimizer, loss_fn, micro_batches, step, n_rows, signals=
     ranks.all_reduce([*grads, sums])
     # Sums over all ranks and micro-batches, divided once, are the mean over the global batch.
     torch._foreach_div_(grads, sums[1])
-    norm = torch.nn.utils.get_total_norm(grads)
+    norm = gradient_norm(grads)
     if cfg.grad_clip:
         torch.nn.utils.clip_grads_with_norm_(model.parameters(), cfg.grad_clip, norm)
 
     # With one rank this is the only GPU synchronization in an update. With several, the ranks also
     # wait for each other after their micro-batches (ranks.attempt).
-    loss, norm, targets, tokens, n_stops = torch.stack(
-        (sums[0] / sums[1], norm, *sums[1:])).tolist()
-    if not targets:
-        raise UserError("no target of this batch is trained on (with loss_on=repeats: no row "
-                        "repeats a pair); make block_size or batch_size larger")
+    loss, norm, tokens, n_stops = torch.stack((sums[0] / sums[1], norm, *sums[2:])).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         problem = (f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
                    "training stopped before the update; a checkpoint that was saved is good. Try a "
@@ -245,11 +265,71 @@ def update(cfg, model, optimizer, loss_fn, micro_batches, step, n_rows, signals=
             problem = (f"the first loss is {loss} and its gradient norm {norm}: look for the cause "
                        "in the attention, the initial weights or the data, and try again")
         raise UserError(problem, status=1)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
     tokens_per_s = round(tokens / (time.perf_counter() - began))
-    return {"iter": step + 1, "loss": loss, "lr": lr, "grad_norm": norm,
+    return {"iter": step + 1, "digest": digest, "loss": loss, "lr": lr, "grad_norm": norm,
             "tokens_per_s": tokens_per_s, "micro_batch_size": n_rows}, n_stops
+
+
+def forward_backward(cfg, model, loss_fn, batch, n_rows):
+    """
+    Return this rank's sums of losses, targets and tokens over a batch, and 0 for `update`. If
+    gradients are enabled, add up those of the summed loss in p.grad.
+    """
+    device = model.wte.weight.device
+    model.zero_grad(set_to_none=True)  # of an attempt that ran out of memory
+    sums = torch.zeros(4, device=device)
+    for x, y, counted, documents in micro_batches(*batch, n_rows, device):
+        with runtime.autocast(device, cfg.dtype):
+            loss = loss_fn(model, x, y, cfg.loss_chunk, counted, documents)
+        if torch.is_grad_enabled():
+            loss.backward()
+        sums[0] += loss.detach()
+        sums[1] += (y >= 0).sum()
+        sums[2] += x.numel()
+    return sums
+
+
+def micro_batches(x, y, documents, n_rows, device):
+    """
+    Yield (x, y, counted, documents) of at most n_rows rows at a time, as tensors on the device.
+
+    x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices of the targets that are
+    not, in y.flatten(), or None if all count. documents: None, or as in GPT.positions in model.py.
+    """
+    for i in range(0, len(x), n_rows):
+        rows = slice(i, i + n_rows)
+        # Nothing after the last target is computed. In fine-tuning, where rows are sorted by length
+        # and padded, this cuts the padding. A multiple of 64, so that few shapes are compiled.
+        T = x.shape[1]
+        counted = None
+        if (y[rows] < 0).any():
+            last = np.flatnonzero((y[rows] >= 0).any(axis=0)).max(initial=0)
+            T = min(T, 64 * (last // 64 + 1))
+            # found on the CPU, because asking the GPU would stall every micro-batch
+            counted = np.flatnonzero(y[rows, :T] >= 0)
+        arrays = x[rows, :T], y[rows, :T], counted, None if documents is None else documents[rows]
+        yield [None if array is None else to_device(array, device) for array in arrays]
+
+
+def to_device(array, device):
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type == "cuda":  # copies from pinned memory are asynchronous
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def gradient_norm(grads):
+    """Return the norm of all gradients together, a tensor."""
+    if grads[0].device.type != "cpu":
+        return torch.nn.utils.get_total_norm(grads)
+    # On a CPU torch 2.13 adds up the squares of a large tensor with too little precision: of 38.6 M
+    # numbers the norm is .27 % too low, and of 134 M 1.7 %. A plain sum is right.
+    norms = [g.square().sum().sqrt() if g.numel() > 2**20 else torch.linalg.vector_norm(g)
+             for g in grads]
+    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 def learning_rate(cfg, step):
@@ -285,91 +365,13 @@ def fitting(work, n_rows):
                "for rounding")
 
 
-# -----------------------------------------------------------------------------
-# the run: validate, save, stop, switch, update, log
-
-
-def fit(cfg, model, run, micro_batches):
-    """
-    Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
-
-    run: what the checkpoint holds beside the model, see `begin` in lib/start.py. micro_batches: see
-    `main`.
-    """
-    settings = [f"{key}={value}" for key, value in non_defaults(cfg).items()]
-    print0("settings that differ from the defaults:", *settings)
-    device, path = model.wte.weight.device, Path(cfg.out_dir) / "ckpt.pt"
-    first, resumed = run["iter"], run["optimizer"] is not None
-    log = Log(cfg, model, run)
-    optimizer = make_optimizer(cfg, model)
-    if resumed:
-        optimizer.load_state_dict(run["optimizer"])
-    del run["optimizer"]  # frees Adam's two moments
-    loss_fn = training_loss(cfg, device)
-    n_rows = initial_micro_batch_size(cfg, model, compiled=loss_fn is not summed_loss)
-    peak, began = runtime.peak_flops(device), time.time()
-    signals, n_stops = runtime.catch_signals(), 0
-
-    for done in range(first, cfg.max_iters + 1):  # number of updates done
-        last = done == cfg.max_iters
-        if done > first or not resumed:  # a resumed run has done this before it was saved
-            if cfg.eval_interval and (last or is_due(cfg.eval_interval, done)):
-                n_rows = validate(cfg, model, micro_batches, n_rows, log, done)
-            if last or n_stops or done and is_due(cfg.save_interval, done):
-                save(cfg, model, optimizer, run, path, done)
-        if n_stops:
-            number = signals[0] if signals else signal.SIGTERM  # another rank may have got it
-            raise UserError(f"stopped after iter {done:,}, saved in {path}; the same command "
-                            "continues", status=128 + number)
-        if last:
-            break
-
-        if cfg.switch_iter and done == cfg.switch_iter:  # (f)
-            print0(f"iter {done:,}: softmax becomes {cfg.switch_attention_type}")
-            model.swap_attention(cfg.switch_attention_type)
-            moments = optimizer.state  # of all old parameters
-            optimizer = make_optimizer(cfg, model)
-            optimizer.state.update(moments)
-
-        record, n_stops = update(
-            cfg, model, optimizer, loss_fn, micro_batches, done, n_rows, signals)
-        n_rows = record["micro_batch_size"]
-        if peak:
-            flops = runtime.flops_per_token(model, model.config.block_size) * record["tokens_per_s"]
-            record["mfu"] = flops / peak / ranks.WORLD_SIZE
-        if device.type == "cuda":
-            record["gib"] = torch.cuda.max_memory_allocated(device) / 2**30  # the most so far
-        log(record)
-        left = cfg.max_iters - record["iter"]
-        if not left or is_due(cfg.log_interval, record["iter"]):
-            seconds_left = (time.time() - began) / (record["iter"] - first) * left
-            print0(progress(cfg, record, seconds_left))
-    print0(f"done: {path}")
-    if signals:  # a signal came during the last validation or save
-        sys.exit(128 + signals[0])
-
-
-def is_due(interval, done):
-    """Return whether something that is done every `interval` updates (0: never) is due now."""
-    return interval > 0 and done % interval == 0
-
-
 @torch.no_grad()
-def validate(cfg, model, micro_batches, n_rows, log, done):
+def validate(cfg, model, get_batch, n_rows, log, done):
     """Log and print the validation loss after `done` updates. Return n_rows, or what fitted."""
-    device = model.wte.weight.device
-
-    def forward(n_rows):
-        """Return this rank's sums of losses and targets."""
-        sums = torch.zeros(2, device=device)
-        for x, y, counted, documents in micro_batches("val", 0, n_rows):
-            with runtime.autocast(device, cfg.dtype):
-                # not compiled: without gradients it would be compiled a second time
-                sums[0] += summed_loss(model, x, y, cfg.loss_chunk, counted, documents)
-            sums[1] += (y >= 0).sum()
-        return sums
-
-    sums, n_rows = fitting(forward, n_rows)
+    *batch, digest = get_batch("val", 0)
+    # not compiled: without gradients it would be compiled a second time
+    sums, n_rows = fitting(
+        lambda n: forward_backward(cfg, model, summed_loss, batch, n), n_rows)
     ranks.all_reduce([sums])
     loss = (sums[0] / sums[1]).item()
     # After the last update nothing else would notice NaN. Before the first we do not stop, because
@@ -378,19 +380,24 @@ def validate(cfg, model, micro_batches, n_rows, log, done):
         raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
                         "did not save this model; try a lower learning_rate, in another --out_dir",
                         status=1)
-    log({"iter": done, "val_loss": loss, **scales_by_layer(model)})
-    print0(f"iter {done:,}: validation loss {loss:.4f}")
+    scales = scales_by_layer(model)
+    log({"iter": done, "digest": digest, "val_loss": loss, **scales})
+    line = f"iter {done:,}: validation loss {loss:.4f}"
+    for name, layers in scales.items():
+        means = [f"{np.mean(heads):.3f}" for heads in layers if heads]
+        line += f" | mean {name} of each layer {' '.join(means)}"
+    print0(line)
     return n_rows
 
 
-def save(cfg, model, optimizer, run, path, done):
+def save(cfg, model, optimizers, run, done):
     """Save the checkpoint of a run after `done` updates, on rank 0."""
     if ranks.RANK == 0:
-        checkpoint.save(path, run | {
+        checkpoint.save(cfg.out_dir, run | {
             "model": model.state_dict(),
             "model_config": dataclasses.asdict(model.config),
             "config": dataclasses.asdict(cfg),
-            "optimizer": optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
             "iter": done,
         })
 
@@ -407,11 +414,16 @@ def progress(cfg, record, seconds_left):
 
 
 # -----------------------------------------------------------------------------
-# before the first update: optimizer, compilation, micro-batch
+# optimizers
 
 
-def make_optimizer(cfg, model):
-    """Return AdamW with weight decay on matrices only. Learned scales are a group of their own."""
+def make_optimizers(cfg, model, before=()):
+    """
+    Return a list of optimizers that together have each parameter once: one, AdamW. Each group has
+    an lr_ratio, by which `update` multiplies the learning rate.
+
+    before: optimizers whose moments are taken over, as after the switch of (f).
+    """
     # Learned scales have no weight decay, as in the paper: it would pull s to 0, which is uniform
     # attention.
     scales = model.learned_scales()
@@ -420,43 +432,16 @@ def make_optimizer(cfg, model):
               {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
     if scales:
         groups.append({"params": list(scales.values()), "weight_decay": 0.0})
-    trained = [p for group in groups for p in group["params"]]
-    assert sorted(map(id, trained)) == sorted(map(id, model.parameters())), "each once, and all"
     # fused on a CPU too, unlike nanoGPT: one pass over the parameters instead of a dozen
-    return torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2),
-                             fused=True)
-
-
-def training_loss(cfg, device):
-    """Return summed_loss, compiled if cfg says so and torch.compile works on this machine."""
-    if not cfg.compile:
-        return summed_loss
-    problem = ""
-    try:  # It needs a C compiler, Python's headers, a GPU that Triton supports, and more.
-        torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(1, device=device))
-    except Exception as e:
-        problem = describe(e)
-    problems = list(filter(None, ranks.all_gather(problem)))  # of all ranks, which decide alike
-    if problems:
-        print0(f"note: torch.compile does not work here ({problems[0]}); training without it")
-        return summed_loss
-    return torch.compile(summed_loss, dynamic=False)
-
-
-def initial_micro_batch_size(cfg, model, compiled):
-    """Return how many sequences a rank computes at once; `fitting` halves it if need be."""
-    rows_of_rank = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
-    if cfg.micro_batch_size:
-        return min(cfg.micro_batch_size, rows_of_rank)
-    device = model.wte.weight.device
-    tokens = 2**12  # a CPU is not faster with more
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        # 64 sequences of the paper's model trained 1.2 times as fast on an H200 as 16 on an H100
-        tokens = min(2**16, runtime.tokens_that_fit(model, free, compiled))
-    rows = min(rows_of_rank, max(1, tokens // model.config.block_size))
-    rows = min(ranks.all_gather(rows))  # the ranks halve it together
-    return 2 ** (rows.bit_length() - 1)  # a power of two can be halved repeatedly
+    adamw = torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2),
+                              fused=True)
+    optimizers = [adamw]
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group.setdefault("lr_ratio", 1.0)
+            for old in before:
+                optimizer.state.update({p: old.state[p] for p in group["params"] if p in old.state})
+    return optimizers
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
 """
-Checkpoints: torch.save files, written atomically, verified when loaded, unable to run code.
+Checkpoints: torch.save files, written all or nothing, verified when loaded, unable to run code.
 
-A checkpoint is a dict:
+A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. Each is a dict:
 
-    model, optimizer   state dicts
-    model_config       settings of the model that these weights belong to
-    config             all settings of the run, with the defaults
-    variant            name of the run in figures
-    base               config of the checkpoint that the run began from (init_from), and the iter,
-                       data and base of that checkpoint; None if it began from random weights
-    iter               number of updates done
-    vocab              the vocabulary (lib/text.py)
-    data               digest and source of the training text
-    code               commit of the program that saved it; an imported model has none
+    version        of the format
+    model          state dict
+    optimizers     their state dicts
+    model_config   settings of the model that these weights belong to
+    config         all settings of the run, with the defaults
+    variant        name of the run in tables and figures
+    base           variant of the checkpoint that the run began from (init_from); "" if none
+    iter           number of updates done
+    vocab          the vocabulary (lib/text.py)
+    data           digest and source of the training text
+    code           commit of the program that saved it
 """
 import dataclasses
-import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -27,24 +27,16 @@ import torch
 from lib import attention
 from lib.attention import SCALINGS, ModelConfig
 from lib.errors import UserError, check_types, explain
-from lib.interop import hf_model
 from lib.ranks import print0
 from lib.runtime import DType
 from lib.storage import atomic_write
 from model import ATTENTION
 
-# The settings that may change when a run continues: they change the result by rounding at most.
-# (data_dir may name another folder with the same data: their digests are compared.)
-FREE_TO_CHANGE = {
-    "out_dir", "data_dir", "micro_batch_size", "eval_interval", "save_interval",
-    "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device", "compile",
-    "loss_chunk", "data",  # the last is sft.py's
-}
-
-KEYS = {  # of a checkpoint that are checked, with their types
-    "model": dict, "optimizer": dict, "model_config": dict, "config": dict, "variant": str,
-    "base": dict | None, "iter": int, "vocab": list | str | None, "data": dict,
-}
+VERSION = 3
+KEYS = {  # that are checked, with their types
+    "version": int, "model": dict, "optimizers": list, "model_config": dict, "config": dict,
+    "variant": str, "base": str, "iter": int, "vocab": list | str | int | None, "data": dict,
+    "code": str}
 
 
 @dataclass(frozen=True)
@@ -52,7 +44,7 @@ class LoadConfig:
     """Settings of sample.py and the evaluations: the checkpoints, what is changed in them, and the
     device."""
     # arguments
-    files: tuple = ()  # checkpoints, or folders that hold a ckpt.pt
+    files: tuple = ()  # checkpoints, or the folders of runs, of which the newest one is taken
     # model
     attention: str = ""  # file of a checkpoint's attention that is not in gallery/: it is executed
     rope_scaling: Literal[SCALINGS[1:]] = "theta"  # how RoPE is stretched
@@ -78,18 +70,31 @@ class LoadConfig:
     }
 
 
+# -----------------------------------------------------------------------------
+# files
+
+
+def checkpoints_in(folder):
+    """Return the paths of the checkpoints in a run's folder, the oldest first."""
+    return sorted(Path(folder).glob("ckpt_[0-9]*.pt"))
+
+
 def find(path):
-    """Return the file that `path` means: the file itself, or the ckpt.pt in a folder. In the folder
-    of a model of transformers it is the config.json."""
-    folder, path = Path(path), Path(path)
-    if folder.is_dir():
-        path = folder / "ckpt.pt"
-    # a save that was killed between its two renames leaves only the previous checkpoint
-    if not path.exists() and previous(path).exists():
-        return previous(path)
-    if not path.exists() and is_of_transformers(folder / "config.json"):
-        return folder / "config.json"
-    return path
+    """
+    Return the file that `path` means: the file itself, or the newest checkpoint in a folder. In the
+    folder of a model of transformers it is the config.json. UserError if there is none.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path
+    if saved := checkpoints_in(path):
+        return saved[-1]
+    if is_of_transformers(path / "config.json"):
+        return path / "config.json"
+    if (path / "ckpt.pt").exists():
+        raise UserError(f"{path} holds ckpt.pt, a checkpoint of another version of this program; "
+                        "train it again, or take version 0.2.0")
+    raise UserError(f"there is no checkpoint {path}; train one first, or name another")
 
 
 def is_of_transformers(path):
@@ -97,62 +102,35 @@ def is_of_transformers(path):
     return path.name == "config.json" and path.is_file()
 
 
-def previous(path):
-    """Return the path at which the checkpoint that `path` has replaced is kept."""
-    path = Path(os.path.realpath(path))  # beside the file itself: renaming works on one disk only
-    return path.with_stem(path.stem + "_prev")
-
-
-def must_exist(path):
-    """Raise a UserError if there is no checkpoint at `path`, a file or a folder with a ckpt.pt."""
-    if not find(path).is_file():
-        raise UserError(f"there is no checkpoint {find(path)}; train one first, or name another")
-
-
-def earlier_runs(content):
-    """Return [base, base of the base, ...] of a checkpoint or result."""
-    runs, base = [], content["base"]
-    while base:
-        runs.append(base)
-        base = base["base"]
-    return runs
-
-
-def variant_of(state, model):
-    """Return the variant of `model`, made from the checkpoint `state`; softmax>ssmax after a swap.
-    """
-    variant, attention_type = state["variant"], model.config.attention_type
-    if attention_type != state["model_config"]["attention_type"]:
-        variant += f">{attention_type}"
-    return variant
-
-
-def save(path, state):
-    """Write `state` to the Path `path`, all or nothing; the file before stays as ckpt_prev.pt."""
-    with atomic_write(path, previous=previous(path)) as f:
+def save(folder, state):
+    """Write `state` into the folder of a run, all or nothing, and keep the one before it."""
+    path = Path(folder) / f"ckpt_{state['iter']:06d}.pt"
+    with atomic_write(path) as f:
         try:
-            torch.save(state, f)
+            torch.save({"version": VERSION} | state, f)
         except RuntimeError as e:
             if isinstance(e.__context__, OSError):
                 raise e.__context__ from None  # torch hides this error, which names the cause
             raise
+    for old in checkpoints_in(folder)[:-2]:
+        old.unlink()
+    return path
 
 
 def load(path):
     """
-    Return the dict of the checkpoint at `path` (a file, or a folder with a ckpt.pt), on the CPU,
-    and in it "fingerprint", see `fingerprint`. UserError if there is none or it is damaged.
+    Return the dict of a checkpoint (a file, or the newest in a folder), on the CPU, with its
+    "fingerprint", see `fingerprint`. UserError if there is none or it is damaged.
     """
-    must_exist(path)
     path = find(path)
     if is_of_transformers(path):
-        raise UserError(f"{path.parent} is a model of transformers: make a checkpoint of it with "
-                        f"python hf.py import {path.parent} --out_dir=NEW_FOLDER")
-    way_back = ""  # we only name the one before and do not load it, because it is older
-    if previous(path).exists():
-        way_back = f"; to take the one before it: cp {previous(path)} {path}"
-    with explain(f"{path} is damaged, cut off or not a checkpoint of this program; train it again, "
-                 f"or name another{way_back}"), open(path, "rb") as file:
+        raise UserError(f"{path.parent} is a model of transformers, which is evaluated and not "
+                        "trained here: name a checkpoint of train.py")
+    advice = "train it again, or name another"
+    if len(checkpoints_in(path.parent)) > 1:
+        advice = "delete it, and the one before is taken"
+    with explain(f"{path} is damaged, cut off or not a checkpoint of this program; {advice}"), \
+            open(path, "rb") as file:
         with zipfile.ZipFile(file) as records:
             if broken := records.testzip():  # torch.save writes CRCs, which torch.load ignores
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
@@ -160,26 +138,14 @@ def load(path):
         file.seek(0)
         # weights_only: without it a checkpoint could run code
         state = torch.load(file, map_location="cpu", weights_only=True)
+        if state.get("version") != VERSION:
+            raise UserError(f"{path} was not saved by this version of the program; take the one "
+                            "that saved it, or train it again")
         check_types(state, KEYS)
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
-        state["model_config"] = dataclasses.asdict(read_model_config(state["model_config"]))
+        state["model_config"] = dataclasses.asdict(ModelConfig(**state["model_config"]))
     return state | {"fingerprint": identity}
-
-
-def read_model_config(settings):
-    """
-    Return the ModelConfig of a dict. A setting that is missing takes its default, and an unknown
-    one that is 0, False or "" is off. ValueError or TypeError if there is none.
-    """
-    known = {field.name for field in dataclasses.fields(ModelConfig)}
-    settings = {key: value for key, value in settings.items() if value or key in known}
-    # of earlier versions: one that is off if it is 1, and today's letter R
-    if settings.get("rope_fraction") == 1:
-        del settings["rope_fraction"]
-    if settings.pop("global_rope", False):
-        settings["window_pattern"] = settings["window_pattern"].replace("L", "R")
-    return ModelConfig(**settings)
 
 
 def fingerprint(path):
@@ -194,19 +160,23 @@ def hash_of_sums(records):
     return f"{zlib.crc32(repr(sums).encode()):08x}"
 
 
+# -----------------------------------------------------------------------------
+# models
+
+
 def load_model(path, cfg=LoadConfig(), device="cpu"):
     """
-    Return (model in eval mode on `device`, checkpoint dict without the optimizer).
+    Return (model in eval mode on `device`, checkpoint dict without the optimizers).
 
     cfg: a LoadConfig, which says how the model is changed. RoPE is stretched in the layers that see
     all keys, if they have RoPE (in a window it never sees a new distance). UserError if the changes
     do not fit the checkpoint. For a folder of transformers this is a lib.interop.hf_model.HFModel.
     """
-    must_exist(path)
     if is_of_transformers(find(path)):
+        from lib.interop import hf_model  # late: a plain run does not need it
         return hf_model.load(find(path).parent, cfg, device)
     state = load(path)
-    del state["optimizer"]  # it takes two thirds of the memory
+    del state["optimizers"]  # they take two thirds of the memory
     allow_attention(state, path, cfg.attention)
     trained, changes = ModelConfig(**state["model_config"]), {}
     if cfg.attention_type == trained.attention_type:
@@ -234,15 +204,14 @@ def allow_attention(state, name, given):
     command has to name it: `given`, which may have another path.
     """
     trained = state["model_config"]["attention"]
-    own_files = attention.own_files(trained)
-    if own_files and not given:
-        raise UserError(f"{name} has an attention that is not in gallery/, {own_files[0]}, and "
-                        f"would execute that file: read it, and allow it by "
-                        f"--attention={trained}")
-    if not own_files and given not in ("", trained):
+    is_a_file = trained.endswith(".py")
+    if is_a_file and not given:
+        raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and would "
+                        f"execute that file: read it, and allow it by --attention={trained}")
+    if not is_a_file and given not in ("", trained):
         raise UserError(f"{name} was trained with attention={trained or 'none'}, and cannot have "
                         f"another one; leave --attention={given} out")
-    if own_files:
+    if is_a_file:
         state["model_config"]["attention"] = given
     with explain(f"{name}: its attention cannot be used"):
         attention.load(state["model_config"]["attention"])
@@ -272,3 +241,12 @@ def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_sc
         raise UserError(f"{name}: some weights are not finite, so the model has diverged; take "
                         "another checkpoint")
     return model.to(device).eval()
+
+
+def variant_of(state, model):
+    """Return the variant of `model`, made from the checkpoint `state`; softmax>ssmax after a swap.
+    """
+    variant, attention_type = state["variant"], model.config.attention_type
+    if attention_type != state["model_config"]["attention_type"]:
+        variant += f">{attention_type}"
+    return variant

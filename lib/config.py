@@ -36,12 +36,12 @@ def configure(cls, argv=None, config_files=True):
     return make(cls, arguments(cls, argv, config_files))
 
 
-def make(cls, given):
+def make(cls, given, defaults=()):
     """
-    Return a `cls` with the settings `given`, {name: value}. UserError if they do not go together,
-    or if one of them has no effect.
+    Return a `cls` with the settings `given`, {name: value}, and with `defaults` in the place of its
+    own. UserError if the settings do not go together, or if a given one has no effect.
     """
-    cfg = instance(cls, given)
+    cfg = instance(cls, dict(defaults) | given)
     refuse_without_effect(cfg, given)
     return cfg
 
@@ -92,10 +92,10 @@ def arguments(cls, argv=None, config_files=True):
     """
     argv = sys.argv[1:] if argv is None else argv
     if {"-h", "--help"} & set(argv):  # before the other arguments, which may be wrong
-        print(help_text(cls, config_files))
+        print(help_text(cls))
         sys.exit(0)
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    values, global_rope = {}, False
+    values = {}
     for arg in argv:  # in order: what comes later wins
         if re.search("[\ud800-\udfff]", arg):  # bytes that were not UTF-8 cannot be printed
             raise UserError(f"{arg!r} holds bytes that are not UTF-8; rename the file or folder")
@@ -112,12 +112,7 @@ def arguments(cls, argv=None, config_files=True):
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
                             "or --key=value; see --help")
         for key, value in new.items():
-            if key == "global_rope" and "window_pattern" in fields:  # of an earlier version
-                global_rope = to_type(value, bool)
-            else:
-                values[key] = checked(fields, key, value, arg)
-    if global_rope and "window_pattern" in values:  # today's letter R
-        values["window_pattern"] = values["window_pattern"].replace("L", "R")
+            values[key] = checked(fields, key, value, arg)
     return values
 
 
@@ -132,12 +127,6 @@ def read_config_file(path):
             if not (key.startswith("_") or callable(value) or isinstance(value, types.ModuleType))}
 
 
-# settings of earlier versions, and what is written today
-RENAMED = {
-    "sink": "attention=sink", "gate": "attention=gated", "alibi": "attention=alibi",
-    "scale_invariant": "attention=scale_invariant", "rope_fraction": "attention=p_rope:share=0.5"}
-
-
 def checked(fields, key, value, origin):
     """
     Return `value` in the type that setting `key` has by default.
@@ -148,8 +137,6 @@ def checked(fields, key, value, origin):
     """
     if key not in fields:
         hint = did_you_mean(key, fields) or "; see --help"
-        if key in RENAMED:
-            hint = f" of an earlier version; write {RENAMED[key]}"
         if origin.endswith(".py"):
             hint += " (the name of a helper must begin with _)"
         raise UserError(f"{origin}: unknown setting {key!r}{hint}")
@@ -194,7 +181,7 @@ def did_you_mean(name, names):
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def help_text(cls, config_files=True):
+def help_text(cls):
     """Return the text of --help: what the program does, then its settings in groups."""
     # Comments are read from the source, so that each setting is explained once. A comment on a line
     # of its own is the heading of a group. A child may explain a setting again, which stays in the
@@ -213,9 +200,9 @@ def help_text(cls, config_files=True):
                 comments[name] = comment
 
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    ways = "--key=value, or write key = value into a config file" if config_files else "--key=value"
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
-             f"Settings with their defaults: give {ways}."]
+             "Settings with their defaults: give --key=value, or write key = value into a config "
+             "file."]
     for group in dict.fromkeys(headings.values()):
         lines += ["", f"{group}:"]
         for name in (name for name in headings if headings[name] == group):

@@ -4,9 +4,6 @@ import errno
 import os
 import sys
 
-import torch
-import torch.distributed as dist
-
 # the errors of reading damaged or unexpected JSON
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
@@ -42,8 +39,9 @@ def launch(main):
         else:
             raise  # a bug of ours keeps its traceback
     finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        distributed = sys.modules.get("torch.distributed")
+        if distributed and distributed.is_initialized():
+            distributed.destroy_process_group()
     sys.stdout.flush()  # in a pipe the error would otherwise come before earlier output
     prefix = "error: " if status < 128 else ""  # a signal is no error
     print(prefix + " ".join(message.split()), file=sys.stderr)
@@ -58,7 +56,8 @@ def out_of_memory(error):
     wordings = ("out of memory", "ALLOC_FAILED", "can't allocate memory",
                 "could not create a primitive")
     of_torch = isinstance(error, RuntimeError) and any(words in str(error) for words in wordings)
-    return of_torch or isinstance(error, torch.OutOfMemoryError | MemoryError)
+    # torch is not imported here, because --help would wait for it
+    return of_torch or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def describe(error):

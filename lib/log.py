@@ -1,5 +1,6 @@
-"""out_dir/log.jsonl of a training run, and Weights & Biases."""
+"""out_dir/log.jsonl and log.json of a training run, and Weights & Biases."""
 import dataclasses
+import json
 import os
 import uuid
 from pathlib import Path
@@ -7,53 +8,49 @@ from pathlib import Path
 import torch
 
 from lib import ranks, storage
-from lib.errors import MALFORMED, describe, explain
+from lib.errors import describe
 from lib.ranks import print0
 
 
 class Log:
     """
-    Writes out_dir/log.jsonl. Its first line is about the run. Each update has a line with iter,
-    loss, lr, grad_norm and more, and each validation one with iter, val_loss and the learned scales
-    (s, b, ...), [layer][head]. The numbers also go to Weights & Biases if wandb_log is set.
+    Writes log.jsonl, with a record for each update (iter, loss, lr, grad_norm, ...) and for each
+    validation (iter, val_loss, and the learned scales s, b, ... as [layer][head]). Each has the
+    variant and the seed of the run. What the numbers depend on stands beside it, in log.json. The
+    numbers also go to Weights & Biases if wandb_log is set.
 
-    A resumed run keeps the lines up to its checkpoint, and runs the later updates again. It goes on
-    with its run in wandb.
+    A resumed run keeps the records up to its checkpoint, and runs the later updates again. It goes
+    on with its run in wandb.
     """
 
-    def __init__(self, cfg, model, run):
+    def __init__(self, cfg, model, run, resumed):
+        self.run = {"variant": run["variant"], "seed": cfg.seed}
         self.file = self.wandb = None
         if ranks.RANK != 0:
             return
-        path, config = Path(cfg.out_dir) / "log.jsonl", dataclasses.asdict(cfg)
-        header = {
-            "config": config,
-            "params": model.num_params(),
-            "model_config": dataclasses.asdict(model.config),
-            "torch": torch.__version__,
-            "code": run["code"],
-            "variant": run["variant"],
-            "base": run["base"],
-            "data": run["data"],
-        }
-        records = []
-        if run["optimizer"] and path.exists():  # resumed
-            with explain(f"{path} is not a log of this program; move it away", MALFORMED):
-                begun, *old = storage.read_lines(path)
-                # a run that became longer has another max_iters
-                header = begun | {"config": config, "code": run["code"]}
-                records = [record for record in old if record["iter"] <= run["iter"]]
+        path, facts = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
+        records, of_wandb = [], {}
+        if resumed and path.exists():
+            records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
         if cfg.wandb_log:
-            header.setdefault("wandb_id", uuid.uuid4().hex)
-        storage.write_lines(path, [header, *records])
+            before = json.loads(facts.read_text()) if resumed and facts.exists() else {}
+            of_wandb = {"wandb_id": before.get("wandb_id", uuid.uuid4().hex)}
+        storage.write_lines(facts, [{
+            "evaluation": "log", **self.run, "tag": "", "settings": dataclasses.asdict(cfg),
+            "base": run["base"], "data": run["data"], "code": run["code"],
+            "torch": torch.__version__, "block_size": model.config.block_size,
+            "params": model.num_params(), **of_wandb}])
+        storage.write_lines(path, records)
         self.file = open(path, "a", encoding="utf-8")
         if cfg.wandb_log:
             try:
                 import wandb
+                config = dataclasses.asdict(cfg)
+                config |= {"params": model.num_params(), "code": run["code"]}
                 self.wandb = wandb.init(project=cfg.wandb_project, config=config,
                                         dir=os.environ.get("WANDB_DIR", cfg.out_dir),
                                         name=cfg.wandb_run_name or path.parent.name,
-                                        id=header["wandb_id"], resume="allow")
+                                        id=of_wandb["wandb_id"], resume="allow")
             except Exception as e:  # there may be no key, network or package
                 self.wandb_is_off(e)
 
@@ -64,10 +61,15 @@ class Log:
 
     def __call__(self, record):
         if self.file:
-            storage.append_lines(self.file, [record])
+            storage.append_lines(self.file, [self.run | record])
         if self.wandb:
-            # wandb cannot plot lists: s of each head stays in log.jsonl
-            numbers = {k: v for k, v in record.items() if not isinstance(v, list)}
+            numbers = {}
+            for name, value in record.items():
+                if isinstance(value, list):  # wandb cannot plot lists: the mean of each layer
+                    numbers |= {f"{name}/layer {layer}": sum(of_heads) / len(of_heads)
+                                for layer, of_heads in enumerate(value) if of_heads}
+                elif name != "digest":
+                    numbers[name] = value
             try:
                 self.wandb.log(numbers, step=record["iter"])
             except Exception as e:

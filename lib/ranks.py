@@ -2,14 +2,13 @@
 import datetime
 import os
 
-import torch
-import torch.distributed as dist
-
 from lib.errors import UserError, explain, out_of_memory
 
-# Set by torchrun. If only one of the two is set, this is a single process.
+# torch is imported where it is needed: prepare.py and plot.py do not need it.
+
+# Set by torchrun. If only one of the two is set, or one is empty, this is a single process.
 RANK, WORLD_SIZE = 0, 1
-if {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+if os.environ.get("RANK") and os.environ.get("WORLD_SIZE"):
     RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -18,11 +17,19 @@ def join(device):
     Join the other ranks, if there are any and this was not done before. From then on a rank that
     waits for a lost one fails after five minutes.
     """
+    import torch
+    import torch.distributed as dist
+
     if RANK >= WORLD_SIZE:
         raise UserError(f"RANK={RANK} must be below WORLD_SIZE={WORLD_SIZE}: start several "
                         "processes with torchrun, or unset both for one process")
     if WORLD_SIZE == 1 or dist.is_initialized():
         return
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        raise UserError(f"WORLD_SIZE={WORLD_SIZE} asks for several processes, but "
+                        f"{' and '.join(missing)} is not set: start them with torchrun, or unset "
+                        "RANK and WORLD_SIZE for one process")
     # torch.distributed.nn keeps the default group that exists when it is imported. Imported later,
     # it would keep gloo's threads alive, which may abort a process that ends (pytorch#179291).
     import torch.distributed.nn  # noqa: F401
@@ -49,19 +56,23 @@ def explain_lost_rank():
 
 def all_reduce(tensors):
     """Sum each tensor over all ranks, in place."""
-    if WORLD_SIZE > 1:
-        with explain_lost_rank():
-            # all started at once, to wait for the network once
-            for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
-                work.wait()
+    if WORLD_SIZE == 1:
+        return
+    import torch.distributed as dist
+    with explain_lost_rank():
+        # all started at once, to wait for the network once
+        for work in [dist.all_reduce(t, async_op=True) for t in tensors]:
+            work.wait()
 
 
 def all_gather(item):
     """Return the list of the `item` of each rank. Items are pickled, so they should be small."""
-    gathered = [item] * WORLD_SIZE
-    if WORLD_SIZE > 1:
-        with explain_lost_rank():
-            dist.all_gather_object(gathered, item)
+    if WORLD_SIZE == 1:
+        return [item]
+    import torch.distributed as dist
+    gathered = [None] * WORLD_SIZE
+    with explain_lost_rank():
+        dist.all_gather_object(gathered, item)
     return gathered
 
 
@@ -77,6 +88,7 @@ def must_agree(**items):
 
 def attempt(work, *args):
     """Return work(*args). If memory runs out on any rank, raise an OutOfMemoryError on all."""
+    import torch
     try:
         result, failed = work(*args), False
     except Exception as e:

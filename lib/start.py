@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from lib import attention, checkpoint, ranks, runtime, storage
+from lib import attention, checkpoint, config, ranks, runtime, storage
 from lib.attention import ModelConfig
 from lib.errors import UserError, explain
 from lib.ranks import print0
@@ -12,35 +12,64 @@ from lib.text import check_same_vocab
 from model import GPTConfig
 
 # the settings of a trained model that --init_from may change
-CONVERTIBLE = ("window_pattern", "window", "attention_type", "rope_theta", "block_size")
-OF_A_MACHINE = ("device", "out_dir", "data_dir")  # settings that may differ between ranks
+CONVERTIBLE = {"window_pattern", "window", "attention_type", "rope_theta", "block_size"}
+# The settings that may change when a run continues: they change the result by rounding at most.
+# (data_dir may name another folder with the same data: their digests are compared.)
+FREE_TO_CHANGE = {
+    "out_dir", "data_dir", "micro_batch_size", "eval_interval", "save_interval",
+    "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device", "compile",
+    "loss_chunk", "data",  # the last is sft.py's
+}
+OF_A_MACHINE = {"device", "out_dir", "data_dir"}  # settings that may differ between ranks
+MODEL_SETTINGS = [field.name for field in dataclasses.fields(ModelConfig)]
 
 
-def begin(cfg, given, data, device, corpus=None):
+def begin(cls):
     """
-    Return (model, run): the run in cfg.out_dir is resumed, or a new one begins.
+    Return (cfg, state): the settings of the command line as a `cls`, and the checkpoint from which
+    the run in cfg.out_dir continues, or with which it begins (init_from); None for random weights.
 
-    run: a dict with the keys of a checkpoint (lib/checkpoint.py) but those of the model; the
-    optimizer is None in a new run. given: {name: value} of what the command and its config files
-    set, even to a default: so --attention_type=softmax asks for softmax. data: digest and source of
-    the training text. corpus: its Tokens; None: the text takes the vocabulary of init_from.
-
-    UserError if another program trains in cfg.out_dir, or if the run cannot be as the settings say.
+    What the command does not set is as in that checkpoint: the model's settings, and the seed.
+    UserError if another program trains in cfg.out_dir.
     """
-    path = Path(cfg.out_dir) / "ckpt.pt"
-    storage.lock(path)  # first: nothing that is read below changes afterwards
-    path = checkpoint.find(path)
-    if path.exists():
-        model, run = resumed(cfg, path, data, device)
+    given = config.arguments(cls)
+    out_dir = given.get("out_dir", cls.out_dir)
+    storage.lock(Path(out_dir) / "ckpt")  # first: nothing that is read below changes afterwards
+    state, defaults = None, {}
+    if checkpoint.checkpoints_in(out_dir):
+        state = checkpoint.load(out_dir)
+        trained = state["config"]
+    elif given.get("init_from"):
+        state = checkpoint.load(given["init_from"])
+        trained = state["model_config"] | {"seed": state["config"].get("seed", cls.seed)}
+    if given.get("init_from"):
+        defaults = {key: trained[key] for key in (*MODEL_SETTINGS, "seed") if key in trained}
+        if defaults["attention"].endswith(".py"):  # a file that the command must name, to run it
+            del defaults["attention"]
+    return config.make(cls, given, defaults), state
+
+
+def model_of(cfg, state, data, device, corpus=None):
+    """
+    Return (model, run): the model with its weights, and a dict with the keys of a checkpoint
+    (lib/checkpoint.py) that are not the model's, in which "resumed" says whether the run goes on.
+
+    state: see `begin`. data: digest and source of the training text. corpus: its Tokens; None: the
+    text takes the vocabulary of init_from. UserError if the run cannot be as the settings say.
+    """
+    resumed = state is not None and bool(checkpoint.checkpoints_in(cfg.out_dir))
+    if resumed:
+        model, run = continued(cfg, state, data, device)
     else:
-        if cfg.init_from:
-            model, run = from_checkpoint(cfg, given, corpus, device)
+        if state:
+            model, run = from_checkpoint(cfg, state, corpus, device)
         else:
             model, run = from_scratch(cfg, corpus, device)
         if cfg.switch_iter:
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
-                "optimizer": None, "code": runtime.code_version()}
+                "optimizers": None, "code": runtime.code_version()}
+    run["resumed"] = resumed
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
         # Each rank reads the files of its own machine, and could add up gradients of another run.
@@ -52,15 +81,13 @@ def begin(cfg, given, data, device, corpus=None):
     return model.train(), run
 
 
-def resumed(cfg, path, data, device):
-    """Return (model, run) of the checkpoint at `path`. UserError if it is of another run."""
-    state = checkpoint.load(path)
+def continued(cfg, state, data, device):
+    """Return (model, run) of the run in cfg.out_dir. UserError if it is another run."""
     # without decay, max_iters does not affect the schedule, so a run may become longer
-    free = checkpoint.FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    # a setting that is newer than the checkpoint counts as default
-    old = {f.name: f.default for f in dataclasses.fields(cfg)} | state["config"]
-    differences = [f"{key}={old[key]!r} (now {value!r})" for key, value in vars(cfg).items()
-                   if key not in free and old[key] != value]
+    free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
+    old = state["config"]
+    differences = [f"{key}={old.get(key)!r} (now {value!r})" for key, value in vars(cfg).items()
+                   if key not in free and old.get(key) != value]
     if state["data"]["digest"] != data["digest"]:
         differences.append("other training data")
     if differences:
@@ -68,28 +95,27 @@ def resumed(cfg, path, data, device):
                         f"another --out_dir (--init_from={cfg.out_dir} trains on from its weights, "
                         "with a new schedule), or delete that folder")
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
-    code, now = state.get("code", "unknown"), runtime.code_version()
-    if code != now:
-        print0(f"note: the code that saved it was {code}, and this is {now}")
+    now = runtime.code_version()
+    if state["code"] != now:
+        print0(f"note: the code that saved it was {state['code']}, and this is {now}")
     checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
     model = checkpoint.restore(state, device, name=cfg.out_dir)
-    run = {key: state[key] for key in ("variant", "base", "vocab", "data", "iter", "optimizer")}
-    return model, run | {"code": now if state["iter"] < cfg.max_iters else code}
+    run = {key: state[key] for key in ("variant", "base", "vocab", "data", "iter", "optimizers")}
+    return model, run | {"code": now if state["iter"] < cfg.max_iters else state["code"]}
 
 
-def from_checkpoint(cfg, given, corpus, device):
-    """Return (model, run) with the weights of cfg.init_from, converted to the settings `given`."""
-    state = checkpoint.load(cfg.init_from)
-    checkpoint.allow_attention(state, cfg.init_from, given.get("attention", ""))
+def from_checkpoint(cfg, state, corpus, device):
+    """Return (model, run) with the weights of cfg.init_from, converted to the settings of cfg."""
     trained = state["model_config"]
-    changes = {key: value for key, value in given.items()
-               if key in trained and value != trained[key]}
+    checkpoint.allow_attention(state, cfg.init_from, cfg.attention)
+    changes = {key: getattr(cfg, key) for key in MODEL_SETTINGS
+               if getattr(cfg, key) != trained[key]}
     # All other settings of the model must be the checkpoint's: another n_head, for instance, would
     # load and silently be another model.
-    fixed = [f"{key}={trained[key]}" for key in changes if key not in CONVERTIBLE]
-    if fixed:
-        raise UserError(f"{cfg.init_from} was trained with {', '.join(fixed)}, which cannot "
-                        "change now; leave these settings out")
+    if fixed := changes.keys() - CONVERTIBLE:
+        names = ", ".join(f"{key}={trained[key]}" for key in sorted(fixed))
+        raise UserError(f"{cfg.init_from} was trained with {names}, which cannot change now; leave "
+                        "these settings out")
     # the factors of some other types, and RoPE that was stretched, depend on the training length
     plain = trained["attention_type"] in ("softmax", "ssmax") and not trained["rope_scaling"]
     if "block_size" in changes and not plain:
@@ -105,14 +131,10 @@ def from_checkpoint(cfg, given, corpus, device):
                  for key, value in changes.items()]
     print0(f"starting with the model of {cfg.init_from}; changed in it: "
            f"{', '.join(converted) or 'nothing'}")
-    if "window_pattern" in changes and trained["attention_type"] != "softmax":
-        print0("note: in layers with a window the factor on the queries no longer depends on n; it "
-               "is now the mean of its values up to the window")
     variant = checkpoint.variant_of(state, model)
     if "window_pattern" in changes:
         variant += ", converted"
-    base = state["config"] | {key: state[key] for key in ("iter", "data", "base")}
-    return model, {"variant": variant, "base": base, "vocab": state["vocab"]}
+    return model, {"variant": variant, "base": state["variant"], "vocab": state["vocab"]}
 
 
 def from_scratch(cfg, corpus, device):
@@ -121,14 +143,13 @@ def from_scratch(cfg, corpus, device):
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size} ids, not "
                         f"vocab_size={cfg.vocab_size}; leave vocab_size out")
-    settings = {f.name: getattr(cfg, f.name) for f in dataclasses.fields(ModelConfig)}
+    settings = {key: getattr(cfg, key) for key in MODEL_SETTINGS}
     settings["vocab_size"] = corpus.vocab_size
     # Initialized on the CPU, so that the weights do not depend on the device. They do not depend on
     # the attention type either, because s and b are not random.
     torch.manual_seed(cfg.seed)
     model = attention.build(ModelConfig(**settings)).to(device)
-    variant = attention.name_of(cfg)
-    return model, {"variant": variant, "base": None, "vocab": corpus.vocab}
+    return model, {"variant": attention.name_of(cfg), "base": "", "vocab": corpus.vocab}
 
 
 def check_run(cfg, model, run):
@@ -149,8 +170,9 @@ def check_run(cfg, model, run):
                             f"not {model.config.attention_type}: leave switch_iter out")
         with explain("the model cannot be switched; leave switch_iter out", ValueError):
             dataclasses.replace(model.config, attention_type=cfg.switch_attention_type)
-    results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")} - {"log.jsonl"}
-    if results and not run["optimizer"]:
+    results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
+    results -= {"log.jsonl", "log.json"}
+    if results and not run["resumed"]:
         raise UserError(f"{cfg.out_dir} holds results of an earlier run: "
                         f"{', '.join(sorted(results))}; choose another --out_dir, or move them "
                         "away")

@@ -20,16 +20,9 @@ def writing(path):
 
 
 @contextlib.contextmanager
-def atomic_write(path, mode="wb", previous=None):
-    """
-    Open a temporary file beside `path`, which replaces it if the block ends without an error. If
-    `path` is a symbolic link, the file that it leads to is replaced.
-
-    previous: path under which the replaced file is kept; None: it is not.
-    """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():  # os.replace would put a file over /dev/null
-        raise UserError(f"{path} is a folder or a device: give the name of a file")
+def atomic_write(path, mode="wb"):
+    """Open a temporary file beside `path`, which replaces it if the block ends without an error."""
+    path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,15 +31,9 @@ def atomic_write(path, mode="wb", previous=None):
                 yield f
                 f.flush()
                 os.fsync(f.fileno())  # after a power cut the file could otherwise be empty
-            if previous and path.exists():
-                os.replace(path, previous)  # killed after this, there is only `previous`
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        with contextlib.suppress(PermissionError):  # Windows cannot open a folder
-            folder = os.open(path.parent, os.O_RDONLY)
-            os.fsync(folder)  # after a power cut the rename could otherwise be lost
-            os.close(folder)
 
 
 LOCKS = {}  # {path: the open file that holds its lock}
@@ -58,17 +45,16 @@ def lock(path):
     UserError if another program writes it now. A program takes its locks before it reads what they
     protect: what it has checked then stays true.
     """
+    path = Path(path).absolute()
+    if ranks.RANK != 0 or path in LOCKS or not fcntl:
+        return
     # The hidden file is never removed: another program may have opened it and be about to lock it,
     # and a third would then lock a new file of that name.
-    path = Path(os.path.realpath(path))  # a link and the file it leads to have one lock
-    if ranks.RANK != 0 or path in LOCKS:
-        return
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = open(path.with_name(f".{path.name}.lock"), "a")
     try:
-        if fcntl:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(f"another program is writing {path}: wait until it ends, or choose another "
                         "folder") from None

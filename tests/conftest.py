@@ -13,7 +13,6 @@ from unittest import mock
 
 import pytest
 import torch
-import torch.multiprocessing
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -58,21 +57,6 @@ def refused(message, work, /, *arguments, **options):
     return error.value.status
 
 
-def byte_tokenizer(*merged, digits=False, end="<|endoftext|>"):
-    """A tokenizer of bytes with an end of text, and with more tokens: "x y" merges x and y, and no
-    merge makes "xy". digits: whether each digit is a piece of its own, as in SmolLM."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models
-    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-    pieces = [end, *sorted(ByteLevel.alphabet()), *(piece.replace(" ", "") for piece in merged)]
-    merges = [tuple(piece.split()) for piece in merged if " " in piece]
-    tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
-    words = ByteLevel(add_prefix_space=False)
-    tokenizer.pre_tokenizer = Sequence([Digits(True), words]) if digits else words
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens([AddedToken(end, normalized=False, special=True)])
-    return tokenizer
-
-
 def make_corpus(folder):
     """Make a small embedded corpus in blocks of 32 words, with a compact vocabulary."""
     call(prepare, "--embedded=almanac", "--compact_vocab", "--name=tiny", f"--data_dir={folder}",
@@ -92,64 +76,30 @@ def run(corpus):
         train, *TINY_RUN, f"--data_dir={corpus}", f"--out_dir={out_dir}", *arguments)
 
 
-def program(*arguments):
-    """Return what `python *arguments` prints."""
-    return subprocess.check_output([sys.executable, *map(str, arguments)], text=True, timeout=240)
+def program(*arguments, folder=ROOT, status=0):
+    """Return what `python *arguments` prints, with its errors, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)], cwd=folder, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=240)
+    print(done.stdout)  # pytest shows it if the test fails
+    assert done.returncode == status
+    return done.stdout
 
 
-def read_result(folder, name):
-    """Return (header, records) of a result file."""
-    header, *records = storage.read_lines(folder / f"{name}.jsonl")
-    return header, records
-
-
-OURS = {path.stem for path in (*ROOT.glob("*.py"), *ROOT.glob("tests/*.py"))} | {
-    "experiments", "gallery", "lib", "tests"}
-
-
-def be_a_process(folder, **variables):
-    """
-    Make a fork of this process like a new one in `folder`, with these environment variables. It
-    imports the modules of the repository again, from there if it has them.
-    """
-    sys.stdout = open(1, "w", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
-    os.environ.update(variables)
-    os.chdir(folder)
-    sys.path[:0] = [str(folder), str(ROOT / "tests")]
-    for name in list(sys.modules):
-        package, *_ = name.split(".")
-        if package in OURS:
-            del sys.modules[name]
-
-
-def run_code(rank, code, folder, printed, variables):
-    """Be a process, or a rank of several, that runs Python code with its output in a file."""
-    with open(printed, "a") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    if variables:
-        variables |= {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}"}
-    be_a_process(folder, **variables)
-    exec(code, {"__name__": "__main__"})
-
-
-def in_fork(tmp_path, code, folder=ROOT, n=1, **variables):
-    """
-    Return what Python code prints in a new process, or in n of them that are ranks, with these
-    environment variables. It imports the modules of the repository from `folder`.
-
-    A new process is a fork of this one: it takes three seconds less, since torch is imported.
-    """
-    printed = tmp_path / "printed"
-    printed.write_text("")
-    try:
-        torch.multiprocessing.start_processes(
-            run_code, (code, folder, printed, variables), nprocs=n, start_method="fork")
-    finally:
-        output = printed.read_text()
-        print(output)  # pytest shows it if the test fails
-    return output
+def two_ranks(code):
+    """Return what `code`, which can import what tests can, prints on two ranks together."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    code += "\nimport torch\ntorch.distributed.destroy_process_group()"  # as launch does
+    shared = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": f"{port}",
+                           "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"}
+    ranks = [subprocess.Popen([sys.executable, "-c", code], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, env=shared | {"RANK": rank})
+             for rank in "01"]
+    printed = "".join(process.communicate(timeout=240)[0] for process in ranks)
+    print(printed)
+    assert [process.returncode for process in ranks] == [0, 0]
+    return printed
 
 
 def hold_lock(path):
@@ -168,21 +118,6 @@ def hold_lock(path):
     return process
 
 
-def two_ranks(tmp_path, code):
-    """Return what `code`, which can import what tests can, prints on two ranks."""
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
-    # The ranks leave each other as in launch. A thread of gloo's that is left could abort
-    # the process when Python ends.
-    return in_fork(tmp_path, f"""
-import glob, pathlib, sys, torch
-{code}
-torch.distributed.destroy_process_group()
-threads = [pathlib.Path(name).read_text() for name in glob.glob("/proc/self/task/*/comm")]
-assert not any("gloo" in name for name in threads), threads
-""", n=2, WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=f"{port}")
-
-
 def signal_in(update, number=signal.SIGTERM):
     """Return a context in which a signal comes to a run in its update number `update`."""
 
@@ -195,7 +130,7 @@ def signal_in(update, number=signal.SIGTERM):
 
 
 def log(out_dir):
-    """Return the records of a run's log. The first is about the run."""
+    """Return the records of a run's log."""
     return storage.read_lines(out_dir / "log.jsonl")
 
 
@@ -203,8 +138,9 @@ def state_of(path):
     """Return {name: CRC-32} of a checkpoint's weights and moments, and its number of updates."""
     state = checkpoint.load(path)
     tensors = state["model"]
-    for i, moments in state["optimizer"]["state"].items():
-        tensors |= {f"{name} of parameter {i}": p for name, p in moments.items()}
+    for number, optimizer in enumerate(state["optimizers"]):
+        for i, moments in optimizer["state"].items():
+            tensors |= {f"{name} of {i} in {number}": p for name, p in moments.items()}
     return {name: zlib.crc32(p.numpy()) for name, p in tensors.items()} | {"iter": state["iter"]}
 
 
@@ -219,12 +155,13 @@ def tiny_model(attention_type="ssmax", **changes):
     return model.eval()
 
 
-def save_model(path, model, vocab):
-    """Save a checkpoint as train.py does."""
-    checkpoint.save(path, {
+def save_model(folder, model, vocab, **changes):
+    """Save a checkpoint as train.py does, and return its path."""
+    return checkpoint.save(folder, {
         "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
-        "config": {}, "variant": model.config.attention_type, "base": None, "iter": 1,
-        "optimizer": {"state": {}}, "vocab": vocab, "data": {"digest": "x", "source": {}}})
+        "config": {"seed": 1, "data_dir": "data/x", "max_iters": 1}, "code": "c",
+        "variant": model.config.attention_type, "base": "", "iter": 1, "optimizers": [],
+        "vocab": vocab, "data": {"digest": "x", "source": {}}, **changes})
 
 
 def text_file(path):

@@ -1,6 +1,7 @@
 """The run: the same result whatever happens to it, and every refusal before anything is lost."""
 import dataclasses
 import itertools
+import json
 import math
 import re
 import signal
@@ -47,7 +48,9 @@ def numbers(out_dir, kinds=("loss", "val_loss", "lr", "grad_norm")):
 def test_training_lowers_the_loss_and_logs_it(run, tmp_path, capsys):
     run(tmp_path, "--attention_type=ssmax_bias", "--max_iters=60", "--eval_interval=30",
         "--micro_batch_size=0", "--window=8", "--window_pattern=SL")
-    header, *records = log(tmp_path)
+    records = log(tmp_path)
+    facts = json.loads((tmp_path / "log.json").read_text())
+    assert all((r["variant"], r["seed"]) == ("ssmax_bias", 1337) for r in records)
     losses = [r["loss"] for r in records if "loss" in r]
     evaluations = {r["iter"]: r for r in records if "val_loss" in r}
     assert losses[-1] < losses[0] - 0.3
@@ -55,8 +58,9 @@ def test_training_lowers_the_loss_and_logs_it(run, tmp_path, capsys):
     first_layer, second_layer = evaluations[0]["s"]
     assert first_layer is None and len(second_layer) == 2, "S layers learn no s, L layers two"
     assert evaluations[0]["b"] != evaluations[60]["b"]
-    assert header["data"]["source"]["embedded"] == "almanac"
-    assert header["code"] == checkpoint.load(tmp_path)["code"] == runtime.code_version()
+    assert len({r["digest"] for r in records if "loss" in r}) == 60, "each batch is another text"
+    assert facts["data"]["source"]["embedded"] == "almanac"
+    assert facts["code"] == checkpoint.load(tmp_path)["code"] == runtime.code_version()
     printed = capsys.readouterr().out
     assert "attention_type=ssmax_bias" in printed and "data_order=sequence" in printed
     assert "grad_clip" not in printed, "it has its default"
@@ -73,7 +77,7 @@ def test_first_updates_are_the_golden_ones(run, tmp_path, attention_type, golden
     run(tmp_path, f"--attention_type={attention_type}", "--max_iters=4", "--eval_interval=0",
         "--init_std=0.2", "--learning_rate=0.02", "--data_order=random")
     # Processors round differently: up to .0003 was seen. The variants differ by .002 and more.
-    assert [r["loss"] for r in log(tmp_path)[1:]] == pytest.approx(golden, abs=1e-3)
+    assert [r["loss"] for r in log(tmp_path)] == pytest.approx(golden, abs=1e-3)
 
 
 def broken_compile(function, dynamic):
@@ -126,8 +130,7 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
 @pytest.mark.slow
 def test_two_ranks_give_the_same_and_one_continues(corpus, run, tmp_path):
     arguments = ["--attention_type=ssmax", "--eval_seqs=10", "--eval_interval=2", "--decay=none"]
-    variants = {"doc_mask": ["--window=8", "--window_pattern=SL", "--doc_mask"],
-                "repeats": ["--loss_on=repeats"]}
+    variants = {"plain": [], "doc_mask": ["--window=8", "--window_pattern=SL", "--doc_mask"]}
     code = """
 import pytest
 from conftest import call, train
@@ -140,7 +143,7 @@ train.torch.compile = broken_compile if train.ranks.RANK else lambda loss, dynam
         parts = [*TINY_RUN, *arguments, *more, f"--data_dir={corpus}", "--max_iters=4", "--compile",
                  f"--out_dir={tmp_path}/{name}-2"]
         code += f"call(train, *{parts})\n"
-    printed = two_ranks(tmp_path, code)
+    printed = two_ranks(code)
     assert printed.count("going on in micro-batches of 2") == 2, "halved by both, said by one"
     assert printed.count("torch.compile does not work here") == 2
     for name, more in variants.items():
@@ -168,17 +171,20 @@ for differences, settings in {cases}.items():
     refused(f"rank 1 differs from rank 0 in {{differences}}; start all", call, train, *{TINY_RUN},
             "--data_dir={corpus}", "--out_dir={tmp_path}/new", settings[train.ranks.RANK])
 """
-    two_ranks(tmp_path, code)
+    two_ranks(code)
     assert not list(tmp_path.glob("new/[!.]*"))
 
 
-def test_no_number_is_not_taken_for_a_loss(run, tmp_path):
-    # a batch in which nothing is trained on; weights that the last update made infinite
-    assert refused("no row repeats a pair", run, tmp_path / "a", "--loss_on=repeats",
-                   "--block_size=2", "--batch_size=1") == 2
-    assert refused("iter 1: the validation loss is nan, so training stopped", run, tmp_path / "b",
+def test_infinite_weights_are_not_saved(run, tmp_path):
+    assert refused("iter 1: the validation loss is nan, so training stopped", run, tmp_path,
                    "--max_iters=1", "--warmup_iters=1", "--learning_rate=1e18") == 1
-    assert not checkpoint.find(tmp_path / "b/ckpt.pt").exists()
+    assert not checkpoint.checkpoints_in(tmp_path)
+
+
+def test_the_norm_of_a_large_gradient_is_right_on_a_cpu():
+    grads = [torch.rand(2**24 + 1, generator=torch.manual_seed(0)), torch.rand(3)]
+    exact = sum(g.double().square().sum() for g in grads).sqrt().item()
+    assert train.gradient_norm(grads).item() == pytest.approx(exact, rel=1e-6)
 
 
 def test_all_runs_on_a_corpus_are_validated_on_the_same_text(run, corpus, tmp_path, monkeypatch):
@@ -209,17 +215,19 @@ def test_the_micro_batch_fits_the_card(monkeypatch, card, compiled_rows, eager_r
     paper = mock.Mock(wraps=model, config=model.config, wte=device)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, card * 2**30))
     for compiled, rows in ((True, compiled_rows), (False, eager_rows)):
-        assert train.initial_micro_batch_size(TrainConfig(), paper, compiled) == rows
+        assert runtime.rows_at_once(paper, 2048, compiled) == rows
     if card > 2:  # what was measured, beside the 1 GiB above
         assert 2.9 - 0.6 + 0.485 * compiled_rows < free / 2**30
 
 
-def test_the_optimizer_has_each_parameter_once():
+def test_the_optimizers_have_each_parameter_once():
     model = tiny_model("pn", attention="sink")
-    train.make_optimizer(TrainConfig(), model)
-    model.learned_scales = lambda: {"other": torch.nn.Parameter(torch.zeros(1))}
-    with pytest.raises(AssertionError, match="each once, and all"):
-        train.make_optimizer(TrainConfig(), model)
+    groups = [group for optimizer in train.make_optimizers(TrainConfig(), model)
+              for group in optimizer.param_groups]
+    trained = [p for group in groups for p in group["params"]]
+    assert sorted(map(id, trained)) == sorted(map(id, model.parameters()))
+    decayed = [p for group in groups for p in group["params"] if group["weight_decay"]]
+    assert all(p.dim() == 2 for p in decayed), "s must not decay"
 
 
 def test_learning_rate_warms_up_and_decays(run, tmp_path, capsys):
@@ -265,14 +273,15 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number, new_
     assert state_of(tmp_path / "parts") == state_of(tmp_path / "whole")
     assert numbers(tmp_path / "parts") == numbers(tmp_path / "whole")
     state = checkpoint.load(tmp_path / "parts")
-    steps = [int(moments["step"]) for moments in state["optimizer"]["state"].values()]
+    steps = [int(moments["step"]) for moments in state["optimizers"][0]["state"].values()]
     assert state["variant"] == f"sink softmax>>{new_type}"
     assert sorted(steps) == [3] * renewed + [6] * (len(steps) - renewed), "Adam has forgotten"
 
 
 def test_a_signal_in_the_last_save_still_ends_in_its_status(run, tmp_path):
-    def save(path, state):
+    def save(folder, state, save=checkpoint.save):
         signal.raise_signal(signal.SIGTERM)
+        return save(folder, state)
 
     with mock.patch("train.checkpoint.save", save), pytest.raises(SystemExit, match="143"):
         run(tmp_path, "--save_interval=0")
@@ -284,14 +293,11 @@ def test_a_longer_run_with_other_code_says_so(run, tmp_path, monkeypatch, capsys
     assert "the code that saved it" not in capsys.readouterr().out
     began = runtime.code_version()
     monkeypatch.setattr(runtime, "code_version", lambda: "newer")
-    run(tmp_path, "--decay=none")
-    assert log(tmp_path)[0]["code"] == began, "nothing was trained"
     run(tmp_path, "--decay=none", "--max_iters=9")
     assert f"the code that saved it was {began}, and this is newer" in capsys.readouterr().out
-    header, *records = log(tmp_path)
-    assert (header["config"]["max_iters"], header["code"]) == (9, "newer")
-    assert checkpoint.load(tmp_path)["code"] == header["code"]
-    assert [r["iter"] for r in records if "loss" in r] == list(range(1, 10))
+    facts = json.loads((tmp_path / "log.json").read_text())
+    assert (facts["settings"]["max_iters"], facts["code"]) == (9, "newer")
+    assert [r["iter"] for r in log(tmp_path) if "loss" in r] == list(range(1, 10))
 
 
 def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
@@ -309,38 +315,42 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
     (tmp_path / "niah-e.jsonl").write_text("{}")
     run(tmp_path, *begun)  # finished before
     assert state_of(tmp_path) == before
-    for name in ("ckpt.pt", "ckpt_prev.pt"):
-        (tmp_path / name).unlink()
+    for path in checkpoint.checkpoints_in(tmp_path):
+        path.unlink()
     refused("holds results of an earlier run: niah-e.jsonl; choose", run, tmp_path, "--seed=2")
 
 
-def test_a_kill_between_the_renames_of_a_save_leaves_the_one_before(run, tmp_path, capsys):
+def test_the_last_two_checkpoints_stay_and_the_earlier_one_continues(run, tmp_path, capsys):
     run(tmp_path)
+    earlier, last = checkpoint.checkpoints_in(tmp_path)
+    assert [path.name for path in (earlier, last)] == ["ckpt_000004.pt", "ckpt_000006.pt"]
     whole = state_of(tmp_path)
-    (tmp_path / "ckpt.pt").unlink()
+    last.write_bytes(last.read_bytes()[:-100])
+    refused("ckpt_000006.pt is damaged.*; delete it, and the one before is taken", run, tmp_path)
+    last.unlink()
     run(tmp_path)
     assert "after iter 4" in capsys.readouterr().out and state_of(tmp_path) == whole
-    assert [r["iter"] for r in log(tmp_path)[1:] if "loss" in r] == list(range(1, 7))
+    assert [r["iter"] for r in log(tmp_path) if "loss" in r] == list(range(1, 7))
+    (tmp_path / "old").mkdir()
+    last.rename(tmp_path / "old/ckpt.pt")
+    refused("holds ckpt.pt, a checkpoint of another version", checkpoint.load, tmp_path / "old")
 
 
 def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path, capsys):
-    run(tmp_path / "a", "--rope_theta=100000")
+    run(tmp_path / "a", "--rope_theta=100000", "--seed=3")
     init = f"--init_from={tmp_path}/a"
     swap = [tmp_path / "e", "config/e_swap_after.py", init, f"--out_dir={tmp_path}/e"]
     run(*swap)
     model, state = checkpoint.load_model(tmp_path / "e")
     assert torch.allclose(model.blocks[1].attn.s, torch.tensor(32 / 81.557959))  # of log 32!
     assert state["model_config"]["rope_theta"] == 100_000, "the checkpoint's is not kept"
-    assert (state["variant"], state["base"]["seed"]) == ("softmax>ssmax", 1337)
-    assert (state["base"]["iter"], state["base"]["data"]) == (6, state["data"])
+    assert (state["variant"], state["base"]) == ("softmax>ssmax", "softmax")
+    assert state["config"]["seed"] == 3, "the seed is that of the run that it began with"
     before = log(tmp_path / "e")
     capsys.readouterr()
     run(*swap)
     assert "validation" not in capsys.readouterr().out, "a finished swap was measured again"
-    assert log(tmp_path / "e") == before and len(before) == 2
-    run(tmp_path / "more", f"--init_from={tmp_path}/e", "--seed=2", "--max_iters=1")
-    earlier = checkpoint.earlier_runs(checkpoint.load(tmp_path / "more"))
-    assert [base["iter"] for base in earlier] == [0, 6]
+    assert log(tmp_path / "e") == before and len(before) == 1
     for changes, message in (
             ("--n_head=4", "a was trained with n_head=2, which cannot change now; leave"),
             (f"--init_from={tmp_path}/e --attention_type=pn", "only softmax weights can be swap"),
@@ -350,30 +360,27 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path, capsys):
 
 
 def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
-    run(tmp_path / "d", "--attention_type=ssmax_bias", "--s_init=0.3")
-    init, windows = f"--init_from={tmp_path}/d", ("--window_pattern=SL", "--window=4")
-    run(tmp_path / "c", init, *windows, "--max_iters=0")
-    output = capsys.readouterr().out
-    assert "window_pattern none -> SL, window none -> 4\n" in output
-    assert "the factor on the queries no longer depends on n" in output
-    (d, _), (converted, _) = (checkpoint.load_model(tmp_path / name) for name in ("d", "c"))
-    d, s_layer, l_layer = d.blocks[0].attn, converted.blocks[0].attn, converted.blocks[1].attn
-    for head, (s, b) in enumerate(zip(d.s.tolist(), d.b.tolist(), strict=True)):
-        rows = slice(head * d.head_size, (head + 1) * d.head_size)
-        mean = sum(s * math.log(n) + b for n in range(1, 5)) / 4
-        assert torch.allclose(s_layer.qkv.weight[rows], mean * d.qkv.weight[rows])
-    assert torch.equal(s_layer.qkv.weight[d.n_head * d.head_size:],
-                       d.qkv.weight[d.n_head * d.head_size:]), "k and v changed"
-    assert (s_layer.type, l_layer.type) == ("softmax", "ssmax_bias")
-    assert s_layer.uses_rope and not l_layer.uses_rope
-
     run(tmp_path / "a")
-    a, _ = checkpoint.load_model(tmp_path / "a")
-    same = attention.convert(a, window_pattern="SR", window=64)
+    windows = ["--window_pattern=SL", "--window=4"]
+    begin = [f"--init_from={tmp_path}/a", "--max_iters=0"]
+    run(tmp_path / "w", *begin, *windows)
+    assert "window_pattern none -> SL, window none -> 4\n" in capsys.readouterr().out
+    run(tmp_path / "back", f"--init_from={tmp_path}/w", "--max_iters=0", "--window_pattern=",
+        "--window=0")
+    (a, _), (w, state), (back, _) = (
+        checkpoint.load_model(tmp_path / name) for name in ("a", "w", "back"))
     idx = torch.arange(64)[None]
-    assert torch.allclose(same(idx)[0], a(idx)[0], atol=1e-5), "a wide window changes something"
-    run(tmp_path / "same", f"--init_from={tmp_path}/c", *windows, "--max_iters=0")
-    assert "changed in it: nothing" in capsys.readouterr().out
+    assert torch.equal(back(idx)[0], a(idx)[0]) and not torch.equal(w(idx)[0], a(idx)[0])
+    assert w.blocks[0].attn.uses_rope and not w.blocks[1].attn.uses_rope
+    assert state["variant"] == "softmax, converted"
+
+    run(tmp_path / "long", f"--init_from={tmp_path}/a", "--block_size=64",
+        "--attention_type=ssmax", "--max_iters=1")
+    long, _ = checkpoint.load_model(tmp_path / "long")
+    mean = sum(math.log(n) for n in range(1, 65)) / 64
+    assert torch.allclose(long.blocks[1].attn.s, torch.tensor(1 / mean), atol=2e-3)
+    run(tmp_path / "d", "--attention_type=ssmax_bias", "--max_iters=0")
+    init = f"--init_from={tmp_path}/d"
     for changes, message in (
             ([init, "--window_pattern=SLS", "--window=4"], "more letters than n_layer=2"),
             # they equal the defaults, and are asked for all the same
@@ -381,28 +388,10 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
             ([init, "--block_size=1024"], "with block_size=32, which can change only in softmax")):
         assert refused(message, run, tmp_path / "x", *changes) == 2
     assert not list(tmp_path.glob("x/[!.]*"))
-    run(tmp_path / "aw", f"--init_from={tmp_path}/a", *windows, "--max_iters=0")
-    run(tmp_path / "back", f"--init_from={tmp_path}/aw", "--window_pattern=", "--window=0",
-        "--max_iters=0")
-    back, _ = checkpoint.load_model(tmp_path / "back")
-    assert torch.equal(back(idx)[0], a(idx)[0])
-    run(tmp_path / "long", f"--init_from={tmp_path}/a", "--block_size=64",
-        "--attention_type=ssmax", "--max_iters=1")
-    long, _ = checkpoint.load_model(tmp_path / "long")
-    mean = sum(math.log(n) for n in range(1, 65)) / 64
-    assert torch.allclose(long.blocks[1].attn.s, torch.tensor(1 / mean), atol=2e-3)
-
-
-def test_heads_with_factors_of_their_own_and_one_norm_cannot_be_converted():
-    windows = {"window_pattern": "SL", "window": 4}
-    attention.convert(tiny_model("softmax", qk_norm=True), **windows)
-    model = tiny_model("ssmax", qk_norm=True)
-    with pytest.raises(ValueError, match="with qk_norm all heads share one norm"):
-        attention.convert(model, **windows)
 
 
 def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
-    save_model(tmp_path / "gpt2/ckpt.pt", tiny_model(vocab_size=50257), None)  # None: GPT-2's
+    save_model(tmp_path / "gpt2", tiny_model(vocab_size=50257), None)  # None: GPT-2's
     run(tmp_path / "almanac")
     call(prepare, text_file(tmp_path / "a.jsonl"), "--name=words", f"--data_dir={tmp_path}",
          "--val_fraction=0.1")
@@ -435,17 +424,17 @@ def test_wandb_writes_where_its_variable_says_and_its_failure_stops_nothing(
 def test_a_resumed_run_goes_on_with_its_run_in_wandb(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
     for folder, updates in (("x", 1), ("x", 2), ("y", 1)):
-        run(tmp_path / folder, "--wandb_log", f"--max_iters={updates}")
+        run(tmp_path / folder, "--wandb_log", f"--max_iters={updates}", "--attention_type=ssmax")
     begun, resumed, other = [c.kwargs["id"] for c in sys.modules["wandb"].init.call_args_list]
     assert begun == resumed != other
-    run(tmp_path / "z", "--max_iters=1")
-    assert "wandb_id" not in log(tmp_path / "z")[0]
+    logged = sys.modules["wandb"].init.return_value.log.call_args.args[0]
+    assert logged["s/layer 1"] == pytest.approx(1, abs=0.1), "wandb cannot plot lists"
 
 
 def test_every_shipped_config_is_valid():
     folder, configs = ROOT / "config", {}
     for path in {*folder.glob("*.py")} - {*folder.glob("quick_*.py")}:  # which are evaluations'
-        below = ["config/quick.py"] if path.stem in ("convert", "mqar") else []
+        below = ["config/quick.py"] if path.stem == "convert" else []
         configs[path.stem] = configure(TrainConfig, [*below, str(path)])
     paper = {"attention_type": "ssmax", "batch_size": 2048, "learning_rate": 6e-4, "decay": "none",
              "max_iters": 200_000, "beta2": 0.95, "weight_decay": 0.1, "rope_theta": 10_000}
@@ -461,7 +450,6 @@ def test_every_shipped_config_is_valid():
     ("--switch_iter=99", "below max_iters=6"),
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
     ("--switch_iter=3 --attention_type=ssmax", "needs a softmax model to switch from"),
-    ("--doc_mask --loss_on=repeats", "leave one of the two out"),
     ("--batch_size=0", "counts the sequences of all ranks"), ("--eval_seqs=0", "must be positive"),
     ("--beta1=1", "beta1=1.0 and beta2=0.95 must be below 1"), ("--beta2=1", "must be below 1")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
@@ -507,4 +495,4 @@ def test_doc_mask_trains_each_document_as_if_it_were_alone(run, corpus, tmp_path
         for part, wanted in zip(row.split(lengths), targets.split(lengths), strict=True):
             total += summed_loss(model, part[None], wanted[None]).item()
     assert count > 8, "no row has two documents: nothing is tested"
-    assert log(tmp_path / "packed")[1]["loss"] == pytest.approx(total / (8 * 32), abs=1e-5)
+    assert log(tmp_path / "packed")[0]["loss"] == pytest.approx(total / (8 * 32), abs=1e-5)

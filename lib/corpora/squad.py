@@ -113,7 +113,7 @@ def encode_example(example, block_size, vocab=None):
 def pad(rows, padding, block_size):
     """Return x, y (rows, T) int64 from rows of (ids, targets), none longer than block_size: x is
     padded with `padding`, y with -1."""
-    longest = max(len(ids) for ids, _ in rows)
+    longest = max((len(ids) for ids, _ in rows), default=0)
     # T is a multiple of 64, so that fewer shapes are compiled. It is at most block_size, where a
     # learned p_n ends.
     T = min(64 * math.ceil(longest / 64), block_size)
