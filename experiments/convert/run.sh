@@ -102,4 +102,4 @@ for seed in $FEWER; do
 done | in_parallel
 
 echo "== tables and figure"
-run python -m experiments.tables convert "$OUT"
+run python -m experiments.tables convert "$OUT" --out="${RESULTS:-experiments/convert}"

@@ -104,9 +104,6 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         {
             put_in $seed $(runs $seed softmax)
             measure "$(runs $seed ssmax ssmax_bias_s0 power llama4 head_scale constant_norm)"
-            # the factor in bf16, as Mistral Large 4 computes it
-            measure "$(runs $seed ssmax ssmax_bias_s0)" --tag=bf16 |
-                sed "s/^/-m experiments.shipped.bf16 /"
         } | in_parallel
     fi
     if chosen four && [ $number -le 3 ]; then
@@ -127,4 +124,4 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
 done
 
 echo "== tables and figure"
-run python -m experiments.tables shipped "$OUT"
+run python -m experiments.tables shipped "$OUT" --out="${RESULTS:-experiments/shipped}"

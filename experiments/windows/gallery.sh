@@ -48,4 +48,4 @@ for name in $ONLY; do
 done
 
 echo "== table and figure"
-run python -m experiments.tables gallery "$OUT"
+run python -m experiments.tables windows "$OUT" --out="${RESULTS:-experiments/windows}"

@@ -93,7 +93,7 @@ if [ -n "$NAME" ]; then
             measure "$(runs $seed $NAME)" --attention_type=logn_clip --tag=clip $file
         done | grep -E "measured/(near|far|loss)" | in_parallel || echo "note: the clip cannot be put into $NAME" >&2
     fi
-    run python -m experiments.tables windows "$OUT" --row="$NAME"
+    run python -m experiments.tables windows "$OUT" --line="$NAME"
     exit
 fi
 for seed in $SEEDS; do
@@ -131,4 +131,4 @@ for seed in $THREE; do
 done | in_parallel
 
 echo "== tables and figure"
-run python -m experiments.tables windows "$OUT"
+run python -m experiments.tables windows "$OUT" --out="${RESULTS:-experiments/windows}"
