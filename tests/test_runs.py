@@ -13,10 +13,10 @@ CONFIGS = {"train": "TrainConfig", "sft": "SFTConfig", "prepare": "PrepareConfig
            "eval_niah": "NiahConfig", "eval_posloss": "PosLossConfig", "plot": "PlotConfig"}
 # {script and arguments: (variables, least number of commands)}
 SCRIPTS = {
-    "quick/run.sh": ({}, 8), "windows/run.sh": ({}, 400), "windows/gallery.sh": ({}, 200),
+    "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 400), "windows/gallery.sh": ({}, 180),
     "windows/run.sh mine --set='--attention=sink --max_iters=9'": ({"SEEDS": "1 2"}, 30),
-    "shipped/run.sh": ({}, 1000), "convert/run.sh": ({}, 500),
-    "convert/text.sh": ({"DATA": "texts"}, 30), "paper/run.sh": ({"GPUS": "8"}, 30),
+    "shipped/run.sh": ({}, 1400), "convert/run.sh": ({}, 480),
+    "convert/text.sh": ({"DATA": "texts"}, 28), "paper/run.sh": ({"GPUS": "8"}, 30),
     "paper/run.sh mini": ({"SIZE": "mini", "WINDOWS": "config/window.py --window=128"}, 30)}
 
 
@@ -33,7 +33,9 @@ def test_a_dry_run_prints_commands_of_settings_that_exist(script):
     done = dry_run(name, "--dry_run", *[a for a in arguments if a != "mini"], **variables)
     assert done.returncode == 0 and not done.stderr
     commands = [line for line in done.stdout.splitlines() if line.startswith(("+ p", "+ torchrun"))]
-    assert len(commands) >= least and len({*commands}) == len(commands), "too few, or one twice"
+    assert len(commands) >= least
+    once = [command for command in commands if "prepare.py" not in command]
+    assert len({*once}) == len(once), "a command twice"
     checked = set()
     for command in commands:
         program, _, settings = command.partition(".py ")
