@@ -113,10 +113,11 @@ def corpus_of(cfg, path, state):
 
 
 def check_length(path, model, length):
-    """Raise a UserError if p_n (Eq. 3) is learned for fewer positions than `length`."""
+    """Raise a UserError if p_n (Eq. 3), or a table of positions as in GPT-2, is learned for fewer
+    positions than `length`."""
     if length > model.max_len:
-        raise UserError(f"{path}: p_n is learned for {model.max_len} positions, and {length} are "
-                        "needed: choose a shorter context, or another checkpoint")
+        raise UserError(f"{path} has learned {model.max_len} positions, and {length} are needed: "
+                        "choose a shorter context, or another checkpoint")
 
 
 # -----------------------------------------------------------------------------

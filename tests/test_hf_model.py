@@ -108,7 +108,7 @@ def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, request, fam
 def test_a_long_prompt_goes_through_in_pieces(tmp_path, monkeypatch, family):
     folder_of(tmp_path / "m", family)
     idx = torch.randint(V, (2, 100))
-    for kind in ("", "logn_clip"):
+    for kind in ("",) if family == "mistral" else ("", "logn_clip"):  # it has windows alone
         model, _ = checkpoint.load_model(tmp_path / "m", LoadConfig(attention_type=kind))
         whole = model.hidden(idx)
         answer = model.generate(idx, 5, temperature=0)
