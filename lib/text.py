@@ -204,6 +204,19 @@ def end_of_text(vocab=None):
     return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
 
 
+def begin_of_text(vocab=None):
+    """Return the id with which a prompt begins: what the tokenizer's own template puts in front, as
+    Gemma's <bos>, and otherwise the end of text, which comes before every document of a corpus."""
+    if begins_with_a_token(vocab):
+        return tokenizer(vocab).encode("", add_special_tokens=True).ids[0]
+    return end_of_text(vocab)
+
+
+def begins_with_a_token(vocab=None):
+    """Return whether the tokenizer's own template puts a token in front of every text."""
+    return type(vocab) is str and bool(tokenizer(vocab).encode("", add_special_tokens=True).ids)
+
+
 @functools.cache
 def end_of_tokenizer(vocab):
     loaded = tokenizer(vocab)

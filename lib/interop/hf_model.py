@@ -16,6 +16,7 @@ from torch import nn
 from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
+from lib.text import read_tokenizer
 from model import GPT
 
 PIECE = 2048  # tokens that go through the model at once, so that memory is linear in the length
@@ -46,7 +47,7 @@ def load(folder, cfg, device="cpu"):
     print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens")
     vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
     if vocab is None:
-        vocab = tokenizer_files.vocab_of(tokenizer_files.read(folder))
+        vocab = tokenizer_files.vocab_of(read_tokenizer(folder))
     return model, {
         "model_config": vars(model.config) | {"attention_type": own}, "base": "", "iter": 0,
         "config": {"seed": 0, "model": folder.resolve().name}, "variant": folder.resolve().name,
