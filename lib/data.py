@@ -19,6 +19,7 @@ names or in that of their folder. Their ids are GPT-2's; with --vocab_size=N the
 import hashlib
 import itertools
 import json
+import mmap
 import os
 import re
 import struct
@@ -56,7 +57,12 @@ class Shard(NamedTuple):
 
     def open(self):
         """Return the ids as a memory map."""
-        return np.memmap(self.path, self.dtype, "r", self.offset, (self.n_ids,))
+        with open(self.path, "rb") as file:
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):
+            # Otherwise the system reads ahead: 526 MB were read for a batch of 131 kB.
+            pages.madvise(mmap.MADV_RANDOM)
+        return np.frombuffer(pages, self.dtype, self.n_ids, self.offset)
 
     def with_ends_of_text(self):
         """Return this shard with an end of text after each of its documents."""
