@@ -87,7 +87,6 @@ def load(inputs, baseline="softmax"):
             elif result := read(path):
                 results[path] = result
     check_lines({path: facts for path, (facts, _) in results.items()})
-
     lines = {path: name_of(facts["variant"], facts["tag"]) for path, (facts, _) in results.items()}
     of_baseline, baseline_line = {}, ""
     for path, (facts, values) in results.items():
@@ -95,20 +94,20 @@ def load(inputs, baseline="softmax"):
             baseline_line = lines[path]
             for cell, of_cell in values.items():
                 of_baseline.setdefault(cell, {}).update(of_cell)
+
+    variants = [*VARIANTS, *sorted({facts["variant"] for facts, _ in results.values()})]
     rows = []
-    for path, (facts, values) in results.items():
+    for path, (facts, values) in sorted(results.items(), key=lambda item: (
+            variants.index(item[1][0]["variant"]), item[1][0]["tag"], item[1][0]["seed"])):
         if lines[path] != baseline_line:
             values |= minus(values, of_baseline, baseline_line)
         seed = facts["seed"]
         run = path.parent.name.removesuffix(f"-{seed}")
         whose = lines[path], run, facts["variant"], facts["tag"], seed
         rows += [(*whose, *row, facts["block_size"], path) for row in rows_of(values)]
-    tables.append(pd.DataFrame(rows, columns=[*COLUMNS, "by", "depth", "block", "path"]))
-    table = without_copies(pd.concat(tables, ignore_index=True))
-    variants = [*VARIANTS, *sorted(set(table["variant"]) - VARIANTS.keys())]
-    order = table.assign(variant=table["variant"].map(variants.index))
-    order = order.sort_values(["variant", "tag", "seed"], kind="stable").index
-    return table.loc[order].reset_index(drop=True)
+    if rows or not tables:
+        tables.append(pd.DataFrame(rows, columns=[*COLUMNS, "by", "depth", "block", "path"]))
+    return without_copies(pd.concat(tables, ignore_index=True))
 
 
 def find(inputs):
