@@ -101,6 +101,7 @@ class TrainConfig(ModelConfig):
             raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
 
     NEEDS = {
+        "step": "'step' in (attention_type, switch_attention_type)",
         "val_split": "eval_interval",
         "eval_seqs": "eval_interval",
         "decay_iters": "decay != 'none'",
@@ -297,7 +298,7 @@ def micro_batches(x, y, documents, n_rows, device):
     Yield (x, y, counted, documents) of at most n_rows rows at a time, as tensors on the device.
 
     x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices of the targets that are
-    not, in y.flatten(), or None if all count. documents: None, or as in GPT.positions in model.py.
+    not, in y.flatten(), or None if all count. documents: None, or as in GPT.context in model.py.
     """
     for i in range(0, len(x), n_rows):
         rows = slice(i, i + n_rows)

@@ -41,21 +41,17 @@ def make(cls, given, defaults=()):
     Return a `cls` with the settings `given`, {name: value}, and with `defaults` in the place of its
     own. UserError if the settings do not go together, or if a given one has no effect.
     """
-    cfg = instance(cls, dict(defaults) | given)
+    try:
+        cfg = cls(**dict(defaults) | given)
+    except ValueError as e:  # from the dataclass's own check of its values
+        raise UserError(str(e)) from e
     refuse_without_effect(cfg, given)
     return cfg
 
 
 def complete(cfg, **values):
     """Return a copy of `cfg` with these values. UserError if they do not go together."""
-    return instance(type(cfg), vars(cfg) | values)
-
-
-def instance(cls, values):
-    try:
-        return cls(**values)
-    except ValueError as e:  # from the dataclass's own check of its values
-        raise UserError(str(e)) from e
+    return make(type(cfg), {}, vars(cfg) | values)
 
 
 def refuse_without_effect(cfg, given):

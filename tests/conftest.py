@@ -57,6 +57,20 @@ def refused(message, work, /, *arguments, **options):
     return error.value.status
 
 
+def byte_tokenizer(*merged, end="<|endoftext|>"):
+    """A tokenizer of bytes with an end of text, and with more tokens: "x y" merges x and y, and no
+    merge makes "xy"."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers.pre_tokenizers import ByteLevel
+    pieces = [end, *sorted(ByteLevel.alphabet()), *(piece.replace(" ", "") for piece in merged)]
+    merges = [tuple(piece.split()) for piece in merged if " " in piece]
+    tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([AddedToken(end, normalized=False, special=True)])
+    return tokenizer
+
+
 def make_corpus(folder):
     """Make a small embedded corpus in blocks of 32 words, with a compact vocabulary."""
     call(prepare, "--embedded=almanac", "--compact_vocab", "--name=tiny", f"--data_dir={folder}",

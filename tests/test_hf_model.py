@@ -1,31 +1,27 @@
 """A folder of transformers is a checkpoint of the evaluations, and the page's scripts work."""
-import importlib
 import json
 import re
 import runpy
-import shlex
-import sys
-import zipfile
-from pathlib import Path
 
-import nbformat
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import CPU, ROOT, call, read_result, refused, tiny_model
+from conftest import CPU, ROOT, call, refused, save_model, tiny_model
 
 import eval_niah
 import eval_posloss
+import hf
 import prepare
 import sample
-from lib import checkpoint
+from lib import checkpoint, storage
 from lib.checkpoint import LoadConfig
 from lib.data import Tokens
+from lib.interop import hf_model
 
 transformers = pytest.importorskip("transformers")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 
-from test_hf import V, tokenizer  # noqa: E402
+from test_hf import V, model_of, tokenizer  # noqa: E402
 
 from ssmax_hf import add_ssmax  # noqa: E402
 
@@ -33,12 +29,17 @@ PAGE = (ROOT / "docs/models.md").read_text()
 TINY = {"vocab_size": V, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
         "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.25,
         "max_position_embeddings": 128, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
+GEMMA = {"sliding_window": 16, "layer_types": ["sliding_attention"] * 2 + ["full_attention"],
+         "head_dim": 8}
+FAMILIES = {"llama": {}, "qwen3": {"head_dim": 16}, "gemma3_text": GEMMA, "olmo2": {},
+            "mistral": {"sliding_window": 20}, "phi3": {}}
 
 
 def folder_of(path, family="llama", **settings):
     """Save a tiny model of transformers with a tokenizer, and return it."""
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(family, **{**TINY, **settings})
+    settings = {**TINY, **FAMILIES.get(family, {}), **settings}
+    config = transformers.AutoConfig.for_model(family, **settings)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     model.save_pretrained(path)
     (path / "tokenizer.json").write_text(tokenizer().to_str())
@@ -46,6 +47,10 @@ def folder_of(path, family="llama", **settings):
         "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>",
         "pad_token": "<|endoftext|>"}))
     return model
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.fixture
@@ -60,36 +65,31 @@ ASK = [*CPU, "--haystack=noise", "--context_sizes=200", "--n_samples=2", "--dept
        "--prompt=completion"]
 
 
-@pytest.mark.parametrize("family, settings", [
-    ("llama", {}), ("qwen3", {"head_dim": 16}), ("gemma3_text", {
-        "sliding_window": 16, "layer_types": ["sliding_attention"] * 2 + ["full_attention"]})])
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
 @torch.no_grad()
-def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, request, family, settings):
+def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, request, family):
     folder = tmp_path / "m"
-    theirs = folder_of(folder, family, **settings)
-    (folder / "generation_config.json").write_text('{"repetition_penalty": 9.0}')
+    theirs = folder_of(folder, family)
     theirs.set_attn_implementation("eager")
     corpus = request.getfixturevalue("corpus_of_bytes")
-
     call(eval_posloss, folder, *CPU, f"--data_dir={corpus}", "--seq_len=90", "--n_seqs=3",
          "--loss_chunk=11")
-    header, records = read_result(folder, "posloss")
-    assert header["variant"] == "softmax"
     tokens = Tokens(corpus, "test")
     cfg = eval_posloss.PosLossConfig(files=("x",), seq_len=90, n_seqs=3)
     pieces = torch.from_numpy(tokens.read(eval_posloss.choose_pieces(cfg, len(tokens)), 91))
     losses = F.cross_entropy(theirs(pieces[:, :-1]).logits.mT, pieces[:, 1:], reduction="none")
+    records = storage.read_lines(folder / "posloss.jsonl")
+    assert {record["variant"] for record in records} == {"m"}
     for record in records:
         want = losses[record["i"], 81:].mean().item()
         assert record["losses"][-1] == pytest.approx(want, abs=1e-4)
 
     call(eval_niah, folder, *ASK)
-    _, records = read_result(folder, "niah")
-    assert len(records) == 4
+    assert len(storage.read_lines(folder / "niah.jsonl")) == 4
     call(eval_niah, folder, *ASK, "--trials=2", "--trial_sizes=200")
-    _, records = read_result(folder, "scores")
+    scores = storage.read_lines(folder / "scores.jsonl")[0]["scores"]
+    assert len(scores) == 3 and len(scores[0]) == 4
     model, state = checkpoint.load_model(folder)
-    assert len(records[0]["scores"]) == 3 and len(records[0]["scores"][0]) == 4
     idx = torch.randint(V, (2, 70))
     weights = theirs(idx, output_attentions=True).attentions
     want = torch.stack([layer[:, :, -1] for layer in weights], dim=1)
@@ -103,26 +103,63 @@ def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, request, fam
     assert state["vocab"] == tokenizer().to_str()
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_a_factor_is_put_into_a_folder_as_into_a_checkpoint(tmp_path):
-    """head_scale and logn_clip give what an import and model.py give."""
-    folder_of(tmp_path / "m")
-    import hf
-    call(hf, "import", tmp_path / "m", f"--out_dir={tmp_path}/ours")
-    idx = torch.randint(V, (1, 200))
-    for kind, scale in (("logn_clip", 1.0), ("head_scale", 1.7), ("ssmax_bias", 1.0)):
-        cfg = LoadConfig(attention_type=kind, swap_scale=scale)
-        theirs, ours = (checkpoint.load_model(tmp_path / name, cfg)[0] for name in ("m", "ours"))
-        assert torch.allclose(theirs.hidden(idx), ours.hidden(idx), atol=1e-4)
-        a, b = (model.last_query_attention(idx) for model in (theirs, ours))
-        assert torch.allclose(a, b, atol=1e-5)
-    # one that was saved with its factor
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m")
-    add_ssmax(model, "logn_clip").save_pretrained(tmp_path / "m")
-    theirs, state = checkpoint.load_model(tmp_path / "m")
-    ours, _ = checkpoint.load_model(tmp_path / "ours", LoadConfig(attention_type="logn_clip"))
+def test_a_long_prompt_goes_through_in_pieces(tmp_path, monkeypatch, family):
+    folder_of(tmp_path / "m", family)
+    idx = torch.randint(V, (2, 100))
+    for kind in ("", "logn_clip"):
+        model, _ = checkpoint.load_model(tmp_path / "m", LoadConfig(attention_type=kind))
+        whole = model.hidden(idx)
+        answer = model.generate(idx, 5, temperature=0)
+        monkeypatch.setattr(hf_model, "PIECE", 29)
+        assert torch.allclose(model.hidden(idx), whole, atol=1e-4), kind
+        assert torch.equal(model.generate(idx, 5, temperature=0), answer)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("scaling", ["theta", "ntk", "yarn", "yarn_no_temperature"])
+@torch.no_grad()
+def test_rope_is_stretched_as_in_our_own_models(tmp_path, scaling):
+    save_model(tmp_path / "ours", model_of("softmax", rope_theta=5e4), tokenizer().to_str())
+    call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/theirs")
+    cfg = LoadConfig(rope_scaling=scaling, rope_factor=4.0, attention_type="logn_clip")
+    ours, theirs = (checkpoint.load_model(tmp_path / name, cfg)[0] for name in ("ours", "theirs"))
+    assert theirs.config.block_size == 32, "the clip begins at the length of the training"
+    idx = torch.randint(V, (1, 120))
     assert torch.allclose(theirs.hidden(idx), ours.hidden(idx), atol=1e-4)
-    assert state["variant"] == theirs.config.attention_type == "logn_clip"
+
+
+def test_only_layers_that_see_all_are_stretched_and_theta_stays(tmp_path):
+    folder_of(tmp_path / "m", "gemma3_text", rope_parameters={
+        "full_attention": {"rope_type": "default", "rope_theta": 777_000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 7000.0}})
+    cfg = LoadConfig(rope_scaling="yarn", rope_factor=4.0)
+    model, state = checkpoint.load_model(tmp_path / "m", cfg)
+    rope = model.hf_model.config.rope_parameters
+    assert rope["sliding_attention"] == {"rope_type": "default", "rope_theta": 7000.0}
+    assert rope["full_attention"]["rope_theta"] == 777_000.0
+    assert (state["model_config"]["block_size"], rope["full_attention"]["factor"]) == (128, 4.0)
+
+
+def test_a_model_that_was_stretched_before_keeps_its_training_length(tmp_path):
+    folder_of(tmp_path / "m", rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
+        "original_max_position_embeddings": 32})
+    model, _ = checkpoint.load_model(tmp_path / "m", LoadConfig(attention_type="logn_clip"))
+    assert model.config.block_size == model.hf_model.config.ssmax["length"] == 32
+    refused("stretched already, by rope_type=yarn in its config.json", checkpoint.load_model,
+            tmp_path / "m", LoadConfig(rope_factor=2.0))
+
+
+@torch.no_grad()
+def test_a_factor_that_was_saved_with_a_folder_is_found(tmp_path):
+    theirs = add_ssmax(folder_of(tmp_path / "m"), "logn_clip")
+    theirs.save_pretrained(tmp_path / "m")
+    model, state = checkpoint.load_model(tmp_path / "m")
+    idx = torch.randint(V, (1, 200))
+    assert torch.allclose(model.hidden(idx), theirs.model(idx).last_hidden_state, atol=1e-5)
+    assert state["model_config"]["attention_type"] == "logn_clip"
     refused("has a factor already", checkpoint.load_model, tmp_path / "m",
             LoadConfig(attention_type="ssmax"))
 
@@ -131,10 +168,11 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     folder_of(tmp_path / "m")
     call(sample, tmp_path / "m", *CPU, "--num_samples=2", "--max_new_tokens=5", "--prompt=a")
     assert capsys.readouterr().out.count("-" * 80) == 2
-    for says, changes in [("edit rope_parameters", {"rope_factor": 2.0}),
-                          ("cannot get --attention_type=pn", {"attention_type": "pn"})]:
-        refused(says, checkpoint.load_model, tmp_path / "m", LoadConfig(**changes))
-    refused("is a model of transformers: make a checkpoint", checkpoint.load, tmp_path / "m")
+    refused("cannot get --attention_type=pn", checkpoint.load_model, tmp_path / "m",
+            LoadConfig(attention_type="pn"))
+    refused("rope_scaling=nope is for checkpoints", checkpoint.load_model, tmp_path / "m",
+            LoadConfig(rope_scaling="nope"))
+    refused("is a model of transformers", checkpoint.load, tmp_path / "m")
     folder_of(tmp_path / "capped", "gemma2", final_logit_softcapping=1.0, head_dim=8,
               sliding_window=8)
     model, _ = checkpoint.load_model(tmp_path / "capped")
@@ -144,6 +182,28 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     (tmp_path / "m/config.json").write_text("{}")
     refused("not a causal language model that", checkpoint.load_model, tmp_path / "m")
     refused("there is no checkpoint .*gone", checkpoint.load_model, tmp_path / "gone")
+
+
+def test_models_without_rope_or_length_are_one_line(tmp_path):
+    folder_of(tmp_path / "gpt2", "gpt2", n_embd=32, n_layer=2, n_head=4)
+    model, _ = checkpoint.load_model(tmp_path / "gpt2")
+    assert model.max_len == 128, "it has learned positions"
+    refused("without RoPE, which cannot be stretched", checkpoint.load_model, tmp_path / "gpt2",
+            LoadConfig(rope_factor=2.0))
+    folder_of(tmp_path / "bloom", "bloom", n_layer=2, n_head=4)
+    edit(tmp_path / "bloom/config.json", max_position_embeddings=None)
+    refused("does not say at which length .* give it: --length", checkpoint.load_model,
+            tmp_path / "bloom")
+    model, _ = checkpoint.load_model(tmp_path / "bloom", LoadConfig(length=48))
+    assert (model.config.block_size, model.max_len) == (48, float("inf"))
+
+
+def test_an_edited_config_is_another_model(tmp_path):
+    folder_of(tmp_path / "m")
+    first = checkpoint.load_model(tmp_path / "m")[1]["fingerprint"]
+    assert checkpoint.load_model(tmp_path / "m")[1]["fingerprint"] == first
+    edit(tmp_path / "m/config.json", rms_norm_eps=0.5)
+    assert checkpoint.load_model(tmp_path / "m")[1]["fingerprint"] != first
 
 
 def test_a_folder_without_all_weights_is_refused(tmp_path):
@@ -160,25 +220,21 @@ def test_a_folder_without_all_weights_is_refused(tmp_path):
 @torch.no_grad()
 def test_a_config_cannot_choose_the_code_that_computes_attention(tmp_path):
     theirs = folder_of(tmp_path / "m")
-    path = tmp_path / "m/config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {
-        "attn_implementation": "someone/kernel", "_attn_implementation": "someone/kernel"}))
+    edit(tmp_path / "m/config.json", attn_implementation="someone/kernel",
+         _attn_implementation="someone/kernel")
     model, _ = checkpoint.load_model(tmp_path / "m")
     idx = torch.randint(V, (1, 9))
     assert torch.equal(model.hidden(idx), theirs.model(idx).last_hidden_state)
 
 
 def test_a_checkpoint_of_ours_comes_before_a_config_json(tmp_path):
-    from conftest import save_model
     folder_of(tmp_path)
-    save_model(tmp_path / "ckpt.pt", tiny_model(), None)
-    assert checkpoint.find(tmp_path).name == "ckpt.pt"
-    (tmp_path / "ckpt.pt").rename(tmp_path / "ckpt_prev.pt")
-    assert checkpoint.find(tmp_path).name == "ckpt_prev.pt"
+    saved = save_model(tmp_path, tiny_model(), None)
+    assert checkpoint.find(tmp_path) == saved
 
 
 # -----------------------------------------------------------------------------
-# the scripts of docs/models.md, and hf.ipynb
+# the scripts of docs/models.md
 
 SCRIPTS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
 
@@ -187,9 +243,8 @@ SCRIPTS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
 @pytest.mark.parametrize("script, kind, layers", [
     ("train_s.py", "LlamaForCausalLM", [0, 1, 2]), ("to_windows.py", "SmolLM3ForCausalLM", [1])])
 def test_a_script_of_the_page_trains_a_tiny_model(tmp_path, monkeypatch, script, kind, layers):
-    if script == "train_s.py":
-        for package in ("trl", "peft", "datasets"):
-            pytest.importorskip(package)
+    for package in ("trl", "peft", "datasets"):
+        pytest.importorskip(package)
     folder_of(tmp_path / "m")
     (tmp_path / "text.txt").write_text("A box 12 is red.\n\n" * 400)
     (tmp_path / script).write_text(SCRIPTS[script])
@@ -202,45 +257,3 @@ def test_a_script_of_the_page_trains_a_tiny_model(tmp_path, monkeypatch, script,
                and module.self_attn.ssmax_norm.s.unique().numel() > 1]
     assert type(model).__name__ == kind and trained == layers
     call(eval_niah, "out", *ASK)
-
-
-class Shell:
-    """What `!` and `%` of a notebook call: its programs run in this process."""
-
-    def __init__(self, names):
-        self.names, self.lines = names, []
-
-    def system(self, line):
-        python, program, *arguments = shlex.split(line.format(**self.names))
-        assert python == sys.executable
-        self.lines.append([program, *arguments])
-        if program != "-m":  # pip
-            call(importlib.import_module(program.removesuffix(".py")), *arguments)
-
-
-def test_the_notebook_runs_on_a_tiny_model(tmp_path, monkeypatch, capsys):
-    from IPython.core.inputtransformer2 import TransformerManager
-    names = {}
-    shell = names["shell"] = Shell(names)
-    names["get_ipython"] = lambda: shell
-    cells = [TransformerManager().transform_cell(cell.source)
-             for cell in nbformat.read(ROOT / "hf.ipynb", as_version=4).cells
-             if cell.cell_type == "code"]
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="upload the repository as a .zip"):
-        exec(cells[0], names)
-    with zipfile.ZipFile("code.zip", "w") as archive:
-        archive.writestr("nanossmax-main/eval_niah.py", "")
-    exec(cells[0], names)
-    assert Path.cwd().name == "nanossmax-main" and "transformers" in shell.lines.pop()
-    folder_of(Path("m"))
-    Path("text.txt").write_text("A box 12 is red. " * 2000)
-    small = {"MODEL": "m", "TEXT": "text.txt", "SIZES": "200,300", "LENGTH": 400}
-    for name, value in small.items():
-        assert re.search(f"(?m)^{name} = ", cells[1])
-        cells[1] = re.sub(f"(?m)^{name} = .*", f"{name} = {value!r}", cells[1])
-    for cell in cells[1:]:
-        exec(cell, names)
-    assert "[clip]" in capsys.readouterr().out
-    assert Path("m/niah-clip.jsonl").exists() and Path("m/posloss.jsonl").exists()
-    assert names["model"].config.ssmax["kind"] == "logn_clip"

@@ -408,27 +408,21 @@ def test_sample_continues_a_prompt(run, tmp_path, capsys):
     refused("has no token 'z", call, sample, tmp_path, "--prompt=zebra")
 
 
-def test_wandb_writes_where_its_variable_says_and_its_failure_stops_nothing(
-        run, tmp_path, monkeypatch, capsys):
+def test_wandb_continues_its_run_and_its_failure_stops_nothing(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
     monkeypatch.setenv("WANDB_DIR", "elsewhere")
-    run(tmp_path, "--wandb_log", "--max_iters=1")
-    assert sys.modules["wandb"].init.call_args.kwargs["dir"] == "elsewhere"
-    for part in (sys.modules["wandb"].init, sys.modules["wandb"].init.return_value.log):
+    init = sys.modules["wandb"].init
+    for folder, updates in (("x", 1), ("x", 2), ("y", 1)):
+        run(tmp_path / folder, "--wandb_log", f"--max_iters={updates}", "--attention_type=ssmax")
+    begun, resumed, other = [c.kwargs["id"] for c in init.call_args_list]
+    assert begun == resumed != other and init.call_args.kwargs["dir"] == "elsewhere"
+    logged = init.return_value.log.call_args.args[0]
+    assert logged["s/layer 1"] == pytest.approx(1, abs=0.1), "wandb cannot plot lists"
+    for part in (init, init.return_value.log):
         part.side_effect = RuntimeError("no network")
         run(tmp_path / str(part), "--wandb_log", "--max_iters=1")
         assert "wandb is off (RuntimeError: no network)" in capsys.readouterr().out
-        sys.modules["wandb"].init.side_effect = None
-
-
-def test_a_resumed_run_goes_on_with_its_run_in_wandb(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
-    for folder, updates in (("x", 1), ("x", 2), ("y", 1)):
-        run(tmp_path / folder, "--wandb_log", f"--max_iters={updates}", "--attention_type=ssmax")
-    begun, resumed, other = [c.kwargs["id"] for c in sys.modules["wandb"].init.call_args_list]
-    assert begun == resumed != other
-    logged = sys.modules["wandb"].init.return_value.log.call_args.args[0]
-    assert logged["s/layer 1"] == pytest.approx(1, abs=0.1), "wandb cannot plot lists"
+        init.side_effect = None
 
 
 def test_every_shipped_config_is_valid():
