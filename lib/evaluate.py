@@ -113,10 +113,11 @@ def corpus_of(cfg, path, state):
 
 
 def check_length(path, model, length):
-    """Raise a UserError if p_n (Eq. 3) is learned for fewer positions than `length`."""
+    """Raise a UserError if p_n (Eq. 3), or a table of positions as in GPT-2, is learned for fewer
+    positions than `length`."""
     if length > model.max_len:
-        raise UserError(f"{path}: p_n is learned for {model.max_len} positions, and {length} are "
-                        "needed: choose a shorter context, or another checkpoint")
+        raise UserError(f"{path} has learned {model.max_len} positions, and {length} are needed: "
+                        "choose a shorter context, or another checkpoint")
 
 
 # -----------------------------------------------------------------------------
@@ -163,6 +164,7 @@ def facts_of(cfg, name, path, model, state, more):
            "iter": state["iter"]}
     return json.loads(json.dumps({  # tuples become lists, as in the file
         "evaluation": name, "variant": variant, "tag": cfg.tag,
+        "line": results.name_of(variant, cfg.tag),
         "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
         "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
         "params": sum(p.numel() for p in model.parameters()), "code": runtime.code_version(),
