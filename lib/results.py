@@ -175,12 +175,13 @@ def check_lines(facts_of):
     X.json}."""
     firsts = {}  # of each line
     for path, facts in facts_of.items():
-        first = firsts.setdefault((facts["evaluation"], facts["line"]), path)
+        line = name_of(facts["variant"], facts["tag"])
+        first = firsts.setdefault((facts["evaluation"], line), path)
         one, other = settings_of(facts_of[first]), settings_of(facts)
         differ = [f"{name} ({one.get(name)}, {other.get(name)})" for name in {**one, **other}
                   if one.get(name) != other.get(name)]
         if differ:
-            raise UserError(f"{first} and {path} are both called {facts['line']}, but differ in "
+            raise UserError(f"{first} and {path} are both called {line}, but differ in "
                             f"{', '.join(differ)[:300]}; name one of them alone, or give it "
                             "another --variant (train.py) or --tag (an evaluation)")
 
