@@ -178,7 +178,7 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     model, _ = checkpoint.load_model(tmp_path / "capped")
     refused("caps or scales its logits", model.hidden, torch.randint(V, (1, 9)))
     (tmp_path / "m/tokenizer.json").unlink()
-    refused("tokenizer.json is not a file|not a tokenizer.json|name a tokenizer.json", checkpoint.load_model, tmp_path / "m")
+    refused("tokenizer.json is not a file", checkpoint.load_model, tmp_path / "m")
     (tmp_path / "m/config.json").write_text("{}")
     refused("not a causal language model that", checkpoint.load_model, tmp_path / "m")
     refused("there is no checkpoint .*gone", checkpoint.load_model, tmp_path / "gone")
