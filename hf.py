@@ -177,10 +177,12 @@ def largest_difference(ours, theirs):
 @contextlib.contextmanager
 def new(out):
     """Yield a hidden folder, which becomes `out` when the block ends without an error."""
+    from safetensors import SafetensorError
     hidden = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(hidden, ignore_errors=True)  # left by a killed run
     try:
-        with explain(f"cannot write {out}; make space, or choose another --out_dir", OSError):
+        with explain(f"cannot write {out}; make space, or choose another --out_dir",
+                     (OSError, SafetensorError)):
             hidden.mkdir(parents=True)
             yield hidden
             os.replace(hidden, out)  # fails if `out` has become a folder with files

@@ -82,7 +82,7 @@ def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, request, fam
     assert {record["variant"] for record in records} == {"m"}
     for record in records:
         want = losses[record["i"], 81:].mean().item()
-        assert record["losses"][-1] == pytest.approx(want, abs=1e-4)
+        assert record["test loss"]["90"] == pytest.approx(want, abs=1e-4)
 
     call(eval_niah, folder, *ASK)
     assert len(storage.read_lines(folder / "niah.jsonl")) == 4
@@ -108,7 +108,7 @@ def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, request, fam
 def test_a_long_prompt_goes_through_in_pieces(tmp_path, monkeypatch, family):
     folder_of(tmp_path / "m", family)
     idx = torch.randint(V, (2, 100))
-    for kind in ("", "logn_clip"):
+    for kind in ("",) if family == "mistral" else ("", "logn_clip"):  # it has windows alone
         model, _ = checkpoint.load_model(tmp_path / "m", LoadConfig(attention_type=kind))
         whole = model.hidden(idx)
         answer = model.generate(idx, 5, temperature=0)
@@ -178,7 +178,7 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     model, _ = checkpoint.load_model(tmp_path / "capped")
     refused("caps or scales its logits", model.hidden, torch.randint(V, (1, 9)))
     (tmp_path / "m/tokenizer.json").unlink()
-    refused("has no tokenizer.json", checkpoint.load_model, tmp_path / "m")
+    refused("tokenizer.json is not a file", checkpoint.load_model, tmp_path / "m")
     (tmp_path / "m/config.json").write_text("{}")
     refused("not a causal language model that", checkpoint.load_model, tmp_path / "m")
     refused("there is no checkpoint .*gone", checkpoint.load_model, tmp_path / "gone")
@@ -188,7 +188,7 @@ def test_models_without_rope_or_length_are_one_line(tmp_path):
     folder_of(tmp_path / "gpt2", "gpt2", n_embd=32, n_layer=2, n_head=4)
     model, _ = checkpoint.load_model(tmp_path / "gpt2")
     assert model.max_len == 128, "it has learned positions"
-    refused("without RoPE, which cannot be stretched", checkpoint.load_model, tmp_path / "gpt2",
+    refused("without RoPE in layers that see all tokens", checkpoint.load_model, tmp_path / "gpt2",
             LoadConfig(rope_factor=2.0))
     folder_of(tmp_path / "bloom", "bloom", n_layer=2, n_head=4)
     edit(tmp_path / "bloom/config.json", max_position_embeddings=None)

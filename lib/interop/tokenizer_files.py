@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 from lib import text
-from lib.errors import UserError
 
 
 @functools.cache
@@ -60,10 +59,12 @@ def made_of(vocab):
             "generation_config.json": json.dumps(generation)}
 
 
-def read(folder):
-    """Return the text of the tokenizer.json in a folder. UserError if there is none, where
-    transformers would make another tokenizer."""
-    path = Path(folder) / "tokenizer.json"
-    if not path.is_file():
-        raise UserError(f"{folder} has no tokenizer.json; download this model's into it")
-    return path.read_text(encoding="utf-8")
+def first_token(vocab):
+    """Return the id that a model's tokenizer puts before every text, such as that of <bos>; None if
+    there is none, or if it is the end of text, which evaluations put there where they want it."""
+    if not isinstance(vocab, str):
+        return None
+    tokenizer = text.tokenizer(vocab)
+    first = tokenizer.encode("a").ids[0]
+    plain = tokenizer.encode("a", add_special_tokens=False).ids[0]
+    return None if first in (plain, text.end_of_text(vocab)) else first
