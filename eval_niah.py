@@ -13,35 +13,27 @@ on questions (sft.py) is asked for the number (prompt=sft). A model that was not
 again, up to its number, and is to complete it (prompt=completion).
 
 Retrieval heads give the needle at least half as much attention as the head that gives it most.
---trials also asks prompts of the training length, and lib/measures.py chooses the retrieval heads
-on these alone. If the same prompts chose the heads and measured them, the heads would look better
-than they are.
+--trials also asks prompts of the training length, and lib/results.py chooses the retrieval heads on
+these alone. If the same prompts chose the heads and measured them, the heads would look better than
+they are.
 
 The result is niah[-tag].jsonl, or with --trials scores[-tag].jsonl, beside the checkpoint (or, with
---out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `answer`. The same command
+--out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `niah`. The same command
 continues a killed evaluation. `torchrun` divides the prompts among its processes.
 """
-import itertools
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from lib import checkpoint, config, evaluate, runtime
+from lib import config, evaluate, runtime
 from lib.corpora.almanac import CITIES
 from lib.corpora.squad import QA_FORMAT
 from lib.errors import launch
-from lib.evaluate import EvalConfig, Job, Work
+from lib.evaluate import EvalConfig, corpus_of, digest_of
 from lib.ranks import print0
-from lib.tasks import (
-    OF_NEEDLES,
-    PAPER_EXAMPLE,
-    TASKS,
-    WITHOUT_DEPTH,
-    make_sample,
-    open_haystack,
-)
+from lib.tasks import PAPER_EXAMPLE, TASKS, make_sample, open_haystack
 from lib.text import decode, end_of_text
 
 
@@ -64,15 +56,7 @@ class NiahConfig(EvalConfig):
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
 
-    NEEDS = EvalConfig.NEEDS | {
-        "depths": "task != 'mqar'",
-        "needle": "task != 'mqar'",
-        "question": "task != 'mqar'",
-        "prompt": "task != 'mqar'",
-        "qa_format": "task != 'mqar'",
-        "number_format": "task != 'mqar'",
-        "n_needles": "task == 'multikey'",
-    }
+    NEEDS = EvalConfig.NEEDS | {"n_needles": "task == 'multikey'"}
 
     def __post_init__(self):
         super().__post_init__()
@@ -105,131 +89,137 @@ class NiahConfig(EvalConfig):
         if self.n_needles >= len(CITIES):
             raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
 
-    def asked_depths(self):
-        """Return the depths that are asked; [None] for a task without depths."""
-        return [None] if self.task in WITHOUT_DEPTH else self.depths
-
-
-def choose_prompt(cfg, path, state):
-    """Return `cfg` with a prompt: sft if sft.py made the checkpoint or one that it began from."""
-    if cfg.prompt or cfg.task not in OF_NEEDLES:
-        return cfg
-    runs = [state, *checkpoint.earlier_runs(state)]
-    fine_tuned = any("squad" in run.get("data", {}).get("source", {}) for run in runs)
-    cfg = config.complete(cfg, prompt="sft" if fine_tuned else "completion")
-    print0(f"{path}: prompt={cfg.prompt}")
-    return cfg
-
 
 # -----------------------------------------------------------------------------
-# which prompts
+# what is asked
 
 
-def grid_jobs(cfg):
-    """Return the Jobs of Fig. 6: n_samples prompts of each context size and depth."""
-    samples = range(cfg.n_samples)
-    return itertools.starmap(Job, itertools.product(cfg.context_sizes, cfg.asked_depths(), samples))
+def prompts_of_grid(cfg):
+    """Return what is asked for Fig. 6: n_samples prompts of each context size and depth."""
+    return [{"size": size, "depth": depth, "i": i} for size in cfg.context_sizes
+            for depth in cfg.depths for i in range(cfg.n_samples)]
 
 
-def trial_jobs(cfg, block_size):
+def prompts_of_trials(cfg, block_size):
     """
-    Return the Jobs of Figs. 7 and 8. First come those that are measured: for each size the paper's
-    example and the trials. Then come cfg.trials more prompts, which only choose the retrieval
-    heads: of the training length, or of the longest trial if it is shorter.
+    Return what is asked for Figs. 7 and 8. Each has a role: for each size the paper's example and
+    the trials, and then cfg.trials more prompts which only choose the retrieval heads. These have
+    the training length, or that of the longest trial if it is shorter.
     """
-    jobs = []
+    asked = []
     for size in cfg.trial_sizes:
-        jobs += [Job(size, None, i) for i in (PAPER_EXAMPLE, *range(cfg.trials))]
-    choosing_size = min(block_size, max(cfg.trial_sizes))
-    jobs += [Job(choosing_size, None, i) for i in range(cfg.trials, 2 * cfg.trials)]
-    return jobs
+        asked.append({"size": size, "depth": 50, "i": PAPER_EXAMPLE, "role": "example"})
+        asked += [{"size": size, "depth": None, "i": i, "role": "trial"} for i in range(cfg.trials)]
+    size = min(block_size, max(cfg.trial_sizes))
+    asked += [{"size": size, "depth": None, "i": i, "role": "chooses heads"}
+              for i in range(cfg.trials, 2 * cfg.trials)]
+    return asked
 
 
-def sample_of(cfg, vocab, hay, job):
-    """Return the sample of a Job (see `make_sample`), with the depth that the Job asks for."""
-    depth = 50 if job.i == PAPER_EXAMPLE else job.asked_depth
-    sample = make_sample(cfg, vocab, hay, job.size, depth, job.i)
-    return sample | {"asked_depth": job.asked_depth}
+def niah(cfg, path, model, state):
+    """
+    Return what is asked of a checkpoint, see `evaluate`. A record also has
+
+        answer, text    the right answer, and what the model wrote
+        needles         whether the answer is right (see `score`; named after the task), and
+                        whether its first digit is, and whether it is anywhere in the text
+
+    or with --trials what `attention_record` returns.
+    """
+    device, vocab = model.wte.weight.device, state["vocab"]
+    if not cfg.prompt:
+        prompt = "sft" if "squad" in state["data"]["source"] else "completion"
+        cfg = config.complete(cfg, prompt=prompt)
+        print0(f"{path}: prompt={prompt}")
+    if cfg.haystack:
+        hay, data = open_haystack(cfg, vocab)
+    else:
+        hay = corpus_of(cfg, path, state)
+        data = hay.data
+    asked = prompts_of_grid(cfg)
+    if cfg.trials:
+        asked = prompts_of_trials(cfg, model.config.block_size)
+    asked = [{"task": cfg.task} | one for one in asked]
+
+    def sample_of(one):
+        return make_sample(cfg, vocab, hay, one["size"], one["depth"], one["i"])
+
+    # a prompt that does not fit is an error here, before anything is written
+    for one in {one["size"]: one for one in asked}.values():
+        # the last token of the answer is never an input
+        n_inputs = one["size"] + sample_of(one)["max_new_tokens"] - 1
+        evaluate.check_length(path, model, n_inputs)
+
+    def measure(asked):
+        samples = [sample_of(one) for one in asked]
+        return answer(cfg, model, vocab, samples, device)
+
+    return asked, measure, {"data": data, "prompt": cfg.prompt}
 
 
 # -----------------------------------------------------------------------------
 # prompt -> record
 
 
+@torch.no_grad()
+def answer(cfg, model, vocab, samples, device):
+    """Return the numbers of the record of each of `samples`, of one size, see `niah`, after asking
+    the model all of them."""
+    idx = torch.tensor([sample["prompt"] for sample in samples], device=device)
+    size = idx.size(1)
+    longest = max(sample["max_new_tokens"] for sample in samples)
+    with runtime.autocast(device, cfg.dtype):
+        # As in the paper, the model may not answer with the end-of-text token.
+        rows = model.generate(idx, longest, temperature=0, banned=(end_of_text(vocab),))
+        weights = model.last_query_attention(idx) if cfg.trials else None
+    measure = {"needle": "needles", "multikey": f"needles among {cfg.n_needles or 3} others"}.get(
+        cfg.task, f"{cfg.task} answers")
+    records = []
+    for row, sample in enumerate(samples):
+        text = decode(rows[row, size:size + sample["max_new_tokens"]].tolist(), vocab)
+        exact, first, anywhere = score(sample["answer"], text, cfg.number_format)
+        record = {"digest": digest_of(sample["prompt"]), "answer": sample["answer"], "text": text}
+        if cfg.trials:
+            record |= {"right": exact + first}  # 2: all of it, 1: only its beginning
+            record |= attention_record(sample, weights[row])
+        else:
+            record |= {measure: exact, f"{measure}, first digit": first,
+                       f"{measure}, anywhere": anywhere}
+        records.append(record)
+    return records
+
+
 def score(right, text, groups):
     """
-    Return what the generated `text` got of the right answer, as {"exact", "first", "substring"}.
-
-    exact: whether the text begins with it and goes on with no further digit (or letter). first:
-    whether the first character is right. substring: whether the answer is anywhere in the text.
-    groups: cfg.number_format.
+    Return what the generated `text` got of the right answer: (whether it begins with the answer and
+    goes on with no further digit or letter, whether its first character is right, whether the
+    answer is anywhere in it, also as people write numbers: 8,106,422). groups: cfg.number_format.
     """
+    # spaces, commas, points and apostrophes between two digits
+    anywhere = right in text or right in re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)
     if right.isdigit() and len(groups) > 1:  # written with spaces inside, so spaces do not count
         text = re.sub(r"\s", "", text)
     text = text.strip()
     no_more = r"(?!\d)" if right.isdigit() else r"(?!\w)"
     exact = re.match(re.escape(right) + no_more, text) is not None
-    return {"exact": exact, "first": text[:1] == right[0], "substring": right in text}
+    return exact, text[:1] == right[0], anywhere or right in text
 
 
-@torch.no_grad()
-def answer(cfg, model, vocab, batch, device):
-    """
-    Return the records of `batch`, samples of one size, after asking the model all of them:
-
-        size, i, answer, depth    see `make_sample`
-        asked_depth               None in trials and in tasks without depths
-        text                      what the model wrote
-        exact, first, substring   see `score`
-
-    and with --trials what `attention_record` returns.
-    """
-    idx = torch.tensor([sample["prompt"] for sample in batch], device=device)
-    longest = max(sample["max_new_tokens"] for sample in batch)
-    with runtime.autocast(device, cfg.dtype):
-        # As in the paper, the model may not answer with the end-of-text token.
-        rows = model.generate(idx, longest, temperature=0, banned=(end_of_text(vocab),))
-        weights = model.last_query_attention(idx) if cfg.trials else None
-    records = []
-    for row, sample in enumerate(batch):
-        end = sample["size"] + sample["max_new_tokens"]
-        text = decode(rows[row, sample["size"]:end].tolist(), vocab)
-        record = {
-            "size": sample["size"],
-            "asked_depth": sample["asked_depth"],
-            "depth": sample["depth"],
-            "i": sample["i"],
-            "answer": sample["answer"],
-            "text": text,
-            **score(sample["answer"], text, cfg.number_format),
-        }
-        if cfg.trials:
-            record |= attention_record(cfg, sample, weights[row])
-        records.append(record)
-    return records
-
-
-def attention_record(cfg, sample, weights):
+def attention_record(sample, weights):
     """
     Return what a record of --trials has besides, about the attention on the needle:
 
-        chooses_heads    whether retrieval heads are chosen on this prompt, which is then no trial
         needle_tokens    number of tokens of the needle's number
         scores, ranks    for each head, [layer][head], see `needle_scores`
-        top              the largest score
+        score            the largest of the scores
 
     weights (n_layer, n_head, T): those of the prompt's last query.
     """
     start, end = sample["span"]
     exact_scores, needle_ranks = needle_scores(weights, start, end)
     scores = [[round(x, 5) for x in layer] for layer in exact_scores.tolist()]
-    return {
-        "chooses_heads": sample["i"] >= cfg.trials,
-        "needle_tokens": end - start,
-        "scores": scores,
-        "ranks": needle_ranks.tolist(),
-        "top": max(map(max, scores)),
-    }
+    return {"needle_tokens": end - start, "scores": scores, "ranks": needle_ranks.tolist(),
+            "score": max(map(max, scores))}
 
 
 def needle_scores(weights, start, end):
@@ -248,33 +238,9 @@ def needle_scores(weights, start, end):
     return on_needle.sum(dim=-1), 1 + more.sum(dim=-1)
 
 
-# -----------------------------------------------------------------------------
-
-
-def work_of(cfg, path, model, state):
-    """Return the Work on a checkpoint: to ask it all prompts."""
-    cfg = choose_prompt(cfg, path, state)
-    vocab, device = state["vocab"], model.wte.weight.device
-    hay, data = open_haystack(cfg, vocab)
-    jobs = trial_jobs(cfg, model.config.block_size) if cfg.trials else grid_jobs(cfg)
-    jobs = list(dict.fromkeys(jobs))  # a size or depth may be given twice
-    # a prompt that does not fit is an error here, before anything is written
-    for job in {job.size: job for job in jobs}.values():
-        sample = sample_of(cfg, vocab, hay, job)
-        # the last token of the answer is never an input
-        n_inputs = sample["size"] + sample["max_new_tokens"] - 1
-        evaluate.check_length(path, model, n_inputs)
-
-    def answer_jobs(jobs):
-        batch = [sample_of(cfg, vocab, hay, job) for job in jobs]
-        return answer(cfg, model, vocab, batch, device)
-
-    return Work(cfg, data, jobs, answer_jobs)
-
-
 def main():
     cfg = config.configure(NiahConfig)
-    evaluate.evaluate(cfg, "scores" if cfg.trials else "niah", work_of)
+    evaluate.evaluate(cfg, "scores" if cfg.trials else "niah", niah)
 
 
 if __name__ == "__main__":

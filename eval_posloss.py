@@ -3,14 +3,12 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
 
     python eval_posloss.py out/a_softmax out/b_ssmax --rope_factor=50     as in the paper
     python eval_posloss.py out/a_softmax --attention_type=ssmax --tag=e   (e): swapped at load
-    python eval_posloss.py out/laptop/b --data_dir=data/books --split=val --seq_len=4096 --n_seqs=20
+    python eval_posloss.py out/laptop/b --split=val --seq_len=4096 --n_seqs=20
 
-The result is posloss[-tag].jsonl beside the checkpoint (or, with --out=FOLDER, in FOLDER/RUN). Its
-first line has the list `ends` of positions. Every later line belongs to one piece of text: `i` is
-its number, and `losses` has a loss for each end. This is the mean over the last tenth of the
-positions before the end (for 1,000: positions 900 to 999). The same command continues a killed
-evaluation.
-`torchrun` divides the pieces among its processes.
+The result is posloss[-tag].jsonl beside the checkpoint (or, with --out=FOLDER, in FOLDER/RUN), with
+a record for each piece of text. Its losses by position are means over the last tenth of the
+positions before each (for 1,000: positions 900 to 999). The same command continues a killed
+evaluation. `torchrun` divides the pieces among its processes.
 """
 import functools
 from dataclasses import dataclass
@@ -18,14 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lib import evaluate, runtime, tables
+from lib import evaluate, results, runtime
 from lib.config import configure
-from lib.data import Tokens, random_starts
+from lib.data import random_starts
 from lib.errors import UserError, launch
-from lib.evaluate import EvalConfig, Job, Work
+from lib.evaluate import EvalConfig, corpus_of, digest_of
 from lib.loss import token_losses
 from lib.ranks import print0
-from lib.text import check_same_vocab
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,7 @@ class PosLossConfig(EvalConfig):
             raise ValueError(f"seq_len={self.seq_len} and n_seqs={self.n_seqs} must be positive")
 
 
+@functools.cache  # its notes are printed once
 def choose_pieces(cfg, n_tokens):
     """
     Return the first positions of the pieces in a split of `n_tokens`, in rising order, as int64.
@@ -66,60 +64,44 @@ def choose_pieces(cfg, n_tokens):
     return spare_before + cfg.seq_len * np.arange(n)
 
 
-def measured_ends(length, block_size):
-    """Return the positions at which losses are stored, in rising order and at most `length`."""
-    multiples = [round(m * block_size) for m in tables.MULTIPLES]  # for the tables
+def measured_positions(length, block_size):
+    """Return the positions whose losses are stored, in rising order and at most `length`."""
+    multiples = [round(m * block_size) for m in results.MULTIPLES]  # for the tables
     # The first positions are left out: their loss falls so far that the rest would look flat.
     between = np.geomspace(max(1, length // 256), length, 90).astype(int).tolist()
-    return sorted({end for end in multiples + between if 0 < end <= length})
+    return sorted({position for position in multiples + between if 0 < position <= length})
 
 
-def piece_losses(cfg, model, tokens, starts, device):
-    """Return the losses (B, seq_len) of the pieces that begin at these B positions."""
-    piece = torch.from_numpy(tokens.read(starts, cfg.seq_len + 1)).to(device)
-    chunk = cfg.loss_chunk or runtime.rows_of_logits(device, model.config.vocab_size)
-    # Each weight is used once per pass, so caching its bf16 copy would save nothing.
-    with runtime.autocast(device, cfg.dtype, cache=False):
-        return token_losses(model, piece[:, :-1], piece[:, 1:], chunk)
-
-
-@functools.cache
-def open_text(cfg, device):
-    """Return (tokens, first positions of the pieces), which all checkpoints share."""
-    tokens = Tokens(cfg.data_dir, cfg.split)
+def posloss(cfg, path, model, state):
+    """Return what is asked, see `evaluate`: the losses of pieces of text."""
+    device = model.wte.weight.device
+    evaluate.check_length(path, model, cfg.seq_len)
+    tokens = corpus_of(cfg, path, state)
     starts = choose_pieces(cfg, len(tokens))
     if device.type == "cpu" and len(starts) * cfg.seq_len > 5e6:  # the defaults are for a GPU
         print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
-    return tokens, starts
+    positions = measured_positions(cfg.seq_len, model.config.block_size)
+    chunk = cfg.loss_chunk or runtime.rows_of_logits(device, model.config.vocab_size)
 
-
-def work_of(cfg, path, model, state):
-    """Return the Work on a checkpoint: to measure the loss of each piece at the `ends`."""
-    device = model.wte.weight.device
-    evaluate.check_length(path, model, cfg.seq_len)
-    tokens, starts = open_text(cfg, device)
-    check_same_vocab(path, state["vocab"], cfg.data_dir, tokens.vocab,
-                     "choose the --data_dir of a corpus with the checkpoint's vocabulary")
-    ends = measured_ends(cfg.seq_len, model.config.block_size)
-
-    def measure_pieces(jobs):
-        losses = piece_losses(cfg, model, tokens, starts[[job.i for job in jobs]], device)
-        means = []  # of each end, over the last tenth of the positions before it
-        for end in ends:
-            tenth = losses[:, end - max(1, end // 10):end]
-            means.append(tenth.mean(dim=1))
+    def measure(asked):
+        pieces = tokens.read(starts[[one["i"] for one in asked]], cfg.seq_len + 1)
+        batch = torch.from_numpy(pieces).to(device)
+        # Each weight is used once per pass, so caching its bf16 copy would save nothing.
+        with runtime.autocast(device, cfg.dtype, cache=False):
+            losses = token_losses(model, batch[:, :-1], batch[:, 1:], chunk)
+        tenths = [losses[:, at - max(1, at // 10):at].mean(dim=1) for at in positions]
         records = []
-        for job, row in zip(jobs, torch.stack(means, dim=1).tolist(), strict=True):
-            losses_at_ends = [round(loss, 6) for loss in row]
-            records.append({"size": job.size, "i": job.i, "losses": losses_at_ends})
+        for piece, row in zip(pieces, torch.stack(tenths, dim=1).tolist(), strict=True):
+            by_position = {at: round(loss, 6) for at, loss in zip(positions, row, strict=True)}
+            records.append({"digest": digest_of(piece), f"{cfg.split} loss": by_position})
         return records
 
-    jobs = [Job(cfg.seq_len, None, i) for i in range(len(starts))]
-    return Work(cfg, tokens.data, jobs, measure_pieces, {"ends": ends})
+    asked = [{"size": cfg.seq_len, "i": i} for i in range(len(starts))]
+    return asked, measure, {"data": tokens.data}
 
 
 def main():
-    evaluate.evaluate(configure(PosLossConfig), "posloss", work_of)
+    evaluate.evaluate(configure(PosLossConfig), "posloss", posloss)
 
 
 if __name__ == "__main__":

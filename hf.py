@@ -127,8 +127,9 @@ def to_hf(model):
     if is_constant:
         n = torch.ones(1, dtype=torch.long)
         for block, layer in zip(model.blocks, hf_model.model.layers, strict=True):
-            factor = block.attn.factor(ATTENTION[block.attn.type].f(n, model))[:, 0]
-            layer.self_attn.q_proj.weight *= factor.repeat_interleave(block.attn.head_size)[:, None]
+            attn = block.attn
+            factor = attn.s * ATTENTION[attn.type].f(n, model) + attn.b  # of each head
+            layer.self_attn.q_proj.weight *= factor.repeat_interleave(attn.head_size)[:, None]
     return hf_model.eval()
 
 

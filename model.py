@@ -2,9 +2,9 @@
 A Llama-like Transformer whose attention is Softmax or a variant of Scalable-Softmax (SSMax):
 K. M. Nakanishi, "Scalable-Softmax Is Superior for Attention" (arXiv 2501.19399).
 
-This file holds the paper's model, all factors on the query, and layers with a window. (n_kv_head
-and qk_norm are for imported models.) It needs torch alone: copy it anywhere and it works. Attention
-that goes further subclasses `Attention`, one file each, in gallery/.
+This file holds the paper's model, all factors on the query, layers with a window, and RoPE that an
+evaluation stretches. It needs torch alone: copy it anywhere and it works. Attention that goes
+further subclasses `Attention`, one file each, in gallery/.
 
 The paper compares (a) softmax, (b) SSMax, (c) SSMax with s = 1, (d) SSMax with a bias, (e) SSMax
 swapped into a trained softmax model, and (f) SSMax swapped in near the end of its training.
@@ -46,7 +46,11 @@ def p_n(n, model):
     return model.p_n[n - 1]
 
 
-# The next four are about 1 on contexts shorter than the training length N.
+def power(n, model):  # rises from 1 to 1.07 at N, and to 2 at 1,023 N
+    return (1 + n / model.config.block_size) ** 0.1
+
+
+# The next four are 1 on contexts shorter than the training length N.
 
 
 def logn_clip(n, model):
@@ -57,12 +61,12 @@ def llama4(n, model):  # rises at each multiple of N, and is constant between
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 
-def power(n, model):  # rises from 1 to 1.07 at N, and to 2 at 1,023 N
-    return (1 + n / model.config.block_size) ** 0.1
-
-
 def log_floor(n, model):  # 1 + 0.1 log max(1, n / N)
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
+
+
+def step(n, model):
+    return torch.where(n > model.config.block_size, model.config.step, 1.0)
 
 
 class Learned(NamedTuple):
@@ -76,6 +80,7 @@ class Factor(NamedTuple):
     f: Callable
     s: float | Learned = 1.0
     b: float | Learned = 0.0
+    is_one_below_N: bool = False  # f(n) is 1 for n < N, so a trained softmax model is not changed
 
 
 ATTENTION = {
@@ -89,11 +94,14 @@ ATTENTION = {
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d); Mistral Large 4
     "power": Factor(power),                                      # Beam
-    # other published factors, swapped into softmax weights without training (--attention_type)
-    "logn_clip": Factor(logn_clip),                              # Qwen, Grok-2
-    "llama4": Factor(llama4),
-    "log_floor": Factor(log_floor),                              # Inkling
+    # other factors, swapped into softmax weights without training (--attention_type)
+    "logn_clip": Factor(logn_clip, is_one_below_N=True),         # Qwen, Grok-2
+    "llama4": Factor(llama4, is_one_below_N=True),
+    "log_floor": Factor(log_floor, is_one_below_N=True),         # Inkling
+    "step": Factor(step, is_one_below_N=True),                   # needs no n, only n > N
 }
+
+SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature", "nope")
 
 
 @dataclass(frozen=True)
@@ -118,11 +126,13 @@ class GPTConfig:
     n_inner: int = 2048  # hidden width of the MLP (SwiGLU)
     rope_theta: float = 10000.0  # base of the RoPE frequencies
     s_init: float = 1.0  # initial value of a learned s; the paper gives one only for Eq. 3 (p_n)
+    step: float = 1.5  # factor of attention_type=step beyond block_size
     init_std: float = 0.02  # standard deviation of initial weights; output projections get less
     norm_eps: float = 1e-5  # epsilon of RMSNorm
-    qk_norm: bool = False  # RMSNorm on each head's queries and keys before RoPE; not in the paper
     window_pattern: str = ""  # S, R or L for each layer, repeated, as in SL; empty: all R
     window: int = 0  # tokens that an S layer sees
+    rope_scaling: str = ""  # theta, ntk, yarn or yarn_no_temperature stretch RoPE; nope: no RoPE
+    rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
 
     def __post_init__(self):
         if self.attention_type not in ATTENTION:
@@ -144,6 +154,14 @@ class GPTConfig:
         if set(pattern) == {"S"} and self.attention_type != "softmax":
             raise ValueError(f"window_pattern={pattern} has S layers alone, which are softmax, so "
                              f"no layer would have attention_type={self.attention_type}: add an L")
+        if self.rope_scaling not in SCALINGS:
+            raise ValueError(f"unknown rope_scaling {self.rope_scaling}; choose one of "
+                             f"{', '.join(filter(None, SCALINGS))}")
+        stretches = self.rope_scaling not in ("", "nope")
+        if self.rope_factor < 1 or stretches != (self.rope_factor > 1):
+            raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
+                             f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
+                             "or neither (nope takes no factor)")
 
     def letter(self, layer):
         """Return the letter of a layer: S, R or L."""
@@ -159,22 +177,20 @@ class GPTConfig:
 # keys come later, without a mask.
 
 
-def widest_float(device):
-    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
-
-
-class Position(NamedTuple):
+@dataclass
+class Context:
     """
-    Tensors that depend on positions alone. Layers of one letter share them in a forward pass.
+    What all layers of one forward pass share.
 
-    The shapes are for rows without packed documents; all rows then share these tensors. With packed
-    documents n and f are (B, 1, T), and cos and sin (B, 1, T, D).
+    Rows without packed documents share n, f and rope: their shapes are then as below. With packed
+    documents n and f are (B, 1, T), and cosines and sines (B, 1, T, D).
     """
     n: torch.Tensor  # (T,) the keys up to the query's own: its position in the document, plus 1
-    f: torch.Tensor  # (T,) fp32, f(n) of the layer's attention type
-    cos: torch.Tensor | None  # (T, D) fp32, of RoPE's angles; None in a layer without RoPE
-    sin: torch.Tensor | None  # (T, D), with the first D/2 negated
-    documents: torch.Tensor | None  # (B, T) ids of packed documents; None: each row is one
+    f: dict  # {attention type: (T,) fp32, f(n)}
+    rope: dict  # {letter: (cosines, sines)} of its layers, (T, D) fp32; None without RoPE
+    documents: torch.Tensor | None = None  # (B, T) ids of packed documents; None: each row is one
+    cache: "KVCache | None" = None  # keys and values of the tokens before
+    last_only: bool = False  # the layer computes the output of the last query alone
 
 
 def distances(q, k):
@@ -185,6 +201,10 @@ def distances(q, k):
     return i[:, None] - j
 
 
+def widest_float(device):
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
+
+
 class Attention(nn.Module):
     """
     Causal self-attention of one layer that sees all keys, with the factor of its type on q.
@@ -193,12 +213,12 @@ class Attention(nn.Module):
 
         setup           makes parameters of its own
         project         makes q, k and v from the layer's input; a KV cache stores k and v
-        factor          on the query, from f(n)
+        factor          on the query
+        frequencies     of RoPE, the same in all layers of a letter
         visible         which keys a query sees
         logits          of all queries and keys
         weights         from the logits
         mix             from the layer's input to the output of all heads
-        frequencies     of RoPE, the same in all layers of a letter, which share their Position
 
     It must keep the promises of experiments/check.py, for instance: no query sees a later key.
     """
@@ -213,14 +233,12 @@ class Attention(nn.Module):
         self.n_head, self.n_kv_head = config.n_head, config.n_kv_head or config.n_head
         self.letter = config.letter(layer)
         self.max_keys = config.window if self.letter == "S" else math.inf
-        self.uses_rope = self.has_rope and self.letter != "L"
+        without_rope = self.letter == "L" or self.letter == "R" and config.rope_scaling == "nope"
+        self.uses_rope = self.has_rope and not without_rope
         heads = self.n_head + 2 * self.n_kv_head
         # q, k and v of all heads in one product, without biases, as in Llama
         self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
-        norm = nn.RMSNorm if config.qk_norm else nn.Identity  # Identity ignores its arguments
-        self.q_norm = norm(self.head_size, config.norm_eps)
-        self.k_norm = norm(self.head_size, config.norm_eps)
 
     def setup(self):
         """
@@ -246,67 +264,78 @@ class Attention(nn.Module):
         kind = nn.Parameter(numbers) if learned else nn.Buffer(numbers, persistent=False)
         setattr(self, name, kind)
 
+    def scale_queries(self, ratio):
+        """Multiply the weights that make q by a number, in place."""
+        self.qkv.weight[:self.config.n_embd] *= ratio
+
     # -- the forward pass, in the order in which it runs
 
-    def forward(self, x, position, cache=None, last=False):
-        """Return the output (B, T, C) for x (B, T, C); with `last`, for the last query alone."""
-        return self.proj(self.mix(x, position, cache, last))
+    def forward(self, x, context):
+        """Return the output (B, T, C) for x (B, T, C), or (B, 1, C) if context.last_only."""
+        return self.proj(self.mix(x, context))
 
-    def mix(self, x, position, cache=None, last=False):
-        """Return the outputs of all heads side by side, (B, T, C), or (B, 1, C) with `last`."""
-        q, k, v = self.project(x, position)
-        if cache is not None:  # keys are stored after RoPE: a key's position never changes
-            k, v = cache.append(self.layer, k, v, self.max_keys)
-        if last:
+    def mix(self, x, context):
+        """Return the outputs of all heads side by side, (B, T, C) or (B, 1, C)."""
+        q, k, v = self.project(x, context)
+        if context.cache is not None:  # stored after RoPE: a key's position never changes
+            k, v = context.cache.append(self.layer, k, v, self.max_keys)
+        if context.last_only:
             q = q[:, :, -1:]
-        y = self.attend(q, k, v, position.documents)
-        return y.transpose(1, 2).flatten(2)
+        return self.attend(q, k, v, context).transpose(1, 2).flatten(2)
 
-    def project(self, x, position):
+    def project(self, x, context):
         """Return q (B, H, T, D) with RoPE and the factor, k with RoPE, and v. The shape of k and v
         is (B, n_kv_head, T, D)."""
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
-        q = self.rotate(self.q_norm(q.float()), position)
-        k = self.rotate(self.k_norm(k.float()), position)
+        q, k = self.rotate(q.float(), context), self.rotate(k.float(), context)
         # The factor multiplies the query, since a cached key does not know the n of later queries.
         # It is applied in fp32: bf16 has steps of 0.06 near log 20,000.
-        q = q * self.factor(position.f)[..., None]
+        q = q * self.factor(x, context)[..., None]
         return q.to(v.dtype), k.to(v.dtype), v
 
-    def rotate(self, x, position):
+    def rotate(self, x, context):
         """RoPE on x (B, H, T, D), fp32; pairs (i, i + D/2) as in Hugging Face's Llama."""
-        if position.cos is None:
+        if not self.uses_rope:
             return x
-        # rotate-half with the sign folded into `sin`
-        return x * position.cos + x.roll(self.head_size // 2, dims=-1) * position.sin
+        cos, sin = context.rope[self.letter]
+        return x * cos + x.roll(self.head_size // 2, dims=-1) * sin
 
-    def factor(self, f):
-        """Return the factor on the queries, (H, T) or (B, H, T), from f(n), (T,) or (B, 1, T)."""
+    def factor(self, x, context):
+        """Return the factor on the queries, (H, T) or (B, H, T). Here it depends on n alone."""
         # With f = log n this makes softmax of logits z into SSMax (Eqs. 2 and 4):
         # softmax((s log n + b) z) = n^(s z) e^(b z) / the sum of these over all keys
-        return self.s[:, None] * f + self.b[:, None]
+        return self.s[:, None] * context.f[self.type] + self.b[:, None]
 
-    def attend(self, q, k, v, documents=None):
+    def attend(self, q, k, v, context):
         """Return the attention weights times v, (B, H, T, D), for q (B, H, T, D) and k, v
         (B, n_kv_head, S, D)."""
         T, S = q.size(2), k.size(2)
-        v = self.per_head(v)
-        if self.keeps(Attention.visible, Attention.logits, Attention.weights):
+        if self.is_fused():
             # Fused kernels know causal attention, and a single query sees all keys. Only the rest
             # needs a mask: at 20,000 tokens a mask of T x T would take 400 MB.
-            masked = documents is not None or 1 < T < S
-            return F.scaled_dot_product_attention(
-                q, self.per_head(k), v, self.visible(q, k, documents) if masked else None,
-                scale=1 / math.sqrt(self.head_size), is_causal=T == S and not masked)
+            needs_mask = context.documents is not None or 1 < T < S
+            return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
         outputs = []
         for start in range(0, T, self.piece):  # the weights of 20,000 tokens take 1.6 GB per head
             some = q[:, :, start:start + self.piece]
-            keys = k[:, :, :S - T + start + some.size(2)]  # later ones are not seen
-            weights = self.weights(some, keys, self.visible(some, keys, documents))
-            outputs.append(weights.to(v.dtype) @ v[:, :, :keys.size(2)])
+            end = S - T + start + some.size(2)  # later keys are not seen
+            seen = self.visible(some, k[:, :, :end], context)
+            outputs.append(self.weighted_sum(some, k[:, :, :end], v[:, :, :end], seen))
         return torch.cat(outputs, dim=2)
+
+    def weighted_sum(self, q, k, v, seen):
+        """Return the weights times v. `seen` is None if a query sees all keys up to its own."""
+        if self.is_fused():
+            return F.scaled_dot_product_attention(
+                q, self.per_head(k), self.per_head(v), seen, scale=1 / math.sqrt(self.head_size),
+                is_causal=seen is None and q.size(2) > 1)
+        return self.weights(q, k, seen).to(v.dtype) @ self.per_head(v)
+
+    def is_fused(self):
+        """Return whether a fused kernel computes the weights. It knows nothing of subclasses."""
+        return self.keeps(Attention.visible, Attention.logits, Attention.weights)
 
     def keeps(self, *methods):
         """Return whether none of these methods is overridden by a subclass."""
@@ -319,16 +348,16 @@ class Attention(nn.Module):
         # repeated here, because some fused kernels do not support grouped heads
         return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
-    def visible(self, q, k, documents=None):
+    def visible(self, q, k, context):
         """
         Return which keys each query sees, bool (T, S), or (B, 1, T, S) with packed documents: those
         up to its own, in its document and in its window.
         """
         distance = distances(q, k)
         seen = (distance >= 0) & (distance < self.max_keys)
-        if documents is None:
+        if context.documents is None:
             return seen
-        of_keys = documents[:, None, None, :k.size(2)]
+        of_keys = context.documents[:, None, None, :k.size(2)]
         of_queries = of_keys[..., -q.size(2):].mT
         return seen & (of_queries == of_keys)
 
@@ -346,36 +375,51 @@ class Attention(nn.Module):
         """
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    # -- what depends on positions alone, once in a forward pass
-
-    def make_position(self, pos, model, documents=None):
-        """Return the Position of queries at `pos`, (T,) or with packed documents (B, 1, T)."""
-        n = pos + 1
-        cos, sin = self.rope(pos) if self.uses_rope else (None, None)
-        return Position(n, ATTENTION[self.type].f(n, model), cos, sin, documents)
+    # -- RoPE, once in a forward pass
 
     def rope(self, pos):
         """
-        Return cosines and signed sines (..., T, D) in fp32. The angles are in fp64: in fp32 they
-        would be off by 0.03 at position 10^6.
+        Return cosines and signed sines (..., T, D) in fp32 for positions `pos`. The angles are in
+        fp64: in fp32 they would be off by 0.03 at position 10^6.
         """
         wide = widest_float(pos.device)
         pair = torch.arange(self.head_size // 2, dtype=wide, device=pos.device)
-        angles = pos.to(wide)[..., None] * self.frequencies(pair, self.config.rope_theta)
-        cos = angles.cos().float()
-        sin = angles.sin().float()
+        angles = pos.to(wide)[..., None] * self.frequencies(pair)
+        cos, sin = angles.cos().float(), angles.sin().float()
+        if self.letter == "R" and self.config.rope_scaling == "yarn":
+            # YaRN's "temperature" multiplies q and k by this number, and so the logits by its
+            # square. Without it SSMax, which multiplies the logits, too, is compared more cleanly.
+            temperature = 1 + 0.1 * math.log(self.config.rope_factor)
+            cos, sin = temperature * cos, temperature * sin
+        # with the first half negated: `rotate` adds x, rolled by D/2, times these sines
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
-    def frequencies(self, pair, theta):
-        """Return radians per token of the channels (i, i + D/2), for `pair`, a tensor of i."""
-        return theta ** (-2 * pair / self.head_size)
+    def frequencies(self, pair):
+        """
+        Return radians per token of the channels (i, i + D/2), for `pair`, a tensor of i.
 
-    def scale_queries(self, ratio):
-        """Multiply the weights that make q, in place: by a number, or by one for each row."""
-        if self.config.qk_norm:
-            self.q_norm.weight *= ratio
-        else:
-            self.qkv.weight[:self.config.n_embd] *= ratio  # the rows that produce q
+        R layers stretch them as rope_scaling says. (In a window RoPE meets no new distance in a
+        longer context.)
+        """
+        c, D, theta = self.config, self.head_size, self.config.rope_theta
+        scaling = c.rope_scaling if self.letter == "R" else ""
+        if scaling == "theta":  # the paper's: theta x 50 for 20 times the length
+            theta *= c.rope_factor
+        if scaling == "ntk":  # the lowest frequency is divided by the factor
+            theta *= c.rope_factor ** (D / (D - 2))
+        frequencies = theta ** (-2 * pair / D)
+        if not scaling.startswith("yarn"):
+            return frequencies
+
+        # YaRN (arXiv 2309.00071): pairs that turn 32 times or more in a block keep their speed,
+        # pairs that turn less than once are slowed by the factor, and a ramp lies between.
+        def pair_that_turns(times):  # fractional index of the pair that turns so often
+            return D / 2 * math.log(c.block_size / (times * 2 * math.pi)) / math.log(theta)
+
+        low = max(0, math.floor(pair_that_turns(32)))
+        high = min(D - 1, math.ceil(pair_that_turns(1)))
+        ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
+        return frequencies * (1 - ramp + ramp / c.rope_factor)
 
 
 class Window(Attention):
@@ -388,32 +432,34 @@ class Window(Attention):
     def set_type(self, attention_type):
         super().set_type("softmax")
 
-    def attend(self, q, k, v, documents=None):
+    def attend(self, q, k, v, context):
         """
         The sequence is cut into blocks of W tokens. The queries of a block see keys of their own
-        block and of the block before: they stand at the last W of these 2 W positions, as
-        Attention.attend wants it. So the cost is linear in T.
+        block and of the block before. So the cost is linear in T.
         """
         B, T, W = q.size(0), q.size(2), self.max_keys
         k, v = k[:, :, 1 - W - T:], v[:, :, 1 - W - T:]  # no query sees more
         if T == 1:
-            return super().attend(q, k, v)
-        if documents is None:
-            documents = q.new_zeros(B, k.size(2))
-        # Zeros complete the first and the last block. They are a document of their own: -1.
-        before = W + T - k.size(2)
-        after = -T % W
+            return super().attend(q, k, v, context)
+        S = k.size(2)
+        before, after = W + T - S, -T % W  # zeros that complete the first and the last block
 
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
             return z.unflatten(2, (-1, W)).transpose(1, 2)
 
-        def with_block_before(z, fill=0):  # (B, H, S, D) -> (B * blocks, H, 2 W, D)
-            z = blocks(F.pad(z, (0, 0, before, after), value=fill))
+        def with_block_before(z):  # (B, H, S, D) -> (B * blocks, H, 2 W, D)
+            z = blocks(F.pad(z, (0, 0, before, after)))
             return torch.cat((z[:, :-1], z[:, 1:]), dim=3).flatten(0, 1)
 
+        i = torch.arange(T + after, device=q.device).view(-1, W, 1)  # queries: (blocks, W, 1)
+        j = i[:, :1] - W + torch.arange(2 * W, device=q.device)  # keys: (blocks, 1, 2 W)
+        seen = (j <= i) & (j > i - W) & (j >= T - S)  # there is no key before T - S
+        if context.documents is not None:
+            of_queries = context.documents[:, i.clamp(max=T - 1)]
+            seen = seen & (of_queries == context.documents[:, j.clamp(0, T - 1)])
+        seen = seen.expand(B, -1, -1, -1).flatten(0, 1)[:, None]
         q = blocks(F.pad(q, (0, 0, 0, after))).flatten(0, 1)
-        documents = with_block_before(documents[:, None, :, None], fill=-1)
-        y = super().attend(q, with_block_before(k), with_block_before(v), documents[:, 0, :, 0])
+        y = self.weighted_sum(q, with_block_before(k), with_block_before(v), seen)
         y = y.unflatten(0, (B, -1)).transpose(1, 2).flatten(2, 3)  # (B, H, blocks * W, D)
         return y[:, :, :T]
 
@@ -445,14 +491,15 @@ class Block(nn.Module):
         self.norm_2 = nn.RMSNorm(config.n_embd, eps=config.norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x, position, cache=None, last=False):
-        attended = self.attn(self.norm_1(x), position, cache, last)
-        x = (x[:, -1:] if last else x) + attended
+    def forward(self, x, context):
+        attended = self.attn(self.norm_1(x), context)
+        x = (x[:, -1:] if context.last_only else x) + attended
         return x + self.mlp(self.norm_2(x))
 
 
 class KVCache:
-    """Keys and values of every layer, for the `length` tokens so far."""
+    """Keys and values of every layer, for the `length` tokens so far. It is for inference."""
+    room = 256  # tokens for which memory is allocated ahead
 
     def __init__(self):
         self.length, self.layers = 0, {}
@@ -460,12 +507,26 @@ class KVCache:
     def append(self, layer, k, v, max_keys=math.inf):
         """Store k, v (B, n_kv_head, T, D) of the next T positions and return those of all S. Only
         those are kept that a later query sees, which sees `max_keys` at most."""
-        if layer in self.layers:
-            k, v = (torch.cat(z, dim=2) for z in zip(self.layers[layer], (k, v), strict=True))
-        first = max(0, k.size(2) + 1 - max_keys)
-        # contiguous, since a view would keep all of the prompt in memory
-        self.layers[layer] = [z[:, :, first:].contiguous() for z in (k, v)]
-        return k, v
+        if k.requires_grad:
+            raise ValueError("a KV cache is written in place, which has no gradient: use it under "
+                             "torch.no_grad()")
+        T = k.size(2)
+        stored = self.layers.get(layer, (k[:, :, :0], v[:, :, :0]))
+        if max_keys < math.inf:  # a window: few keys, which are copied
+            k, v = (torch.cat(z, dim=2) for z in zip(stored, (k, v), strict=True))
+            first = max(0, k.size(2) + 1 - max_keys)
+            # contiguous, since a view would keep all of the prompt in memory
+            self.layers[layer] = [z[:, :, first:].contiguous() for z in (k, v)]
+            return k, v
+        # All keys are written in place: copying them for each token would take longer than
+        # attention, which reads them once.
+        S = self.length + T
+        if S > stored[0].size(2):
+            stored = [F.pad(z[:, :, :S - T], (0, 0, 0, T + self.room)) for z in stored]
+            self.layers[layer] = stored
+        for z, new in zip(stored, (k, v), strict=True):
+            z[:, :, S - T:S] = new
+        return [z[:, :, :S] for z in stored]
 
 
 class GPT(nn.Module):
@@ -481,17 +542,23 @@ class GPT(nn.Module):
         # not tied to wte: the paper's count of 162 M implies untied embeddings
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
-        # Matrices of these names are initialized here. What a subclass of Attention adds is made
-        # and initialized later, in its `setup`.
-        for name, module in self.named_modules():
-            if name.split(".")[-1] in ("wte", "qkv", "proj", "gate_up", "down", "lm_head"):
-                # output projections start smaller, since 2 n_layer of them add up (GPT-2)
-                shrink = math.sqrt(2 * config.n_layer) if name.endswith(("proj", "down")) else 1
-                nn.init.normal_(module.weight, std=config.init_std / shrink)
+
+        # All matrices are drawn in this order, so that a seed gives the same weights whatever the
+        # attention is. What a subclass adds is drawn afterwards, in its `setup`.
+        std = config.init_std
+        std_out = std / math.sqrt(2 * config.n_layer)  # 2 n_layer outputs add up (GPT-2)
+        nn.init.normal_(self.wte.weight, std=std)
         for block in self.blocks:
-            # The scales come last, as after the switch of (f). A resumed run makes all at once, and
-            # must have the same order, in which the gradient norm is summed.
+            nn.init.normal_(block.attn.qkv.weight, std=std)
+            nn.init.normal_(block.attn.proj.weight, std=std_out)
+            nn.init.normal_(block.mlp.gate_up.weight, std=std)
+            nn.init.normal_(block.mlp.down.weight, std=std_out)
+        nn.init.normal_(self.lm_head.weight, std=std)
+
+        for block in self.blocks:
             block.attn.setup()
+            # After setup, since (f) sets the type again: train.py sums the gradient norm in the
+            # order in which parameters are made.
             block.attn.set_type(config.attention_type)
 
     def add_p_n(self):
@@ -507,14 +574,14 @@ class GPT(nn.Module):
         """The longest context: block_size with p_n, which has one number per n; else no limit."""
         return math.inf if self.p_n is None else self.config.block_size
 
-    def positions(self, idx, cached=0, documents=None):
+    def context(self, idx, cache=None, documents=None):
         """
-        Return {letter: Position} of the layers for idx (B, T) after `cached` tokens.
+        Return the Context of the layers for idx (B, T), which continues the tokens in `cache`.
 
         documents (B, T): nondecreasing ids of the documents packed in each row. Documents do not
         see each other, and positions restart at 0 in each.
         """
-        T = idx.size(1)
+        T, cached = idx.size(1), 0 if cache is None else cache.length
         if cached + T > self.max_len:
             raise ValueError(f"p_n is learned for at most {self.max_len} tokens, and this context "
                              f"has {cached + T}; use a shorter one")
@@ -523,26 +590,33 @@ class GPT(nn.Module):
             # The ids rise within a row, so this finds the index of each document's first token.
             first = torch.searchsorted(documents, documents)
             pos = (pos - first)[:, None]
-        layers = {block.attn.letter: block.attn for block in self.blocks}  # one of each letter
-        return {letter: attn.make_position(pos, self, documents) for letter, attn in layers.items()}
+        # Layers of one letter have the same factor f(n) and the same RoPE: one computes it for all.
+        layers = {block.attn.letter: block.attn for block in self.blocks}.values()
+        f = {attn.type: ATTENTION[attn.type].f(pos + 1, self) for attn in layers}
+        rope = {attn.letter: attn.rope(pos) for attn in layers if attn.uses_rope}
+        return Context(pos + 1, f, rope, documents, cache)
 
     def hidden(self, idx, cache=None, documents=None, last=False):
         """
         Return the last hidden states (B, T, C) of idx (B, T); with `last`, of the last position.
 
         idx continues the tokens in the KVCache `cache` and is appended to it. For packed rows pass
-        documents (B, T), see `positions`, without a cache and without `last`.
+        documents (B, T), see `context`, without a cache and without `last`.
         """
-        positions = self.positions(idx, cache.length if cache is not None else 0, documents)
+        context = self.context(idx, cache, documents)
         if torch.compiler.is_compiling():
-            # Break the graph, or the compiler recomputes the cosines in every layer.
+            # The layers are compiled as a graph of their own, to which the cosines are inputs. In
+            # one graph the compiler would compute them again in each layer.
             torch._dynamo.graph_break()
         x = self.wte(idx)
-        for block in self.blocks:
-            # If only the last query is wanted, the final layer computes that one alone, which is
-            # linear in T. All other layers need every query. (In a model of two layers, whose first
-            # one has a window, nothing is then quadratic in the length of a prompt.)
-            x = block(x, positions[block.attn.letter], cache, last and block is self.blocks[-1])
+        *layers, final = self.blocks
+        for block in layers:
+            x = block(x, context)
+        # If only the last query is wanted, the final layer computes that one alone, which is linear
+        # in T. All other layers need every query. (In a model of two layers, whose first one has a
+        # window, nothing is then quadratic in the length of a prompt.)
+        context.last_only = last
+        x = final(x, context)
         if cache is not None:  # advanced once, after all layers have appended
             cache.length += idx.size(1)
         return self.norm(x)
@@ -578,16 +652,16 @@ class GPT(nn.Module):
         # a new config, so that a checkpoint records the new type
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
-        n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
-        f = ATTENTION[attention_type].f(n, self)
-        mean = f.to(widest_float(n.device)).mean()
-        is_one_below_N = (f[:-1] == 1).all()  # stays on the device: an `if` would wait for a GPU
+        definition, mean = ATTENTION[attention_type], 1.0
+        if not definition.is_one_below_N:
+            n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
+            mean = definition.f(n, self).to(widest_float(n.device)).mean()
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):
                 attn.s.fill_((scale - attn.b[0]) / mean)  # all heads are equal here
             else:
-                attn.scale_queries(scale / torch.where(is_one_below_N, 1.0, mean))
+                attn.scale_queries(scale / mean)
 
     def learned_scales(self):
         """Return {name: parameter} of p_n and of the vectors that stand in an attention itself: s,
@@ -607,14 +681,14 @@ class GPT(nn.Module):
         Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T), in
         fp32. A needle score (section 3.4) is a sum of these weights over tokens of the needle.
         """
-        positions, x, weights = self.positions(idx), self.wte(idx), []
+        context, x, weights = self.context(idx), self.wte(idx), []
         for block in self.blocks:
-            attn, position = block.attn, positions[block.attn.letter]
-            q, k, _ = attn.project(block.norm_1(x), position)
+            q, k, _ = block.attn.project(block.norm_1(x), context)
             q = q[:, :, -1:]
-            weights.append(attn.weights(q, k, attn.visible(q, k))[:, :, 0])
+            seen = block.attn.visible(q, k, context)
+            weights.append(block.attn.weights(q, k, seen)[:, :, 0])
             if block is not self.blocks[-1]:
-                x = block(x, position)
+                x = block(x, context)
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()
@@ -628,7 +702,7 @@ class GPT(nn.Module):
         """
         if idx.size(1) == 0:
             raise ValueError("the prompt has no token; give at least one, such as the end of text")
-        cache = KVCache()
+        cache = self.new_cache()
         new = idx
         for _ in range(max_new_tokens):
             logits, _ = self(new, cache=cache)
@@ -644,6 +718,9 @@ class GPT(nn.Module):
                 new = torch.multinomial(logits.softmax(dim=-1), num_samples=1)
             idx = torch.cat((idx, new), dim=1)  # `new` is not in the cache yet
         return idx
+
+    def new_cache(self):
+        return KVCache()
 
     def num_params(self):
         """Return the number of parameters: 162,148,608 for (a) of the paper."""

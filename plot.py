@@ -50,6 +50,7 @@ class PlotConfig:
     # arguments
     files: tuple = ()  # name of a figure or measure, all or table; then folders or files of results
     # output
+    baseline: str = "softmax"  # variant or line from which the differences are taken
     out: str = ""  # folder for the pictures; empty: the first folder of results, or out
     title: str = ""  # a line above the picture
 
@@ -76,7 +77,20 @@ def new_figure(**options):
 
 def select(rows, measure, by="tokens"):
     """Return the rows of a measure."""
-    return rows.query("measure == @measure and by == @by")
+    return rows[(rows["measure"] == measure) & (rows["by"] == by)]
+
+
+def select_minus(rows, measure, by="tokens"):
+    """Return the rows of the differences of a measure from the baseline."""
+    return rows[rows["measure"].str.startswith(f"{measure} minus ") & (rows["by"] == by)]
+
+
+def as_label(text, width=LEGEND_WIDTH):
+    """Return a name as matplotlib shows it as it is, in lines of `width` characters."""
+    text = text.replace("$", r"\$")  # two $ would be read as a formula
+    if text.startswith("_"):  # such labels are left out of a legend
+        text = f" {text}"
+    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
 
 
 def styles_of(rows):
@@ -88,54 +102,46 @@ def styles_of(rows):
     others = [variant for variant in lines["variant"].unique() if variant not in colors]
     colors |= zip(others, itertools.cycle(PALETTE), strict=False)
     numbers = lines.groupby("variant").cumcount()  # of the lines of a colour
-    styles = {}
-    for line, label in labels_of(rows).items():
-        label = label.replace("$", r"\$")  # two $ would be read as a formula
-        if label.startswith("_"):  # matplotlib leaves such labels out of the legend
-            label = f" {label}"
-        styles[line] = {"color": colors[lines["variant"][line]], "label": label,
-                        "linestyle": LINES[numbers[line] % len(LINES)]}
-    return styles
+    return {line: {"color": colors[lines["variant"][line]], "label": as_label(label),
+                   "linestyle": LINES[numbers[line] % len(LINES)]}
+            for line, label in labels_of(rows).items()}
 
 
-def draw_panels(styles, panels, *notes, beside=False, dots=False, height=2.9, ylim=None, **labels):
+def draw_panels(styles, panels, *notes, dots=False, height=2.9, ylim=None, **labels):
     """
-    Return a figure with a panel for each measure, or None if there is nothing to draw.
+    Return a figure with a panel for each measure above each other, or None if there is nothing.
 
-    styles: {line: its style}, of the lines to draw. panels: {label: rows of one measure}. They are
-    drawn above each other with a legend beside the first, or beside each other with a legend below.
-    notes: texts for the legend. dots: see `draw`. height: of a panel in inches. labels: of the axes
-    of the last panel.
+    styles: {line: its style}, of the lines to draw. panels: {label: rows of one measure}. notes:
+    texts for the legend. dots: see `draw`. height: of a panel in inches. labels: of the axes of the
+    last panel.
     """
-    from lib.results import VARIANTS, differences
+    from lib.results import MINUS, VARIANTS, differences
 
     panels = {label: rows for label, rows in panels.items() if len(rows)}
     if not panels:
         return None
-    n = len(panels)
-    if beside:
-        figure = new_figure(figsize=(6 + 1.2 * n, 3.6), layout="constrained")
-        axes = figure.subplots(1, n, sharey=True, squeeze=False)[0]
-    else:
-        figure = new_figure(figsize=(5.6, 0.8 + height * n))
-        axes = figure.subplots(n, sharex=True, squeeze=False)[:, 0]
+    figure = new_figure(figsize=(5.6, 0.8 + height * len(panels)))
+    axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for axis, (label, rows) in zip(axes, panels.items(), strict=True):
-        if "minus (a)" in label:
+        if rows["measure"].str.contains(MINUS).any():
             axis.axhline(0, color=VARIANTS["softmax"][1], linewidth=0.8)
         draw(axis, rows, styles, dots)
         if set(rows["by"]) <= {"tokens", "position"}:
             token_axis(axis, rows)
-        axis.set(ylim=ylim, **{"title" if beside else "ylabel": label})
+        axis.set_ylabel(as_label(label, 40))
+        if ylim:
+            axis.set_ylim(ylim)
     axes[-1].set(**labels)
-    if beside:
-        legend_below(figure)
-        return figure
     shown = next(iter(panels.values()))
     if shown.groupby("line")["seed"].nunique().max() > 1:
         notes += (f"{MEAN}, dot: one seed" if dots else MEAN,)
     if axes[0].collections:
         notes += (BAND,)
-    return finish(axes[0], *notes, *in_brief(differences(shown)))
+    texts = differences(shown)
+    if texts:
+        more = f"; and {len(texts) - 6} more" if len(texts) > 6 else ""
+        notes += (f"settings that differ: {'; '.join(texts[:6])}{more}",)
+    return finish(axes[0], *notes)
 
 
 def draw(axis, rows, styles, dots=False):
@@ -170,31 +176,10 @@ def finish(axis, *notes, **labels):
     if not axis.lines:
         return None
     axis.set(**labels)
-    handles, names = axis.get_legend_handles_labels()
-    axis.legend(handles, map(wrap, names), title="\n".join(map(wrap, filter(None, notes))),
-                alignment="left", loc="upper left", bbox_to_anchor=(1, 1))
+    notes = [textwrap.fill(line, LEGEND_WIDTH) for note in notes for line in note.splitlines()]
+    axis.legend(title="\n".join(notes).replace("$", r"\$"), alignment="left", loc="upper left",
+                bbox_to_anchor=(1, 1))
     return axis.figure
-
-
-def legend_below(figure):
-    """Put the legend of the panel with the most lines below all panels."""
-    legends = [axis.get_legend_handles_labels() for axis in figure.axes]
-    handles, names = max(legends, key=lambda legend: len(legend[1]))
-    columns = 3 if len(names) > 5 else 5
-    figure.legend(handles, names, loc="outside lower center", ncols=columns)
-
-
-def in_brief(texts, most=6):
-    """Return a note on the settings that differ, in a list; the table has all of them."""
-    if not texts:
-        return []
-    more = f"; and {len(texts) - most} more" if len(texts) > most else ""
-    return [f"settings that differ: {'; '.join(texts[:most])}{more}"]
-
-
-def wrap(text, width=LEGEND_WIDTH):
-    """Return `text` in lines that are short enough for a legend."""
-    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
 
 
 def count(rows, text):
@@ -283,61 +268,69 @@ def p_n(rows):
             label = None  # of the dotted line
             if first == 4:
                 r2 = np.corrcoef(log, y)[0, 1] ** 2
-                label = f"{run.path.parent.name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
+                label = as_label(run) + f": {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
             axis.plot(fitted, a1 * log + a2, line, color=color, label=label)
     return finish(axis, "line: fit to n ≥ 4; dotted: to all n", xscale="log",
                   xlabel="number of keys n", ylabel="$p_n$")
 
 
 def learned_p_n(rows):
-    """Yield (row of the table, p_n as an array) of each run with p_n (Eq. 3) and a checkpoint. The
-    log does not have p_n."""
-    from lib import checkpoint
+    """Yield (name, p_n as an array) of each run with p_n (Eq. 3) and a checkpoint. The log does not
+    have p_n."""
+    ends = rows[(rows["by"] == "end") & rows["variant"].str.contains("pn")]
+    for path in ends["path"].unique():
+        if list(path.parent.glob("ckpt_*.pt")):
+            from lib import checkpoint
 
-    for row in rows.query("by == 'end'").drop_duplicates("path").itertuples():
-        types = [row.settings.get(name) for name in ("attention_type", "switch_attention_type")]
-        if "pn" in types and row.path.with_name("ckpt.pt").exists():
-            weights = checkpoint.load(row.path.parent)["model"]
+            weights = checkpoint.load(path.parent)["model"]
             # A run that was killed after the switch to p_n may have a checkpoint from before it.
             if "p_n" in weights:
-                yield row, weights["p_n"].numpy()
+                yield path.parent.name, weights["p_n"].numpy()
 
 
 @figure
 def learning_curves(rows):
     """
-    Fig. 4: training and validation loss; the same enlarged; the training loss minus that of (a) on
-    the same batches. Logs of fine-tuning are drawn if there are no others.
+    Fig. 4: training and validation loss; the same enlarged; the training loss minus that of the
+    baseline on the same batches. Logs of fine-tuning are drawn if there are no others.
     """
     kind = "" if len(select(rows, "loss", "update")) else "fine-tuning "
     loss = select(rows, f"{kind}loss", "update")
-    minus = select(rows, f"{kind}loss minus (a)", "update")
-    panels = {"loss": loss, "loss, enlarged": loss, "loss minus (a)": minus}
+    minus = select_minus(rows, f"{kind}loss", "update")
+    panels = {"loss": loss, "loss, enlarged": loss, label_of_minus(minus, "loss"): minus}
     styles = styles_of(rows)
     note = "loss in nats per token\nlines: training; dots: validation"
     figure = draw_panels(styles, panels, note, height=1.6, xlabel="update")
     if figure is None:
         return None
-    for line, validations in select(rows, f"{kind}val_loss", "update").groupby("line"):
+    validation = select(rows, f"{kind}val_loss", "update")
+    for line, of_line in validation.groupby("line"):
         for axis in figure.axes[:2]:  # dots, because they are too few for a line
-            axis.plot(validations["tokens"], validations["value"], "o", ms=2.5,
-                      color=styles[line]["color"])
+            axis.plot(of_line["tokens"], of_line["value"], "o", ms=2.5, color=styles[line]["color"])
     # These axes show the range of the last 60 % of the updates. With the high losses of the start
     # all later ones would look flat.
-    for axis, shown in zip(figure.axes[1:], (loss, minus), strict=False):
-        late = shown.loc[shown["tokens"] >= 0.4 * shown["tokens"].max(), "value"]
-        margin = 0.1 * np.ptp(late) or 0.1
-        axis.set_ylim(late.min() - margin, late.max() + margin)
+    for axis, *shown in zip(figure.axes[1:], (loss, minus), (validation, minus), strict=False):
+        late = [values for of_kind in shown for values in
+                of_kind.loc[of_kind["tokens"] >= 0.4 * loss["tokens"].max(), "value"]]
+        if late:
+            margin = 0.1 * np.ptp(late) or 0.1
+            axis.set_ylim(min(late) - margin, max(late) + margin)
     return figure
+
+
+def label_of_minus(minus, name):
+    """Return the label of a panel of differences."""
+    line = next(iter(minus["measure"]), "").partition(" minus ")[2]
+    return f"{name} minus {line}"
 
 
 @figure
 def posloss(rows):
     """
-    Fig. 5: loss by position, and the same minus that of (a). The point at n is the mean over the
-    last n/10 positions.
+    Fig. 5: loss by position, and the same minus that of the baseline. The point at n is the mean
+    over the last n/10 positions.
     """
-    by_position = rows.query("by == 'position'")
+    by_position = rows[rows["by"] == "position"]
     panels = {f"{measure}\n(nats per token)": of_measure
               for measure, of_measure in by_position.groupby("measure")}
     return draw_panels(styles_of(rows), panels,
@@ -345,9 +338,10 @@ def posloss(rows):
                        xlabel="position (tokens)")
 
 
-def recalled(rows):
-    """Return the rows of needles and other answers by depth and context size."""
-    return rows[rows["by"].str.startswith("tokens at ")]
+def asked_for(rows):
+    """Return the measures of needles, and of the answers of other tasks."""
+    anywhere = rows.loc[rows["measure"].str.endswith(", anywhere"), "measure"].unique()
+    return [measure.removesuffix(", anywhere") for measure in anywhere] or ["needles"]
 
 
 def share_of(measure):
@@ -361,13 +355,12 @@ def niah(rows):
     Fig. 6: share of needles (or answers of another task) found, by depth and context size. One
     panel for each line, which shows the mean over the seeds.
     """
-    cells = recalled(rows)
-    depths = cells["by"].str.extract(r"([\d.]+) %", expand=False).astype(float).fillna(-1)
-    cells = cells.assign(depth=depths)
+    measures = asked_for(rows)
+    cells = rows[(rows["by"] == "depth") & rows["measure"].isin(measures)]
     lines = list(cells.groupby(["measure", "line"], sort=False))
     if not lines:
         return None
-    labels, measures = styles_of(rows), cells["measure"].unique()
+    labels = styles_of(rows)
     across = min(len(lines), 4)  # more panels in a row are too small to read
     down = math.ceil(len(lines) / 4)
     figure = new_figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
@@ -379,16 +372,14 @@ def niah(rows):
             color = "white" if share < 0.6 else "black"  # cells with low shares are dark
             axis.text(x, y, f"{share:.2f}", ha="center", va="center", fontsize=6, color=color)
         axis.set_xticks(range(shares.shape[1]), [f"{n:,.0f}" for n in shares], rotation=45)
-        with_depth = [f"{depth:g} %" for depth in shares.index if depth >= 0]
-        axis.set_yticks(range(len(with_depth)), with_depth)
-        title = labels[line]["label"]
+        axis.set_yticks(range(shares.shape[0]), [f"{depth:g} %" for depth in shares.index])
+        title = labels[line]["label"].replace("\n", " ")
         if len(measures) > 1:
             title = f"{measure}: {title}"
-        axis.set_title(wrap(title, 36))  # as wide as a panel
+        axis.set_title(textwrap.fill(title, 36))  # as wide as a panel
         axis.grid(False)
     figure.supxlabel(count(cells, "context size (tokens); {} samples per cell and seed"))
-    if (depths >= 0).any():
-        figure.supylabel("depth of what is asked for")
+    figure.supylabel("depth of what is asked for")
     label = " and ".join(map(share_of, measures))
     figure.colorbar(image, ax=figure.axes, label=label)
     return figure
@@ -397,9 +388,9 @@ def niah(rows):
 @figure
 def retrieval(rows):
     """Fig. 6 as lines: share of needles found by context size, mean over depths."""
-    measures = [*recalled(rows)["measure"].unique()] or ["needles"]
+    measures = asked_for(rows)
     panels = {share_of(measure): select(rows, measure) for measure in measures}
-    shown = rows.query("by == 'tokens' and measure in @measures")
+    shown = rows[(rows["by"] == "tokens") & rows["measure"].isin(measures)]
     note = count(shown, "share of {} samples per size and seed")
     return draw_panels(styles_of(rows), panels, note, dots=True, ylim=(-0.02, 1.02),
                        xlabel="context size (tokens)")
@@ -407,7 +398,7 @@ def retrieval(rows):
 
 def of_longest(rows, by):
     """Return (name of the score at the longest prompts, its rows)."""
-    scores = rows.query("by == @by and measure.str.startswith('score at ')")
+    scores = rows[(rows["by"] == by) & rows["measure"].str.startswith("score at ")]
     lengths = scores["measure"].str.replace(",", "").str.extract(r"(\d+)", expand=False)
     scores = scores[lengths.astype(float) == lengths.astype(float).max()]
     return next(iter(scores["measure"]), ""), scores
@@ -464,48 +455,33 @@ def needle_weight(rows):
 
 @figure
 def learned_s(rows):
-    """
-    The learned s at the end of each run by layer, with a dot for each head, of the types whose
-    factor is s log n (+ b). With s = 1 / log N, SSMax equals softmax at N, the training length.
-    """
-    shown = rows.query("by == 'end' and measure.str.match('s [0-9]')")
+    """The learned s at the end of each run by layer, with a dot for each head. Where the factor is
+    s log n, the model with s = 1 / log N equals softmax at N, the training length."""
+    shown = rows[(rows["by"] == "end") & rows["measure"].str.match("s [0-9]")]
     layers = shown["measure"].str.extract(r"(\d+)", expand=False).astype(int)
     axis, styles = new_figure().subplots(), styles_of(rows)
     for line, of_line in shown.groupby("line", sort=False):
-        if not learns_s_log_n(of_line["settings"].iloc[0]):
-            print(f"learned_s leaves out {line}: its factor is not s log n")
-            continue
         marker = MARKERS[LINES.index(styles[line]["linestyle"])]
         x = layers[of_line.index] + 0.1 * len(axis.lines)  # so that no line hides another
         axis.plot(x, of_line["value"], marker, ms=3, **styles[line] | {"linestyle": ""})
     if not axis.lines:
         return None
+    axis.set_xlim(0.5, layers.max() + 0.5 + 0.1 * len(axis.lines))
     for block in sorted(shown["block"].unique()):
         axis.axhline(1 / math.log(block), color="0.4", ls=":", label=f"1 / log {block:,}")
-    axis.set_xlim(0.5, layers.max() + 0.5 + 0.1 * len(axis.lines))
     axis.locator_params(axis="x", integer=True)
     return finish(axis, "dot: one head of one seed", xlabel="layer", ylabel="s of each head")
 
 
-def learns_s_log_n(settings):
-    """Return whether the factor of a run is s log n (+ b) in the end."""
-    from model import ATTENTION, Learned, log_n
-
-    switched = "switch_iter" in settings
-    name = settings.get("switch_attention_type" if switched else "attention_type")
-    factor = ATTENTION.get(name)  # None: a type that no longer exists
-    return factor is not None and factor.f is log_n and factor.b in (0, Learned(0.0))
-
-
 def of_measure(rows, measure):
-    """Any measure by tokens or updates, and the same minus that of (a)."""
-    from lib.tables import title_of
+    """Any measure by tokens or updates, and the same minus that of the baseline."""
+    from lib.results import title_of
 
     axes = {"tokens": "context size (tokens)", "position": "position (tokens)", "update": "update"}
     by = next(by for by in axes if len(select(rows, measure, by)))
-    shown, minus = select(rows, measure, by), select(rows, f"{measure} minus (a)", by)
+    shown, minus = select(rows, measure, by), select_minus(rows, measure, by)
     note = "" if by == "update" else count(shown, "mean of {} samples per seed")
-    panels = {wrap(title_of(shown), 40): shown, "minus (a)": minus}
+    panels = {title_of(measure, by): shown, label_of_minus(minus, measure): minus}
     return draw_panels(styles_of(rows), panels, note, xlabel=axes[by])
 
 
@@ -515,37 +491,29 @@ def of_measure(rows, measure):
 def main():
     cfg = configure(PlotConfig)
     name, *inputs = cfg.files or ("",)
-    from lib import results, tables
+    from lib import results
 
-    rows = shown = results.check_seeds(results.load(inputs))
-    measures = rows.query("by in ['tokens', 'position', 'update']")["measure"].unique()
-    names = ["all", "table", *FIGURES, *measures]
+    rows = results.load(inputs, cfg.baseline)
+    by_size = rows["by"].isin(["tokens", "position", "update"])
+    names = ["all", "table", *FIGURES, *rows.loc[by_size, "measure"].unique()]
     if name not in names:
         raise UserError(f"there is no figure or measure {name!r}{did_you_mean(name, names)}; name "
                         f"one of {', '.join(names)}. Then name folders of results.")
-
-    asked = [] if name == "table" else [name]
-    if name == "all":
-        shown = with_lines(rows)
-        asked = figures_of(shown, inputs)
+    asked = figures_of(rows, inputs) if name == "all" else [name]
+    shown = with_lines(rows) if name == "all" else rows
     folders = [path for path in map(Path, inputs) if path.is_dir()]
     folder = Path(cfg.out or next(iter(folders), "out"))
-
     drawn = []
-    for figure_or_measure in asked:
-        if figure_or_measure in FIGURES:
-            picture = FIGURES[figure_or_measure](shown)
-        else:
-            picture = of_measure(shown, figure_or_measure)
+    for figure_or_measure in asked if name != "table" else ():
+        draw = FIGURES.get(figure_or_measure)
+        picture = draw(shown) if draw else of_measure(shown, figure_or_measure)
         if picture:
             if cfg.title:
                 picture.suptitle(cfg.title)
             drawn.append(picture)
             save(picture, folder / f"{figure_or_measure.replace('/', '_')}.png")
-
     if name in ("all", "table") and len(rows):
-        tables.print_runs(rows)
-        tables.print_measures(rows)
+        results.print_tables(rows)
     elif not drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "
                         "name folders with other results, from train.py or an evaluation")
@@ -554,23 +522,20 @@ def main():
 def figures_of(rows, inputs):
     """Return what `all` draws: the figures, without those of formulas if there are results, and the
     measures of evaluations that have no figure of their own."""
-    from lib.measures import MINUS
-    from lib.tables import TITLES
+    from lib.results import MINUS, TITLES
 
-    of_formulas = ("fading", "z_max")
-    figures = [name for name in FIGURES if not inputs or name not in of_formulas]
-    drawn = {*TITLES, *recalled(rows)["measure"]}
-    measures = rows.query("by == 'tokens'")["measure"].unique()
+    figures = [name for name in FIGURES if not inputs or name not in ("fading", "z_max")]
+    drawn = {*TITLES, *asked_for(rows)}
+    measures = with_lines(rows).loc[rows["by"] == "tokens", "measure"].unique()
     others = [measure for measure in measures
-              if not measure.endswith(MINUS) and measure.split(",")[0] not in drawn]
+              if MINUS not in measure and measure.split(",")[0] not in drawn]
     return figures + others
 
 
 def with_lines(rows):
     """Return the rows without the measures of a single point, which would be an empty figure."""
-    kind = rows["by"].str.replace(" at .*", " at depths", regex=True)
-    points = rows["by"] + rows["tokens"].astype(str)
-    n_points = points.groupby([rows["measure"], kind]).transform("nunique")
+    points = rows["tokens"].astype(str) + rows["depth"].astype(float).fillna(-1).astype(str)
+    n_points = points.groupby([rows["measure"], rows["by"]]).transform("nunique")
     return rows[(n_points > 1) | (rows["by"] == "end")]
 
 

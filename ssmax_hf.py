@@ -21,6 +21,12 @@ without the factor, and leaves s and b out without a word.
 save_pretrained and from_pretrained keep the factor, if this file is imported. A process that has
 not imported it refuses such a folder, since its config.json has layer_types that transformers does
 not know.
+
+DPO and GRPO of TRL load their reference from the folder that the model came from: save the model
+with its factor first, and load it from there.
+
+s and b stay in fp32. FSDP2 wants one dtype in what it shards, so shard each SSMax by itself, before
+its layer: fully_shard(layer.self_attn.ssmax_norm). Accelerate does so, unless you name the classes.
 """
 import functools
 import inspect
@@ -60,6 +66,10 @@ def power(n, N):
     return (1 + n / N) ** 0.1
 
 
+def step(n, N, c=1.5):
+    return torch.where(n > N, c, 1.0)
+
+
 # {name in ATTENTION of model.py: (f, which of s and b are learned, b before training)}
 KINDS = {
     "ssmax": (log_n, "s", 0.0),            # (b), Eq. 2; in a trained model (e)
@@ -72,6 +82,7 @@ KINDS = {
     "llama4": (llama4, "", 0.0),
     "log_floor": (log_floor, "", 0.0),     # Inkling
     "power": (power, "", 0.0),             # Beam
+    "step": (step, "", 0.0),
 }
 
 
@@ -80,9 +91,7 @@ def start_of_s(kind, scale, N):
     all n below N, such as the clip, is multiplied by `scale` alone."""
     f, _, b = KINDS[kind]
     values = f(torch.arange(1, N + 1, dtype=torch.float64, device="cpu"), N)
-    if (values[:-1] == 1).all():
-        return scale
-    return (scale - b) / values.mean().item()
+    return scale if values[0] == 1 else (scale - b) / values.mean().item()
 
 
 class SSMax(nn.Module):
@@ -97,15 +106,15 @@ class SSMax(nn.Module):
             setattr(self, name, nn.Parameter(values) if name in learned else nn.Buffer(values))
 
     def forward(self, query, n):
-        """Return query (B, H, T, D) times the factor, for n (B or 1, H or 1, T)."""
-        factor = self.s[:, None] * self.f(n.float(), self.N) + self.b[:, None]
-        return (query.float() * factor[..., None]).to(query.dtype)
+        """Return query (B, H, T, D) times the factor, for n as keys_seen returns it."""
+        factor = self.s[:, None] * self.f(n.to(self.s), self.N) + self.b[:, None]
+        return (query.float() * factor[..., None].to(query.device)).to(query.dtype)
 
     def _apply(self, fn, recurse=True):
         """Stay in fp32 when the model becomes bf16: near log 20,000 bf16 has steps of 0.06."""
         def move(tensor):
             moved = fn(tensor)
-            return moved if tensor.is_meta or moved.is_meta else tensor.to(moved.device)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
 
         return super()._apply(move, recurse)
 
@@ -114,59 +123,77 @@ class SSMax(nn.Module):
 # the number of keys
 
 
-def keys_seen(name, query, key, mask, sliding_window=None, position_ids=None, cu_seq_lens_q=None,
-              **_):
+def keys_seen(name, module, query, key, mask, is_causal=None, sliding_window=None, **kwargs):
     """
-    Return how many keys each query sees, (B or 1, H or 1, T). name: of the attention, such as sdpa.
-    The other arguments are those of an attention function of transformers.
+    Return how many keys each query sees, (T,) or (B or 1, H or 1, T). name: of the attention, such
+    as sdpa. The other arguments are those of an attention function of transformers.
     """
     T, S = query.shape[2], key.shape[2]
     queries = torch.arange(T, device=query.device)
-    if hasattr(mask, "mask_mod"):  # flex_attention
-        if not hasattr(mask, "ssmax_n"):  # counted once for all layers
-            from torch.nn.attention.flex_attention import create_mask
-            seen = create_mask(mask.mask_mod, len(query), 1, T, S, query.device)
-            mask.ssmax_n = seen.sum(-1)
-        n = mask.ssmax_n
-    elif mask is not None and mask.dim() == 4:
-        # bool, or a number that is added to the logits, which is very negative for a hidden key
-        seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-        n = seen[..., :S].sum(-1)
-    elif mask is not None:  # flash attention with padding: (B, S), 0 for padding
+    causal = module.is_causal if is_causal is None else is_causal
+    if mask is not None and len(mask.shape) == 4:
+        return count(mask, queries, S)
+    if name in ("eager", "sdpa", "flex_attention"):
+        # sdpa is causal from the first key on: a static cache has more keys than there are tokens
+        return queries + 1 if name == "sdpa" and causal and T > 1 else torch.full_like(queries, S)
+    if "flash" not in name or not causal:
+        raise NotImplementedError(
+            f"SSMax cannot count the keys that attn_implementation={name} sees with no mask and "
+            f"is_causal={causal}: use sdpa")
+    if mask is None:
+        n = queries + 1 - first_key(queries, S, **kwargs)
+    else:  # (B, S), 0 for padding
         n = mask.cumsum(-1)[:, None, -T:]
-    elif "flash" in name:  # the queries stand at the last of the keys
-        start = start_of_text(queries, S, position_ids, cu_seq_lens_q)
-        n = (queries + 1 + S - T - start)[None, None]
-    elif T > 1:  # causal from the first key on; a static cache has more keys
-        n = (queries + 1)[None, None]
-    else:
-        n = torch.full_like(queries, S)[None, None]
     return n.clamp(1, sliding_window)  # a query that is padding may see no key
 
 
-def start_of_text(queries, S, position_ids, cu_seq_lens_q):
-    """Return the index of the first token of each query's text. Flash attention finds the texts of
-    a packed row in cu_seq_lens_q, or where position_ids begin again."""
-    if cu_seq_lens_q is not None:
-        return cu_seq_lens_q[torch.searchsorted(cu_seq_lens_q, queries, right=True) - 1]
+def first_key(queries, S, position_ids=None, cu_seq_lens_q=None, cu_seq_lens_k=None, **_):
+    """Return where the first key of each query's text stands, counted from the first query. Flash
+    attention finds the texts of a row in cu_seq_lens, or where position_ids begin again."""
     T = len(queries)
+    if cu_seq_lens_q is not None:
+        if isinstance(cu_seq_lens_k, dict):  # generate_batch has one for each type of layer
+            cu_seq_lens_k = cu_seq_lens_k["full_attention"]
+        cached = cu_seq_lens_k.diff() - cu_seq_lens_q.diff()
+        text = torch.searchsorted(cu_seq_lens_q[1:-1], queries, right=True)
+        return (cu_seq_lens_q[:-1] - cached)[text]
     if position_ids is None or T != S or position_ids.shape != (1, T):
-        return 0
-    first = position_ids[0] == position_ids.min()
-    return torch.where(first, queries, 0).cummax(0).values
+        return T - S
+    begins = position_ids[0] == position_ids.min()
+    return torch.where(begins, queries, 0).cummax(0).values
 
 
-def attend(attention, name, module, query, key, value, mask, *args, **kwargs):
+def count(mask, queries, S):
+    """
+    Return how many keys each query sees in a mask (B or 1, H or 1, T, S).
+
+    The layers of a forward pass share a mask, so n is kept on it until the mask changes in place.
+    256 queries are counted at a time, because a sum copies what it adds.
+    """
+    compiling = torch.compiler.is_compiling()
+    keep = not compiling and not torch.is_inference_mode_enabled()
+    version = keep and getattr(mask, "_version", True)
+    if keep and getattr(mask, "ssmax_version", None) == version:
+        return mask.ssmax_n
+    rows = mask
+    if hasattr(mask, "mask_mod"):
+        from torch.nn.attention.flex_attention import create_mask
+        rows = create_mask(mask.mask_mod, mask.shape[0], 1, len(queries), S, queries.device)
+    parts = [rows] if compiling else rows.split(256, dim=2)
+    # A mask is bool, or a number that is added to the logits: below -1,000 the weight is 0.
+    n = torch.cat([(part if part.dtype == torch.bool else part > -1000).sum(-1, dtype=torch.int32)
+                   for part in parts], dim=2).clamp(min=1)
+    if keep:
+        mask.ssmax_n, mask.ssmax_version = n, version
+    return n
+
+
+def attend(attention, name, module, query, key, value, attention_mask=None, *args, **kwargs):
     """Call an attention function of transformers with the factor on the queries."""
     if hasattr(module, "ssmax_norm"):
-        known = name in ("eager", "sdpa", "flex_attention") or "flash" in name
-        if not known or name.startswith("paged|") or "read_index" in kwargs:
-            raise NotImplementedError(
-                f"SSMax needs the number of keys, which attn_implementation={name} with this cache "
-                "does not show; use sdpa, eager, flex_attention or flash_attention_2 without "
-                "paged caches")
-        query = module.ssmax_norm(query, keys_seen(name, query, key, mask, **kwargs))
-    return attention(module, query, key, value, mask, *args, **kwargs)
+        n = keys_seen(name, module, query, key, attention_mask, **kwargs)
+        query = module.ssmax_norm(query, n)
+    return attention(module, query, key, value, attention_mask, *args, **kwargs)
 
 
 # -----------------------------------------------------------------------------
@@ -174,23 +201,22 @@ def attend(attention, name, module, query, key, value, mask, *args, **kwargs):
 
 
 def attention_modules(model):
-    """
-    Return {layer: its attention module}. ValueError if a layer's attention is not one causal call
-    of an attention function of transformers.
-    """
+    """Return {layer: (name, its attention module)}. ValueError if a layer's attention is not one
+    causal call of an attention function of transformers."""
     modules = {}
     for name, module in model.get_decoder().named_modules():
         layer = getattr(module, "layer_idx", None)
-        if type(layer) is not int or not hasattr(module, "is_causal"):
-            continue
-        code = inspect.unwrap(type(module).forward).__code__
-        if "get_interface" not in code.co_names:
+        causal = getattr(module, "is_causal", None)
+        calls = "get_interface" in inspect.unwrap(type(module).forward).__code__.co_names
+        if not calls and (causal is None or layer is None):
+            continue  # not an attention
+        if not calls or getattr(module, "reorder_and_upcast_attn", False):  # of GPT-2
             raise ValueError(f"{name} ({type(module).__name__}) computes attention by itself, and "
                              "not by transformers' AttentionInterface, so SSMax cannot be put in")
-        if layer in modules or not module.is_causal:
-            raise ValueError(f"{name} is not causal, or a second attention of its layer, so SSMax "
-                             "cannot be put in")
-        modules[layer] = module
+        if not causal or type(layer) is not int or layer in modules:
+            raise ValueError(f"{name} ({type(module).__name__}) is not causal, or not the only "
+                             "attention of a layer_idx, so SSMax cannot be put in")
+        modules[layer] = name, module
     return modules
 
 
@@ -225,22 +251,29 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         raise ValueError(f"unknown kind {kind}; choose one of {', '.join(KINDS)}")
     modules = attention_modules(model)
     if layers is None:
-        layers = [layer for layer, module in modules.items() if sees_all(module, layer)]
+        layers = [layer for layer, (_, module) in modules.items() if sees_all(module, layer)]
     if not layers or not set(layers) <= modules.keys():
-        raise ValueError(f"layers={layers} must name some of the layers that have an attention in "
-                         f"{type(model).__name__}: {list(modules)} (None: those that see all keys)")
+        raise ValueError(f"layers={layers} must name layers of {type(model).__name__} that SSMax "
+                         f"can be put into: {list(modules)} (None: those that see all keys)")
     config = model.config.get_text_config()
     N = length or config.max_position_embeddings
     s = start_of_s(kind, scale, N) if s is None else s
+    # An offloaded layer has its weights on the meta device.
+    device = next((p.device for p in model.parameters() if not p.is_meta), "meta")
     for layer in layers:
-        module = modules[layer]
+        name, module = modules[layer]
         if hasattr(module, "ssmax_norm"):
             raise ValueError(f"layer {layer} of this model has a factor already: load it again")
-        factor = SSMax(config.num_attention_heads, kind, s, N)
-        module.ssmax_norm = factor.to(next(module.parameters()).device)
+        heads = getattr(module, "num_heads", None) or config.num_attention_heads
+        module.ssmax_norm = SSMax(heads, kind, s, N).to(device)
+        # transformers' MtpModel takes the class of a layer's first "norm", so ours comes last.
+        parent, _, attribute = name.rpartition(".")
+        siblings = model.get_decoder().get_submodule(parent)._modules
+        siblings[attribute] = siblings.pop(attribute)
     config.ssmax = {"kind": kind, "length": N, "layers": list(layers), "s": s}
-    keep = model._keep_in_fp32_modules_strict or ()
-    model._keep_in_fp32_modules_strict = {*keep, "ssmax_norm"}
+    model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "ssmax_norm"}
+    # FSDP wants one dtype in what it shards: accelerate shards these modules by themselves.
+    model._no_split_modules = {*(model._no_split_modules or ()), "SSMax"}
     return model
 
 
@@ -250,59 +283,57 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
 MARK = "SSMax: import ssmax_hf before you load this model"
 
 
-def configs_with_ssmax(content):
-    """Yield the dicts with a factor in a config.json; a model with images has it in text_config."""
-    if "ssmax" in content:
-        yield content
-    for value in content.values():
-        if isinstance(value, dict):
-            yield from configs_with_ssmax(value)
+def mark(config):
+    """Mark the dict of a config that has a factor: transformers alone then refuses to load it."""
+    if "ssmax" in config:
+        config["ssmax"]["layer_types"] = config.get("layer_types")
+        config["layer_types"] = [MARK] * len(config.get("layer_types") or [MARK])
+    return config
+
+
+def unmark(config):
+    if MARK in (config.get("layer_types") or ()):
+        config["layer_types"] = config["ssmax"].pop("layer_types")
+    return config
 
 
 def to_json_string(self, *args, **kwargs):
-    """Mark what is saved, so that transformers alone refuses to load it."""
-    content = json.loads(originals["to_json_string"](self, *args, **kwargs))
-    for config in configs_with_ssmax(content):
-        config["ssmax"] |= {"layer_types": config.get("layer_types")}
-        config["layer_types"] = [MARK]
+    # object_hook gets every dict: a model with images has its factor in text_config
+    content = json.loads(self.plain_to_json_string(*args, **kwargs), object_hook=mark)
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def read_json(cls, path):
-    """Take the mark away when a config.json is read."""
-    content = originals["_dict_from_json_file"].__func__(cls, path)
-    for config in configs_with_ssmax(content):
-        if config.get("layer_types") == [MARK]:
-            config["layer_types"] = config["ssmax"].pop("layer_types")
-            if config["layer_types"] is None:
-                del config["layer_types"]
-    return content
+@classmethod
+def _dict_from_json_file(cls, path):
+    content = cls.plain__dict_from_json_file(path)
+    return json.loads(json.dumps(content), object_hook=unmark)
 
 
 def post_init(self):
-    """Add the factor at the end of a model's __init__, before weights are loaded."""
-    originals["post_init"](self)
+    """Add the factor at the end of a model's __init__, before weights are loaded. MtpModel has the
+    config of another model, and no config_class."""
+    self.plain_post_init()
     saved = getattr(self.config.get_text_config(), "ssmax", None)
-    if saved and not any(hasattr(module, "ssmax_norm") for module in self.modules()):
+    if saved and self.config_class and self.get_decoder() is self:
         add_ssmax(self, **saved)
 
 
 def get_interface(self, attn_implementation, *args, **kwargs):
     """Return the attention function of this name, with the factor in front."""
-    attention = originals["get_interface"](self, attn_implementation, *args, **kwargs)
+    attention = self.plain_get_interface(attn_implementation, *args, **kwargs)
     return functools.partial(attend, attention, attn_implementation or "eager")
 
 
-# A second copy of this file must not multiply a second time.
-if not hasattr(AttentionInterface, "has_ssmax"):
-    AttentionInterface.has_ssmax = True
-    originals = {
-        "get_interface": AttentionInterface.get_interface,
-        "post_init": PreTrainedModel.post_init,
-        "to_json_string": PreTrainedConfig.to_json_string,
-        "_dict_from_json_file": PreTrainedConfig._dict_from_json_file,
-    }
-    AttentionInterface.get_interface = get_interface
-    PreTrainedModel.post_init = post_init
-    PreTrainedConfig.to_json_string = to_json_string
-    PreTrainedConfig._dict_from_json_file = classmethod(read_json)
+def replace(cls, method):
+    """Replace a method of transformers by ours, which calls it as plain_NAME. A second copy of this
+    file must not multiply a second time."""
+    name = method.__name__
+    if not hasattr(cls, "plain_" + name):
+        setattr(cls, "plain_" + name, vars(cls)[name])
+        setattr(cls, name, method)
+
+
+replace(AttentionInterface, get_interface)
+replace(PreTrainedModel, post_init)
+replace(PreTrainedConfig, to_json_string)
+replace(PreTrainedConfig, _dict_from_json_file)

@@ -29,7 +29,7 @@ from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.ranks import print0
 from lib.text import end_of_text
-from model import ATTENTION
+from model import ATTENTION, GPTConfig
 
 # -----------------------------------------------------------------------------
 # settings
@@ -101,6 +101,7 @@ class TrainConfig(ModelConfig):
             raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
 
     NEEDS = {
+        "step": "'step' in (attention_type, switch_attention_type)",
         "val_split": "eval_interval",
         "eval_seqs": "eval_interval",
         "decay_iters": "decay != 'none'",
@@ -121,8 +122,10 @@ def main():
     device = runtime.setup(cfg.device)
     # the checkpoint records the dtype that auto means on this machine
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
-    corpus = Tokens(cfg.data_dir, cfg.train_split)
-    held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
+    # files of other programs hold GPT-2's ids, unless vocab_size says otherwise
+    n_ids = 0 if cfg.vocab_size == GPTConfig.vocab_size else cfg.vocab_size
+    corpus = Tokens(cfg.data_dir, cfg.train_split, n_ids)
+    held_out = Tokens(cfg.data_dir, cfg.val_split, n_ids) if cfg.eval_interval else None
     if held_out:
         check_splits(corpus, held_out)
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)
@@ -297,7 +300,7 @@ def micro_batches(x, y, documents, n_rows, device):
     Yield (x, y, counted, documents) of at most n_rows rows at a time, as tensors on the device.
 
     x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices of the targets that are
-    not, in y.flatten(), or None if all count. documents: None, or as in GPT.positions in model.py.
+    not, in y.flatten(), or None if all count. documents: None, or as in GPT.context in model.py.
     """
     for i in range(0, len(x), n_rows):
         rows = slice(i, i + n_rows)

@@ -1,28 +1,26 @@
 """
-Compare the speed of this checkout, on a CPU, with that of another checkout and of a plain recipe.
+What this checkout costs in time or memory, beside a peer, and beside another checkout.
 
-    python -m experiments.bench                       training against the plain recipe
-    python -m experiments.bench --against=../other    also all programs of another clone
-    python -m experiments.bench --against=../other texts/*.jsonl   and prepare.py on these files
-    python -m experiments.bench --against=../other --only=answers  one of update, losses, answers,
-                                                                   prepare
+    python -m experiments.bench                              all rows for a CPU, in about an hour
+    python -m experiments.bench update prefill               only these rows
+    python -m experiments.bench update --against=../other    this row, beside another clone
+    python -m experiments.bench --device=cuda                the rows for a GPU (`make gpu`)
 
-It takes about half an hour on two cores. The plain recipe trains our model as nanoGPT would on a
-CPU: fp32, all logits at once, AdamW not fused, eager (C1) or compiled (C2). Products are matrix
-products alone, with the FLOPs of an update (C0). Loss by position, needles (C3) and prepare.py (P1)
-are compared with the other checkout only.
+The sides of a row take turns, each turn in a new process, because a machine is slower in some
+minutes than in others: only ratios of the same turn count. OMP_NUM_THREADS sets the threads.
 """
 import dataclasses
 import json
 import os
+import resource
+import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Literal
+from unittest import mock
 
 import numpy as np
 import torch
@@ -30,178 +28,271 @@ import torch
 from lib import runtime
 from lib.config import configure
 from lib.errors import UserError, launch
-from model import GPT, GPTConfig
-
-SHAPE = dict(n_layer=6, n_head=6, n_embd=384, n_inner=1024, block_size=256)
-BATCH = 16  # rows of an update
-LENGTH, WINDOWS, PROMPTS = 4096, 16, 40  # tokens of a window or prompt, and their numbers
-WARM_UP, REPEATS = 2, 4  # updates in a turn that do not count, and that do
-OURS = "this checkout"
+from lib.loss import summed_loss
+from model import GPT, KVCache
+from train import TrainConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchConfig:
     # arguments
-    files: tuple = ()  # texts for prepare.py, which is not measured without them
+    files: tuple = ()  # names of rows; none: all rows for the device
     # bench
-    against: str = ""  # folder of another clone to compare with
-    only: Literal["", "update", "losses", "answers", "prepare"] = ""  # measure this alone
+    against: str = ""  # folder of another clone, which then has a side in each row
+    device: Literal["cpu", "cuda"] = "cpu"  # whose rows are measured
     rounds: int = 5  # turns of each side
     side: str = ""  # for this program's own processes: the side whose turn it is
 
 
 # -----------------------------------------------------------------------------
-# Each side is a function that returns tokens per second. These two call our modules:
+# Sides. Each of these functions returns a cost: seconds, MB, or a difference.
 
 
-def repeat(work, tokens):
-    """Call work(), which handles this many tokens, again and again. Return tokens per second."""
-    seconds = []
-    for _ in range(WARM_UP + REPEATS):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return tokens / np.median(seconds[WARM_UP:])
-
-
-def plain_update(forward, optimizer, x, y, dtype):
-    """Return a function that does an update as nanoGPT does, with all logits at once."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-
-    def update():
-        with runtime.autocast(x.device, dtype):
-            loss = forward(x, y)[1]
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss.item()  # waits for a GPU
-
-    return update
-
-
-def plain_recipe(compile):
-    model = GPT(GPTConfig(**SHAPE))
-    forward = torch.compile(model) if compile else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1)
-    x, y = torch.randint(model.config.vocab_size, (2, BATCH, model.config.block_size))
-    return repeat(plain_update(forward, optimizer, x, y, "float32"), x.numel())
-
-
-def products():
-    size, n = 2048, 8  # one product is too short for the clock
-    device = runtime.setup("cpu")
-    a = torch.randn(size, size, dtype=getattr(torch, runtime.dtype_name(device, "auto")))
-    with torch.device("meta"):
-        flops_per_token = runtime.flops_per_token(GPT(GPTConfig(**SHAPE)), SHAPE["block_size"])
-
-    def multiply():
-        for _ in range(n):
-            torch.mm(a, a)
-
-    return repeat(multiply, n * 2 * size**3 / flops_per_token)
-
-
-# -----------------------------------------------------------------------------
-# These run the programs of the checkout, with settings that commit c444ed3 has, too.
-
-
-def run(*command):
-    """Run a program. Return its seconds."""
+def run(command):
+    """Run Python with these arguments."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([sys.executable, *shlex.split(command)], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began
 
 
-def train(attention_type, updates):
-    """Train a new model in out/bench."""
-    run("prepare.py", "--embedded=almanac", "--name=bench")
-    shutil.rmtree("out/bench", ignore_errors=True)
-    settings = dict(SHAPE, attention_type=attention_type, max_iters=updates, batch_size=BATCH,
-                    data_dir="data/bench", out_dir="out/bench", warmup_iters=1,
-                    eval_interval=0, device="cpu")
-    run("train.py", *(f"--{key}={value}" for key, value in settings.items()))
+def train(settings, compact="", out="out/bench"):
+    """Train a new model on the almanac: the seconds of the program."""
+    run(f"prepare.py --embedded=almanac --name=bench --n_train=2001 {compact}")
+    shutil.rmtree(out, ignore_errors=True)
+    return run(f"train.py {settings} --data_dir=data/bench --out_dir={out}")
 
 
-def update(attention_type):
-    train(attention_type, WARM_UP + REPEATS)
-    lines = Path("out/bench/log.jsonl").read_text().splitlines()
-    rates = [json.loads(line).get("tokens_per_s") for line in lines]
-    return np.median([rate for rate in rates if rate][WARM_UP:])
+def update(settings, compact=""):
+    """The last updates of a training: the seconds per token. Prints what else the log has."""
+    train(settings, compact)
+    lines = map(json.loads, Path("out/bench/log.jsonl").read_text().splitlines())
+    last = [line for line in lines if "tokens_per_s" in line][-4:]
+    keys = [key for key in ("tokens_per_s", "mfu", "gib", "micro_batch_size") if key in last[-1]]
+    medians = {key: round(np.median([line[key] for line in last]).item(), 3) for key in keys}
+    print(settings, medians, file=sys.stderr)
+    return 1 / medians["tokens_per_s"]
 
 
-def evaluate(tokens, program, *settings):
-    train("ssmax", 0)
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = run(program, *settings, "out/bench", "--data_dir=data/bench", f"--out={folder}",
-                      "--rope_factor=1", "--device=cpu")
-    return tokens / (seconds - run(program, "--help"))
+def seconds(work, repeats=4):
+    """The median seconds of a call, after two calls that do not count."""
+    durations = []
+    for _ in range(2 + repeats):
+        began = time.perf_counter()
+        work()
+        durations.append(time.perf_counter() - began)
+    return np.median(durations[2:])
 
 
-def prepare(*files):
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = run("prepare.py", *files, "--name=texts", f"--data_dir={folder}")
-        tokens = sum(path.stat().st_size // 2 for path in Path(folder).glob("texts/*.bin"))
-    return tokens / (seconds - run("prepare.py", "--help"))
+def model_of(settings, vocab_size=1000):
+    return GPT(configure(TrainConfig, [*settings.split(), f"--vocab_size={vocab_size}"]))
 
 
-SIDES = {
-    "update": {OURS: partial(update, "softmax"), "with SSMax": partial(update, "ssmax"),
-               "plain recipe": partial(plain_recipe, False),
-               "plain recipe, compiled": partial(plain_recipe, True), "products": products},
-    "losses": {OURS: partial(evaluate, WINDOWS * LENGTH, "eval_posloss.py", "--split=long",
-                             f"--seq_len={LENGTH}", f"--n_seqs={WINDOWS}")},
-    "answers": {OURS: partial(evaluate, PROMPTS * LENGTH, "eval_niah.py", "config/quick_niah.py",
-                              f"--context_sizes=({LENGTH},)", "--depths=(50,)",
-                              f"--n_samples={PROMPTS}")},
-    "prepare": {OURS: prepare},
-}
+def recipe(settings, compiled):
+    """An update of nanoGPT's recipe (fp32, all logits at once): the seconds per token."""
+    model = model_of(settings, vocab_size=50257)
+    forward = torch.compile(model) if compiled else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, weight_decay=0.1)
+    x, y = torch.randint(50257, (2, 16, model.config.block_size))
+
+    def one():
+        forward(x, y)[1].backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return seconds(one) / x.numel()
+
+
+def products(settings, n, vocab_size=300, passes=3):
+    """The products of n tokens with all weights, alone: the seconds per token. An update has three
+    passes, of which the first is forward."""
+    model, pairs = model_of(settings, vocab_size), []
+    dtype = getattr(torch, runtime.dtype_name(torch.device("cpu"), model.config.dtype))
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            w = torch.randn(layer.in_features, layer.out_features, dtype=dtype)
+            x, g = (torch.randn(n, width, dtype=dtype) for width in w.shape)
+            pairs += [(x, w), (g, w.T), (x.T, g)][:passes]
+    return seconds(lambda: [a @ b for a, b in pairs]) / n
+
+
+@torch.no_grad()
+def prefill(settings, n):
+    """A prompt, whose last token alone gets logits: the seconds per token."""
+    model, idx = model_of(settings), torch.randint(1000, (1, n))
+    return seconds(lambda: model(idx), 2) / n
+
+
+@torch.no_grad()
+def token_after(n, forward):
+    """Fill a cache with n tokens, without their attention: the seconds of one more."""
+    with mock.patch("torch.nn.functional.scaled_dot_product_attention", lambda q, *_, **__: q):
+        for piece in torch.randint(1000, (1, n)).split(8192, dim=1):
+            forward(piece)
+    return seconds(lambda: forward(torch.zeros(1, 1, dtype=torch.int64)), 20)
+
+
+def next_token(settings, n):
+    model, cache = model_of(settings), KVCache()
+    return token_after(n, lambda idx: model(idx, cache=cache))
+
+
+def reading(settings, n):
+    """Read the keys and values of n tokens once, in the layers that see all of them."""
+    config = model_of(settings).config
+    heads, D = config.n_head, config.n_embd // config.n_head
+    layers = sum(config.letter(layer) != "S" for layer in range(config.n_layer))
+    stored, q = [torch.randn(2, heads, n, D) for _ in range(layers)], torch.randn(heads, 1, D)
+    return seconds(lambda: [(q @ k.mT) @ v for k, v in stored], 20)
+
+
+def llama(settings):
+    """A model of transformers of the same shape, without windows."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    config = model_of(settings).config
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=config.vocab_size, hidden_size=config.n_embd, num_hidden_layers=config.n_layer,
+        intermediate_size=config.n_inner, num_attention_heads=config.n_head))
+
+
+def next_token_of_llama(settings, n):
+    from transformers import DynamicCache
+    model, cache = llama(settings), DynamicCache()
+    return token_after(n, lambda idx: model(idx, past_key_values=cache, logits_to_keep=1))
+
+
+@torch.no_grad()
+def mask(settings, n, factor, memory=False):
+    """Pass a 4-D mask through transformers, with our factor or without: seconds, or MB."""
+    from ssmax_hf import add_ssmax
+    model = llama(settings)
+    if factor:
+        add_ssmax(model, "ssmax", length=128)
+    seen, idx = torch.ones(1, 1, n, n, dtype=torch.bool).tril_(), torch.zeros(1, n).long()
+    duration = seconds(lambda: model.model(idx, attention_mask=seen, use_cache=False), 1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 if memory else duration
+
+
+def prepare(ending, size=2**26):
+    """Prepare one file of 64 MB: MB of memory."""
+    text = "The quick brown fox jumps over the lazy dog, and naps. " * 40
+    line = json.dumps({"text": text}) if ending == "jsonl" else text
+    file = Path(f"out/bench_text.{ending}")
+    file.write_text(f"{line}\n" * (size // len(text)))
+    run(f"prepare.py {file} --name=bench_text --data_dir=out/bench_{ending}")
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def table(settings, n):
+    """Print the tables of n files of results, each of another seed."""
+    train(f"{settings} --max_iters=0 --seed=1337", "--compact_vocab")
+    run("eval_niah.py config/quick_niah.py out/bench --data_dir=data/bench --context_sizes=128,256 "
+        "--n_samples=4")
+    for i in range(n):
+        folder = Path(f"out/bench_results/run-{i}")
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in Path("out/bench").glob("niah.json*"):
+            of_seed = path.read_text().replace('"seed": 1337', f'"seed": {i}')
+            (folder / path.name).write_text(of_seed)
+    return run("plot.py table out/bench_results")
+
+
+def from_cpu(settings):
+    """The largest relative difference of a GPU's loss and gradients from the CPU's, in fp32."""
+    results = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        model = model_of(settings).to(device)
+        x, y = torch.randint(1000, (2, 16, 128)).to(device)
+        loss = summed_loss(model, x, y)
+        loss.backward()
+        results.append([loss.detach().cpu(), *(p.grad.cpu() for p in model.parameters())])
+    return max(float((gpu - cpu).norm() / cpu.norm()) for cpu, gpu in zip(*results, strict=True))
+
 
 # -----------------------------------------------------------------------------
-# turns
+# {row: {side: (function, *arguments)}}
+
+OURS = "this checkout"
+QUICK = "config/quick.py config/window.py"
+MIDDLE = "--block_size=256 --n_layer=6 --n_head=6 --n_embd=384 --n_inner=1024"
+LARGE = ""  # the defaults: 12 layers, 768 wide
+SHORT = f"{MIDDLE} --batch_size=16 --max_iters=6 --warmup_iters=1 --eval_interval=0 --device=cpu"
+COMPACT = "--compact_vocab"
+PAPER = "config/b_ssmax.py --batch_size=128 --max_iters=12 --eval_interval=0"
+ROWS = {
+    "update_quick": {OURS: (update, f"{QUICK} --eval_interval=0 --max_iters=100", COMPACT),
+                     "products": (products, QUICK, 2048)},
+    "update": {OURS: (update, SHORT), "nanoGPT's recipe": (recipe, MIDDLE, False),  # C1
+               "the same, compiled": (recipe, MIDDLE, True),  # C2
+               "products": (products, MIDDLE, 4096, 50257)},  # C0 is 1 / ratio
+    "ssmax": {OURS: (update, f"{SHORT} --attention_type=ssmax"), "softmax": (update, SHORT)},
+    **{f"next_token_{name}_{n}": {
+        OURS: (next_token, settings, n), "reading once": (reading, settings, n),
+        "transformers": (next_token_of_llama, settings, n)}
+       for name, settings, n in (("quick", QUICK, 20_000), ("quick", QUICK, 131_072),
+                                 ("large", LARGE, 20_000), ("large", LARGE, 65_536))},
+    "prefill": {OURS: (prefill, QUICK, 65_536), "products": (products, QUICK, 65_536, 1, 1)},
+    "prepare_help": {OURS: (run, "prepare.py --help"), "numpy": (run, "-c 'import numpy'")},
+    "plot_help": {OURS: (run, "plot.py --help"), "numpy": (run, "-c 'import numpy'")},
+    "first_update": {OURS: (train, f"{QUICK} --eval_interval=0 --max_iters=1", COMPACT),
+                     "torch": (run, "-c 'import torch'")},
+    "mask": {OURS: (mask, QUICK, 4096, True), "no factor": (mask, QUICK, 4096, False)},
+    "mask_memory": {OURS: (mask, QUICK, 8192, True, True),
+                    "no factor": (mask, QUICK, 8192, False, True)},
+    "prepare_memory": {OURS: (prepare, "txt"), "the same as .jsonl": (prepare, "jsonl")},
+    "results": {OURS: (table, QUICK, 160), "pandas": (run, "-c 'import pandas'")},
+}
+GPU_ROWS = {
+    "paper": {OURS: (update, PAPER), "softmax": (update, f"{PAPER} --attention_type=softmax"),
+              "16 at once": (update, f"{PAPER} --micro_batch_size=16"),
+              "loss_chunk": (update, f"{PAPER} --loss_chunk=16384"),
+              "windows": (update, f"{PAPER} config/window_paper.py")},
+    "fp32": {OURS: (from_cpu, f"{QUICK} --attention_type=ssmax")},
+}
 
 
-def take_turn(checkout, *arguments):
-    """Return the tokens per second of a side, measured in a new process and in a checkout."""
-    done = subprocess.run([sys.executable, __file__, *arguments], cwd=checkout, text=True,
-                          stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(checkout)})
+def take_turn(checkout, row, side):
+    """Return what a side costs, measured in a new process and in a checkout."""
+    command = [sys.executable, __file__, row, f"--side={side}"]
+    done = subprocess.run(command, cwd=checkout, text=True, stdout=subprocess.PIPE,
+                          env={**os.environ, "PYTHONPATH": str(checkout)})
     if done.returncode:
-        raise UserError(f"{' '.join(arguments)} failed in {checkout}; see above")
+        raise UserError(f"{row}, {side} failed in {checkout}; see above")
     return float(done.stdout.split()[-1])
 
 
-def compare(cfg, measurement, files):
-    """Let all sides take turns, and print how many times as fast this checkout is."""
-    here = Path(__file__).parents[1]
-    sides = {side: (here, side) for side in SIDES[measurement]}
+def compare(cfg, row, sides):
+    """Let all sides take turns. Print their costs, and the ratio of ours to each."""
+    sides = {side: (Path(__file__).parents[1], side) for side in sides}
     if cfg.against:
         sides[cfg.against] = Path(cfg.against).resolve(), OURS
-    rates = {name: [] for name in sides}
+    costs = {name: [] for name in sides}
     for i in range(cfg.rounds):
         for name in list(sides)[::-1 if i % 2 else 1]:  # the first one of a turn is slower
-            print(f"\r{measurement}, turn {i + 1} of {cfg.rounds}: {name:<24}", end="", flush=True)
             checkout, side = sides[name]
-            rate = take_turn(checkout, *files, f"--only={measurement}", f"--side={side}")
-            rates[name].append(rate)
-    print()
-    for name, values in rates.items():
-        # A machine is slower in some minutes than in others: only ratios of the same turn count.
-        low, middle, high = np.quantile(np.divide(rates[OURS], values), (0.25, 0.5, 0.75))
-        print(f"{name:<24} {np.median(values):>11,.0f} tokens/s | {OURS} is {middle:.3g}x as fast "
-              f"({low:.3g} to {high:.3g})", flush=True)
+            costs[name].append(take_turn(checkout, row, side))
+    for name, values in costs.items():
+        low, middle, high = np.quantile(np.divide(costs[OURS], values), (0.25, 0.5, 0.75))
+        print(f"{row:<24} {name:<20} {np.median(values):>11.4g} {middle:>9.3g} ({low:.3g} to "
+              f"{high:.3g})", flush=True)
 
 
 def main():
     cfg = configure(BenchConfig)
     if cfg.side:
-        print(SIDES[cfg.only][cfg.side](*cfg.files))
+        function, *arguments = (ROWS | GPU_ROWS)[cfg.files[0]][cfg.side]
+        print(function(*arguments))
         return
-    compared = ["update"]  # the others have only one side here
-    if cfg.against:
-        compared += ["losses", "answers"] + ["prepare"] * bool(cfg.files)
-    for measurement in [cfg.only] if cfg.only else compared:
-        files = [str(Path(file).resolve()) for file in cfg.files]
-        compare(cfg, measurement, files if measurement == "prepare" else [])
+    rows = GPU_ROWS if cfg.device == "cuda" else ROWS
+    if unknown := sorted({*cfg.files} - {*rows}):
+        raise UserError(f"there is no row {unknown[0]}; the rows are {', '.join(rows)}")
+    runtime.setup(cfg.device)  # an error now, if there is no GPU
+    name = torch.cuda.get_device_name() if cfg.device == "cuda" else ""
+    print(f"torch {torch.__version__}, commit {runtime.code_version()}, {cfg.device} {name}\n"
+          f"{'row':<24} {'side':<20} s, MB, diff  ours/side (half of the turns)")
+    for row in cfg.files or rows:
+        compare(cfg, row, rows[row])
 
 
 if __name__ == "__main__":

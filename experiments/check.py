@@ -8,7 +8,8 @@ it takes seconds. It takes the settings of train.py.
     python -m experiments.check                         all types, and all of the gallery
 
 It prints a line for each promise, which says what is wrong if the promise is broken. The exit
-status is then 1.
+status is then 1. Parameters that plain attention lacks get random values: what starts as 0 or as an
+identity would hide what it does after training. Training itself is not checked.
 """
 import dataclasses
 from dataclasses import dataclass
@@ -25,21 +26,28 @@ from train import TrainConfig
 SIZES = {"block_size": 32, "vocab_size": 61, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48,
          "init_std": 0.15}
 WINDOWS = {"window": 8, "window_pattern": "SL"}
-GALLERY = sorted(file.stem for file in attention.GALLERY.glob("*.py"))
 YARN = {"rope_scaling": "yarn", "rope_factor": 4.0}
-SETTINGS = [
-    {}, {"qk_norm": True}, {"n_kv_head": 1}, {"rope_scaling": "nope"}, {"doc_mask": True}, YARN,
-    WINDOWS, {**WINDOWS, "window": 32}, {**WINDOWS, "window_pattern": "LS"},
-    {"window_pattern": "RL", **YARN}, {**WINDOWS, "window_pattern": "SRL", "n_layer": 3},
-    {**WINDOWS, "window_pattern": "SSL", "n_layer": 5, "qk_norm": True},
-    {**WINDOWS, "n_kv_head": 1, "attention": "gated", "doc_mask": True},
-    {**WINDOWS, "window_pattern": "SR", "attention": "p_rope:share=0.5"},
-    {"attention": "gated+sink", "n_kv_head": 1, **YARN},
-    *({"attention": name} for name in GALLERY),
-    *({"attention": name, **WINDOWS} for name in GALLERY)]
-CASES = [*((kind, {}) for kind in ATTENTION), ("pn", WINDOWS), ("ssmax_bias", WINDOWS),
-         *(("softmax" if settings.get("attention") == "asentmax" else "ssmax", settings)
-           for settings in SETTINGS[1:])]
+GALLERY = sorted(file.stem for file in attention.GALLERY.glob("*.py"))
+CASES = [
+    *((kind, {}) for kind in ATTENTION),
+    ("pn", WINDOWS),
+    ("ssmax_bias", WINDOWS),
+    ("ssmax", {"n_kv_head": 1}),
+    ("ssmax", {"rope_scaling": "nope"}),
+    ("ssmax", {"doc_mask": True}),
+    ("ssmax", YARN),
+    ("ssmax", WINDOWS),
+    ("ssmax", {"window_pattern": "SL", "window": 32}),
+    ("ssmax", {"window_pattern": "LS", "window": 8}),
+    ("ssmax", {"window_pattern": "RL", **YARN}),
+    ("ssmax", {"window_pattern": "SRL", "window": 8, "n_layer": 3}),
+    ("ssmax", {"window_pattern": "SSL", "window": 8, "n_layer": 5}),
+    ("ssmax", {"window_pattern": "SR", "window": 8, "attention": "p_rope"}),
+    ("ssmax", {**WINDOWS, "attention": "gated", "n_kv_head": 1, "doc_mask": True}),
+    ("ssmax", {**YARN, "attention": "sink", "n_kv_head": 1}),
+    *(("softmax" if name in ("asentmax", "log_power") else "ssmax", {"attention": name, **layers})
+      for name in GALLERY for layers in ({}, WINDOWS)),
+]
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ def the_cache_changes_nothing(model):
     for name, lengths in pieces.items():
         cache = KVCache()
         x = [logits(model, piece, cache=cache) for piece in idx.split(lengths, dim=1)]
-        assert_near(torch.cat(x, dim=1), expected, 1e-4, f"{name}, logits differ")
+        assert_near(torch.cat(x, dim=1), expected, 2e-4, f"{name}, logits differ")
     generated = model.generate(prompt, 12, temperature=0)
     assert torch.equal(generated, idx), "generate() writes other tokens"
 
@@ -120,16 +128,17 @@ def packed_documents_are_as_each_alone(model):
 @torch.no_grad()
 def weights_times_v_are_the_output(model):
     idx = tokens(2, 30)
-    positions, x = model.positions(idx), model.wte(idx)
+    context, x = model.context(idx), model.wte(idx)
     of_last = model.last_query_attention(idx)
     for layer, block in enumerate(model.blocks):
-        attn, position = block.attn, positions[block.attn.letter]
-        for own, shared in zip(attn.make_position(torch.arange(30), model), position, strict=True):
-            assert own is shared is None or torch.equal(own, shared), (
-                f"layer {layer}: its positions are not those of other {attn.letter} layers, which "
-                "share them")
-        q, k, v = attn.project(block.norm_1(x), position)
-        weights = attn.weights(q, k, attn.visible(q, k))
+        attn = block.attn
+        if attn.uses_rope:
+            own, shared = attn.rope(torch.arange(30)), context.rope[attn.letter]
+            assert all(map(torch.equal, own, shared)), (
+                f"layer {layer}: its RoPE is not that of other {attn.letter} layers, which share "
+                "cosines and sines")
+        q, k, v = attn.project(block.norm_1(x), context)
+        weights = attn.weights(q, k, attn.visible(q, k, context))
         shape = (2, model.config.n_head, 30, 30)
         assert weights.shape == shape, f"layer {layer}: shape {tuple(weights.shape)}, not {shape}"
         total = weights.sum(-1).max().item()
@@ -137,14 +146,25 @@ def weights_times_v_are_the_output(model):
             f"layer {layer}: the weights of a query sum to {total:.4f}; if that is right, set "
             "largest_sum in your class")
         attn.piece = 7  # queries at a time, so that this text has several pieces
-        output = attn.attend(q, k, v, position.documents)
+        output = attn.attend(q, k, v, context)
         assert_near(weights @ attn.per_head(v), output, 1e-5, f"layer {layer}: they differ")
         assert_near(weights[:, :, -1], of_last[:, layer], 5e-6,
                     f"layer {layer}: the weights of the last query alone differ")
-        x = block(x, position)
+        x = block(x, context)
     with torch.autocast(idx.device.type, torch.bfloat16):
         dtype = model.last_query_attention(idx).dtype
     assert dtype == torch.float32, f"the weights are {dtype} under autocast"
+
+
+@torch.no_grad()
+def another_forward_pass_between_two_layers_changes_nothing(model):
+    idx, other = tokens(2, 30), tokens(2, 30)
+    context, x = model.context(idx), model.wte(idx)
+    for block in model.blocks:
+        model.hidden(other)
+        x = block(x, context)
+    assert_near(model.norm(x), model.hidden(idx), 1e-5, "outputs differ: what a layer leaves for a "
+                "later one must be an attribute of its context")
 
 
 @torch.no_grad()
@@ -181,11 +201,9 @@ def a_state_dict_holds_the_model(model):
 
 
 def initial_weights_are_those_of_plain_attention(model):
-    settings = vars(model.config)
-    plain = GPTConfig(**{f.name: settings[f.name] for f in dataclasses.fields(GPTConfig)})
     with torch.device("cpu"):  # where every program draws them
         torch.manual_seed(1)
-        expected = dict(GPT(plain).named_parameters())
+        expected = dict(GPT(plain(model.config)).named_parameters())
         torch.manual_seed(1)
         own = attention.build(model.config)
     for name, weight in own.named_parameters():
@@ -195,8 +213,9 @@ def initial_weights_are_those_of_plain_attention(model):
 
 PROMISES = [no_query_sees_a_later_key, the_cache_changes_nothing,
             the_last_query_alone_is_the_last_of_all, packed_documents_are_as_each_alone,
-            weights_times_v_are_the_output, bf16_is_near_fp32, compiled_equals_eager,
-            a_state_dict_holds_the_model, initial_weights_are_those_of_plain_attention]
+            weights_times_v_are_the_output, another_forward_pass_between_two_layers_changes_nothing,
+            bf16_is_near_fp32, compiled_equals_eager, a_state_dict_holds_the_model,
+            initial_weights_are_those_of_plain_attention]
 
 
 # -----------------------------------------------------------------------------
@@ -217,13 +236,27 @@ def with_attention(cfg, name):
     return complete(cfg, **{"attention_type" if name in ATTENTION else "attention": name})
 
 
+def plain(config):
+    """Return the GPTConfig of a ModelConfig: the same settings without an attention of its own."""
+    return GPTConfig(**{f.name: getattr(config, f.name) for f in dataclasses.fields(GPTConfig)})
+
+
 def make_model(config):
-    """Return a model whose s, b, p_n and norms differ by head, to show broadcast errors."""
+    """
+    Return a model in which no parameter of the attention is where it starts.
+
+    Vectors such as s, b, p_n and the weights of norms get numbers that differ by head, to show
+    broadcast errors. Matrices that plain attention lacks get noise.
+    """
     torch.manual_seed(0)
     model = attention.build(config)
-    for p in model.parameters():
+    with torch.device("meta"):
+        of_plain = dict(GPT(plain(config)).named_parameters())
+    for name, p in model.named_parameters():
         if p.dim() == 1:
             p.data += 0.4 * torch.rand_like(p)
+        elif name not in of_plain:
+            p.data += config.init_std * torch.randn_like(p)
     return model.eval()
 
 

@@ -1,9 +1,8 @@
-# Functions for the scripts with many runs. A script sets OUT and RESULTS and then sources this file
-# in the root of the repository. With --dry_run as first argument it only prints its commands.
+# Functions for the scripts of the experiments. A script sets OUT and then sources this file in the
+# root of the repository. With --dry_run as first argument it only prints its commands.
 set -euo pipefail
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs with one thread each are faster than one run with two
+export OUT OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # two runs with one thread each are faster than one run with two
 JOBS=${JOBS:-2}  # programs that run at the same time
-STEP=${STEP:-python}  # what runs each of them, see experiments/gpu/step.sh
 
 DRY_RUN=
 case "${1:-}" in
@@ -15,31 +14,49 @@ run() {  # run COMMAND: print the command and run it
     echo "+ $*"
     [ "$DRY_RUN" ] || "$@"
 }
-in_parallel() {  # run $STEP with the arguments in each line of the input, JOBS at a time
-    if [ "$DRY_RUN" ]; then
-        sed "s/  */ /g; s/^/+ python /"
+in_parallel() {  # run python with the arguments in each line of the input, JOBS at a time
+    # xargs -L would join a line that ends with a blank with the next one; -r: no line, no command
+    sed "s/  */ /g; s/ $//" | if [ "$DRY_RUN" ]; then
+        sed "s/^/+ python /"
     else
-        # -r: the input may be empty. No line may end with a blank: -L would join it with the next.
-        xargs -r -t -L 1 -P "$JOBS" $STEP >> "$OUT/output.txt"  # errors go to the screen
+        xargs -r -L 1 -P "$JOBS" bash -o pipefail -c 'step "$@"' step
     fi
 }
-make_almanacs() {  # a corpus for each of SEEDS to train on, and number 0 to measure all models on
-    echo "== corpora"
-    local seed
-    for seed in 0 $SEEDS; do
+step() {  # step ARGUMENTS: what python prints goes to $OUT/output.txt, its errors to the screen
+    local folder=$(grep -oE -e "--(out_dir|out|name)=[^ ]+|(^| )out/[^ ]+" <<< "$*" | head -n 1)
+    local name="$1 ${folder#*=} $(grep -oE -e "--tag=[^ ]+" <<< "$*")" terminal=0
+    [ ! -t 1 ] || terminal=1
+    # the progress of a training: one line on a terminal, and some lines in a file
+    python "$@" | tee -a "$OUT/output.txt" | awk -F" [|] " -v name="$name" -v terminal=$terminal '
+        /ETA/ {
+            line = name ": " $1 ", " $2 ", " $NF
+            split($1, iter, /[ \/]/)
+            if (terminal) printf "\r%-99s\r", line
+            else if (iter[2] ~ /000$/) print line
+            fflush()
+        }' || return 1
+    printf "%-99s\n" "$name: done in $SECONDS s"
+}
+export -f step
+
+corpora() {  # corpora SEED ...: to train on, and number 0, which all models are measured on
+    for seed in 0 $*; do
         echo "prepare.py --embedded=almanac --compact_vocab --name=almanac-$seed --seed=$seed" \
             "--n_train=64001"
     done | in_parallel
 }
-needs_scipy() {  # stop now, and not after hours of training, if the tables could not be made
-    [ "$DRY_RUN" ] || python -c "import scipy" 2> /dev/null || {
-        echo "error: the tables need scipy; install it with: pip install '.[experiments]'" >&2
-        exit 2
-    }
+train() {  # train NAME SEED SETTINGS: a quick model
+    echo "train.py config/quick.py ${*:3} --seed=$2 --variant=$1 --data_dir=data/almanac-$2" \
+        "--out_dir=$OUT/trained/$1-$2"
 }
+runs() {  # runs SEED NAMES: the folders of these models
+    for name in ${*:2}; do printf '%s ' "$OUT/trained/$name-$1"; done
+}
+niah="eval_niah.py config/quick_niah.py --data_dir=data/almanac-0"
+posloss="eval_posloss.py --data_dir=data/almanac-0 --split=long"
 
 if [ -z "$DRY_RUN" ]; then
-    mkdir -p "$OUT" "$RESULTS"
+    mkdir -p "$OUT"
     # Wait for programs that a killed script may have left running: they write the same files.
     exec 9> "$OUT/lock"
     flock 9 2> /dev/null || true  # macOS has no flock

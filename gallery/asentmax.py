@@ -1,19 +1,31 @@
 """
-ASEntmax's factor on the queries, with two numbers that are learned for each head:
+ASEntmax: 1.5-entmax whose logits are multiplied by a factor that each token makes for each head:
 
-    a_i = 1 + beta (log(n + 1))^gamma,    beta from 0.55, gamma from 0
+    a_i = 1 + beta_i (log(n + 1))^gamma_i,    beta_i = softplus(u x_i), gamma_i = 2 tanh(v x_i)
 
-ASEntmax is --attention=entmax+asentmax: Vasylenko et al., "Long-Context Generalization with Sparse
-Attention" (arXiv 2506.16640).
+The first half of the H heads has no factor, but a penalty on the distance: the logits of head h
+lose (i - j) / h. The other half has the factor and no position (together this is NAPE). Vasylenko
+et al., "Long-Context Generalization with Sparse Attention" (arXiv 2506.16640). The authors train u
+and v without weight decay.
 """
-from model import Attention, Learned
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from gallery.entmax import Entmax
+from model import distances
 
 
-class ASEntmax(Attention):
+class ASEntmax(Entmax):
+    has_rope = False
+
     def setup(self):
         super().setup()
-        self.set_scale("beta", Learned(0.55))
-        self.set_scale("gamma", Learned(0.0))
+        self.n_alibi = self.n_head // 2
+        self.beta = nn.Linear(self.config.n_embd, self.n_head - self.n_alibi, bias=False)
+        self.gamma = nn.Linear(self.config.n_embd, self.n_head - self.n_alibi, bias=False)
+        for linear in (self.beta, self.gamma):
+            nn.init.normal_(linear.weight, std=self.config.init_std)
 
     def set_type(self, attention_type):
         if attention_type != "softmax":
@@ -21,11 +33,14 @@ class ASEntmax(Attention):
                              "would be another one: leave one of them out")
         super().set_type(attention_type)
 
-    def make_position(self, pos, model, documents=None):
-        position = super().make_position(pos, model, documents)
-        # n + 1, as in the authors' code: the first query would have log 1 = 0, and 0^gamma has no
-        # derivative at gamma = 0.
-        return position._replace(f=(position.n + 1).float().log())
+    def factor(self, x, context):
+        beta = F.softplus(self.beta(x).float()).mT  # (B, heads with a factor, T)
+        gamma = 2 * self.gamma(x).float().tanh().mT
+        # n + 1, as in the authors' code: no logarithm is 0, whose powers have no derivative
+        scaled = 1 + beta * (context.n + 1).float().log() ** gamma
+        return F.pad(scaled, (0, 0, self.n_alibi, 0), value=1.0)
 
-    def factor(self, f):
-        return 1 + self.beta[:, None] * f ** self.gamma[:, None]
+    def logits(self, q, k):
+        slopes = torch.zeros(self.n_head, device=q.device)
+        slopes[:self.n_alibi] = 1 / torch.arange(1, self.n_alibi + 1, device=q.device)
+        return super().logits(q, k) - slopes[:, None, None] * distances(q, k)

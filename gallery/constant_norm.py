@@ -5,25 +5,25 @@ without learned weights, and the logits are multiplied by a constant:
     z_ij = c a_i q_i k_j / (rms(q_i) rms(k_j) sqrt(D)),    a_i: the query's factor, 1 for softmax
 
 So no logit exceeds c a_i sqrt(D), and training cannot make attention sharper. Muse Spark ships it
-with c = 5.473 and D = 64 (transformers 5.24.0, models/muse_spark).
+with c = 5.4730064863875 and D = 64 (transformers 5.24.0, models/muse_spark). It also norms each
+head's output and multiplies it by a gate, which is left out here.
 """
-import torch.nn as nn
+import torch.nn.functional as F
 
 from model import Attention
 
 
 class ConstantNorm(Attention):
-    c = 5.473
+    c = 5.4730064863875
 
-    def setup(self):
-        super().setup()
-        norm = nn.RMSNorm(self.head_size, self.config.norm_eps, elementwise_affine=False)
-        self.q_norm = self.k_norm = norm
+    def rotate(self, x, context):  # q or k
+        normed = F.rms_norm(x, (self.head_size,), eps=self.config.norm_eps)
+        return super().rotate(normed, context)
 
-    def factor(self, f):
-        return self.c * super().factor(f)
+    def factor(self, x, context):
+        return self.c * super().factor(x, context)
 
     def scale_queries(self, ratio):
-        if (ratio != 1).any():
+        if ratio != 1:
             raise ValueError("constant_norm divides q by its length, so its weights cannot be "
                              "scaled: choose a factor that is 1 at the training length")

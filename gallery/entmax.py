@@ -3,8 +3,7 @@
 
     w_ij = max(0, z_ij / 2 - tau_i)^2,    tau_i such that the weights of query i sum to 1
 
-Peters, Niculae and Martins (arXiv 1905.05702) find tau exactly, by sorting the logits. With the
-factor of asentmax.py, --attention=entmax+asentmax, this is ASEntmax (arXiv 2506.16640).
+Peters, Niculae and Martins (arXiv 1905.05702) find tau exactly, by sorting the logits.
 """
 import torch
 

@@ -4,7 +4,9 @@ logit loses what the tokens after the key, up to the query, want to forget:
 
     z_ij = q_i k_j / sqrt(D) + sum over l = j + 1, ..., i of log sigmoid(w x_l + b)
 
-Lin et al., "Forgetting Transformer: Softmax Attention with a Forget Gate" (arXiv 2503.02130).
+Lin et al., "Forgetting Transformer: Softmax Attention with a Forget Gate" (arXiv 2503.02130). Other
+than theirs, R layers have RoPE beside the gates, key heads that are shared by query heads share
+their gate, too, and the cache holds the gates in the type of the keys (bf16 under autocast).
 """
 import torch
 import torch.nn as nn
@@ -18,8 +20,8 @@ class Forgetting(Attention):
         super().setup()
         self.forget = nn.Linear(self.config.n_embd, self.n_kv_head)
 
-    def project(self, x, position):
-        q, k, v = super().project(x, position)
+    def project(self, x, context):
+        q, k, v = super().project(x, context)
         # Another channel of k carries the log of the gate: the KV cache keeps it for later queries.
         log_gate = F.logsigmoid(self.forget(x).float()).mT[..., None]
         return q, torch.cat((k, log_gate.to(k.dtype)), dim=-1), v

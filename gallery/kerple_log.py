@@ -23,6 +23,10 @@ class KerpleLog(Attention):
 
     def logits(self, q, k):
         distance = distances(q, k).clamp(min=0)
-        r_1 = self.r_1.clamp(min=self.least)[:, None, None]
-        r_2 = self.r_2.clamp(min=self.least)[:, None, None]
+        r_1, r_2 = self.bounded(self.r_1), self.bounded(self.r_2)
         return super().logits(q, k) - r_1 * (1 + r_2 * distance).log()
+
+    def bounded(self, r):
+        # The gradient is that without a bound, or a number below it would never change again.
+        at_least = r + (r.clamp(min=self.least) - r).detach()
+        return at_least[:, None, None]

@@ -14,8 +14,8 @@ from model import Attention
 
 
 class Selective(Attention):
-    def project(self, x, position):
-        q, k, v = super().project(x, position)
+    def project(self, x, context):
+        q, k, v = super().project(x, context)
         # Later queries need the earlier ones of the first head, so k carries them through a cache.
         voters = q[:, :1].expand(-1, self.n_kv_head, -1, -1)
         return q, torch.cat((k, voters), dim=-1), v

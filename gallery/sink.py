@@ -21,10 +21,10 @@ class Sink(Attention):
         super().setup()
         self.set_scale("sink", Learned(0.0))
 
-    def project(self, x, position):
-        q, k, v = super().project(x, position)
-        # Another channel carries the logit. It is 0 in all keys, and `attend` puts 1 into the sink.
-        logit = self.sink[:, None] * self.factor(position.f) * math.sqrt(self.head_size)
+    def project(self, x, context):
+        q, k, v = super().project(x, context)
+        # Another channel carries the logit. It is 0 in all keys, and the sink will have a 1 there.
+        logit = self.sink[:, None] * self.factor(x, context) * math.sqrt(self.head_size)
         q = torch.cat((q, logit[..., None].to(q.dtype).expand(*q.shape[:-1], 1)), dim=-1)
         return q, F.pad(k, (0, 1)), v
 
@@ -33,20 +33,23 @@ class Sink(Attention):
         sink = q[..., -1:].float() / math.sqrt(self.head_size)
         return torch.cat((sink, z), dim=-1).softmax(dim=-1)[..., 1:]
 
-    def attend(self, q, k, v, documents=None):
-        """The same weights times v by a fused kernel, with the sink as a key in front."""
-        if not self.keeps(Attention.visible, Attention.logits, Sink.weights):
-            return super().attend(q, k, v, documents)
-        T, S, mask = q.size(2), k.size(2), None
-        if documents is not None or 1 < T < S:
-            mask = F.pad(self.visible(q, k, documents), (1, 0), value=True)
+    def is_fused(self):
+        return self.keeps(Attention.visible, Attention.logits, Sink.weights)
+
+    def weighted_sum(self, q, k, v, seen):
+        """Return the weights times v by a fused kernel, with the sink as a key in front."""
+        if not self.is_fused():
+            return super().weighted_sum(q, k, v, seen)
+        T = q.size(2)
+        if seen is not None:
+            seen = F.pad(seen, (1, 0), value=True)
         elif T > 1:  # a dummy query in front, since causal kernels need as many queries as keys
             q = F.pad(q, (0, 0, 1, 0))
         k = F.pad(self.per_head(k), (0, 0, 1, 0))
         k[:, :, 0, -1] = 1
         v = F.pad(self.per_head(v), (0, 1, 1, 0))  # as wide as k, which fused kernels need
-        y = F.scaled_dot_product_attention(q, k, v, mask, scale=1 / math.sqrt(self.head_size),
-                                           is_causal=mask is None and T > 1)
+        y = F.scaled_dot_product_attention(q, k, v, seen, scale=1 / math.sqrt(self.head_size),
+                                           is_causal=seen is None and T > 1)
         return y[:, :, -T:, :self.head_size]
 
     def scale_queries(self, ratio):

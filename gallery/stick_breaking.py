@@ -5,7 +5,8 @@ stick of length 1:
     w_ij = sigmoid(z_ij) * product over l = j + 1, ..., i - 1 of (1 - sigmoid(z_il)),    j < i
 
 Nearer keys come first, so it needs no position. A query does not see its own key, and what is left
-of the stick goes to nobody. Tan et al., "Scaling Stick-Breaking Attention" (arXiv 2410.17980).
+of the stick goes to nobody. Tan et al., "Scaling Stick-Breaking Attention" (arXiv 2410.17980). The
+bias of each head and the group norm of the authors' models are left out.
 """
 import torch.nn.functional as F
 

@@ -51,6 +51,7 @@ class LoadConfig:
     rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
     attention_type: Literal[("", *ATTENTION)] = ""  # swapped into a softmax model: the paper's (e)
     swap_scale: float = 1.0  # mean of the factor swapped in, up to the training length
+    step: float = 1.5  # factor of attention_type=step beyond the training length
     length: int = 0  # training length of a model of transformers whose config.json has none
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
@@ -68,6 +69,7 @@ class LoadConfig:
         "rope_scaling": "rope_factor > 1 or rope_scaling == 'nope'",
         "rope_factor": "rope_scaling != 'nope'",
         "swap_scale": "attention_type",
+        "step": "attention_type == 'step'",
     }
 
 
@@ -193,6 +195,8 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
         else:
             print0(f"note: rope_scaling and rope_factor have no effect on {path}: its layers that "
                    "see all tokens have no RoPE")
+    if cfg.attention_type == "step":
+        changes["step"] = cfg.step
     model = restore(state, device, path, cfg.attention_type or None, cfg.swap_scale, **changes)
     return model, state
 
@@ -251,4 +255,3 @@ def variant_of(state, model):
     if attention_type != state["model_config"]["attention_type"]:
         variant += f">{attention_type}"
     return variant
-FREE_TO_CHANGE, earlier_runs = set(), None  # TEMP

@@ -2,44 +2,42 @@
 Shared by the evaluations: their settings, the result file of a checkpoint, which is continued after
 a kill, and the division of the work among ranks.
 
-An evaluation is a program that calls `evaluate` with a function that returns the Work on a
-checkpoint. Every number of its records is a measure: lib/results.py averages it for each size, and
-subtracts that of (a) in the same jobs; the tables and plot.py show both.
-
-A result file is a .jsonl. Its first line is the header (`make_header`), which says what was
-measured. Each other line is the record of one job: a piece of text of eval_posloss.py or a prompt
-of eval_niah.py. A file with fewer records than its header announces is not finished.
+An evaluation is a program that calls `evaluate` with a function, as eval_posloss.py does. Tables,
+differences from the baseline and figures then come from lib/results.py, which describes the files.
 """
+import contextlib
 import dataclasses
+import io
 import itertools
 import json
 import math
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, NamedTuple
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
-from lib import checkpoint, ranks, runtime, storage, tables
+from lib import checkpoint, ranks, results, runtime, storage
 from lib.checkpoint import LoadConfig
 from lib.config import non_defaults
-from lib.errors import MALFORMED, UserError, check_types, explain
-from lib.measures import Job
+from lib.data import Tokens
+from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
-from lib.results import result_name
+from lib.text import check_same_vocab
 
 
 @dataclass(frozen=True)
 class EvalConfig(LoadConfig):
     """Settings of every evaluation."""
     # data
-    data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
+    data_dir: str = ""  # a corpus made by prepare.py; empty: that of the training
     split: str = "test"  # split of that corpus
     # evaluation
     seed: int = 1337  # seed of the random choices, which are the same for every checkpoint
-    tag: str = ""  # added to the names of the result files and to their labels in figures
+    tag: str = ""  # added to the names of the result files and of their lines in tables
     out: str = ""  # folder for the results; empty: beside each checkpoint
     overwrite: bool = False  # measure again and replace the results
     # machine
@@ -54,71 +52,91 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-# keys of a result's first line that are checked, with the types of their values
-HEADER = {"variant": str, "tag": str, "settings": dict, "model_config": dict, "code": str,
-          "records": int}
-
-# Settings that a result does not depend on, or that its header holds in another form
+# settings that a result does not depend on, or that X.json holds in another form
 NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size",
                      "loss_chunk"}
 
 
-class Work(NamedTuple):
-    """What an evaluation has to do on one checkpoint."""
-    cfg: EvalConfig  # the settings, completed for this checkpoint
-    data: dict  # {digest, source} of the text
-    jobs: list  # of Job
-    measure_jobs: Callable  # see `run_jobs`; a result is a record, with the fields of its Job
-    more: dict = {}  # what the header of the result file has besides
-
-
-def evaluate(cfg, file_type, work_of):
+def evaluate(cfg, name, ask):
     """
     Measure all checkpoints that cfg names, and print the tables of their results.
 
-    file_type: first part of the name of the result files. work_of(cfg, path, model, state) returns
-    the Work on one checkpoint. model and state: see checkpoint.load_model.
+    name: of the evaluation and of its files. ask(cfg, path, model, state) returns what is asked of
+    one checkpoint (model and state: see checkpoint.load_model):
+
+        asked    a list of dicts: "size" in tokens and "i" for each prompt or piece, and, if there
+                 are some, "task" and "depth"
+        measure  a function. It gets some of these dicts, all of one size, and returns a dict for
+                 each: the "digest" of its text (see `digest_of`) and numbers, under their names
+        more     what else the numbers depend on: the "data" of the text, and settings
     """
     device = runtime.setup(cfg.device)
     settings = [f"{key}={value}" for key, value in non_defaults(cfg).items() if key != "files"]
     print0("settings that differ from the defaults:", *settings)
-    files = result_files(cfg, file_type)
-    for path, out in files.items():
+
+    def begin(path):
         model, state = checkpoint.load_model(path, cfg, device)
         with torch.no_grad():
-            work = work_of(cfg, path, model, state)
-            header = make_header(work, path, file_type, model, state)
-            measure(work, out, header, device)
+            asked, measure, more = ask(cfg, path, model, state)
+        facts = facts_of(cfg, name, path, model, state, more)
+        return facts | {"records": len(asked)}, asked, measure
+
+    files = result_files(cfg, name)
+    for out in files.values():
+        storage.lock(out)
+    if len(files) > 1:  # a mistake in the last one is an error before the first is measured
+        with contextlib.redirect_stdout(io.StringIO()):  # what it prints comes again below
+            check_apart({path: begin(path)[0] for path in files})
+    for path, out in files.items():
+        facts, asked, measure = begin(path)
+        with torch.no_grad():
+            measure_missing(cfg, out, facts, asked, measure, device)
     if ranks.RANK == 0:
-        tables.print_tables(files.values())
+        results.print_tables(results.load(files.values()))
+
+
+def digest_of(ids):
+    """Return 8 hex digits that identify token ids."""
+    return f"{zlib.crc32(np.asarray(ids, dtype=np.int64).tobytes()):08x}"
+
+
+def corpus_of(cfg, path, state):
+    """Return the Tokens of cfg.data_dir, or of the corpus that the checkpoint was trained on.
+    UserError if the checkpoint has another vocabulary."""
+    folder = cfg.data_dir or state["config"].get("data_dir")
+    if not folder:
+        raise UserError(f"{path} does not say which corpus it was trained on; give --data_dir")
+    vocab = state["vocab"]  # a number for ids that have no text
+    tokens = Tokens(folder, cfg.split, vocab if isinstance(vocab, int) else 0)
+    check_same_vocab(path, state["vocab"], folder, tokens.vocab,
+                     "choose the --data_dir of a corpus with the checkpoint's vocabulary")
+    return tokens
 
 
 def check_length(path, model, length):
-    """Raise a UserError if p_n (Eq. 3) is learned for fewer positions than `length`."""
+    """Raise a UserError if p_n (Eq. 3), or a table of positions as in GPT-2, is learned for fewer
+    positions than `length`."""
     if length > model.max_len:
-        raise UserError(f"{path}: p_n is learned for {model.max_len} positions, and {length} are "
-                        "needed: choose a shorter context, or another checkpoint")
+        raise UserError(f"{path} has learned {model.max_len} positions, and {length} are needed: "
+                        "choose a shorter context, or another checkpoint")
 
 
 # -----------------------------------------------------------------------------
 # result files
 
 
-def result_files(cfg, file_type):
+def result_files(cfg, name):
     """
-    Return {checkpoint: file for its result}.
-
-    The file is FILE_TYPE[-tag].jsonl beside the checkpoint. With --out=FOLDER it is
-    FOLDER/RUN/FILE_TYPE[-tag].jsonl, where RUN is the name of the checkpoint's own folder.
-    UserError if a checkpoint is missing, or if two results would be one file.
+    Return {checkpoint: file for its result}: NAME[-tag].jsonl beside the checkpoint, or with
+    --out=FOLDER in FOLDER/RUN, where RUN is the name of the checkpoint's own folder. UserError if a
+    checkpoint is missing, or if two results would be one file.
     """
     files = {}
     for path in cfg.files:
-        checkpoint.must_exist(path)
         folder = checkpoint.find(path).parent
         if cfg.out:
             folder = Path(cfg.out) / Path(os.path.abspath(folder)).name  # "." has no name
-        out = folder / result_name(file_type, cfg.tag)
+        out = folder / f"{name}{cfg.tag and '-' + cfg.tag}.jsonl"
         if out in files.values():
             raise UserError(f"two results would both be written to {out}; evaluate one checkpoint "
                             "at a time, each with another --out")
@@ -126,136 +144,140 @@ def result_files(cfg, file_type):
     return files
 
 
-def print_checkpoint(cfg, path, model, state, data):
-    """Print what is measured: the checkpoint, what was changed in it, and a warning if the model
-    was trained on this text."""
-    variant, trained = checkpoint.variant_of(state, model), state["model_config"]
-    parts = [f"{variant} [{cfg.tag}]" if cfg.tag else variant]
+def facts_of(cfg, name, path, model, state, more):
+    """Print what is measured, and return the content of X.json, see lib/results.py."""
+    variant = checkpoint.variant_of(state, model)
+    parts = [results.name_of(variant, cfg.tag)]
     for key, value in vars(model.config).items():
-        if value != trained[key]:
-            parts.append(f"{key} {trained[key] or 'none'} -> {value}")
-    done, total = state["iter"], state["config"].get("max_iters")  # an imported model has no total
-    if total and done < total:
-        parts.append(f"update {done:,} of {total:,}")
+        if value != state["model_config"][key]:
+            parts.append(f"{key} {state['model_config'][key] or 'none'} -> {value}")
+    total = state["config"].get("max_iters", 0)  # a model of transformers has none
+    if state["iter"] < total:
+        parts.append(f"update {state['iter']:,} of {total:,}")
     print0(f"{path}: {', '.join(parts)}")
-    texts = [state["data"], *(run.get("data", {}) for run in checkpoint.earlier_runs(state))]
-    if data["digest"] in [text.get("digest") for text in texts]:
+    if more["data"]["digest"] == state["data"]["digest"]:
         print0("*** this is the text that the model was trained on ***")
-
-
-def make_header(work, path, file_type, model, state):
-    """Print what is measured, and return the header of its result file."""
-    cfg = work.cfg
-    print_checkpoint(cfg, path, model, state, work.data)
     settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
-    # "auto" and the paths of checkpoint and corpus mean something else on another machine
+    settings |= {k: v for k, v in more.items() if k != "data"}
+    # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    settings["data"] = work.data
-    settings["checkpoint"] = state["fingerprint"]
-    return {
-        "file_type": file_type, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
-        "settings": json.loads(json.dumps(settings)),  # tuples become lists, as in the file
-        "model_config": dataclasses.asdict(model.config), "config": state["config"],
-        "base": state["base"], "train_data": state["data"], "iter": state["iter"],
-        "max_iters": state["config"].get("max_iters"),
-        "code": runtime.code_version(), "torch": torch.__version__, "records": len(work.jobs),
-        **work.more,
-    }
+    run = {"settings": state["config"] | state["model_config"], "data": state["data"],
+           "iter": state["iter"]}
+    return json.loads(json.dumps({  # tuples become lists, as in the file
+        "evaluation": name, "variant": variant, "tag": cfg.tag,
+        "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
+        "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
+        "params": sum(p.numel() for p in model.parameters()), "code": runtime.code_version(),
+        "torch": torch.__version__}))
 
 
-def measure(work, out, header, device):
-    """
-    Measure the jobs that have no record in the result file `out` yet.
+def check_apart(facts_of_all):
+    """Raise a UserError if a table could not tell two checkpoints apart, or would average models of
+    different settings. facts_of_all: {checkpoint: content of X.json}."""
+    results.check_lines(facts_of_all)
+    seen = {}
+    for path, facts in facts_of_all.items():
+        other = seen.setdefault((facts["variant"], facts["seed"]), path)
+        if other != path:
+            raise UserError(f"{other} and {path} are both {facts['variant']} with seed "
+                            f"{facts['seed']}: measure them with two commands that have another "
+                            "--tag, or train them with another --variant or --seed")
 
-    Records are appended as they are measured, so that a kill costs little. UserError if the file is
-    of other settings.
-    """
-    storage.lock(out)
-    header, records = continue_result(work.cfg, out, header) if out.exists() else (header, {})
-    left = [job for job in work.jobs if job not in records]
-    ranks.must_agree(records=len(records))  # with another disk a rank would wait for the others
-    if left:
-        # written again, because a kill may have left half a line at the end of the file
+
+def measure_missing(cfg, out, facts, asked, measure, device):
+    """Measure what has no record in the result file `out` yet. Records are appended as they come,
+    so that a kill costs little. UserError if the file is of other settings."""
+    facts, records = existing(cfg, out, facts)
+    asked = {key_of(one): one for one in asked}  # a size or depth may be given twice
+    left = [one for key, one in asked.items() if key not in records]
+    ranks.must_agree(left=len(left))  # with another disk a rank would wait for the others
+    if not left:
+        return
+    if ranks.RANK == 0:
+        # written again, because a kill may have left half a line at its end; first, so that no
+        # records of an earlier result stand beside another X.json
+        storage.write_lines(out, records.values())
+        storage.write_lines(out.with_suffix(".json"), [facts])
+        file = open(out, "a", encoding="utf-8")
+    whose = {key: facts[key] for key in ("variant", "tag", "seed")}
+    for new in in_turns(left, measure, device, out.parent.name, cfg.micro_batch_size):
         if ranks.RANK == 0:
-            storage.write_lines(out, [header, *records.values()])
-            file = open(out, "a", encoding="utf-8")
-        name = out.parent.name  # in the progress bar
-        for new in run_jobs(device, name, left, work.measure_jobs, work.cfg.micro_batch_size):
-            if ranks.RANK == 0:
-                storage.append_lines(file, new)
+            whole = {"task": facts["evaluation"], "size": 0, "depth": None}
+            storage.append_lines(file, [whose | whole | record for record in new])
 
 
-def continue_result(cfg, out, header):
+def key_of(record):
+    """Return what tells a record from the others of a file."""
+    return tuple(record.get(name) for name in ("size", "depth", "i"))
+
+
+def existing(cfg, out, facts):
     """
-    Return the header and {job: record} of an existing result `out`, or (header, {}) to begin again.
+    Return (content of X.json, {key: record}) of an existing result `out`; (facts, {}) to begin.
 
         --overwrite: begin again, but continue an unfinished result of the same settings and code,
             which is probably an interrupted --overwrite
-        other settings: UserError, because the result may have taken days
-        same settings, finished: keep it
-        same settings, unfinished: continue it, and add the name of the code if that is another
-
-    UserError if the file is not a result.
+        other settings, data or weights: UserError, because the result may have taken days
+        the same, unfinished: continue it, and add the name of the code if that is another
     """
-    with explain(f"{out} is not a result of this program; move it away", MALFORMED):
-        before, *lines = storage.read_lines(out)
-        check_types(before, HEADER)
-        # a setting that is off may be missing in a result of an earlier version
-        differ = [name for name, value in header["settings"].items()
-                  if (before["settings"].get(name) or None) != (value or None)]
-        # a dict: on a disk without locks two processes may have written a record twice
-        records = {Job(*map(record.get, Job._fields)): record for record in lines}
+    about = out.with_suffix(".json")
+    if not about.exists() and not (out.exists() and out.stat().st_size):
+        return facts, {}
+    with explain(f"{out} is not a result of this program; move it away", (OSError, *MALFORMED)):
+        before = json.loads(about.read_text(encoding="utf-8"))
+        lines = storage.read_lines(out)
+        records = {key_of(record): record for record in lines}
         finished = len(records) >= before["records"]
-        same_code = header["code"] in before["code"].split(", ")
+        differ = [name for name in facts["settings"]
+                  if before["settings"].get(name) != facts["settings"][name]]
+        differ += [name for name in ("variant", "seed", "data", "checkpoint")
+                   if before[name] != facts[name]]
+        same_code = facts["code"] in before["code"].split(", ")
     if cfg.overwrite and (finished or differ or not same_code):
-        return header, {}
+        return facts, {}
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")
     if finished:
         print0(f"{out} is not measured again, see --overwrite")
     elif not same_code:
-        before["code"] += f", {header['code']}"
+        before["code"] += f", {facts['code']}"
         print0(f"{out} is continued with other code, see --overwrite: {before['code']}")
     return before, records
 
 
 # -----------------------------------------------------------------------------
-# the jobs of all ranks
+# the work of all ranks
 
 
-def run_jobs(device, name, jobs, measure_jobs, micro_batch_size=0):
+def in_turns(asked, measure, device, name, at_once=0):
     """
-    Measure all jobs, on all ranks, and yield lists of their results, as they come.
-
-    measure_jobs: gets some of this rank's Jobs, all of one size, and returns a list with a result
-    for each. The lists are joined rank by rank, so the results are not in the order of the jobs.
-
-    If memory runs out on any rank, all ranks go on with half as many jobs at once.
+    Yield lists of records as they are measured, on all ranks together: rank by rank, so they are
+    not in the order of `asked`. If memory runs out on any rank, all go on with half as many at
+    once. at_once: how many a rank measures; 0: chosen for the device. name: in the progress bar.
     """
-    def measure_mine(mine):  # with more ranks than jobs, a rank may have none
-        return measure_jobs(mine) if mine else []
+    def measure_mine(mine):  # with more ranks than work, a rank may have none
+        numbers = measure(mine) if mine else []
+        return [one | more for one, more in zip(mine, numbers, strict=True)]
 
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only
-    with tqdm(total=len(jobs), desc=name, unit="", disable=disable) as bar:
-        for length, group in itertools.groupby(jobs, key=lambda job: job.size):
+    with tqdm(total=len(asked), desc=name, unit="", disable=disable) as bar:
+        for size, group in itertools.groupby(asked, key=lambda one: one["size"]):
             left = list(group)
             while left:
-                n = max(1, micro_batch_size or tokens // length)  # jobs for each rank
+                n = max(1, at_once or tokens // size)
                 turn = left[:n * ranks.WORLD_SIZE]
                 mine = turn[ranks.RANK::ranks.WORLD_SIZE]
                 try:
-                    results = ranks.attempt(measure_mine, mine)
+                    new = ranks.attempt(measure_mine, mine)
                 except torch.OutOfMemoryError:
-                    jobs_of_rank = math.ceil(len(turn) / ranks.WORLD_SIZE)  # alike on all ranks
-                    if jobs_of_rank == 1:
-                        raise torch.OutOfMemoryError(f"with {length} tokens") from None
-                    half = math.ceil(jobs_of_rank / 2)
-                    tokens = half * length
-                    if micro_batch_size:  # it takes precedence over `tokens`
-                        micro_batch_size = min(micro_batch_size, half)
+                    of_a_rank = math.ceil(len(turn) / ranks.WORLD_SIZE)  # alike on all ranks
+                    if of_a_rank == 1:
+                        raise torch.OutOfMemoryError(f"with {size} tokens") from None
+                    n = math.ceil(of_a_rank / 2)
+                    at_once, tokens = min(at_once, n), n * size
                     continue
-                yield sum(ranks.all_gather(results), [])
+                yield sum(ranks.all_gather(new), [])
                 left = left[len(turn):]
                 bar.update(len(turn))

@@ -18,8 +18,7 @@ def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
 
     chunk: rows of logits that exist at once, so that 20,000 tokens fit anywhere; 0: chosen for the
     device. counted: indices of the targets that count, in fine-tuning few; None: all. (Looking for
-    them here would make the CPU wait for the GPU.) documents: see Attention.make_position in
-    model.py.
+    them here would make the CPU wait for the GPU.) documents: see GPT.context in model.py.
     """
     x, targets = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
     if torch.compiler.is_compiling():

@@ -1,47 +1,40 @@
 """
-Result files -> one table of numbers. Tables (lib/tables.py) and figures (plot.py) select from it.
+Result files -> one table of numbers -> printed tables. plot.py draws from the same table.
 
-A result file is that of an evaluation, or the log.jsonl of a training; lib/measures.py reads its
-records. The table is a DataFrame with a row for each number, and these columns:
+A result is a file X.jsonl with a record for each prompt, piece of text or update of a training.
+X.json beside it says what the numbers depend on. A record says whose it is and what was asked:
 
-    line      what is one line in tables and figures; its results differ in their seeds alone
-    run       folder of the run, from the folder that all results share, without -SEED
-    variant   of the run; (a) softmax is "softmax"
-    tag       of the evaluation
-    seed      of the training, or whichever seed tells the results of a line apart
-    measure   what the number is, such as "needles"
-    tokens    context size, or what `by` says
-    value
-    error     its standard error over the prompts or pieces of this file, if it has one
-    n         number of prompts or pieces behind the value
+    variant, tag, seed     the results of one variant and tag are a line of tables and figures
+    task, size, depth, i   size in tokens, depth in percent or null, number of the prompt or piece
+    iter                   number of the update, in a log.jsonl instead of the row above
+    digest                 of the prompt, piece or batch of text
 
-The results.csv of an experiment has these columns alone. Rows from result files also have:
+Every other number of a record is a measure, and so is a dict {position: number}.
 
-    by        what `tokens` counts: tokens (of context), position, update, end (updates, at the end
-              of the training), rank (of a head), trial, or tokens at a depth, as "tokens at 10 %"
-    block     training length in tokens
-    path      of the file
-    settings  {name: text} of all that the number depends on, but the seeds
+`load` makes a DataFrame of all results, with a row for each number, averaged over the prompts or
+pieces. Its first columns are those of the results.csv of an experiment:
+
+    line, run, variant, tag, seed    run: the folder of the file, without -SEED
+    measure                its name; the difference from a line is "MEASURE minus LINE"
+    tokens                 context size, or what `by` says
+    value, error, n        n: number of prompts or pieces; error: the standard error over them
+    by, depth              what `tokens` counts: tokens, depth (tokens, at one depth in percent),
+                           position, update, end (updates, at the end), rank (of a head), or trial
+    block, path            training length in tokens; path of the file
 """
 import glob
 import json
 import math
 import os
-from collections import Counter
-from dataclasses import dataclass
+import statistics
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from lib import checkpoint
-from lib.attention import ModelConfig
-from lib.checkpoint import FREE_TO_CHANGE, earlier_runs
 from lib.errors import MALFORMED, UserError, explain
-from lib.measures import MINUS, READERS, Job, Samples, mean_and_error, read_numbers
-from lib.storage import read_lines
 
-COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 # {variant: (its name, its colour)}, in the order of tables and figures; other variants come after
 # these. The colours suit colour-blind readers (Okabe and Ito).
 VARIANTS = {
@@ -55,63 +48,74 @@ VARIANTS = {
     "head_scale": ("head_scale (control)", "#8C8C8C"),
     "softmax>head_scale": ("(a), head_scale swapped in", "#7F5539"),
 }
-# Settings that no number depends on, that a line is named after, or that say which numbers there
-# are and do not change them
-IGNORED = FREE_TO_CHANGE | {"init_from", "variant", "tag", "checkpoint", "seed", "context_sizes",
-                            "n_samples"}
-OFF = ("", "0", "0.0", "False", "None")  # a setting with such a value counts as missing
-NO_TEXT = {"digest": "", "source": {}}
+COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
+ASKED = ("seed", "task", "depth", "i", "digest")  # equal in records that are subtracted
+NO_MEASURES = {*ASKED, "size", "iter", "variant", "tag"}
+MINUS = " minus "
+UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
+# Settings in which the results of one line may differ: seeds, paths, the machine, what the name of
+# the variant says, and how much is measured
+FREE = {
+    "seed", "init_from", "out_dir", "data_dir", "haystack", "device", "compile", "loss_chunk",
+    "micro_batch_size", "eval_interval", "save_interval", "log_interval", "wandb_log",
+    "wandb_project", "wandb_run_name", "variant", "attention_type", "switch_attention_type",
+    "context_sizes", "n_samples", "n_seqs"}
 
 
-@dataclass(eq=False)
-class Result:
-    """A result file."""
-    path: Path
-    file_type: str  # log, or the name that the evaluation gives
-    header: dict  # first line of the file
-    marks: tuple  # what its line is marked with, such as "update 3 of 6"
-    samples: list  # of Samples
-    # set by `name_lines`, because they depend on the other results
-    run: str = ""
-    line: str = ""
-    seed: int | str = ""
-
-    def __post_init__(self):
-        header = self.header
-        self.variant = header["variant"]
-        self.tag = header.get("tag", "")
-        self.block = header["model_config"]["block_size"]
-        self.evaluation = header.get("settings", {})  # a log has none
-        # newest first: [0] is this training, and [-1] the one that began with random weights
-        self.runs = [header["config"], *earlier_runs(header)]
-        # {digest, source} of the text of each of these trainings
-        newest = header.get("train_data") or header.get("data", NO_TEXT)
-        self.texts = [newest, *(run.get("data", NO_TEXT) for run in self.runs[1:])]
-        self.settings = settings_of(self)
-        self.seeds = seeds_of(self)
-        self.pair = pair_of(self)
-
-    @property
-    def key(self):
-        """What the results of a line have in common: everything but the seeds."""
-        settings = str(sorted(self.settings.items()))
-        return self.file_type, self.variant, self.tag, self.marks, settings
+def name_of(variant, tag=""):
+    """Return the name of a line."""
+    name, _ = VARIANTS.get(variant, (variant, None))
+    return f"{name} [{tag}]" if tag else name
 
 
 # -----------------------------------------------------------------------------
-# files -> results
+# files -> table
 
 
-def result_name(file_type, tag):
-    """Return the name of a result file."""
-    return f"{file_type}-{tag}.jsonl" if tag else f"{file_type}.jsonl"
+def load(inputs, baseline="softmax"):
+    """
+    Return the table of the results in files and folders: logs, finished evaluations, and .csv,
+    which are tables already. It has the differences from the line `baseline`, which is the name of
+    a variant or of a line. UserError for a damaged file, and if results contradict each other.
+    """
+    results, tables = {}, []
+    for path in find(inputs):
+        with explain(f"{path} is damaged, or not a result of this program; move it away",
+                     (*MALFORMED, ArithmeticError)):
+            if path.suffix == ".csv":
+                tables.append(read_table(path))
+            elif result := read(path):
+                results[path] = result
+    check_lines({path: facts for path, (facts, _) in results.items()})
+
+    lines = {path: name_of(facts["variant"], facts["tag"]) for path, (facts, _) in results.items()}
+    of_baseline, baseline_line = {}, ""
+    for path, (facts, values) in results.items():
+        if baseline == lines[path] or baseline == facts["variant"] and not facts["tag"]:
+            baseline_line = lines[path]
+            for cell, of_cell in values.items():
+                of_baseline.setdefault(cell, {}).update(of_cell)
+    rows = []
+    for path, (facts, values) in results.items():
+        if lines[path] != baseline_line:
+            values |= minus(values, of_baseline, baseline_line)
+        seed = facts["seed"]
+        run = path.parent.name.removesuffix(f"-{seed}")
+        whose = lines[path], run, facts["variant"], facts["tag"], seed
+        rows += [(*whose, *row, facts["block_size"], path) for row in rows_of(values)]
+    tables.append(pd.DataFrame(rows, columns=[*COLUMNS, "by", "depth", "block", "path"]))
+    table = without_copies(pd.concat(tables, ignore_index=True))
+    variants = [*VARIANTS, *sorted(set(table["variant"]) - VARIANTS.keys())]
+    order = table.assign(variant=table["variant"].map(variants.index))
+    order = order.sort_values(["variant", "tag", "seed"], kind="stable").index
+    return table.loc[order].reset_index(drop=True)
 
 
 def find(inputs):
     """
     Return the paths of result files. inputs: files, or folders that are searched with all folders
-    in them, links to folders included. Hidden files and copies in a folder are left out. UserError
-    for an input that does not exist.
+    in them. A .jsonl in a folder is a result if it has its .json beside it. UserError for an input
+    that does not exist.
     """
     paths = {}  # by where a link leads to: each file once
     for path in map(Path, inputs):
@@ -119,251 +123,215 @@ def find(inputs):
             raise UserError(f"{path}: no such file or folder")
         files = [path]
         if path.is_dir():
-            # sorted, because the order of file systems is arbitrary
             names = sorted(glob.glob("**/*.jsonl", root_dir=path, recursive=True))
-            files = filter(is_result, map(path.joinpath, names))
+            files = [path / name for name in names if (path / name).with_suffix(".json").exists()]
         paths |= {os.path.realpath(file): file for file in files}
     return list(paths.values())
 
 
-def is_result(path):
-    """Return whether a file has the name that its first line says. A copy has another one."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            header = json.loads(file.readline())
-        name = result_name(header.get("file_type", "log"), header.get("tag", ""))
-    except MALFORMED:
-        return path.stem.split("-")[0] in READERS  # damaged: `read` has a message for it
-    if name != path.name and "file_type" in header:
-        print(f"left out, because the result of this name is {name}: {path}")
-    return name == path.name
-
-
 def read(path):
-    """Return the Result of a file, or None if it has no numbers or the evaluation is unfinished."""
-    header, *lines = read_lines(path)
-    records = pd.DataFrame(lines)
-    file_type = header.get("file_type", "log")
-    if file_type == "log":
-        if "loss" not in records:
-            return None  # the run has not made an update
-        done = records["iter"].max()
-    else:
-        # on a disk without locks two processes may have written a record twice
-        records = records.drop_duplicates(records.columns.intersection(Job._fields))
-        records = records.astype({name: int for name in ("size", "i") if name in records})
-        if len(records) < header["records"]:
-            print(f"left out, because it has {len(records):,} of {header['records']:,} records: "
-                  f"{path}")
-            return None
-        done = header["iter"]
-    samples = READERS.get(file_type, read_numbers)(header, records)
-    return Result(path, file_type, header, marks_of(path, header, done), list(samples))
-
-
-def marks_of(path, header, done):
-    """
-    Return what the line of a result is marked with: the run was unfinished when it was measured,
-    after `done` updates, or the ckpt.pt beside the result has changed since.
-    """
-    marks = []
-    total = header["config"].get("max_iters")  # an imported model has none
-    if total and done < total:
-        marks.append(f"update {done:,} of {total:,}")
-    beside = path.with_name("ckpt.pt")  # is not there if the result was moved
-    measured = header.get("settings", {}).get("checkpoint")
-    if measured and beside.exists():
-        with explain(f"{beside} is damaged; move it away"):
-            if checkpoint.fingerprint(beside) != measured:
-                marks.append("not of the ckpt.pt beside it")
-    return tuple(marks)
-
-
-# -----------------------------------------------------------------------------
-# which results are averaged, and which are subtracted
-
-
-def settings_of(result):
-    """
-    Return {name: text} of all settings that a result depends on, but the seeds of training. Names
-    begin with "eval" in the evaluation, and with "base" in the run that the training began from.
-    """
-    header, evaluation = result.header, result.evaluation
-    # a file of an earlier version lacks settings that are newer
-    settings = vars(ModelConfig()) | header["config"] | header["model_config"]
-    settings |= {"data": result.texts[0], "base": header["base"] or {}, "eval": evaluation}
-    texts = flatten(settings)
-    if header["base"]:
-        texts["init_from"] = "a checkpoint"
-    if "seed" in evaluation:  # of the prompts or pieces
-        texts["eval seed"] = str(evaluation["seed"])
-    return texts
-
-
-def flatten(settings, prefix=""):
-    """Return {name: text} of nested settings. A name begins with those of the dicts around it."""
-    texts = {}
-    for name, value in settings.items():
-        if name == "data" and isinstance(value, dict):
-            # Corpora generated with different seeds count as the same text.
-            generated = "seed" in value["source"]
-            value = value["source"] if generated else {"digest": value["digest"]}
-        if isinstance(value, dict):
-            texts |= flatten(value, f"{prefix}{name} ")
-        elif name not in IGNORED and str(value) not in OFF:
-            texts[prefix + name] = str(value)
-    return texts
-
-
-def seeds_of(result):
-    """Return the seeds of a result: of its trainings, the newest and then the oldest first, and of
-    the generated corpora."""
-    newest, *others = [run.get("seed", 0) for run in result.runs]
-    texts = [*result.texts, result.evaluation.get("data", NO_TEXT)]
-    of_corpora = [text["source"]["seed"] for text in texts if "seed" in text["source"]]
-    return newest, *reversed(others), *of_corpora
-
-
-def pair_of(result):
-    """
-    Return what two results have in common that may be subtracted from each other: the batches of
-    their training, and the pieces or prompts of the evaluation.
-    """
-    batches = []  # of each training
-    for run, text in zip(result.runs, result.texts, strict=True):
-        choice = [run.get(name) for name in ("seed", "batch_size", "block_size", "data_order")]
-        batches.append([text["digest"], *choice, run.get("iter")])
-    if result.file_type == "log":
-        return str(batches)
-    swapped = ("eval attention_type", "eval swap_scale")
-    asked = [(name, value) for name, value in sorted(result.settings.items())
-             if name.startswith("eval ") and name not in swapped]
-    unfinished = [mark for mark in result.marks if mark.startswith("update")]
-    # Only the batches of the training from random weights: a later swap or fine-tuning does not
-    # change them.
-    return str([result.file_type, batches[-1][:-1], unfinished,
-                result.evaluation["data"]["digest"], asked])
-
-
-def name_lines(results):
-    """
-    Name run, line and seed of each result. A line is named by its variant and tag. If several lines
-    share these, the folder of the run, which the user chose, tells them apart.
-    """
-    folders = [os.path.abspath(result.path.parent) for result in results]
-    above = os.path.commonpath(map(os.path.dirname, folders)) if folders else ""
-    lines = {}  # {key: results}
-    for result, folder in zip(results, folders, strict=True):
-        result.run = os.path.relpath(folder, above)
-        for seed in result.seeds:
-            result.run = result.run.removesuffix(f"-{seed}")
-        lines.setdefault(result.key, []).append(result)
-    alike = Counter(key[:3] for key in lines)  # lines of a file type, variant and tag
-    shared = {key[1:] for key, n in alike.items() if n > 1}
-    firsts = [of_line[0] for of_line in lines.values()]
-    for first in firsts:
-        first.line, _ = VARIANTS.get(first.variant, (first.variant, None))
-        if first.tag:
-            first.line += f" [{first.tag}]"
-        if (first.variant, first.tag) in shared:
-            first.line += f": {first.run}"
-        first.line = ", ".join([first.line, *first.marks])
-    names = Counter((first.file_type, first.line) for first in firsts)
-    for first, of_line in zip(firsts, lines.values(), strict=True):
-        if names[first.file_type, first.line] > 1:  # folders that differ in their -SEED alone
-            first.line += f" ({first.path})"
-        # Two trainings with one seed may have begun from others, or read other corpora. The first
-        # of their seeds that tells all of them apart is shown.
-        different = {result.seeds for result in of_line}
-        places = [place for place, seeds in enumerate(zip(*different, strict=False))
-                  if len(set(seeds)) == len(different)]
-        for result in of_line:
-            result.line = first.line
-            result.seed = "/".join(map(str, result.seeds))
-            if places:
-                result.seed = result.seeds[places[0]]
-
-
-def subtract_softmax(results):
-    """Add the paired differences from (a): in the same pieces, prompts or batches."""
-    softmax = [result for result in results if result.variant == "softmax"]
-    for result in results:
-        fitting = [other for other in softmax if other.pair == result.pair]
-        if result.variant == "softmax" or not fitting:
-            continue
-        # the run of softmax with the most equal settings; of several the longest
-        baseline = min(fitting, key=lambda other: (
-            len(result.settings.items() ^ other.settings.items()),
-            -other.samples[0].values.size))
-        of_softmax = {samples[:2]: samples.values for samples in baseline.samples}
-        for measure, by, values, paired in list(result.samples):
-            if paired and (measure, by) in of_softmax:
-                # Lengths or updates that one of the two lacks are missing in the difference.
-                difference = values - of_softmax[measure, by]
-                difference = difference.dropna(how="all").dropna(how="all", axis=1)
-                result.samples.append(Samples(measure + MINUS, by, difference))
-
-
-# -----------------------------------------------------------------------------
-# results -> table
-
-
-def load(inputs):
-    """
-    Return the table of the results in files and folders: logs, and finished evaluations. A .csv is
-    a table already. UserError for a damaged file.
-    """
-    results, tables = [], []
-    for path in find(inputs):
-        with explain(f"{path} is damaged, or not a result of this program; move it away",
-                     (*MALFORMED, ArithmeticError)):
-            if path.suffix == ".csv":
-                tables.append(read_table(path))
-            elif result := read(path):
-                results.append(result)
-    variants = [*VARIANTS, *sorted({result.variant for result in results})]
-    results.sort(key=lambda result: (variants.index(result.variant), result.key, result.seeds))
-    name_lines(results)
-    subtract_softmax(results)
-    tables += [rows_of(result, samples) for result in results for samples in result.samples]
-    if not tables:
-        return pd.DataFrame(columns=[*COLUMNS, "by", "block", "path", "settings"])
-    return pd.concat(tables, ignore_index=True)
+    """Return (content of X.json, values of X.jsonl, see `values_of`), or None if the result is not
+    finished or the file is of another program."""
+    facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    if "evaluation" not in facts:
+        return None
+    lines, _, _ = path.read_text(encoding="utf-8").rpartition("\n")  # no line that was cut short
+    records = json.loads(f"[{lines.replace(chr(10), ',')}]")  # at once takes two thirds of the time
+    wanted = facts.get("records", 1)
+    if len(records) < wanted:
+        print(f"left out, because it has {len(records):,} of {wanted:,} records: {path}")
+        return None
+    return facts, values_of(facts, records)
 
 
 def read_table(path):
     """Return the table in a results.csv."""
     table = pd.read_csv(path, keep_default_na=False, na_values={"error": [""], "n": [""]})
     table = table[COLUMNS].astype({"value": float})
-    return table.assign(by="tokens", block=math.nan, path=path,
-                        settings=[{} for _ in range(len(table))])
+    return table.assign(by="tokens", depth=math.nan, block=math.nan, path=path)
 
 
-def rows_of(result, samples):
-    """Return the rows of the table of some Samples."""
-    mean, error = mean_and_error(samples)
-    rows = pd.DataFrame({"tokens": samples.values.columns, "value": mean, "error": error,
-                         "n": samples.values.count()})
-    if samples.by == "update":  # a row is the mean of so many updates, which are noisy
-        step = max(1, len(rows) // 100)
-        rows = rows.iloc[:len(rows) // step * step]
-        rows = rows.groupby(np.arange(len(rows)) // step).mean()
-    for name in ("line", "run", "variant", "tag", "seed", "block", "path"):
-        rows[name] = getattr(result, name)
-    rows["settings"] = [result.settings] * len(rows)
-    return rows.assign(measure=samples.measure, by=samples.by)
+def settings_of(facts):
+    """Return {name: value} of the settings that all results of a line have in common. facts: the
+    content of X.json."""
+    def named(settings, data, prefix=""):
+        # text that was generated with another seed counts as the same
+        source = {key: value for key, value in data["source"].items() if key != "seed"}
+        text = source if source != data["source"] else data["digest"]
+        return {prefix + name: value for name, value in (settings | {"text": text}).items()
+                if name not in FREE}
+
+    if "run" not in facts:  # of a training
+        return named(facts["settings"], facts["data"])
+    run = facts["run"]
+    trained = run["settings"] | {"updates": run["iter"]}
+    return named(trained, run["data"]) | named(facts["settings"], facts["data"], "eval ")
 
 
-def check_seeds(table):
-    """Return the table. UserError if a line has a number twice for one seed."""
-    number = ["line", "seed", "measure", "by", "tokens"]
+def check_lines(facts_of):
+    """Raise a UserError if two results of one line have other settings. facts_of: {path: content of
+    X.json}."""
+    firsts = {}  # of each line
+    for path, facts in facts_of.items():
+        line = name_of(facts["variant"], facts["tag"])
+        first = firsts.setdefault((facts["evaluation"], line), path)
+        one, other = settings_of(facts_of[first]), settings_of(facts)
+        differ = [f"{name} ({one.get(name)}, {other.get(name)})" for name in {**one, **other}
+                  if one.get(name) != other.get(name)]
+        if differ:
+            raise UserError(f"{first} and {path} are both called {line}, but differ in "
+                            f"{', '.join(differ)[:300]}; name one of them alone, or give it "
+                            "another --variant (train.py) or --tag (an evaluation)")
+
+
+def without_copies(table):
+    """Return the table with each number once. UserError if it has two for one line and seed."""
+    number = ["line", "seed", "measure", "by", "tokens", "depth"]
+    table = table[~table.duplicated([*number, "value"])]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
     if len(twice):
         one, other = twice["path"][:2]
-        raise UserError(f"{one} and {other} have the same settings and the same seed, "
-                        f"{twice['seed'].iloc[0]}; leave one of them out, or give one evaluation "
-                        "another --tag")
+        raise UserError(f"{one} and {other} are both {twice['line'].iloc[0]} with seed "
+                        f"{twice['seed'].iloc[0]}, and have other numbers; leave one of them out, "
+                        "or give it another --variant or --seed (train.py) or --tag")
     return table
+
+
+# -----------------------------------------------------------------------------
+# records -> values of each measure -> rows
+
+
+def values_of(facts, records):
+    """
+    Return {(measure, by, tokens, depth): {what was asked: value}} of records. What was asked is
+    equal in the records of two models only if these were asked the same, or trained on the same.
+    """
+    if facts["evaluation"] == "log":
+        return values_of_log(records, "squad" in facts["data"]["source"])
+    values = {}
+    if "scores" in records[0]:
+        records, values = of_trials(records)
+    for record in records:
+        asked, size, depth = tuple(map(record.get, ASKED)), int(record["size"]), record["depth"]
+        for name, value in record.items():
+            if isinstance(value, dict):
+                for position, x in value.items():
+                    cell = name, "position", int(position), None
+                    values.setdefault(cell, {})[asked] = float(x)
+            elif isinstance(value, int | float) and name not in NO_MEASURES:
+                values.setdefault((name, "tokens", size, None), {})[asked] = float(value)
+                if depth is not None:
+                    values.setdefault((name, "depth", size, depth), {})[asked] = float(value)
+    return values
+
+
+def of_trials(records):
+    """
+    Return (records, values) of eval_niah.py --trials, whose records have the attention on the
+    needle in all heads. The new records have that of the retrieval heads, which have at least half
+    of the largest mean score in the prompts that choose them.
+    """
+    scores = np.array([record["scores"] for record in records])  # (records, layers, heads)
+    chooses = [record["role"] == "chooses heads" for record in records]
+    means = scores[chooses].mean(axis=0)
+    is_retrieval = means >= means.max() / 2
+    trials, values = [], {}
+    longest = max(record["size"] for record in records if record["role"] == "trial")
+    for record, of_heads in zip(records, scores, strict=True):
+        at = f"at {record['size']:,} tokens"
+        if record["role"] == "example" and record["size"] == longest:
+            # by score, because it is chance which heads of a run learn to retrieve
+            highest = sorted(of_heads.ravel().tolist(), reverse=True)[:25]
+            values |= {(f"score {at}", "rank", i, None): {(): x}
+                       for i, x in enumerate(highest, start=1)}
+        if record["role"] == "trial":
+            values[f"score {at}", "trial", record["i"] + 1, None] = {(): record["score"]}
+            values[f"right {at}", "trial", record["i"] + 1, None] = {(): record["right"]}
+            share = record["needle_tokens"] / record["size"]
+            trials.append({name: record[name] for name in (*ASKED, "size", "score")} | {
+                "weight": float(of_heads[is_retrieval].mean()),
+                "ranked first": bool((np.array(record["ranks"])[is_retrieval] == 1).any()),
+                "chance": 1 - (1 - share) ** int(is_retrieval.sum())})
+    return trials, values
+
+
+def values_of_log(records, of_sft):
+    """Return the values of a training, as `values_of` does. of_sft: whether it was fine-tuning,
+    whose losses are of other text."""
+    kind = "fine-tuning " if of_sft else ""
+    values = {}
+    for loss, at_end in (("loss", "training loss"), ("val_loss", "validation loss")):
+        some = [record for record in records if loss in record]
+        asked = [(record["seed"], record["iter"], record["digest"]) for record in some]
+        for name, value in (some[0] if some else {}).items():
+            if isinstance(value, int | float) and name not in NO_MEASURES:
+                numbers = [record.get(name, math.nan) for record in some]
+                values[kind + name, "update", 0, None] = dict(zip(asked, numbers, strict=True))
+                if name == loss:  # single updates are noisy: the mean of the last tenth of them
+                    late = numbers[-max(1, len(numbers) // 10):] if loss == "loss" else numbers[-1:]
+                    end = kind + at_end, "end", some[-1]["iter"], None
+                    values[end] = {asked[-1]: statistics.fmean(late)}
+    for record in [record for record in records if "s" in record][-1:]:
+        # windows have no s, and (f) has none before its switch
+        for layer, heads in enumerate(record["s"], start=1):
+            for head, s in enumerate(heads or (), start=1):
+                values[f"s {layer}.{head}", "end", record["iter"], None] = {(): float(s)}
+    return values
+
+
+def minus(values, of_baseline, line):
+    """Return `values` minus those of the baseline, called `line`, for what was asked of both."""
+    differences = {}
+    for cell, of_cell in values.items():
+        measure, by, tokens, _ = cell
+        is_loss = by in ("update", "end") and measure.endswith("loss")
+        paired = by in ("tokens", "position") and measure not in UNPAIRED and ", " not in measure
+        if is_loss or paired:
+            base = of_baseline.get(cell, {})
+            difference = {asked: x - base[asked] for asked, x in of_cell.items() if asked in base}
+            if difference:
+                differences[measure + MINUS + line, by, tokens, None] = difference
+    return differences
+
+
+def rows_of(values):
+    """Return rows of the table, (measure, tokens, value, error, n, by, depth), of values."""
+    rows = []
+    for (measure, by, tokens, depth), of_cell in values.items():
+        numbers = list(of_cell.values())
+        if by != "update":
+            rows.append((measure, tokens, *mean_and_error(measure, numbers), by, depth))
+            continue
+        step = max(1, len(numbers) // 100)  # a row is the mean of so many updates
+        n = len(numbers) // step * step
+        points = np.array([[update for _, update, _ in of_cell], numbers], dtype=float)
+        for at, mean in points[:, :n].reshape(2, -1, step).mean(axis=2).T.tolist():
+            rows.append((measure, at, mean, math.nan, step, by, depth))
+    return rows
+
+
+def mean_and_error(measure, numbers):
+    """Return the mean of the numbers (the median, if it is a score, as in the paper), its standard
+    error (NaN if there is none) and n."""
+    n = len(numbers)
+    if measure == "score":
+        return statistics.median(numbers), math.nan, n
+    mean = statistics.fmean(numbers)
+    if n == 1:
+        return mean, math.nan, n
+    error = math.sqrt(sum((x - mean) ** 2 for x in numbers) / (n - 1) / n)
+    # Of two shares that are as far apart in each prompt the difference is a share, too.
+    is_share = all(abs(x) in (0, 1) for x in numbers) and (MINUS not in measure or error == 0)
+    if is_share:
+        error = error_of_share(abs(sum(numbers)), n)
+    return mean, error, n
+
+
+def error_of_share(hits, n):
+    """Return the standard error of the share hits / n: half of Wilson's 95 % interval, divided by
+    1.96. The usual one would be 0 if all or none are hits."""
+    z = 1.96
+    return (hits * (n - hits) / n + z * z / 4) ** 0.5 / (n + z * z)
 
 
 # -----------------------------------------------------------------------------
@@ -391,22 +359,106 @@ def over_seeds(rows):
 
 
 def differences(rows):
-    """
-    Return a text for each setting in which the lines differ, as "window=32, but off in (b) SSMax".
-    Attention types are left out, because the variants say them.
-    """
-    lines = rows.drop_duplicates("line").set_index("line")["settings"]
+    """Return a text for each setting in which the lines differ, as "window: 32, but 64 in (b)"."""
+    settings = {}  # {line: {name: text}}
+    for line, path in rows[["line", "path"]].drop_duplicates().itertuples(index=False):
+        if path.suffix != ".csv":
+            facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            settings.setdefault(line, {}).update(settings_of(facts))
     texts = []
-    for name in sorted(set().union(*lines)):
-        last = name.split(" ")[-1]
-        # Settings of a base, say, are compared among the lines that have one.
-        nest = name.removesuffix(last)
-        has_nest = [any(other.startswith(nest) for other in settings) for settings in lines]
-        values = lines[has_nest].str.get(name).fillna("off")
-        if last.endswith("attention_type") or values.nunique() == 1:
-            continue
+    for name in sorted(set().union(*settings.values())):
+        values = pd.Series({line: str(known[name]) for line, known in settings.items()
+                            if name in known})
         usual = values.value_counts(sort=False).idxmax()
         others = [f"{value} in {', '.join(values.index[values == value])}"
                   for value in values.unique() if value != usual]
-        texts.append(f"{name}={usual}, but {' and '.join(others)}")
+        if others:
+            texts.append(f"{name}: {usual}, but {' and '.join(others)}")
     return texts
+
+
+# -----------------------------------------------------------------------------
+# printed tables
+
+MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
+# {measure: its title}, in the order of the tables. A measure that is not here is its own title.
+TITLES = {
+    "needles": "needles found, all digits right, by context size",
+    "needles, anywhere": "needles found anywhere in the text, by context size",
+    "weight": "weight on the needle, mean of the retrieval heads",
+    "score": "top needle score by context size, median of the trials",
+    "ranked first": "needle ranked first by a retrieval head, share of the trials",
+    "chance": "needle ranked first by chance, share of the trials",
+}
+WIDTH = 110  # characters
+
+
+def title_of(measure, by="tokens"):
+    """Return the title of the table of a measure."""
+    if MINUS in measure:
+        return f"{measure}, with the same seed, on the same text"
+    if by == "position":
+        return f"{measure} (nats), mean of the tenth before a position"
+    return TITLES.get(measure, measure)
+
+
+def place_of(measure):
+    """Return a key that sorts measures: those of TITLES, others, losses. Differences follow."""
+    name, minus, _ = measure.partition(MINUS)
+    return name.endswith(" loss"), [*TITLES, name].index(name), name, minus
+
+
+def print_tables(rows):
+    """Print a table for each measure, with mean ± standard error of each line, and then the
+    settings in which the lines differ."""
+    print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
+          "text")
+    # a loss is known at many positions; the table shows some
+    is_shown = rows["by"] == "tokens"
+    is_shown |= (rows["by"] == "position") & (rows["tokens"] / rows["block"]).isin(MULTIPLES)
+    shown = rows[is_shown & ~rows["measure"].str.contains(", first")]
+    for measure in sorted(shown["measure"].unique(), key=place_of):
+        of_measure = shown[shown["measure"] == measure]
+        print_lines(title_of(measure, of_measure["by"].iloc[0]), of_measure, "{:,.0f}".format)
+    at_end = rows[(rows["by"] == "end") & rows["measure"].str.contains(" loss")]
+    parts = at_end["measure"].str.extract(f"(.*) loss(?:({MINUS}.*))?")
+    for minus, part in at_end.assign(tokens=parts[0]).groupby(parts[1].fillna("")):
+        print_lines(f"losses at the end{minus} (nats; training: mean of the last tenth)", part, str)
+    if texts := differences(rows):
+        print("\nsettings that differ")
+        for text in texts:
+            print(textwrap.fill(text, WIDTH, subsequent_indent="    "))
+
+
+def print_lines(title, rows, head_of):
+    """Print a table with a line for each line of `rows` and a column for each of their tokens, or
+    several below each other if it would be wider than WIDTH."""
+    table = {}  # {label: {tokens: text}}
+    for line, label in labels_of(rows).items():
+        cells = over_seeds(rows[rows["line"] == line])
+        most = cells["n"].max()
+        table[label] = {tokens: plus_minus(mean, error) + (f" (of {n})" if n < most else "")
+                        for tokens, mean, error, n in cells.itertuples()}
+    frame = pd.DataFrame(table).sort_index().rename(index=head_of).fillna("-").T
+    labels = min(WIDTH // 2, max(map(len, table)))
+    width = 2 + max(map(len, [*frame.columns, *frame.to_numpy().ravel()]))
+    at_once = max(1, (WIDTH - labels) // width)
+    print(f"\n{title}")
+    for i in range(0, len(frame.columns), at_once):
+        part = frame.iloc[:, i:i + at_once]
+        print(" " * labels + "".join(head.rjust(width) for head in part))
+        for label, *texts in part.itertuples():
+            *above, last = textwrap.wrap(label, labels)
+            cells = "".join(text.rjust(width) for text in texts)
+            print("\n".join([*above, last.ljust(labels) + cells]))
+
+
+def plus_minus(mean, error):
+    """Return "mean ± error" with two digits of the error, but four decimals where these show it.
+    Without an error, which is NaN, or with one of rounding alone, return the mean."""
+    if not error >= 1e-7:
+        return f"{round(mean, 4) + 0.0:,.4f}".rstrip("0").rstrip(".")  # + 0.0: never -0
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    if error >= 0.00005:
+        digits = min(4, digits)
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"

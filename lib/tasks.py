@@ -2,8 +2,8 @@
 The prompts of eval_niah.py. A prompt has exactly the asked number of tokens and is the same on
 every machine.
 
-A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Sources: the paper
-(needle; multikey is its sentence for several cities); Zoology, arXiv 2312.04927 (mqar).
+A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Source: the paper
+(needle; multikey is its sentence for several cities).
 
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
 """
@@ -17,16 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from lib.corpora.almanac import CITIES, spaced
-from lib.corpora.mqar import recall
-from lib.data import Tokens
 from lib.errors import UserError
 from lib.text import (
     END_OF_TEXT,
-    check_same_vocab,
     decode,
     decode_file,
     encode,
-    end_of_text,
+    begin_of_text,
+    begins_with_a_token,
     find_files,
 )
 
@@ -51,7 +49,6 @@ class Asked:
     question: str  # text after the hay, up to where the answer begins
     lead: str = ""  # text before the hay
     others: tuple = ()  # of Fact: those that are not asked for
-    words: tuple = ()  # the whole context, one token each, instead of hay and facts
 
 
 def parts(fact):
@@ -95,42 +92,14 @@ def multikey(cfg, rng, size, depth, i):
     return needle(cfg, rng, size, depth, i, n_others=cfg.n_needles or 3)
 
 
-def mqar(cfg, rng, size, depth, i):
-    """
-    Pairs as in lib/corpora/mqar.py, one for each 16 tokens. All keys but one come a second time,
-    with their values. The one that is left out ends the prompt, and its value is asked for.
-    """
-    n_pairs, most = size // 16, 16 * 257 - 1  # lib/corpora/mqar.py has 256 keys
-    if not 16 <= size <= most:
-        raise UserError(f"task=mqar cannot have a prompt of {size} tokens; take 16 to {most} "
-                        "tokens")
-    words, pairs = recall(rng, size - 1 - cfg.begin, n_pairs, n_pairs - 1)
-    key, value = pairs[-1]
-    # With --begin make_sample puts the end of text in place of the first token, which therefore
-    # must not belong to a pair.
-    placeholder = [" the"] * cfg.begin
-    return Asked(Fact(f"{key.strip()}{ANSWER}", value.strip()), key, words=placeholder + words)
-
-
-TASKS = {task.__name__: task for task in (needle, multikey, mqar)}
-OF_NEEDLES = ("needle", "multikey")  # one needle is asked for, with the paper's question
-WITHOUT_DEPTH = ("mqar",)  # the answer lies at a random depth
+TASKS = {task.__name__: task for task in (needle, multikey)}
 
 # -----------------------------------------------------------------------------
 # hay
 
 
 def open_haystack(cfg, vocab):
-    """
-    Return (hay, {digest, source}). The hay is the Tokens of a corpus, or with --haystack an array
-    with the ids of text files.
-    """
-    if not cfg.haystack:
-        tokens = Tokens(cfg.data_dir, cfg.split)
-        check_same_vocab("the checkpoint", vocab, cfg.data_dir, tokens.vocab,
-                         "choose the --data_dir of a corpus with the checkpoint's vocabulary, or "
-                         "give text files with --haystack")
-        return tokens, tokens.data
+    """Return (hay, {digest, source}) of --haystack: an array with the ids of text files."""
     if cfg.haystack == "noise":
         longest = max(*cfg.context_sizes, *cfg.trial_sizes)
         text = NOISE * (longest // 10)
@@ -260,8 +229,6 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         answer: the right answer, as text
         max_new_tokens: number of tokens that the model may write
         span: (from, to) of the answer in the prompt
-        size, i: the arguments
-        depth: the depth of the fact that is asked for; None if it is at a random one
 
     depth: in percent, None for a random one. i: number of the sample, or PAPER_EXAMPLE.
     UserError if the size is too small for the question, or the hay too short for the size.
@@ -271,7 +238,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     asked = TASKS[cfg.task](cfg, rng, size, depth, i)
     lead = encode(asked.lead, vocab)
     question = encode(asked.question, vocab)
-    facts = [] if asked.words else [*asked.others, asked.fact]
+    facts = [*asked.others, asked.fact]
     encoded = [encode_fact(vocab, fact) for fact in facts]
     lengths = [len(before) + len(tail) for before, tail, _ in encoded]
     n_hay = size - len(lead) - len(question) - sum(lengths)
@@ -279,38 +246,25 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         raise UserError(f"a prompt of {size} tokens is too small for needle and question: take at "
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
                         "training length)")
-    n_begin = int(cfg.begin)  # 1 if the prompt begins with an end of text
-    begin = [end_of_text(vocab)] * n_begin  # it replaces a token, so that the prompt keeps its size
-    if asked.words:
-        ids = encode("".join(asked.words), vocab)
-        if len(ids) != n_hay:
-            raise UserError(f"task={cfg.task} needs a vocabulary in which each of its words is one "
-                            "token; choose another --task")
-        ids[:n_begin] = begin
-        # The first copy of the answer stands in its pair. It may occur again among random words.
-        start = asked.words.index(f" {asked.fact.answer}", n_begin)
-        span = start, start + 1
-    else:
-        ids = draw_hay(vocab, rng, hay, n_hay, asked.fact)
-        ids[:n_begin] = begin
-        places = choose_places(vocab, rng, ids, n_begin, facts, lengths)
-        ids, spans = bury(ids, encoded, places)
-        span = spans[-1]
+    # 1 if the prompt begins with an end of text, or with what the tokenizer puts in front
+    n_begin = int(cfg.begin or begins_with_a_token(vocab))
+    ids = draw_hay(vocab, rng, hay, n_hay, asked.fact)
+    ids[:n_begin] = [begin_of_text(vocab)] * n_begin  # in place of a token: the size stays
+    places = choose_places(vocab, rng, ids, n_begin, facts, lengths)
+    ids, spans = bury(ids, encoded, places)
     return {
-        "size": size,
-        "depth": asked.fact.depth,
-        "i": i,
         # a number that stands in groups of digits is given without spaces
         "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),
-        "max_new_tokens": room_for(asked.fact, span),
+        "max_new_tokens": room_for(asked.fact, spans[-1]),
         "prompt": ids[:n_begin] + lead + ids[n_begin:] + question,  # the end of text comes first
-        "span": tuple(len(lead) + index for index in span),
+        "span": tuple(len(lead) + index for index in spans[-1]),
     }
 
 
 def room_for(fact, span):
     """Return how many tokens the model may write to give the answer of a fact."""
     start, stop = span
-    # a model may also write a number digit by digit, after a space
-    digit_by_digit = 1 + len(fact.answer) if fact.answer.isdigit() else 0
+    # a model may also write a number digit by digit, after a space, with commas between thousands
+    digits = len(fact.answer) if fact.answer.isdigit() else 0
+    digit_by_digit = digits and 1 + digits + (digits - 1) // 3
     return max(stop - start, digit_by_digit) + 1  # one more shows whether the answer ends there

@@ -20,6 +20,7 @@ F_OF_N = {
     "logn_clip": lambda n: max(1, math.log(n) / math.log(N)),
     "llama4": lambda n: 1 + 0.1 * math.log(1 + math.floor(n / N)),
     "log_floor": lambda n: 1 + 0.1 * math.log(max(1, n / N)),
+    "step": lambda n: 1.5 if n > N else 1,
     "sqrt": math.sqrt,  # a type that a test adds
 }
 
@@ -49,9 +50,6 @@ def attend(c, p, layer, h):
     pattern = c.window_pattern or "R"
     letter = pattern[layer % len(pattern)]
     q, k, v = (h @ p["attn.qkv.weight"].T).view(T, -1, D).split((H, n_kv, n_kv), dim=1)
-    if c.qk_norm:
-        q = rms_norm(q, p["attn.q_norm.weight"], c.norm_eps)
-        k = rms_norm(k, p["attn.k_norm.weight"], c.norm_eps)
     if letter == "S" or letter == "R" and c.rope_scaling != "nope":
         q, k = rope(q, c.rope_theta), rope(k, c.rope_theta)
     k, v = (z.repeat_interleave(H // n_kv, dim=1) for z in (k, v))

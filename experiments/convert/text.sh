@@ -6,12 +6,9 @@
 #   DATA=~/corpus bash experiments/convert/text.sh       about an hour on two cores
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/convert_text}
-RESULTS=${RESULTS:-experiments/convert}
 source experiments/common.sh
-needs_scipy
 SEEDS=${SEEDS:-"1 2 3"}
-TRAINED=$OUT/trained
-OLD=$OUT/c444ed3  # the commit with that experiment: its tokenizer, held-out documents and settings
+OLD=$OUT/c444ed3  # the commit with that experiment: its tokenizer and its held-out documents
 
 echo "== corpus"
 if [ ! -e data/text/test.json ]; then
@@ -25,18 +22,19 @@ if [ ! -e data/text/test.json ]; then
 fi
 
 echo "== training and conversion"
-windows="--window_pattern=SSSL --window=64"
-train() {  # train NAME SEED SETTINGS
-    echo "train.py $OLD/config/text.py ${*:3} --seed=$2 --data_dir=data/text" \
-        "--out_dir=$TRAINED/$1-$2"
+train() {  # train NAME SEED SETTINGS; lines of text have names that begin with text.
+    echo "train.py config/laptop.py --n_head=3 --n_embd=192 --n_inner=512 --batch_size=16" \
+        "--max_iters=800 --decay_iters=200 --dtype=float32 ${*:3} --seed=$2 --variant=$1" \
+        "--data_dir=data/text --out_dir=$OUT/trained/$1-$2"
 }
+windows="--window_pattern=SSSL --window=64"
 for seed in $SEEDS; do
-    train rope $seed
-    train windows $seed $windows
+    train text.rope $seed
+    train text.windows $seed $windows
 done | in_parallel
 further() {  # further NAME SEED SETTINGS: a tenth of the updates at a third of the learning rate
-    train $1.80 $2 config/convert.py --max_iters=80 --learning_rate=7e-4 --min_lr=7e-6 \
-        --eval_interval=80 "--init_from=$TRAINED/rope-$2 --variant=$1.80" "${@:3}"
+    train text.$1.80 $2 config/convert.py --max_iters=80 --learning_rate=7e-4 --min_lr=7e-6 \
+        --decay_iters=0 --eval_interval=80 --init_from=$(runs $2 text.rope) ${*:3}
 }
 for seed in $SEEDS; do
     for factor in softmax ssmax; do
@@ -48,11 +46,11 @@ done | in_parallel
 echo "== measuring"
 loss="eval_posloss.py --data_dir=data/text --seq_len=5120 --n_seqs=24 --out=$OUT/measured/loss"
 for seed in $SEEDS; do
-    echo "$loss $TRAINED/windows-$seed $TRAINED/softmax.80-$seed $TRAINED/ssmax.80-$seed"
-    echo "$loss $TRAINED/rope-$seed $TRAINED/rope.80-$seed"
-    echo "$loss $TRAINED/rope-$seed --rope_factor=50 --tag=theta50"
-    echo "$loss $TRAINED/rope-$seed --rope_scaling=yarn --rope_factor=20 --tag=yarn"
+    rope=$(runs $seed text.rope)
+    echo "$loss $(runs $seed text.{windows,softmax.80,ssmax.80,rope,rope.80})"
+    echo "$loss $rope --rope_factor=50 --tag=theta50"
+    echo "$loss $rope --rope_scaling=yarn --rope_factor=20 --tag=yarn"
 done | in_parallel
 
 echo "== tables"
-run python -m experiments.convert.convert --text="$OUT" --out="$RESULTS"
+run python -m experiments.tables convert "$OUT" --out="${RESULTS:-experiments/convert}"

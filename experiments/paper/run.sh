@@ -1,63 +1,82 @@
 #!/usr/bin/env bash
-# The paper's whole recipe: SlimPajama, pretraining of (a)-(d), (f) and p_n, the swap (e),
-# fine-tuning on SQuAD 2.0, every measurement, every figure.
+# The paper's protocol: SlimPajama, pretraining of (a)-(d), (f) and p_n, the swap (e), fine-tuning on
+# SQuAD 2.0, every measurement, every figure. README.md in this folder has the hours. The same
+# command continues after any interruption.
 #
-#   bash experiments/paper/run.sh --dry_run    only print the commands, and estimate hours and disk
-#   bash experiments/paper/run.sh              one GPU: twelve days a variant (estimated, H200)
-#   GPUS=8 bash experiments/paper/run.sh       eight GPUs
-#   SIZE=mini bash experiments/paper/run.sh    models of 49 M parameters on one small GPU: mini.sh
-#
-# Every program skips what is done, so the same command continues after any interruption.
+#   bash experiments/paper/run.sh --dry_run    only print the commands
+#   bash experiments/paper/run.sh              on one GPU; GPUS=8 on eight
+#   SIZE=mini bash experiments/paper/run.sh    49 M parameters (config/mini.py), which learn to look
+#                                              things up in the almanac instead of SQuAD
+#   SIZE=mini NAMES="a_softmax b_ssmax head_scale" WINDOWS="config/window.py --window=128" \
+#       bash experiments/paper/run.sh          these variants, with windows
 cd "$(dirname "$0")/../.."
 SIZE=${SIZE:-paper}
+OUT=${OUT:-out/$SIZE}
+source experiments/common.sh
+NAMES=${NAMES:-"a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias e_swap_after f_swap_during pn"}
+SEEDS=${SEEDS:-1}
+WINDOWS=${WINDOWS:-}
+stretch=--rope_factor=50  # theta is multiplied by 50 at evaluation
+[ -z "$WINDOWS" ] || stretch=
+python=python
+[ "${GPUS:-1}" = 1 ] || python="torchrun --standalone --nproc_per_node=$GPUS"
+
+echo "== data"
 case "$SIZE" in
-    paper) ;;
-    mini) source experiments/paper/mini.sh; exit ;;
+    paper)
+        settings= text=slimpajama switch=
+        # A variant reads 200,000 updates x 2,097,152 tokens = 419 billion tokens. 370 million
+        # documents of 1,142 tokens (by the cards of SlimPajama and its 6 B sample) have as many.
+        run python prepare.py --hf=slimpajama --name=slimpajama --val_fraction=0.00001 \
+            --limit=370_000_000
+        run python prepare.py --hf=slimpajama --name=slimpajama --split=test
+        pieces="--n_seqs=100000"  # or as many as the test split has
+        needles="$stretch" scores="--trials=100 --trial_sizes=8000"
+        teach() { run $python sft.py --init_from="$1" --seed=$3 --out_dir="$2"; }
+        ;;
+    mini)
+        settings=config/mini.py text=mini_text
+        switch="--switch_iter=1200 --switch_warmup_iters=50"
+        run python prepare.py --hf=slimpajama-6b --limit=60000 --val_fraction=0.01 --name=mini_text
+        run python prepare.py --hf=slimpajama-6b --split=test --name=mini_text
+        run python prepare.py --embedded=almanac --name=mini_recall --block_size=512 --n_copy=9600 \
+            --n_train=32001
+        pieces="--seq_len=10240 --n_seqs=200"
+        needles="config/quick_niah.py --data_dir=data/mini_recall $stretch"
+        needles+=" --context_sizes=512,2048,8192,16384,65536"
+        scores="--trials=50 --trial_sizes=4096"
+        teach() {
+            run $python train.py config/mini.py $WINDOWS --init_from="$1" --seed=$3 --variant="$4" \
+                --max_iters=250 --learning_rate=1e-3 --warmup_iters=20 --decay_iters=50 \
+                --data_order=sequence --data_dir=data/mini_recall --out_dir="$2"
+        }
+        ;;
     *) echo "error: SIZE=$SIZE is not a size; the sizes are paper and mini" >&2; exit 2 ;;
 esac
-GPUS=${GPUS:-1}
-OUT=${OUT:-out/paper}
-RESULTS=${RESULTS:-experiments/paper}
-source experiments/common.sh
-launch="python"
-[ "$GPUS" = 1 ] || launch="torchrun --standalone --nproc_per_node=$GPUS"
-PRETRAINED="a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias f_swap_during pn"
-# without p_n, which is not defined beyond the training length: it has a figure, but no evaluation
-MEASURED="a_softmax b_ssmax c_ssmax_s1 d_ssmax_bias e_swap_after f_swap_during"
+variant() {  # variant NAME: what figures call it
+    case $1 in
+        e_swap_after) echo "softmax>ssmax" ;;
+        f_swap_during) echo "softmax>>ssmax" ;;
+        *) echo "${1#[a-f]_}" ;;
+    esac
+}
 
-# A variant is trained on 200,000 updates x 2,097,152 tokens = 419 billion tokens, two thirds of
-# SlimPajama's 627 billion. The limit of prepare.py counts documents. They have 1,142 tokens on
-# average (627 billion tokens; by its card, the 5,489,000 documents of
-# huggingface.co/datasets/DKYoon/SlimPajama-6B are 1 % of all), so 370 million are enough. We read
-# them from the beginning, because SlimPajama is shuffled. A few percent less would do no harm,
-# because pieces are drawn at random places, some of them twice.
-echo "== data: 0.85 TB of tokens"
-run python prepare.py --hf=slimpajama --name=slimpajama --split=train --val_fraction=0.00001 \
-    --limit=370_000_000
-run python prepare.py --hf=slimpajama --name=slimpajama --split=test
-
-echo "== pretraining"
-for name in $PRETRAINED; do
-    run $launch train.py config/$name.py --out_dir="$OUT/$name"
-done
-# (e): the weights of (a), swapped without training
-run $launch train.py config/e_swap_after.py --init_from="$OUT/a_softmax" \
-    --out_dir="$OUT/e_swap_after" --eval_interval=0
-
-# Theta is multiplied by 50 at evaluation. The loss by position is the mean over 100,000 pieces, or
-# over as many as the test split has.
-for name in $MEASURED; do
-    echo "== $name: loss by position, fine-tuning, needles, needle scores"
-    run $launch eval_posloss.py "$OUT/$name" --rope_factor=50 --n_seqs=100000
-    run $launch sft.py --init_from="$OUT/$name" --out_dir="$OUT/sft/$name"
-    run $launch eval_niah.py "$OUT/sft/$name" --rope_factor=50
-    run $launch eval_niah.py "$OUT/sft/$name" --rope_factor=50 --trials=100 --trial_sizes=8000
+for seed in $SEEDS; do
+    for name in $NAMES; do
+        echo "== $name, seed $seed"
+        of_name=
+        [ $name != e_swap_after ] || of_name="--init_from=$OUT/a_softmax-$seed --max_iters=0"
+        [ $name != f_swap_during ] || of_name=$switch
+        folder=$name-$seed
+        run $python train.py config/$name.py $settings $WINDOWS $of_name --seed=$seed \
+            --variant="$(variant $name)" --data_dir=data/$text --out_dir="$OUT/$folder"
+        [ $name != pn ] || continue  # p_n is not defined beyond the training length
+        run $python eval_posloss.py "$OUT/$folder" --data_dir=data/$text $pieces $stretch
+        teach "$OUT/$folder" "$OUT/taught/$folder" $seed "$(variant $name)"
+        run $python eval_niah.py "$OUT/taught/$folder" $needles
+        run $python eval_niah.py "$OUT/taught/$folder" $needles $scores
+    done
 done
 
 echo "== figures"
-run python plot.py all "$OUT" --out="$RESULTS"
-
-if [ "$DRY_RUN" ]; then
-    python -m experiments.paper.estimate $PRETRAINED --gpus="$GPUS" --n_seqs=100000 \
-        --n_measured="$(wc -w <<< "$MEASURED")"
-fi
+run python plot.py all "$OUT"

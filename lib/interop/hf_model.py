@@ -8,7 +8,7 @@ import inspect
 import math
 import os
 import zlib
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -56,10 +56,9 @@ def load(folder, cfg, device="cpu"):
         hf_model = read_weights(folder, hf_config)
     identity = fingerprint(folder, hf_model)
     put_factor_in(hf_model)
-    model = HFModel(hf_model.to(device), cfg.attention_type or own, length,
-                    tokenizer_files.first_token(vocab), text.end_of_text(vocab))
-    begins = "; each text begins with its first token" if model.first is not None else ""
-    print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens{begins}")
+    first = text.begin_of_text(vocab) if text.begins_with_a_token(vocab) else None
+    model = HFModel(hf_model.to(device), cfg.attention_type or own, length, first)
+    print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens")
     name = folder.resolve().name
     return model, {
         "model_config": vars(model.config) | {"attention_type": own, "rope": trained_rope},
@@ -122,13 +121,10 @@ def check_memory(folder, empty, cfg, device):
     c = empty.config.get_text_config()
     sizes = cfg.trial_sizes if getattr(cfg, "trials", 0) else getattr(cfg, "context_sizes", ())
     longest = max([getattr(cfg, "seq_len", 0), *sizes])
-    types = getattr(c, "layer_types", None) or ["full_attention"] * c.num_hidden_layers
-    window = getattr(c, "sliding_window", None) or math.inf
-    keys = sum(min(longest, window) if kind == "sliding_attention" else longest for kind in types)
-    heads = getattr(c, "num_attention_heads", 0)
-    key_heads = getattr(c, "num_key_value_heads", None) or heads
-    per_number = 2 if runtime.dtype_name(device, cfg.dtype) == "bfloat16" else 4
-    cache = 2 * keys * key_heads * (head_size_of(c) if heads else 0) * per_number
+    keys = [min(longest, c.sliding_window) if kind == "sliding_attention" else longest
+            for kind in layer_types(c)]
+    bytes_each = 2 if runtime.dtype_name(device, cfg.dtype) == "bfloat16" else 4
+    cache = 2 * sum(keys) * key_heads_of(c) * head_size_of(c) * bytes_each
     needed = 4 * sum(p.numel() for p in empty.parameters()) + cache + 4 * longest * c.hidden_size
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
@@ -144,8 +140,16 @@ def check_memory(folder, empty, cfg, device):
 # RoPE and the training length
 
 
+def layer_types(c):
+    return getattr(c, "layer_types", None) or ["full_attention"] * c.num_hidden_layers
+
+
+def key_heads_of(c):
+    return getattr(c, "num_key_value_heads", None) or getattr(c, "num_attention_heads", 0)
+
+
 def head_size_of(c):
-    return getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    return getattr(c, "head_dim", None) or c.hidden_size // getattr(c, "num_attention_heads", 1)
 
 
 def rope_of(c):
@@ -181,9 +185,8 @@ def stretch(folder, c, cfg, length):
     with RoPE that is stretched already.
     """
     rope, factor = rope_of(c), cfg.rope_factor
-    types = getattr(c, "layer_types", None) or ["full_attention"] * c.num_hidden_layers
-    has_rope = getattr(c, "no_rope_layers", None) or [1] * len(types)  # 1: the layer has RoPE
-    kinds = {kind for kind, has in zip(types, has_rope, strict=True) if has}
+    has_rope = getattr(c, "no_rope_layers", None) or [1] * c.num_hidden_layers
+    kinds = {kind for kind, has in zip(layer_types(c), has_rope, strict=True) if has}
     if not rope.get("rope_theta") or "full_attention" not in kinds:
         raise UserError(f"{folder} is a {c.model_type} without RoPE in layers that see all tokens, "
                         "so it cannot be stretched: leave rope_scaling and rope_factor out")
@@ -211,37 +214,19 @@ def stretch(folder, c, cfg, length):
 # the model
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a result says about a model of transformers; most names are those of GPTConfig."""
-    model_type: str  # of transformers
-    attention_type: str
-    block_size: int
-    vocab_size: int
-    n_layer: int
-    n_head: int
-    n_kv_head: int
-    n_embd: int
-    n_inner: int
-    rope: str
-
-
 class HFModel(nn.Module):
     """The methods of GPT (model.py) that the evaluations and sample.py call."""
 
-    def __init__(self, hf_model, attention_type, length, first=None, end=None):
-        """
-        first: the token that begins every text of the model, such as <bos>; None if there is none.
-        end: the end of text, with which our own texts begin.
-        """
+    def __init__(self, hf_model, attention_type, length, first=None):
+        """first: the id that begins every text of the model, as that of <bos>; None without one."""
         super().__init__()
-        self.hf_model, self.first, self.end = hf_model, first, end
+        self.hf_model, self.first = hf_model, first
         c = hf_model.config.get_text_config()
-        heads = getattr(c, "num_attention_heads", 0)
-        self.config = Facts(
-            c.model_type, attention_type, length, c.vocab_size, c.num_hidden_layers, heads,
-            getattr(c, "num_key_value_heads", None) or heads, c.hidden_size,
-            getattr(c, "intermediate_size", 0), str(rope_of(c)))
+        self.config = SimpleNamespace(  # facts for the result; most names are those of GPTConfig
+            model_type=c.model_type, attention_type=attention_type, block_size=length,
+            vocab_size=c.vocab_size, n_layer=c.num_hidden_layers, n_embd=c.hidden_size,
+            n_head=getattr(c, "num_attention_heads", 0), n_kv_head=key_heads_of(c),
+            rope=str(rope_of(c)))
         # Positions in a table end at max_position_embeddings; others have no end.
         names = [name for name, _ in (*hf_model.named_parameters(), *hf_model.named_buffers())]
         has_table = not rope_of(c) and any("position" in name or "wpe." in name for name in names)
@@ -253,14 +238,6 @@ class HFModel(nn.Module):
         if self.cache_name not in arguments:
             raise UserError(f"a {c.model_type} has no KV cache: choose a model with attention")
         self.checked = False
-
-    def begun(self, idx):
-        """Return idx (B, T) with the model's first token in front. It takes the place of an end of
-        text there."""
-        if self.first is None:
-            return idx
-        rest = idx[:, 1:] if (idx[:, 0] == self.end).all() else idx
-        return F.pad(rest, (1, 0), value=self.first)
 
     def new_cache(self):
         from transformers import DynamicCache
@@ -279,13 +256,17 @@ class HFModel(nn.Module):
         if not self.checked:
             self.checked = True
             self.check_head(idx[:1, :8])
-        states = self.read(self.begun(idx), self.new_cache())
+        ids = idx
+        if self.first is not None:  # a piece out of the middle of a text has none
+            ids = F.pad(idx, (1, 0), value=self.first)
+        states = self.read(ids, self.new_cache())
         return torch.cat(states, dim=1)[:, -idx.size(1):]
 
     def check_head(self, idx):
         with torch.autocast(idx.device.type, enabled=False):
-            logits = self.hf_model(self.begun(idx)).logits[:, -idx.size(1):]
-            if not torch.allclose(self.hidden(idx) @ self.lm_head.weight.T, logits, atol=1e-3):
+            states = torch.cat(self.read(idx, self.new_cache()), dim=1)
+            logits = self.hf_model(idx).logits
+            if not torch.allclose(states @ self.lm_head.weight.T, logits, atol=1e-3):
                 raise UserError(f"{type(self.hf_model).__name__} caps or scales its logits, or has "
                                 "a bias there, so its loss cannot be measured; choose another "
                                 "model")
@@ -298,11 +279,8 @@ class HFModel(nn.Module):
         return self.hf_model(idx[:, -1:], use_cache=True, **{self.cache_name: cache}, **options)
 
     def forward(self, idx, cache):
-        """Return the logits (B, 1, V) of the last position, and None, as GPT.forward does. `cache`
-        is the KVCache that GPT.generate makes, and here holds the cache of transformers."""
-        if isinstance(cache.layers, dict):  # it is new
-            cache.layers, idx = self.new_cache(), self.begun(idx)
-        return self.last(idx, cache.layers).logits, None
+        """Return the logits (B, 1, V) of the last position, and None, as GPT.forward does."""
+        return self.last(idx, cache).logits, None
 
     generate = GPT.generate
 
@@ -310,16 +288,16 @@ class HFModel(nn.Module):
     def last_query_attention(self, idx):
         """Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T),
         in fp32. UserError if some layers have no attention weights."""
-        hf_model, ids, cache = self.hf_model, self.begun(idx), self.new_cache()
-        self.read(ids[:, :-1], cache)
+        hf_model, cache = self.hf_model, self.new_cache()
+        self.read(idx[:, :-1], cache)
         implementation = hf_model.config._attn_implementation
         hf_model.set_attn_implementation("eager")  # the only one that returns its weights
-        weights = self.last(ids[:, -1:], cache, output_attentions=True).attentions or ()
+        weights = self.last(idx[:, -1:], cache, output_attentions=True).attentions or ()
         hf_model.set_attn_implementation(implementation)
         if len(weights) != self.config.n_layer:
             raise UserError(f"{type(hf_model).__name__} has attention weights in {len(weights)} of "
                             f"its {self.config.n_layer} layers; measure needles without --trials")
         # a layer with a window has the weights of the last keys alone
-        padded = [F.pad(layer[:, :, 0].float(), (ids.size(1) - layer.size(-1), 0))
-                  for layer in weights]
-        return torch.stack(padded, dim=1)[..., -idx.size(1):]
+        T = idx.size(1)
+        return torch.stack([F.pad(layer[:, :, 0].float(), (T - layer.size(-1), 0))
+                            for layer in weights], dim=1)

@@ -57,14 +57,3 @@ def made_of(vocab):
     generation = {f"{name}_id": end for name in names}
     return {"tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings),
             "generation_config.json": json.dumps(generation)}
-
-
-def first_token(vocab):
-    """Return the id that a model's tokenizer puts before every text, such as that of <bos>; None if
-    there is none, or if it is the end of text, which evaluations put there where they want it."""
-    if not isinstance(vocab, str):
-        return None
-    tokenizer = text.tokenizer(vocab)
-    first = tokenizer.encode("a").ids[0]
-    plain = tokenizer.encode("a", add_special_tokens=False).ids[0]
-    return None if first in (plain, text.end_of_text(vocab)) else first
