@@ -73,24 +73,21 @@ def evaluate(cfg, name, ask):
     device = runtime.setup(cfg.device)
     settings = [f"{key}={value}" for key, value in non_defaults(cfg).items() if key != "files"]
     print0("settings that differ from the defaults:", *settings)
-
-    def begin(path):
-        model, state = checkpoint.load_model(path, cfg, device)
-        with torch.no_grad():
-            asked, measure, more = ask(cfg, path, model, state)
-        facts = facts_of(cfg, name, path, model, state, more)
-        return facts | {"records": len(asked)}, asked, measure
-
     files = result_files(cfg, name)
     for out in files.values():
         storage.lock(out)
-    if len(files) > 1:  # a mistake in the last one is an error before the first is measured
-        with contextlib.redirect_stdout(io.StringIO()):  # what it prints comes again below
-            check_apart({path: begin(path)[0] for path in files})
-    for path, out in files.items():
-        facts, asked, measure = begin(path)
-        with torch.no_grad():
-            measure_missing(cfg, out, facts, asked, measure, device)
+
+    def begin(path):
+        model, state = checkpoint.load_model(path, cfg, device)
+        asked, measure, more = ask(cfg, path, model, state)
+        return facts_of(cfg, name, path, model, state, more, len(asked)), asked, measure
+
+    with torch.no_grad():
+        if len(files) > 1:  # a mistake in the last one is an error before the first is measured
+            with contextlib.redirect_stdout(io.StringIO()):  # what it prints comes again below
+                check_apart({path: begin(path)[0] for path in files})
+        for path, out in files.items():
+            measure_missing(cfg, out, *begin(path), device)
     if ranks.RANK == 0:
         results.print_tables(results.load(files.values()))
 
@@ -144,31 +141,29 @@ def result_files(cfg, name):
     return files
 
 
-def facts_of(cfg, name, path, model, state, more):
+def facts_of(cfg, name, path, model, state, more, n_records):
     """Print what is measured, and return the content of X.json, see lib/results.py."""
-    variant = checkpoint.variant_of(state, model)
+    variant, trained = checkpoint.variant_of(state, model), state["model_config"]
     parts = [results.name_of(variant, cfg.tag)]
-    for key, value in vars(model.config).items():
-        if value != state["model_config"][key]:
-            parts.append(f"{key} {state['model_config'][key] or 'none'} -> {value}")
+    parts += [f"{key} {trained[key] or 'none'} -> {value}"
+              for key, value in vars(model.config).items() if value != trained[key]]
     total = state["config"].get("max_iters", 0)  # a model of transformers has none
     if state["iter"] < total:
         parts.append(f"update {state['iter']:,} of {total:,}")
     print0(f"{path}: {', '.join(parts)}")
     if more["data"]["digest"] == state["data"]["digest"]:
         print0("*** this is the text that the model was trained on ***")
-    settings = {k: v for k, v in dataclasses.asdict(cfg).items() if k not in NOT_OF_THE_RESULT}
-    settings |= {k: v for k, v in more.items() if k != "data"}
+    settings = {key: value for key, value in (dataclasses.asdict(cfg) | more).items()
+                if key not in NOT_OF_THE_RESULT | {"data"}}
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    run = {"settings": state["config"] | state["model_config"], "data": state["data"],
-           "iter": state["iter"]}
-    return json.loads(json.dumps({  # tuples become lists, as in the file
-        "evaluation": name, "variant": variant, "tag": cfg.tag,
-        "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
-        "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
-        "params": sum(p.numel() for p in model.parameters()), "code": runtime.code_version(),
-        "torch": torch.__version__}))
+    run = {"settings": state["config"] | trained, "data": state["data"], "iter": state["iter"]}
+    facts = {"evaluation": name, "variant": variant, "tag": cfg.tag,
+             "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
+             "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
+             "params": sum(p.numel() for p in model.parameters()), "records": n_records,
+             "code": runtime.code_version(), "torch": torch.__version__}
+    return json.loads(json.dumps(facts))  # tuples become lists, as in the file
 
 
 def check_apart(facts_of_all):
@@ -188,22 +183,21 @@ def measure_missing(cfg, out, facts, asked, measure, device):
     """Measure what has no record in the result file `out` yet. Records are appended as they come,
     so that a kill costs little. UserError if the file is of other settings."""
     facts, records = existing(cfg, out, facts)
-    asked = {key_of(one): one for one in asked}  # a size or depth may be given twice
-    left = [one for key, one in asked.items() if key not in records]
+    left = [one for key, one in {key_of(one): one for one in asked}.items() if key not in records]
     ranks.must_agree(left=len(left))  # with another disk a rank would wait for the others
     if not left:
         return
     if ranks.RANK == 0:
-        # written again, because a kill may have left half a line at its end; first, so that no
-        # records of an earlier result stand beside another X.json
+        # Written again, because a kill may have left half a line at its end. It comes first, so
+        # that records of an earlier result never stand beside the new X.json.
         storage.write_lines(out, records.values())
         storage.write_lines(out.with_suffix(".json"), [facts])
         file = open(out, "a", encoding="utf-8")
-    whose = {key: facts[key] for key in ("variant", "tag", "seed")}
+    whole = {key: facts[key] for key in ("variant", "tag", "seed")}
+    whole |= {"task": facts["evaluation"], "size": 0, "depth": None}  # in this order
     for new in in_turns(left, measure, device, out.parent.name, cfg.micro_batch_size):
         if ranks.RANK == 0:
-            whole = {"task": facts["evaluation"], "size": 0, "depth": None}
-            storage.append_lines(file, [whose | whole | record for record in new])
+            storage.append_lines(file, [whole | record for record in new])
 
 
 def key_of(record):
@@ -225,11 +219,10 @@ def existing(cfg, out, facts):
         return facts, {}
     with explain(f"{out} is not a result of this program; move it away", (OSError, *MALFORMED)):
         before = json.loads(about.read_text(encoding="utf-8"))
-        lines = storage.read_lines(out)
-        records = {key_of(record): record for record in lines}
+        records = {key_of(record): record for record in storage.read_lines(out)}
         finished = len(records) >= before["records"]
-        differ = [name for name in facts["settings"]
-                  if before["settings"].get(name) != facts["settings"][name]]
+        differ = [name for name, value in facts["settings"].items()
+                  if before["settings"].get(name) != value]
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
         same_code = facts["code"] in before["code"].split(", ")
@@ -262,22 +255,21 @@ def in_turns(asked, measure, device, name, at_once=0):
 
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only
-    with tqdm(total=len(asked), desc=name, unit="", disable=disable) as bar:
-        for size, group in itertools.groupby(asked, key=lambda one: one["size"]):
-            left = list(group)
-            while left:
-                n = max(1, at_once or tokens // size)
-                turn = left[:n * ranks.WORLD_SIZE]
-                mine = turn[ranks.RANK::ranks.WORLD_SIZE]
-                try:
-                    new = ranks.attempt(measure_mine, mine)
-                except torch.OutOfMemoryError:
-                    of_a_rank = math.ceil(len(turn) / ranks.WORLD_SIZE)  # alike on all ranks
-                    if of_a_rank == 1:
-                        raise torch.OutOfMemoryError(f"with {size} tokens") from None
-                    n = math.ceil(of_a_rank / 2)
-                    at_once, tokens = min(at_once, n), n * size
-                    continue
-                yield sum(ranks.all_gather(new), [])
-                left = left[len(turn):]
-                bar.update(len(turn))
+    bar = tqdm(total=len(asked), desc=name, unit="", disable=disable)
+    for size, group in itertools.groupby(asked, key=lambda one: one["size"]):
+        left = list(group)
+        while left:
+            turn = left[:max(1, at_once or tokens // size) * ranks.WORLD_SIZE]
+            try:
+                new = ranks.attempt(measure_mine, turn[ranks.RANK::ranks.WORLD_SIZE])
+            except torch.OutOfMemoryError:
+                of_a_rank = math.ceil(len(turn) / ranks.WORLD_SIZE)  # alike on all ranks
+                if of_a_rank == 1:
+                    raise torch.OutOfMemoryError(f"with {size} tokens") from None
+                half = math.ceil(of_a_rank / 2)
+                at_once, tokens = min(at_once, half), half * size
+                continue
+            yield sum(ranks.all_gather(new), [])
+            left = left[len(turn):]
+            bar.update(len(turn))
+    bar.close()

@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib.errors import MALFORMED, UserError, explain
+from lib.errors import MALFORMED, UserError, check_types, explain
 
 # {variant: (its name, its colour)}, in the order of tables and figures; other variants come after
 # these. The colours suit colour-blind readers (Okabe and Ito).
@@ -51,6 +51,8 @@ VARIANTS = {
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 ASKED = ("seed", "task", "depth", "i", "digest")  # equal in records that are subtracted
 NO_MEASURES = {*ASKED, "size", "iter", "variant", "tag"}
+FACTS = {"evaluation": str, "variant": str, "tag": str, "seed": int, "settings": dict,
+         "data": dict, "block_size": int}  # keys of X.json that are checked, with their types
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
 # Settings in which the results of one line may differ: seeds, paths, the machine, what the name of
@@ -78,37 +80,35 @@ def load(inputs, baseline="softmax"):
     which are tables already. It has the differences from the line `baseline`, which is the name of
     a variant or of a line. UserError for a damaged file, and if results contradict each other.
     """
-    results, tables = {}, []
+    results, tables = [], []  # of (path, facts, values)
     for path in find(inputs):
         with explain(f"{path} is damaged, or not a result of this program; move it away",
                      (*MALFORMED, ArithmeticError)):
             if path.suffix == ".csv":
                 tables.append(read_table(path))
             elif result := read(path):
-                results[path] = result
-    check_lines({path: facts for path, (facts, _) in results.items()})
+                results.append((path, *result))
+    check_lines({path: facts for path, facts, _ in results})
 
-    lines = {path: name_of(facts["variant"], facts["tag"]) for path, (facts, _) in results.items()}
     of_baseline, baseline_line = {}, ""
-    for path, (facts, values) in results.items():
-        if baseline == lines[path] or baseline == facts["variant"] and not facts["tag"]:
-            baseline_line = lines[path]
+    for _, facts, values in results:
+        if baseline == facts["line"] or baseline == facts["variant"] and not facts["tag"]:
+            baseline_line = facts["line"]
             for cell, of_cell in values.items():
                 of_baseline.setdefault(cell, {}).update(of_cell)
+
+    variants = [*VARIANTS, *sorted({facts["variant"] for _, facts, _ in results})]
+    results.sort(key=lambda x: (variants.index(x[1]["variant"]), x[1]["tag"], x[1]["seed"]))
     rows = []
-    for path, (facts, values) in results.items():
-        if lines[path] != baseline_line:
+    for path, facts, values in results:
+        if facts["line"] != baseline_line:
             values |= minus(values, of_baseline, baseline_line)
-        seed = facts["seed"]
-        run = path.parent.name.removesuffix(f"-{seed}")
-        whose = lines[path], run, facts["variant"], facts["tag"], seed
+        run = path.parent.name.removesuffix(f"-{facts['seed']}")
+        whose = facts["line"], run, facts["variant"], facts["tag"], facts["seed"]
         rows += [(*whose, *row, facts["block_size"], path) for row in rows_of(values)]
-    tables.append(pd.DataFrame(rows, columns=[*COLUMNS, "by", "depth", "block", "path"]))
-    table = without_copies(pd.concat(tables, ignore_index=True))
-    variants = [*VARIANTS, *sorted(set(table["variant"]) - VARIANTS.keys())]
-    order = table.assign(variant=table["variant"].map(variants.index))
-    order = order.sort_values(["variant", "tag", "seed"], kind="stable").index
-    return table.loc[order].reset_index(drop=True)
+    if rows or not tables:
+        tables.append(pd.DataFrame(rows, columns=[*COLUMNS, "by", "depth", "block", "path"]))
+    return without_copies(pd.concat(tables, ignore_index=True))
 
 
 def find(inputs):
@@ -130,17 +130,19 @@ def find(inputs):
 
 
 def read(path):
-    """Return (content of X.json, values of X.jsonl, see `values_of`), or None if the result is not
-    finished or the file is of another program."""
+    """Return (content of X.json with the name of the line, values of X.jsonl, see `values_of`), or
+    None if the result is not finished or the file is of another program."""
     facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     if "evaluation" not in facts:
         return None
+    check_types(facts, FACTS)
     lines, _, _ = path.read_text(encoding="utf-8").rpartition("\n")  # no line that was cut short
     records = json.loads(f"[{lines.replace(chr(10), ',')}]")  # at once takes two thirds of the time
     wanted = facts.get("records", 1)
     if len(records) < wanted:
         print(f"left out, because it has {len(records):,} of {wanted:,} records: {path}")
         return None
+    facts["line"] = name_of(facts["variant"], facts["tag"])
     return facts, values_of(facts, records)
 
 

@@ -9,22 +9,15 @@ from types import SimpleNamespace
 import pytest
 import tokenizers
 import torch
-from conftest import (
-    CPU,
-    call,
-    read_result,
-    refused,
-    save_model,
-    tiny_model,
-)
+from conftest import CPU, call, refused, save_model, tiny_model
 
 import eval_niah
 from eval_niah import NiahConfig, score
-from lib import checkpoint
+from lib import storage
 from lib.config import configure
 from lib.corpora.almanac import CITIES
 from lib.data import Tokens
-from lib.tasks import TASKS, WITHOUT_DEPTH, make_sample, open_haystack
+from lib.tasks import TASKS, make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode, end_of_text
 from model import GPT
 
@@ -36,26 +29,22 @@ def sample_of(*arguments, vocab=None, size=1000, depth=50, i=0):
 
 
 def of_task(task):
-    """Return the arguments for a task with the hay of RULER, and questions if it has some."""
-    question = [] if task in WITHOUT_DEPTH else ["--prompt=sft"]
-    return ["--haystack=noise", f"--task={task}", *question]
+    """Return the arguments for a task with the hay of RULER and questions."""
+    return ["--haystack=noise", f"--task={task}", "--prompt=sft"]
 
 
 def what_is_asked(prompt):
     """Return the answer that stands in a prompt, by reading it."""
-    if city := re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt):
-        number, = re.findall(rf"magic {city[1]} number is: (\d+)\.", prompt)
-        return number
-    *words, key = prompt.split()  # mqar: the word that followed the last one
-    return words[words.index(key) + 1]
+    city = re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt)[1]
+    number, = re.findall(rf"magic {city} number is: (\d+)\.", prompt)
+    return number
 
 
 # -----------------------------------------------------------------------------
 # prompts
 
 
-@pytest.mark.parametrize("task, crc", [
-    ("needle", 0x2964f504), ("multikey", 0x7598d9df), ("mqar", 0xf0887ccc)])
+@pytest.mark.parametrize("task, crc", [("needle", 0x2964f504), ("multikey", 0x7598d9df)])
 def test_prompts_stay_those_that_were_published(task, crc):
     cfg = configure(NiahConfig, ["x", *of_task(task), "--begin"])
     hay, _ = open_haystack(cfg, None)
@@ -68,8 +57,8 @@ def test_prompts_stay_those_that_were_published(task, crc):
 @pytest.mark.parametrize("depth", [0, 10, 50, 90, 100])
 def test_prompts_have_their_size_and_needle(corpus, size, depth):
     vocab = Tokens(corpus, "train").vocab
-    cfg = configure(NiahConfig, ["config/quick_niah.py", "x", f"--data_dir={corpus}"])
-    hay, _ = open_haystack(cfg, vocab)
+    cfg = configure(NiahConfig, ["config/quick_niah.py", "x"])
+    hay = Tokens(corpus, "haystack")
     sample, again, other = (make_sample(cfg, vocab, hay, size, depth, i) for i in (3, 3, 4))
     prompt, (start, end) = sample["prompt"], sample["span"]
     head = prompt[-len(encode(" The special magic number of Tokyo :", vocab)):]
@@ -180,8 +169,9 @@ def test_hay_is_told_by_its_text_and_not_by_its_length(tmp_path):
 
 
 @pytest.mark.parametrize("model", ["right", "wrong"])
-@pytest.mark.parametrize("task", sorted(TASKS))
-def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
+@pytest.mark.parametrize("task, measure", [
+    ("needle", "needles"), ("multikey", "needles among 3 others")])
+def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, measure, model):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
@@ -192,16 +182,15 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
         return torch.tensor(rows)
 
     monkeypatch.setattr(GPT, "generate", generate)
-    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257), None)
-    call(eval_niah, tmp_path, *of_task(task), *CPU,
-         "--context_sizes=[400,600]", "--n_samples=3")
-    header, records = read_result(tmp_path, "niah")
-    depths = {record["asked_depth"] for record in records}
-    assert depths == ({None} if task in WITHOUT_DEPTH else {10, 30, 50, 70, 90})
-    assert len(records) == header["records"] == 2 * len(depths) * 3
+    save_model(tmp_path, tiny_model(vocab_size=50257), None)
+    call(eval_niah, tmp_path, *of_task(task), *CPU, "--context_sizes=[400,600]", "--n_samples=3")
+    records = storage.read_lines(tmp_path / "niah.jsonl")
+    assert {record["depth"] for record in records} == {10, 30, 50, 70, 90}
+    assert len(records) == 2 * 5 * 3
     for record in records:
-        assert record["exact"] == record["substring"] == (model == "right")
-        sample = sample_of(*of_task(task), size=record["size"], depth=record["asked_depth"],
+        assert record[measure] == record[f"{measure}, anywhere"] == (model == "right")
+        assert record[f"{measure}, first digit"] == (model == "right")
+        sample = sample_of(*of_task(task), size=record["size"], depth=record["depth"],
                            i=record["i"])
         prompt = decode(sample["prompt"])
         # where pieces of it meet, two tokens may read as one, or one as two
@@ -209,7 +198,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, model):
         assert what_is_asked(prompt) == record["answer"]
 
 
-@pytest.mark.parametrize("task", sorted(TASKS.keys() - {"mqar"}))  # it needs GPT-2's words
+@pytest.mark.parametrize("task", sorted(TASKS))
 def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_the_answer(task):
     letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     names = ["<|endoftext|>", *sorted(letters)]
@@ -226,20 +215,23 @@ def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_the_answer(task)
 
 
 @pytest.mark.parametrize("text, groups, right", [
-    (" 8106422.", (7,), "exact first substring"), (" 81064223", (7,), "first substring"),
-    (" 8 106422", (7,), "first"), (" the 8106422", (7,), "substring"), ("", (7,), ""),
-    (" 81 06 42 2 .", (2, 2, 2, 1), "exact first substring"),
-    (" 81 06 42 22", (2, 2, 2, 1), "first substring")])
+    (" 8106422.", (7,), "exact first anywhere"), (" 81064223", (7,), "first anywhere"),
+    (" 8 106422", (7,), "first anywhere"), (" the 8106422", (7,), "anywhere"), ("", (7,), ""),
+    (" 81 06 42 2 .", (2, 2, 2, 1), "exact first anywhere"),
+    (" 81 06 42 22", (2, 2, 2, 1), "first anywhere"),
+    # as people write numbers
+    ("It is 8,106,422!", (7,), "anywhere"), (" 8.106.422", (7,), "first anywhere"),
+    ("8\u202f106\u202f422", (7,), "first anywhere"), ("8'106'422", (7,), "first anywhere"),
+    ("8, 106, 422", (7,), "first"), ("8,106,423", (7,), "first")])
 def test_scores_of_answers(text, groups, right):
-    scores = score("8106422", text, groups)
+    scores = dict(zip(("exact", "first", "anywhere"), score("8106422", text, groups), strict=True))
     assert [key for key in scores if scores[key]] == right.split()
-    assert score("cat", " cat dog", (2, 2, 2, 1))["exact"], "only a number is written in groups"
+    assert score("cat", " cat dog", (2, 2, 2, 1))[0], "only a number is written in groups"
 
 
 @pytest.mark.parametrize("arguments, room", [
-    ([], 9),  # a number of seven digits: a space, each digit, and what follows
-    (["--number_format=2,2,2,1"], 5), (["--number_format=12"], 14),
-    (["--task=mqar"], 2)])
+    ([], 11),  # a number of seven digits: a space, each digit, two commas, and what follows
+    (["--number_format=2,2,2,1"], 5), (["--number_format=12"], 17)])
 def test_the_model_may_write_the_answer_and_one_token_more(arguments, room):
     assert sample_of("--haystack=noise", *arguments, depth=None)["max_new_tokens"] == room
 
@@ -248,19 +240,13 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, 
     def prompt_of(*arguments):
         call(eval_niah, tmp_path, "--haystack=noise", "--context_sizes=64", "--n_samples=1",
              "--overwrite", *CPU, *arguments)
-        return read_result(tmp_path, "niah")[0]["settings"]["prompt"]
+        return json.loads((tmp_path / "niah.json").read_text())["settings"]["prompt"]
 
-    save_model(tmp_path / "ckpt.pt", tiny_model(vocab_size=50257, n_layer=1), None)
+    model = tiny_model(vocab_size=50257, n_layer=1)
+    save_model(tmp_path, model, None)
     assert prompt_of() == "completion"
     assert ": prompt=completion\n" in capsys.readouterr().out
     assert prompt_of("--prompt=sft") == "sft"
     refused("once and the last one last: city number", prompt_of, "--needle={number} is of {city}")
-    state = checkpoint.load(tmp_path)
-    state["data"] = {"digest": "x", "source": {"squad": "train"}}  # as sft.py leaves it
-    checkpoint.save(tmp_path / "ckpt.pt", state)
+    save_model(tmp_path, model, None, data={"digest": "x", "source": {"squad": "train"}})
     assert prompt_of() == prompt_of("--needle={number} is of {city}") == "sft"
-    # trained on after sft.py: its base was fine-tuned
-    state["base"] = {"iter": 1, "data": state["data"], "base": None}
-    state["data"] = {"digest": "y", "source": {}}
-    checkpoint.save(tmp_path / "ckpt.pt", state)
-    assert prompt_of() == "sft"
