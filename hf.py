@@ -81,6 +81,7 @@ def check_exportable(c):
     reasons = {
         f"attention={c.attention}": c.attention,
         f"attention_type={c.attention_type}": c.attention_type not in ("softmax", *KINDS),
+        f"step={c.step}": c.attention_type == "step" and c.step != LoadConfig.step,
         f"rope_scaling={c.rope_scaling}": c.rope_scaling not in ("", "theta"),
         f"rope_factor={c.rope_factor} with a window": c.window and c.rope_factor > 1,
     }

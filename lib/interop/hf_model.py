@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lib import runtime, text
+from lib.checkpoint import LoadConfig
 from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
@@ -42,6 +43,10 @@ def load(folder, cfg, device="cpu"):
     length = training_length(folder, c, cfg.length)
     if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
         stretch(folder, c, cfg, length)
+
+    if cfg.attention_type == "step" and cfg.step != LoadConfig.step:
+        raise UserError(f"step={cfg.step} is for checkpoints of train.py: a model of transformers "
+                        f"gets {LoadConfig.step}")
 
     def put_factor_in(hf_model):
         if cfg.attention_type:
