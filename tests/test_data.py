@@ -8,10 +8,9 @@ import zlib
 import numpy as np
 import pyarrow
 import pytest
-from conftest import ROOT, TINY_RUN, call, refused
+from conftest import ROOT, refused
 
 import prepare
-import train
 from lib import data, ranks, storage, text
 from lib.config import configure
 from lib.data import Tokens, check_splits, permutation, random_starts
@@ -73,17 +72,14 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     firsts = tokens.batch(3, 0, 30, 4, "sequence")[0][:, 0].tolist()
     assert firsts == [4 + 5 * (i % 23) for i in range(30)]
     tokens = Tokens(corpus, "train")
-    x, y = tokens.batch(0, 0, 200, 32, "sequence")
-    end = text.end_of_text(tokens.vocab)
-    assert (x[:, 0] == end).all() and (y != end).all(), "a block is not exactly one document"
-
-
-def test_the_embedded_corpus_is_long_enough_for_the_quick_run(corpus):
-    # a document is a block, but for the first, which has no end of text before it
-    assert Tokens(corpus, "train").rows_in_sequence(32) == 256 - 1
+    # the quick run takes each document once, but for the first, which has no end of text before it
+    assert tokens.rows_in_sequence(32) == 256 - 1
     cfg = configure(TrainConfig, ["config/quick.py"])
     assert prepare.PrepareConfig.n_train - 1 >= cfg.max_iters * cfg.batch_size
     assert prepare.PrepareConfig.block_size == cfg.block_size
+    x, y = tokens.batch(0, 0, 200, 32, "sequence")
+    end = text.end_of_text(tokens.vocab)
+    assert (x[:, 0] == end).all() and (y != end).all(), "a block is not exactly one document"
 
 
 def test_a_longer_embedded_corpus_begins_with_the_shorter_one():
@@ -122,13 +118,6 @@ def test_an_unusable_corpus_is_refused(tmp_path):
         refused(message, Tokens, folder, "train")
 
 
-def test_too_little_text_for_a_batch_is_refused(tmp_path):
-    tokens = Tokens(make(tmp_path / "c", [[1, 2, 3], [4, 5]]), "train")
-    for order in data.ORDERS:
-        refused("has 5 tokens, .* needs 7; prepare more text", tokens.batch, 0, 0, 1, 3, order)
-    refused("has 5 tokens, .* needs 7; prepare more text", tokens.spread, 1, 3)
-
-
 def test_a_wrong_folder_or_split_says_what_there_is_and_how_to_make_it(tmp_path):
     folder = make(tmp_path / "mine", [[1, 2, 3]])
     for path, split, message in (
@@ -145,6 +134,7 @@ def test_ids_beyond_the_vocabulary_and_validation_on_the_training_text_are_refus
     tokens = Tokens(folder, "train")
     assert tokens.read([0], 3).tolist() == [[1, 2, 3]]
     refused("c: the split train holds the id 50,257 .* only 50,257", tokens.batch, 0, 0, 9, 2)
+    refused("has 6 tokens, but .* needs 7; prepare more text", tokens.batch, 0, 0, 1, 3)
     make(folder, [[1, 2, 3], [4, 50257, 6]], name="val", split="val")
     make(folder, [[1, 2, 4]], name="test", split="test")
     check_splits(tokens, Tokens(folder, "test"))
@@ -294,10 +284,3 @@ def test_a_format_that_is_not_read_is_named(tmp_path, name, program):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / name).write_text("{}")
     refused(program, Tokens, tmp_path, "train")
-
-
-def test_a_run_takes_files_of_nanogpt(tmp_path):
-    for split in ("train", "val"):
-        nanogpt(tmp_path, WITH_ENDS if split == "train" else WITH_ENDS[:9], split)
-    call(train, *TINY_RUN, "--max_iters=2", f"--data_dir={tmp_path}", f"--out_dir={tmp_path}/out")
-    assert (tmp_path / "out/log.jsonl").exists()
