@@ -1,9 +1,5 @@
-"""
-The commands and the table of run.sh.
-
-    python -m experiments.real.real hf/smol                  prints the commands, one a line
-    python -m experiments.real.real hf/smol --table=True     prints the table of their results
-"""
+"""Print the commands of run.sh, one a line, or with --table=True the table of their results."""
+import contextlib
 import sys
 import time
 from dataclasses import dataclass
@@ -39,17 +35,16 @@ class RealConfig:
     table: bool = False  # print the table, and draw the picture
 
 
-def lines_of(folder, c, length, longest):
+def lines_of(folder, c, length, factor):
     """Return {line, which is its tag: settings}. Factors are put in after RoPE is stretched without
     YaRN's temperature, or as it is where it cannot be stretched."""
-    factor = max(1.0, longest / length)
-    lines, before = {"as_it_is": ""}, f"--rope_scaling=yarn_no_temperature --rope_factor={factor:g}"
+    lines, before = {"as_it_is": ""}, ""
     try:
         hf_model.stretch(folder, c, LoadConfig(rope_scaling="yarn", rope_factor=factor), length)
-        lines |= {"yarn": f"--rope_scaling=yarn --rope_factor={factor:g}", "yarn_plain": before}
+        before = f"--rope_factor={factor:g} --rope_scaling=yarn_no_temperature"
+        lines |= {"yarn": before.removesuffix("_no_temperature"), "yarn_plain": before}
     except UserError as e:
-        print(f"{e}. Factors are put in as it is.", file=sys.stderr)
-        before = ""
+        print(f"{e}. Factors are put in as it is.")
     return lines | {name: before + settings for name, settings in FACTORS.items()}
 
 
@@ -79,55 +74,46 @@ def hours(folder, n_lines, lengths):
     return n_lines * (8 * cost[max(lengths)] + 80 * sum(cost.values())) / 3600
 
 
-# -----------------------------------------------------------------------------
-# the table
-
-
 def read(cfg, folder, line, lengths):
-    """Return (needles, a row for each prompt; losses, a row for each piece of text, a column for
-    each position, among them `lengths`)."""
-    path = Path(cfg.out, folder.name)
-    prompts = [record | {"hay": hay} for hay in ("noise", "text")
-               for record in read_lines(path / f"niah-{hay}_{line}.jsonl")]
-    losses = {}
-    for record in read_lines(path / f"posloss-{line}.jsonl"):
-        losses[record["i"]] = next(x for name, x in record.items() if name.endswith(" loss"))
-    by_position = pd.DataFrame(losses).T.rename(columns=int)
+    """Return (needles, a row for each prompt; losses, a row for each piece of text, with a column
+    for each position and for `lengths`)."""
+    of_line = Path(cfg.out, folder.name)
+    prompts = [pd.DataFrame(read_lines(of_line / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
+               for hay in ("noise", "text")]
+    pieces = pd.DataFrame(read_lines(of_line / f"posloss-{line}.jsonl")).set_index("i")
+    by_position = pieces.filter(like=" loss").squeeze(axis=1).apply(pd.Series).rename(columns=int)
     for T in lengths:  # or the last position before it that was measured
         by_position[T] = by_position[max(at for at in by_position if at <= T)]
-    return pd.DataFrame(prompts).astype({"needles": float}), by_position
+    return pd.concat(prompts).astype({"needles": float}), by_position
 
 
 def table(cfg, folder, lines, lengths):
     """Print a row for each line and the best line by the rule of README.md, and draw real.png."""
-    needles, losses = {}, {}
+    needles, losses, rows = {}, {}, {}
     for line in lines:
         needles[line], losses[line] = read(cfg, folder, line, lengths)
     first, last = min(lengths), max(lengths)
     rival = "yarn" if "yarn" in lines else "as_it_is"
-    rows = {}
     for line in lines:
         cells = needles[line].groupby(["hay", "size"])["needles"].agg(["mean", "sem"])
         rows[line] = {f"{hay} {size}": f"{mean:.2f} ±{sem:.2f}"
                       for (hay, size), mean, sem in cells.itertuples()}
-        differences = {"price": (losses[line] - losses["as_it_is"])[first]}
-        differences |= {f"gain {T}": (losses[rival] - losses[line])[T] for T in lengths[1:]}
-        rows[line] |= {name: f"{values.mean():+.3f} ±{values.sem():.3f}"
-                       for name, values in differences.items()}
+        numbers = {"price": (losses[line] - losses["as_it_is"])[first]}
+        numbers |= {f"gain {T}": (losses[rival] - losses[line])[T] for T in lengths[1:]}
+        rows[line] |= {name: f"{x.mean():+.3f} ±{x.sem():.3f}" for name, x in numbers.items()}
     print(f"{folder.name}: needles found, loss above the model as it is at {first:,} tokens (price)"
           f", and below {rival} (gain), in nats;\n± is the standard error over prompts or pieces")
     print(pd.DataFrame(rows).T.to_string())
 
-    def found(line):
-        return needles[line].set_index(["size", "hay", "depth", "i"])["needles"].loc[last]
-
-    cheap = [line for line in lines if (losses[line] - losses["as_it_is"])[first].mean() <= 0.01]
-    best = max(cheap, key=lambda line: found(line).mean(), default=rival)
-    lead = found(best) - found(rival)
-    finds = "finds more" if lead.mean() > 2 * lead.sem() else "finds no more beyond doubt"
+    found = {line: needles[line].set_index(["size", "hay", "depth", "i"])["needles"].loc[last]
+             for line in lines}
+    cheap = [line for line in lines if float(rows[line]["price"].split()[0]) <= 0.01]
+    best = max(cheap, key=lambda line: found[line].mean())
+    lead = found[best] - found[rival]
+    finds = "more" if lead.mean() > 2 * lead.sem() else "no more beyond doubt"
     print(f"For this model: of the lines that cost at most .01 nats at {first:,} tokens, {best} "
-          f"finds most needles at {last:,} ({found(best).mean():.2f}). It {finds} than {rival} "
-          f"({found(rival).mean():.2f}).")
+          f"finds most needles at {last:,} ({found[best].mean():.2f}), which is {finds} than "
+          f"{rival} finds ({found[rival].mean():.2f}).")
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for line in lines:
@@ -142,16 +128,18 @@ def table(cfg, folder, lines, lengths):
 def main():
     cfg = configure(RealConfig)
     folder = Path(*cfg.files)
-    c = hf_model.read_config(folder).get_text_config()
-    length = hf_model.training_length(folder, c)
-    lengths = cfg.lengths or (length, 2 * length, 4 * length)
-    lines = lines_of(folder, c, length, max(lengths))
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the commands
+        c = hf_model.read_config(folder).get_text_config()
+        length = hf_model.training_length(folder, c)
+        lengths = cfg.lengths or (length, 2 * length, 4 * length)
+        lines = lines_of(folder, c, length, max(1.0, max(lengths) / length))
+        if not cfg.table:
+            print(f"{len(lines)} lines at {', '.join(f'{T:,}' for T in lengths)} tokens: about "
+                  f"{hours(folder, len(lines), lengths):.1f} hours on this machine")
     if cfg.table:
         table(cfg, folder, lines, lengths)
-        return
-    print(f"{len(lines)} lines at {', '.join(f'{T:,}' for T in lengths)} tokens: about "
-          f"{hours(folder, len(lines), lengths):.1f} hours on this machine", file=sys.stderr)
-    print(*commands(cfg, folder, lines, lengths), sep="\n")
+    else:
+        print(*commands(cfg, folder, lines, lengths), sep="\n")
 
 
 if __name__ == "__main__":
