@@ -4,7 +4,7 @@
 # Guess: map computes again when the function would compute something else, as it does in a notebook.
 # True: a function of the main script is hashed with the globals that it reads, a function of an imported module
 #   by its name alone. After K in that module has changed, map returns the cached rows of the old K.
-# Hurt: whoever keeps the preprocessing in a module and changes a constant, or the function itself.
+# Hurt: whoever keeps the preprocessing in a module and changes a constant of it.
 # Output seen:
 #   K from 1 to 10: function of a module [0, 1, 2, 3, 4], function of the script [0, 10, 20, 30, 40]
 . "$(dirname "$0")/common.sh"
