@@ -4,7 +4,7 @@
 # Guess: a slice that reports nbytes = 80 costs about that much to send to another process.
 # True: pickle writes the buffers of the whole table, 8 MB; Arrow's own IPC writes 360 bytes. A select() of
 #   five rows of a dataset in memory is pickled with all its 5,000 rows as well.
-# Hurt: memory and time of multiprocess loaders; rows that were removed for privacy are still in the file.
+# Hurt: memory and time of multiprocess loaders.
 # Output seen:
 #   10 numbers: nbytes 80, IPC 360, pickle 8000294; 5 rows of a dataset: pickle 5021089
 . "$(dirname "$0")/common.sh"

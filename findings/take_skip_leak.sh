@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # take() and skip() after shuffle() leak validation rows into training from the second epoch on
 # Versions: datasets 5.2.0, streaming datasets.
-# Guess: shuffled.take(20) and shuffled.skip(20) are a fixed split, as the documentation's example makes it.
+# Guess: shuffled.take(20) and shuffled.skip(20) are a fixed split.
 # True: set_epoch reshuffles the buffer before rows are skipped. Each epoch skips another 20 rows: rows of the
 #   validation set enter the training, and training rows drop out.
 # Hurt: whoever splits a stream this way and trains for more than one epoch.
