@@ -20,11 +20,11 @@ from lib.corpora.almanac import CITIES, spaced
 from lib.errors import UserError
 from lib.text import (
     END_OF_TEXT,
+    begin_of_text,
+    begins_with_a_token,
     decode,
     decode_file,
     encode,
-    begin_of_text,
-    begins_with_a_token,
     find_files,
 )
 

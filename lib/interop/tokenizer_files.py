@@ -57,4 +57,3 @@ def made_of(vocab):
     generation = {f"{name}_id": end for name in names}
     return {"tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings),
             "generation_config.json": json.dumps(generation)}
-
