@@ -81,6 +81,7 @@ def check_exportable(c):
     reasons = {
         f"attention={c.attention}": c.attention,
         f"attention_type={c.attention_type}": c.attention_type not in ("softmax", *KINDS),
+        f"step={c.step}": c.attention_type == "step" and c.step != LoadConfig.step,
         f"rope_scaling={c.rope_scaling}": c.rope_scaling not in ("", "theta"),
         f"rope_factor={c.rope_factor} with a window": c.window and c.rope_factor > 1,
     }
@@ -178,10 +179,12 @@ def largest_difference(ours, theirs):
 @contextlib.contextmanager
 def new(out):
     """Yield a hidden folder, which becomes `out` when the block ends without an error."""
+    from safetensors import SafetensorError
     hidden = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(hidden, ignore_errors=True)  # left by a killed run
     try:
-        with explain(f"cannot write {out}; make space, or choose another --out_dir", OSError):
+        with explain(f"cannot write {out}; make space, or choose another --out_dir",
+                     (OSError, SafetensorError)):
             hidden.mkdir(parents=True)
             yield hidden
             os.replace(hidden, out)  # fails if `out` has become a folder with files

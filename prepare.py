@@ -14,8 +14,8 @@ Formats:
 
 A pattern in quotes works too ('my_texts/**/*.txt'): two stars stand for any number of folders.
 
-You need not prepare the bins of nanoGPT (train.bin) and of llm.c or modded-nanogpt
-(fineweb_train_000001.bin): name their folder as the --data_dir of train.py.
+This program is for one machine. docs/corpus.md says how to prepare terabytes with other programs,
+and which of their files you can name as --data_dir of train.py without preparing them again.
 
 --val_fraction=0.1 moves the last tenth of each bin's tokens into the split val. A corpus below
 --shard_tokens has one bin, so this is the end of its text. If your text is sorted (by topic, say),
@@ -23,7 +23,6 @@ You need not prepare the bins of nanoGPT (train.bin) and of llm.c or modded-nano
 
 If a run was stopped, the same command continues after the last finished bin, and the bins are those
 of an uninterrupted run. If it stopped at a bad line, add --skip_bad to continue without that line.
-(If you repair the file instead, the corpus must be prepared again from the beginning.)
 """
 import dataclasses
 import hashlib
@@ -40,27 +39,21 @@ from typing import Literal, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from lib.config import configure, non_defaults
-from lib.corpora import almanac, mqar
-from lib.data import Tokens, id_type, read_manifests
+from lib.config import configure
+from lib.corpora import almanac
+from lib.data import Tokens, foreign_files, id_type, read_manifests
 from lib.documents import PRESETS, documents, input_files
 from lib.errors import UserError, launch
 from lib.storage import atomic_write, lock, write_lines
-from lib.text import decode_file, encode, end_of_text, gpt2_encoding, pieces, vocab_size
+from lib.text import encode, end_of_text, gpt2_encoding, pieces, read_tokenizer, vocab_size
 
-EMBEDDED = {"almanac": almanac, "mqar": mqar}
-# Characters that a thread encodes at once: many small documents or one large one. Bins consist of
-# whole chunks, so another value would end the bins of a large corpus elsewhere.
+# Characters that a thread encodes at once: many small documents, or a part of a large .txt. Bins
+# consist of whole chunks, so another value would end the bins of a large corpus elsewhere.
 CHUNK = 1 << 20
-# The settings that the bins follow from, by where the text comes from
-OF_TEXT = ("field", "limit", "skip_bad", "split", "val_fraction", "shard_tokens")
-SETTINGS = {
-    "files": OF_TEXT,
-    "hf": ("hf_config", *OF_TEXT),
-    "almanac": ("block_size", "n_copy", "n_train", "seed", "shard_tokens", "compact_vocab"),
-    "mqar": ("block_size", "n_train", "seed", "shard_tokens", "compact_vocab"),
-}
-OF_ALL = ("files", "hf", "embedded", "name", "data_dir", "tokenizer", "num_threads")
+# The settings that the bins follow from. (skip_bad may change when a preparation continues.)
+OF_TEXT = ("field", "limit", "split", "val_fraction", "shard_tokens")
+OF_EMBEDDED = ("embedded", "block_size", "n_copy", "n_train", "seed", "shard_tokens",
+               "compact_vocab")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +63,13 @@ class PrepareConfig:
     field: str = "text"  # name of the JSON field or parquet column that holds the text
     hf: str = ""  # dataset on the hub: slimpajama, slimpajama-6b, or any NAME or NAME@REVISION
     hf_config: str = ""  # configuration of the dataset if it has several (en, for instance)
-    limit: int = 0  # stop after this many rows of the input; 0: no limit
+    limit: int = 0  # stop after this many documents of the input; 0: no limit
     skip_bad: bool = False  # leave out bad lines, and print the first ten
 
     # embedded corpus
-    embedded: Literal[("", *EMBEDDED)] = ""  # generate it, see lib/corpora
+    embedded: Literal["", "almanac"] = ""  # generate it, see lib/corpora/almanac.py
     block_size: int = 128  # words per document: the block_size of training
-    n_copy: int = 24_000  # almanac: only the first n_copy documents can be copy exercises
+    n_copy: int = 24_000  # only the first n_copy documents can be copy exercises
     n_train: int = 64_001  # documents of train (--data_order=sequence skips the first)
     seed: int = 0  # seed of the generated documents
 
@@ -87,7 +80,7 @@ class PrepareConfig:
     val_fraction: float = 0.0  # share of the tokens that becomes the split val
     shard_tokens: int = 100_000_000  # a bin ends soon after this many tokens; it is made in memory
     compact_vocab: bool = False  # only the words of --embedded, numbered from 0: for small models
-    tokenizer: str = ""  # a tokenizer.json or its folder (from hf.py import); empty: GPT-2's
+    tokenizer: str = ""  # a tokenizer.json, or a model's folder that has one; empty: GPT-2's
 
     # machine
     num_threads: int = 0  # threads that encode; 0: one per core
@@ -102,10 +95,6 @@ class PrepareConfig:
         if bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
             raise ValueError("name one source, and only one: files, --hf=NAME or "
                              "--embedded=almanac (see --help)")
-        for name, value in non_defaults(self).items():
-            if name not in (*OF_ALL, *SETTINGS[self.origin()]):
-                raise ValueError(f"{name}={value} has no effect if the text comes from "
-                                 f"{self.origin()}: leave it out")
         if self.compact_vocab and self.tokenizer:
             raise ValueError("--compact_vocab and --tokenizer each choose a vocabulary: leave one "
                              "of them out")
@@ -118,9 +107,11 @@ class PrepareConfig:
             raise ValueError(f"shard_tokens={self.shard_tokens} and block_size={self.block_size} "
                              "must be at least 1")
 
-    def origin(self):
-        """Return where the text comes from, a key of SETTINGS."""
-        return self.embedded or ("hf" if self.hf else "files")
+    NEEDS = {
+        "hf_config": "hf",
+        **dict.fromkeys(("field", "limit", "skip_bad", "split", "val_fraction"), "files or hf"),
+        **dict.fromkeys(("block_size", "n_copy", "n_train", "seed", "compact_vocab"), "embedded"),
+    }
 
 
 # -----------------------------------------------------------------------------
@@ -128,130 +119,87 @@ class PrepareConfig:
 
 
 class Part(NamedTuple):
-    """The ids of a chunk: some documents that follow each other."""
-    split: str
+    """The ids of a chunk: some rows of the input that follow each other."""
     ids: np.ndarray  # with an end of text after each document
-    rows: int  # of the input
-    documents: int  # rows with text
+    rows: int
+    documents: int  # that have text and end in this chunk
 
 
-def split_texts(cfg, skip):
-    """Yield (split, text) of each row of the input after the first `skip`; see `documents`."""
+def read_rows(cfg, skip):
+    """Yield (split, text, whether a document ends with it) of each row after the first `skip`."""
     if cfg.embedded:
-        yield from itertools.islice(EMBEDDED[cfg.embedded].documents(cfg), skip, None)
+        for split, text in itertools.islice(almanac.documents(cfg), skip, None):
+            yield split, text, True
     else:
-        for text in documents(cfg, skip):
-            yield cfg.split, text
+        for text, ends in documents(cfg, skip):
+            yield cfg.split, text, ends
 
 
-def text_chunks(stream):
-    """Yield (split, texts) with at least CHUNK characters, but for the last chunk of a split."""
-    for split, group in itertools.groupby(stream, key=operator.itemgetter(0)):
-        texts = []
-        size = 0
-        for _, text in group:
-            texts.append(text)
-            size += len(text) + 1  # + 1: empty documents fill a chunk too
-            if size >= CHUNK:
-                yield split, texts
-                texts = []
-                size = 0
-        yield split, texts
+def chunks(rows):
+    """Yield the rows of a split in lists with at least CHUNK characters, but for the last one."""
+    chunk, size = [], 0
+    for row in rows:
+        chunk.append(row)
+        _, text, _ = row
+        size += len(text) + 1  # + 1: empty documents fill a chunk too
+        if size >= CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
-def encode_chunk(split, texts, vocab):
+def encode_chunk(chunk, vocab):
     """Return the Part of a chunk."""
-    end = [end_of_text(vocab)]
     arrays = [np.empty(0, id_type(vocab))]
-    with_text = [text for text in texts if text]  # a row without text is only counted
-    for text in with_text:
+    n_documents = 0
+    for _, text, ends in chunk:
+        if not text:  # the row is only counted
+            continue
         if vocab is None:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
-            for piece in pieces(text):
+            for piece in pieces([text]):
                 arrays.append(gpt2_encoding().encode_to_numpy(piece, disallowed_special=()))
         else:
             arrays.append(encode(text, vocab))
-        arrays.append(end)
+        if ends:
+            arrays.append([end_of_text(vocab)])
+            n_documents += 1
     ids = np.concatenate(arrays, dtype=arrays[0].dtype, casting="unsafe")
-    return Part(split, ids, len(texts), len(with_text))
+    return Part(ids, len(chunk), n_documents)
 
 
-def encode_in_threads(stream, vocab, n_threads):
-    """Yield the Parts of all chunks of a stream, in their order."""
+def encode_in_threads(pool, rows, vocab, n_ahead):
+    """Yield the Parts of all chunks of some rows, in their order."""
     futures = deque()  # chunks that threads are encoding; few, so that memory stays bounded
-    with ThreadPoolExecutor(n_threads) as pool:
-        for split, texts in text_chunks(stream):
-            futures.append(pool.submit(encode_chunk, split, texts, vocab))
-            if len(futures) > 2 * n_threads:
-                yield futures.popleft().result()
-        while futures:
+    for chunk in chunks(rows):
+        futures.append(pool.submit(encode_chunk, chunk, vocab))
+        if len(futures) > n_ahead:
             yield futures.popleft().result()
-
-
-def bins(encoded, shard_tokens):
-    """Yield the Parts of each bin. It ends with the chunk that makes it `shard_tokens` long."""
-    for _, group in itertools.groupby(encoded, key=operator.attrgetter("split")):
-        parts = []
-        for part in group:
-            parts.append(part)
-            if sum(len(part.ids) for part in parts) >= shard_tokens:
-                yield parts
-                parts = []
-        if parts:
-            yield parts
+    while futures:
+        yield futures.popleft().result()
 
 
 # -----------------------------------------------------------------------------
 # ids -> bins, and the JSON that describes them
 
 
-def read_vocab(cfg):
-    """Return the `vocab` of the corpus (see lib/text.py)."""
-    if cfg.compact_vocab:
-        return EMBEDDED[cfg.embedded].vocabulary()
-    if not cfg.tokenizer:
-        return None
-    path = Path(cfg.tokenizer)
-    path = path / "tokenizer.json" if path.is_dir() else path
-    if not path.is_file():
-        raise UserError(f"--tokenizer={cfg.tokenizer} is not a file; name a tokenizer.json, or the "
-                        "folder that holds one")
-    vocab = decode_file(path.read_bytes(), path)
-    end_of_text(vocab)  # a file that cannot be used is an error here
-    return vocab
-
-
 def new_manifest(cfg):
     """Return the JSON of a corpus before its first document. The bins follow from its `source`."""
-    settings = [name for name in SETTINGS[cfg.origin()] if name != "skip_bad"]  # may change
-    digest = None
+    vocab = read_tokenizer(cfg.tokenizer) if cfg.tokenizer else None
+    source = {name: getattr(cfg, name) for name in OF_TEXT}
     if cfg.embedded:
-        source = {"embedded": cfg.embedded}
+        source = {name: getattr(cfg, name) for name in OF_EMBEDDED}
+        vocab = almanac.vocabulary() if cfg.compact_vocab else vocab
     elif cfg.hf:
-        source = {"hf": PRESETS.get(cfg.hf, cfg.hf)}
+        source |= {"hf": PRESETS.get(cfg.hf, cfg.hf), "hf_config": cfg.hf_config}
     else:
         paths = input_files(cfg)
         # a few names and two numbers, because every log and every result holds the source
-        source = {
-            "files": [os.path.basename(path) for path in paths[:3]],
-            "n_files": len(paths),
-            "bytes": sum(map(os.path.getsize, paths)),
-        }
-        digest = digest_of_files(paths)
-    source |= {name: getattr(cfg, name) for name in settings}
-    return {"vocab": read_vocab(cfg), "source": source, "input": digest, "complete": False,
-            "rows": 0, "documents": 0, "splits": {}}
-
-
-def digest_of_files(paths):
-    """Return a digest of the names, sizes and times of change of files. Their text is not read,
-    which could take as long as to prepare it."""
-    digest = hashlib.sha256()
-    for path in paths:
-        stat = os.stat(path)
-        # without the folder, which may have another name on another machine
-        digest.update(f"{os.path.basename(path)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
+        source |= {"files": [os.path.basename(path) for path in paths[:3]], "n_files": len(paths),
+                   "bytes": sum(map(os.path.getsize, paths))}
+    return {"vocab": vocab, "source": source, "complete": False, "rows": 0, "documents": 0,
+            "splits": {}}
 
 
 def open_manifest(cfg, folder):
@@ -259,6 +207,9 @@ def open_manifest(cfg, folder):
     Begin or continue a preparation. Return (path of its JSON, content of the JSON). UserError if
     the folder holds a corpus of other settings or files.
     """
+    if others := foreign_files(folder):  # train.py would read them in the place of ours
+        raise UserError(f"{folder} holds files of another program, such as {others[0].name}; "
+                        "choose another --name")
     path = folder / f"{cfg.split}.json"
     others = read_manifests(folder)
     new = new_manifest(cfg)
@@ -266,8 +217,6 @@ def open_manifest(cfg, folder):
     before = manifest["source"]
     changes = [f"{key}={before.get(key)} (now {value})"
                for key, value in new["source"].items() if before.get(key) != value]
-    if not changes and manifest.get("input") != new["input"]:
-        changes.append("files of other names, sizes or dates")
     if any(other["vocab"] != new["vocab"] for other in (manifest, *others.values())):
         changes.append("another vocabulary")  # a model must be able to read every split
     own_splits = {cfg.split, "val"} if cfg.val_fraction else {cfg.split}
@@ -280,33 +229,30 @@ def open_manifest(cfg, folder):
     return path, manifest
 
 
-def split_off_val(ids, fraction):
-    """Return (ids, ids of val): val is the last `fraction` of them. The document that is cut gets
-    an end of text."""
+def split_off_val(ids, split, fraction, end):
+    """Return {split: ids, "val": their last `fraction`}. A document that is cut gets the end of
+    text `end`."""
     cut = len(ids) - int(fraction * len(ids))
-    rest, val = ids[:cut], ids[cut:]
-    end = ids[-1:]
-    if rest[-1] != end:
-        rest = np.concatenate([rest, end])
-    return rest, val
+    parts = {split: ids[:cut], "val": ids[cut:]}
+    for name, part in parts.items():
+        if len(part) and part[-1] != end:
+            parts[name] = np.append(part, ids.dtype.type(end))
+    return parts
 
 
-def write_bins(cfg, path, manifest, parts):
+def write_bins(cfg, path, manifest, split, parts):
     """
     Write the next bin of a split, and that of val, and record them in the JSON at `path`: a run
-    that is killed later continues after them. The list `parts` is emptied to save memory.
+    that is killed later continues after them.
     """
     manifest["rows"] += sum(part.rows for part in parts)
     manifest["documents"] += sum(part.documents for part in parts)
-    split, ids = parts[0].split, np.concatenate([part.ids for part in parts])
-    parts.clear()
-    if not len(ids):  # rows without text at the end of the input
-        return
-    ids_of = {split: ids}
+    ids_of = {split: np.concatenate([part.ids for part in parts])}
     if cfg.val_fraction:
-        ids_of[split], ids_of["val"] = split_off_val(ids, cfg.val_fraction)
+        end = end_of_text(manifest["vocab"])
+        ids_of = split_off_val(ids_of[split], split, cfg.val_fraction, end)
     for split, ids in ids_of.items():
-        if not len(ids):  # val_fraction of this bin is less than one token
+        if not len(ids):  # rows without text, or val_fraction of this bin is less than one token
             continue
         content = manifest["splits"].setdefault(split, {"tokens": 0, "shards": []})
         shard = {
@@ -318,7 +264,8 @@ def write_bins(cfg, path, manifest, parts):
             f.write(ids)
         content["shards"].append(shard)
         content["tokens"] += len(ids)
-    write_lines(path, [manifest])
+    if manifest["splits"]:
+        write_lines(path, [manifest])
 
 
 def prepare(cfg):
@@ -328,14 +275,20 @@ def prepare(cfg):
     path, manifest = open_manifest(cfg, folder)
     if not manifest["complete"]:
         n_threads = cfg.num_threads or os.cpu_count()
-        rows = manifest["rows"]
         # `with`: the bar ends before an error is printed. A log gets a line every 30 seconds.
-        with tqdm(split_texts(cfg, rows), path.stem, initial=rows, unit=" documents",
-                  disable=bool(cfg.embedded), mininterval=0.1 if sys.stderr.isatty() else 30
-                  ) as stream:
-            encoded = encode_in_threads(stream, manifest["vocab"], n_threads)
-            for parts in bins(encoded, cfg.shard_tokens):
-                write_bins(cfg, path, manifest, parts)
+        with tqdm(read_rows(cfg, manifest["rows"]), path.stem, initial=manifest["rows"],
+                  unit=" rows", disable=bool(cfg.embedded),
+                  mininterval=0.1 if sys.stderr.isatty() else 30
+                  ) as stream, ThreadPoolExecutor(n_threads) as pool:
+            for split, rows in itertools.groupby(stream, key=operator.itemgetter(0)):
+                parts = []
+                for part in encode_in_threads(pool, rows, manifest["vocab"], 2 * n_threads):
+                    parts.append(part)
+                    if sum(len(part.ids) for part in parts) >= cfg.shard_tokens:
+                        write_bins(cfg, path, manifest, split, parts)
+                        parts = []
+                if parts:
+                    write_bins(cfg, path, manifest, split, parts)
         if not manifest["splits"]:
             raise UserError(f"there is no text in {cfg.hf or ', '.join(cfg.files)}; nothing was "
                             "written: give files with text")
@@ -352,8 +305,7 @@ def main():
     manifest = prepare(cfg)
     for split, content in manifest["splits"].items():
         print(f"{split}: {content['tokens']:,} tokens")
-    left_out = manifest["rows"] - manifest["documents"]
-    print(f"{manifest['documents']:,} documents; left out: {left_out:,}, empty or bad")
+    print(f"{manifest['rows']:,} rows read; {manifest['documents']:,} documents with text")
     print(f"vocabulary: {vocab_size(manifest['vocab']):,} ids")
 
 

@@ -29,7 +29,7 @@ from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.ranks import print0
 from lib.text import end_of_text
-from model import ATTENTION
+from model import ATTENTION, GPTConfig
 
 # -----------------------------------------------------------------------------
 # settings
@@ -122,8 +122,10 @@ def main():
     device = runtime.setup(cfg.device)
     # the checkpoint records the dtype that auto means on this machine
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
-    corpus = Tokens(cfg.data_dir, cfg.train_split)
-    held_out = Tokens(cfg.data_dir, cfg.val_split) if cfg.eval_interval else None
+    # files of other programs hold GPT-2's ids, unless vocab_size says otherwise
+    n_ids = 0 if cfg.vocab_size == GPTConfig.vocab_size else cfg.vocab_size
+    corpus = Tokens(cfg.data_dir, cfg.train_split, n_ids)
+    held_out = Tokens(cfg.data_dir, cfg.val_split, n_ids) if cfg.eval_interval else None
     if held_out:
         check_splits(corpus, held_out)
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)

@@ -1,5 +1,5 @@
 """
-Token bins -> batches. The data of an update is a pure function of settings, corpus and step: there
+Token ids -> batches. The data of an update is a pure function of settings, corpus and step: there
 is no loader state to save, a resume is exact, and any number of ranks reads the same global batch.
 
 A corpus is a folder. prepare.py writes
@@ -9,22 +9,20 @@ A corpus is a folder. prepare.py writes
     train.json             describes the bins of one preparation
         vocab              the vocabulary (lib/text.py)
         source             the settings and files it was prepared from
-        input              digest of the names, sizes and times of the files
         complete           false until the preparation has finished
-        rows, documents    rows of the input that are in the bins, and how many of them had text
+        rows, documents    rows of the input that are in the bins, and documents with text
         splits             {split: {tokens, shards: [{file, tokens, sha256}]}}
 
-Bins that other programs made need no JSON. They hold GPT-2's ids in uint16:
-
-    train.bin, val.bin                of nanoGPT
-    fineweb_train_000001.bin, ...     of llm.c and modded-nanogpt: 256 int32 come before the ids
+Files that other programs wrote (FORMATS) are read without a JSON. The name of the split is in their
+names or in that of their folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
 """
-import contextlib
-import functools
 import hashlib
+import itertools
 import json
+import mmap
 import os
 import re
+import struct
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -32,56 +30,66 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lib import ranks
-from lib.errors import MALFORMED, UserError, check_types, explain
-from lib.text import GPT2_VOCAB, check_same_vocab, check_vocab, decode, encode, vocab_size
+from lib import ranks, text
+from lib.errors import MALFORMED, UserError, explain
+from lib.text import GPT2_EOT, GPT2_VOCAB, check_same_vocab, decode, encode
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
 # {name of a corpus: arguments of prepare.py that make it}, for the message if it is missing
 SOURCES = {"slimpajama test": "--hf=slimpajama --split=test",
            "slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
-           "almanac": "--embedded=almanac --compact_vocab",
-           "mqar": "--embedded=mqar --compact_vocab"}
-# keys of a JSON of prepare.py, with the types of their values
-MANIFEST = {"vocab": list | str | None, "source": dict, "complete": bool, "rows": int,
-            "documents": int, "splits": dict}
-SHARD = {"file": str, "tokens": int, "sha256": str}
-# Bins of other programs: train.bin, or fineweb_train_000001.bin. (prepare.py's have a hyphen.)
-FOREIGN = re.compile(r"((?:.*_)?)([a-z]+)(?:_\d+)?\.bin")  # beginning, split
-LLM_C = [20240520, 1]  # the first two int32 in a bin of llm.c; the third is its number of tokens
+           "almanac": "--embedded=almanac --compact_vocab"}
 
 
 class Shard(NamedTuple):
-    """A bin."""
+    """Ids that lie one after the other in a file."""
     path: Path
-    tokens: int
-    sha256: str  # of its ids, or in a bin that others made of a part of them
+    dtype: np.dtype
+    n_ids: int
     offset: int = 0  # bytes before the ids
+    ends: np.ndarray | None = None  # the number of ids before the end of each document, if known
+    added: np.ndarray = np.empty(0)  # places of ends of text that are not among the ids
+
+    def tokens(self):
+        """Return the number of tokens, with the ends of text that are added while reading."""
+        return self.n_ids + len(self.added)
+
+    def open(self):
+        """Return the ids as a memory map."""
+        with open(self.path, "rb") as file:
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):
+            # Otherwise the system reads ahead: 526 MB were read for a batch of 131 kB.
+            pages.madvise(mmap.MADV_RANDOM)
+        return np.frombuffer(pages, self.dtype, self.n_ids, self.offset)
+
+    def read(self, ids, begin, n):
+        """Return tokens begin .. begin + n - 1. ids: the memory map."""
+        if not len(self.added):
+            return ids[begin:begin + n]
+        places = np.arange(begin, begin + n)
+        n_before = np.searchsorted(self.added, places)  # each end of text shifts the ids after it
+        is_end = self.added[np.minimum(n_before, len(self.added) - 1)] == places
+        tokens = np.full(n, GPT2_EOT)
+        tokens[~is_end] = ids[(places - n_before)[~is_end]]
+        return tokens
 
 
 class Tokens:
-    """One split of a corpus as one long stream of ids. UserError if it is missing or damaged."""
+    """
+    One split of a corpus as one long stream of ids. UserError if it is missing or damaged.
 
-    def __init__(self, folder, split):
+    vocab_size: the number of ids in the files of another program if they are not GPT-2's; 0: they
+    are.
+    """
+
+    def __init__(self, folder, split, vocab_size=0):
         self.folder, self.split = Path(folder), split
-        self.vocab, source, self.shards = find_split(self.folder, split)
-        self.vocab_size, self.dtype = vocab_size(self.vocab), id_type(self.vocab)
-        self.ends = np.cumsum([shard.tokens for shard in self.shards], dtype=np.int64)
-        self.states = []  # of each bin: its size and when it was written
-        for shard in self.shards:
-            with explain(f"{shard.path} cannot be read; prepare the corpus again", OSError):
-                size, _ = state = size_and_time(shard.path)
-            # a bin that was cut is an error now, and not after hours
-            if size != shard.offset + shard.tokens * self.dtype.itemsize:
-                raise UserError(f"{shard.path} does not hold the {shard.tokens:,} tokens that its "
-                                ".json lists; delete that .json and run prepare.py again")
-            self.states.append(state)
-        # The digest identifies the tokens wherever their files are. Results are compared by it.
-        hashes = "".join(shard.sha256 for shard in self.shards)
-        digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
-        # every run and every result records this about its text
-        self.data = {"digest": digest, "source": source}
+        # data: digest and source, which every run and every result records about its text
+        self.vocab, self.shards, self.data = find_split(self.folder, split, vocab_size)
+        self.vocab_size = text.vocab_size(self.vocab)
+        self.ends = np.cumsum([shard.tokens() for shard in self.shards], dtype=np.int64)
 
     def __len__(self):
         return int(self.ends[-1])
@@ -93,57 +101,49 @@ class Tokens:
     def read(self, starts, length):
         """
         Return the `length` tokens that begin at each of `starts`, (len(starts), length) int64.
-        UserError if a bin has changed since this object was made, or holds ids that do not exist.
+        UserError if there are ids that the vocabulary does not have.
         """
         out = np.empty((len(starts), length), dtype=np.int64)
-        with contextlib.ExitStack() as stack:
-            opened = functools.cache(lambda i: stack.enter_context(self.open_shard(i)))
-            for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
-                i = int(np.searchsorted(self.ends, start, side="right"))
-                begin = int(start - self.ends[i]) + self.shards[i].tokens
-                while len(row):  # a piece may go on in the next bin
-                    n = min(len(row), self.shards[i].tokens - begin)
-                    row[:n] = self.read_shard(i, opened(i), begin, n)
-                    row, i, begin = row[n:], i + 1, 0
-        if out.size and out.max() >= self.vocab_size:  # the embedding would raise an IndexError
+        maps = {}  # opened again in each call, or the pages that were read would stay in memory
+        for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
+            i = int(np.searchsorted(self.ends, start, side="right"))
+            begin = int(start - self.ends[i]) + self.shards[i].tokens()
+            while len(row):  # a piece may go on in the next shard
+                shard = self.shards[i]
+                if i not in maps:
+                    maps[i] = shard.open()
+                n = min(len(row), shard.tokens() - begin)
+                row[:n] = shard.read(maps[i], begin, n)
+                row, i, begin = row[n:], i + 1, 0
+        if out.size and not 0 <= out.min() <= out.max() < self.vocab_size:
             raise UserError(f"{self.folder}: the split {self.split} holds the id {out.max():,} and "
-                            f"its vocabulary has only {self.vocab_size:,}: a bin is damaged; "
-                            "prepare the corpus again")
+                            f"its vocabulary has only {self.vocab_size:,}: a file is damaged, or "
+                            "its ids are of another vocabulary (see --vocab_size)")
         return out
-
-    def open_shard(self, i):
-        with self.explain_change(i):
-            file = open(self.shards[i].path, "rb", buffering=0)
-            if size_and_time(file.fileno()) != self.states[i]:
-                file.close()
-                raise ValueError("its size or its time is another one")
-            return file
-
-    def read_shard(self, i, file, begin, n):
-        # A memory map would end the process without a message if the file is cut at this moment.
-        # It would also keep all pages that were read in memory.
-        size = self.dtype.itemsize
-        with self.explain_change(i):
-            file.seek(self.shards[i].offset + begin * size)
-            return np.frombuffer(file.read(n * size), self.dtype, n)
-
-    def explain_change(self, i):
-        return explain(f"{self.shards[i].path} was changed or removed while this program used it; "
-                       "run the same command again", (OSError, ValueError))
 
     def batch(self, seed, step, batch_size, block_size, order="random"):
         """
         Return this rank's rows of global batch `step`: x and y, (rows, block_size) int64 each, y
         being the tokens that follow those of x. order: see ORDERS.
         """
+        starts = self.starts(seed, step, batch_size, block_size, order)
+        return self.rows_of_rank(starts, block_size)
+
+    def batch_digest(self, seed, step, batch_size, block_size, order="random"):
+        """Return a short hexadecimal digest of the text of global batch `step`, alike on all
+        ranks."""
+        starts = self.starts(seed, step, batch_size, block_size, order).astype(np.int64)
+        corpus = f"{self.data['digest']} {block_size}".encode()
+        return hashlib.sha256(corpus + starts.tobytes()).hexdigest()[:16]
+
+    def starts(self, seed, step, batch_size, block_size, order):
+        """Return where each row of global batch `step` begins."""
         n_rows = self.rows_in_sequence(block_size)
         if order == "random":
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
-            starts = random_starts(seed, self.split, step, batch_size, n_starts)
-        else:
-            row_numbers = step * batch_size + np.arange(batch_size)
-            starts = block_size + row_numbers % n_rows * (block_size + 1)
-        return self.rows_of_rank(starts, block_size)
+            return random_starts(seed, self.split, step, batch_size, n_starts)
+        row_numbers = step * batch_size + np.arange(batch_size)
+        return block_size + row_numbers % n_rows * (block_size + 1)
 
     def spread(self, n, block_size):
         """
@@ -193,28 +193,13 @@ def permutation(seed, name, epoch, n):
     return np.argsort(random_bits(seed, name, n, [0, 0, 1, epoch]), kind="stable")
 
 
-def only_repeats(x, y):
-    """Return y (rows, T) with -1 at the first occurrence of each pair (token, target) in a row."""
-    masked = y.copy()
-    for row, pairs in zip(masked, (x << 32) + y, strict=True):  # one int64 per pair
-        _, first = np.unique(pairs, return_index=True)  # index of the first occurrence
-        row[first] = -1
-    return masked
-
-
 # -----------------------------------------------------------------------------
 # folders
 
 
 def id_type(vocab):
     """Return the type of the ids in the bins of a corpus."""
-    return np.dtype("uint16" if vocab_size(vocab) <= 2**16 else "uint32")
-
-
-def size_and_time(file):
-    """Return the size of a path or an open file, and when it was written."""
-    stat = os.stat(file)
-    return stat.st_size, stat.st_mtime_ns
+    return np.dtype("uint16" if text.vocab_size(vocab) <= 2**16 else "uint32")
 
 
 def check_splits(train, val):
@@ -228,28 +213,25 @@ def check_splits(train, val):
                         "--eval_interval=0")
 
 
-def find_split(folder, split):
-    """Return (vocab, source, Shards) of a split of the corpus in `folder`. UserError if there is
+def find_split(folder, split, n_ids):
+    """Return (vocab, shards, data) of a split of the corpus in `folder`. UserError if there is
     none, or if it is not finished."""
-    foreign = foreign_bins(folder)
-    if split in foreign:
-        return foreign_split(foreign[split])
+    foreign = foreign_files(folder, split)
     manifests = read_manifests(folder)
-    for path, manifest in manifests.items():
-        if split in manifest["splits"]:
-            if not manifest["complete"]:
-                raise UserError(f"{path}: its preparation was interrupted; give the same command "
-                                "again to continue it")
-            # basename: a corpus from elsewhere must not open files outside of its folder
-            shards = [Shard(folder / os.path.basename(shard["file"]), shard["tokens"],
-                            shard["sha256"]) for shard in manifest["splits"][split]["shards"]]
-            return manifest["vocab"], manifest["source"], shards
-    splits = [*foreign, *(name for manifest in manifests.values() for name in manifest["splits"])]
+    own = [path for path, manifest in manifests.items() if split in manifest["splits"]]
+    if own and foreign:
+        raise UserError(f"{folder} holds the split {split} twice, {own[0].name} of prepare.py and "
+                        f"{foreign[0].name} of another program; put each into a folder of its own")
+    if own:
+        return own_split(own[0], manifests[own[0]], split)
+    if foreign:
+        return foreign_split(folder, foreign, n_ids)
+    splits = [name for manifest in manifests.values() for name in manifest["splits"]]
+    there = ", ".join([*splits, *(path.name for path in foreign_files(folder)[:3])])
     source = SOURCES.get(f"{folder.name} {split}") or SOURCES.get(folder.name)
     source = source or f"FILES --split={split}"
-    raise UserError(f"{folder} has no split {split!r}; it has {', '.join(splits) or 'none'}; to "
-                    f"make it: python prepare.py {source} --name={folder.name} "
-                    f"--data_dir={folder.parent}")
+    raise UserError(f"{folder} has no split {split!r}; it has {there or 'none'}; to make it: "
+                    f"python prepare.py {source} --name={folder.name} --data_dir={folder.parent}")
 
 
 def read_manifests(folder):
@@ -260,76 +242,186 @@ def read_manifests(folder):
     contents = {}
     # [!.]: a Mac leaves hidden files, such as ._train.json, on the disks of others
     for path in sorted(folder.glob("[!.]*.json")):
+        if path.name in OTHER_JSONS:
+            continue
         with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the "
                      "right folder, or prepare the corpus again under another --name", MALFORMED):
-            if not path.is_file():  # a named pipe would be waited for
-                raise ValueError("it is not a file")
             manifest = contents[path] = json.loads(path.read_bytes())
-            check_types(manifest, MANIFEST)
-            check_vocab(manifest["vocab"])
-            for split in manifest["splits"].values():
-                if not split["shards"]:
-                    raise ValueError("it lists no bin")
-                for shard in split["shards"]:
-                    check_types(shard, SHARD)
+            if missing := {"vocab", "source", "complete", "splits"} - manifest.keys():
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     return contents
 
 
+def own_split(path, manifest, split):
+    """Return (vocab, shards, data) of a split of the JSON at `path`."""
+    if not manifest["complete"]:
+        raise UserError(f"{path}: its preparation was interrupted; give the same command again to "
+                        "continue it")
+    vocab = manifest["vocab"]
+    dtype, shards, hashes = id_type(vocab), [], ""
+    for shard in manifest["splits"][split]["shards"]:
+        # basename: a corpus from elsewhere must not open files outside of its folder
+        file = path.with_name(os.path.basename(shard["file"]))
+        with explain(f"{file} cannot be read; prepare the corpus again", OSError):
+            size = file.stat().st_size
+        if size != shard["tokens"] * dtype.itemsize:  # an error now, and not after hours
+            raise UserError(f"{file} does not hold the {shard['tokens']:,} tokens that its .json "
+                            "lists; delete that .json and run prepare.py again")
+        shards.append(Shard(file, dtype, shard["tokens"]))
+        hashes += shard["sha256"]
+    # The digest identifies the tokens wherever their files are. Results are compared by it.
+    digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
+    return vocab, shards, {"digest": digest, "source": manifest["source"]}
+
+
 # -----------------------------------------------------------------------------
-# bins that other programs made
+# files of other programs. A reader takes the path of one and returns its Shards.
 
 
-def foreign_bins(folder):
-    """Return {split: {beginning of their names: paths}} of bins that other programs made."""
-    bins = {}
-    for path in sorted(folder.glob("[!.]*.bin")):
-        if match := FOREIGN.fullmatch(path.name):
-            beginning, split = match.groups()
-            bins.setdefault(split, {}).setdefault(beginning, []).append(path)
-    return bins
-
-
-def foreign_split(bins):
-    """Return (vocab, source, Shards) of bins that other programs made, and print how they begin."""
-    paths, *others = bins.values()
-    if others:
-        raise UserError(f"{paths[0].parent} holds bins of several corpora, {paths[0].name} and "
-                        f"{others[0][0].name}; put each corpus into a folder of its own")
-    shards = [foreign_shard(path) for path in paths]
-    names = [path.name for path in paths[:3]]
-    begin = decode(foreign_ids(shards[0])[:10])
-    ranks.print0(f"{paths[0].parent}: bins without a JSON are read as GPT-2's ids: "
-                 f"{', '.join(names)} ({len(paths)} in all), which begin {begin!r}")
-    return None, {"files": names, "n_files": len(paths)}, shards
-
-
-def foreign_shard(path):
-    """Return the Shard of a bin of another program. UserError if it is damaged, or if it does not
-    hold GPT-2's ids in uint16: a wrong vocabulary must not go unnoticed."""
-    if not path.is_file():
-        raise UserError(f"{path} is not a file; name another --data_dir")
+def bin_shards(path):
+    """nanoGPT's train.bin has ids in uint16. llm.c and modded-nanogpt put 256 int32 before them,
+    and llm.c has uint32 in version 7."""
+    if path.stem.endswith(("_document", "_sentence")):
+        raise ValueError("it is named as a .bin of Megatron, and its .idx is missing")
     size = path.stat().st_size
-    shard = Shard(path, size // 2, "")
-    header = np.fromfile(path, "<i4", 256).tolist()
-    if header[:2] == LLM_C:
-        shard = Shard(path, header[2], "", offset=1024)
-    if size != shard.offset + 2 * shard.tokens or not shard.tokens:
-        raise UserError(f"{path} has {size:,} bytes, which is not what {shard.tokens:,} tokens "
-                        "take: it was cut; get a whole copy of it")
-    first, last = foreign_ids(shard), foreign_ids(shard, at_end=True)
-    if not are_gpt2s(first):
-        raise UserError(f"{path} does not hold GPT-2's ids in uint16, with or without the header "
-                        "of llm.c; prepare its text with prepare.py")
-    # to hash all of it would take minutes
-    digest = hashlib.sha256(f"{shard.tokens} {first} {last}".encode()).hexdigest()
-    return shard._replace(sha256=digest)
+    magic, version, n = np.fromfile(path, "<i4", 3).tolist() if size > 1024 else (0, 0, 0)
+    if (magic, version) in ((20240520, 1), (20240801, 7)):
+        return [Shard(path, np.dtype("<u2" if version == 1 else "<u4"), n, 1024)]
+    return [Shard(path, np.dtype("<u2"), size // 2)]
 
 
-def foreign_ids(shard, at_end=False):
-    """Return the first or last 4,000 ids of a bin of another program, as a list."""
-    n = min(4000, shard.tokens)
-    skip = shard.tokens - n if at_end else 0
-    return np.fromfile(shard.path, "<u2", n, offset=shard.offset + 2 * skip).tolist()
+def megatron_shards(path):
+    """The .idx of Megatron has the length of each sequence and the sequences at which documents
+    begin. The ids are in the .bin beside it, with nothing between documents."""
+    index = path.read_bytes()
+    magic, version, code, n, n_borders = struct.unpack("<9sQBQQ", index[:34])
+    lengths = np.frombuffer(index, "<i4", n, 34)
+    borders = np.frombuffer(index, "<i8", n_borders, 34 + 12 * n)  # 12: the starts come before
+    if (magic, version) != (b"MMIDIDX\0\0", 1) or borders[-1] != n:
+        raise ValueError("it is no .idx of Megatron, version 1")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
+    return [Shard(path.with_suffix(".bin"), dtype, int(ends[-1]), 0, ends[borders[1:] - 1])]
+
+
+def datatrove_shards(path):
+    """The .ds of datatrove has ids in uint16 or uint32, and the .ds.index beside it the number of
+    ids before the end of each document."""
+    ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
+    size = path.stat().st_size // int(ends[-1])
+    return [Shard(path, np.dtype(f"<u{size}"), int(ends[-1]), 0, ends)]
+
+
+def arrow_shards(path):
+    """The .arrow of `datasets` has a list of ids for each document, in its column input_ids."""
+    import pyarrow
+    with pyarrow.memory_map(str(path)) as file:
+        address = file.read_buffer().address
+        file.seek(0)
+        shards = []
+        for batch in pyarrow.ipc.open_stream(file):
+            column = batch.column("input_ids")
+            first, *ends = column.offsets.to_pylist()
+            dtype = np.dtype(column.values.type.to_pandas_dtype())
+            offset = column.values.buffers()[1].address - address + first * dtype.itemsize
+            shards.append(Shard(path, dtype, ends[-1] - first, offset, np.array(ends) - first))
+    return shards
+
+
+# {ending of a file: (program, reader)}
+FORMATS = {
+    ".bin": ("nanoGPT or llm.c", bin_shards),
+    ".idx": ("Megatron", megatron_shards),
+    ".ds": ("datatrove", datatrove_shards),
+    ".arrow": ("datasets", arrow_shards),
+}
+# {pattern of names: program} of formats that are not read
+OTHERS = {"*.mds": "mosaic-streaming", "chunk-*.bin": "litdata", "*.tfrecord*": "TensorFlow",
+          "*.tar": "webdataset", "*.npy": "numpy", "*.h5": "HDF5"}
+OTHER_JSONS = ("dataset_dict.json", "dataset_info.json", "state.json", "index.json")
+
+
+def foreign_files(folder, split=""):
+    """Return the files of other programs in a folder, or those of a split of it. UserError for a
+    format that is not read."""
+    paths = []
+    for path in sorted([*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")]):
+        name = str(path.relative_to(folder))
+        if split and split not in re.split(r"[\W_]+", name):
+            continue
+        for pattern, program in OTHERS.items():
+            if path.match(pattern):
+                raise UserError(f"{path} is a file of {program}, which is not read here; prepare "
+                                "the text with prepare.py, or see docs/corpus.md")
+        is_own = re.fullmatch(r"\w+-\d{5}\.bin", path.name)
+        has_index = path.suffix == ".bin" and path.with_suffix(".idx").exists()
+        is_empty = path.suffix == ".ds" and not path.stat().st_size  # of a worker without text
+        if path.suffix in FORMATS and not (is_own or has_index or is_empty):
+            paths.append(path)
+    return paths
+
+
+def check_names(paths):
+    """UserError if files are of several corpora, or if one of a numbered row is missing."""
+    names = {re.sub(r"\d+", "0", str(path)): path for path in paths}
+    if len(names) > 1:
+        raise UserError(f"{' and '.join(map(str, names.values()))} are files of several corpora; "
+                        "put each corpus into a folder of its own")
+    columns = zip(*(re.findall(r"\d+", path.name) for path in paths), strict=True)
+    for numbers in (sorted(set(map(int, column))) for column in columns):
+        for before, number in itertools.pairwise(numbers):
+            if number != before + 1:
+                raise UserError(f"{paths[0].parent} lacks number {before + 1} of the files like "
+                                f"{paths[0].name}; get the whole row")
+
+
+def foreign_split(folder, paths, n_ids):
+    """Return (vocab, shards, data) of files that other programs wrote, and print what they are."""
+    check_names(paths)
+    program, read_shards = FORMATS[paths[0].suffix]
+    shards = []
+    for path in paths:
+        with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it",
+                     (OSError, struct.error, *MALFORMED)):
+            shards += map(checked, read_shards(path))
+    ids, ends, vocab = shards[0].open(), shards[0].ends, n_ids or None
+    if vocab is None and not are_gpt2s(ids[:4000].tolist()):
+        raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
+                        "number of its ids, as --vocab_size=65 (they then have no text)")
+    if ends is not None:
+        borders = f"{sum(len(shard.ends) for shard in shards):,} documents"
+        if vocab is None and (ids[ends[:100] - 1] != GPT2_EOT).any():
+            borders += ", after each of which an end of text is added"
+            shards = [shard._replace(added=shard.ends + np.arange(len(shard.ends)))
+                      for shard in shards]
+    elif vocab is None and (ids[:1_000_000] == GPT2_EOT).any():
+        borders = "with ends of text"
+    else:
+        borders = "without ends of text: all is one document"
+    begin = "" if vocab else f"; it begins {decode(ids[:10].tolist())!r}"
+    ranks.print0(f"{folder}: read as files of {program}, such as {paths[0].name} ({len(paths)} in "
+                 f"all), {borders}{begin}")
+    # Digests of files of this kind are of their beginnings and ends: to hash all would take minutes
+    digest = hashlib.sha256()
+    for shard in (shards[0], shards[-1]):
+        ids = shard.open()
+        digest.update(f"{len(shards)} {shard.n_ids}".encode())
+        digest.update(ids[:4000].tobytes() + ids[-4000:].tobytes())
+    source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
+    return vocab, shards, {"digest": digest.hexdigest()[:16], "source": source}
+
+
+def checked(shard):
+    """Return a shard without its empty documents. ValueError if its file does not hold its ids."""
+    size, expected = shard.path.stat().st_size, shard.offset + shard.n_ids * shard.dtype.itemsize
+    if not shard.n_ids or (size < expected if shard.path.suffix == ".arrow" else size != expected):
+        raise ValueError(f"{shard.path.name} has {size:,} bytes, and not {expected:,}")
+    if shard.ends is None:
+        return shard
+    lengths = np.diff(shard.ends, prepend=0)
+    if lengths.min() < 0 or shard.ends[-1] != shard.n_ids:
+        raise ValueError("the borders of its documents are not in order")
+    return shard._replace(ends=shard.ends[lengths > 0])
 
 
 def are_gpt2s(ids):

@@ -103,7 +103,8 @@ def corpus_of(cfg, path, state):
     folder = cfg.data_dir or state["config"].get("data_dir")
     if not folder:
         raise UserError(f"{path} does not say which corpus it was trained on; give --data_dir")
-    tokens = Tokens(folder, cfg.split)
+    vocab = state["vocab"]  # a number for ids that have no text
+    tokens = Tokens(folder, cfg.split, vocab if isinstance(vocab, int) else 0)
     check_same_vocab(path, state["vocab"], folder, tokens.vocab,
                      "choose the --data_dir of a corpus with the checkpoint's vocabulary")
     return tokens

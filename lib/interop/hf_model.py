@@ -3,22 +3,25 @@ A model of transformers in the place of ours, for the evaluations and sample.py:
 config.json is a checkpoint. The attention is transformers' own. --attention_type puts in a factor
 by ssmax_hf.py, and --rope_scaling stretches RoPE in the layers that see all keys.
 """
+import copy
 import inspect
-import json
 import math
+import os
 import zlib
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from lib import runtime, text
+from lib.checkpoint import LoadConfig
 from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
 from model import GPT
 
-PIECE = 2048  # tokens that go through the model at once, so that memory is linear in the length
+PIECE = 1024  # tokens that go through the model at once, so that memory is linear in the length
 
 
 def load(folder, cfg, device="cpu"):
@@ -26,32 +29,47 @@ def load(folder, cfg, device="cpu"):
     Return (HFModel in eval mode, dict like that of a checkpoint) for a folder of transformers.
 
     cfg: a LoadConfig. UserError if transformers cannot read the model, or if it cannot be changed
-    as cfg says.
+    as cfg says: this is known before the weights are read.
     """
     with explain(f"{folder} needs transformers: pip install '.[hf]'", ImportError):
         from ssmax_hf import add_ssmax
     with readable(folder):
         hf_config = read_config(folder)
     c = hf_config.get_text_config()
+    own, trained_rope = getattr(c, "ssmax", {"kind": "softmax"})["kind"], str(rope_of(c))
+    vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
+    if vocab is None:
+        vocab = tokenizer_files.vocab_of(text.read_tokenizer(folder))
     length = training_length(folder, c, cfg.length)
     if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
         stretch(folder, c, cfg, length)
+
+    if cfg.attention_type == "step" and cfg.step != LoadConfig.step:
+        raise UserError(f"step={cfg.step} is for checkpoints of train.py: a model of transformers "
+                        f"gets {LoadConfig.step}")
+
+    def put_factor_in(hf_model):
+        if cfg.attention_type:
+            with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
+                add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
+
+    with readable(folder):
+        empty = without_weights(hf_config)
+    check_memory(folder, empty, cfg, torch.device(device))
+    put_factor_in(empty)
     with readable(folder):
         hf_model = read_weights(folder, hf_config)
-    own = getattr(c, "ssmax", {"kind": "softmax"})["kind"]
-    if cfg.attention_type:
-        with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
-            add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
-    model = HFModel(hf_model.to(device), cfg.attention_type or own, length)
+    identity = fingerprint(folder, hf_model)
+    put_factor_in(hf_model)
+    first = text.begin_of_text(vocab) if text.begins_with_a_token(vocab) else None
+    model = HFModel(hf_model.to(device), cfg.attention_type or own, length, first)
     print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens")
-    vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
-    if vocab is None:
-        vocab = tokenizer_files.vocab_of(tokenizer_files.read(folder))
+    name = folder.resolve().name
     return model, {
-        "model_config": vars(model.config) | {"attention_type": own}, "base": "", "iter": 0,
-        "config": {"seed": 0, "model": folder.resolve().name}, "variant": folder.resolve().name,
-        "vocab": vocab, "data": {"digest": "", "source": {"model": folder.resolve().name}},
-        "code": "", "fingerprint": fingerprint(hf_model)}
+        "model_config": vars(model.config) | {"attention_type": own, "rope": trained_rope},
+        "config": {"seed": 0, "model": name}, "variant": name, "base": "", "iter": 0,
+        "vocab": vocab, "data": {"digest": "", "source": {"model": name}}, "code": "",
+        "fingerprint": identity}
 
 
 def readable(folder):
@@ -70,6 +88,13 @@ def read_config(folder):
     return hf_config
 
 
+def without_weights(hf_config):
+    """Return the model of a config with its tensors on the meta device, which has no memory."""
+    from transformers import AutoModelForCausalLM
+    with torch.device("meta"):  # a copy, because building a model may change its config
+        return AutoModelForCausalLM.from_config(copy.deepcopy(hf_config), trust_remote_code=False)
+
+
 def read_weights(folder, hf_config):
     """Return the model of transformers, in fp32 and eval mode. UserError if weights are missing or
     left over."""
@@ -85,19 +110,51 @@ def read_weights(folder, hf_config):
     return hf_model.eval()
 
 
-def fingerprint(hf_model):
-    """Return 8 hex digits that identify the weights, from a thousand numbers of each tensor, and
-    the settings: an edited config.json is another model."""
-    settings = hf_model.config.to_dict() | {"_name_or_path": "", "transformers_version": ""}
-    crc = zlib.crc32(json.dumps(settings, sort_keys=True, default=str).encode())
+def fingerprint(folder, hf_model):
+    """Return 8 hex digits that identify the config.json of a folder and its weights, of which a
+    thousand numbers of each tensor count."""
+    crc = zlib.crc32((folder / "config.json").read_bytes())
     for p in hf_model.parameters():
         numbers = p.detach().flatten()[::1 + p.numel() // 1000]
-        crc = zlib.crc32(numbers.float().cpu().numpy().tobytes(), crc)
+        crc = zlib.crc32(numbers.float().numpy().tobytes(), crc)
     return f"{crc:08x}"
+
+
+def check_memory(folder, empty, cfg, device):
+    """Raise a UserError if weights, KV cache and last hidden states of the longest text that `cfg`
+    asks for are larger than the memory of the device."""
+    c = empty.config.get_text_config()
+    sizes = cfg.trial_sizes if getattr(cfg, "trials", 0) else getattr(cfg, "context_sizes", ())
+    longest = max([getattr(cfg, "seq_len", 0), *sizes])
+    keys = [min(longest, c.sliding_window) if kind == "sliding_attention" else longest
+            for kind in layer_types(c)]
+    bytes_each = 2 if runtime.dtype_name(device, cfg.dtype) == "bfloat16" else 4
+    cache = 2 * sum(keys) * key_heads_of(c) * head_size_of(c) * bytes_each
+    needed = 4 * sum(p.numel() for p in empty.parameters()) + cache + 4 * longest * c.hidden_size
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+    else:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > total:
+        raise UserError(f"{longest:,} tokens of {folder} need more than {needed / 2**30:.1f} GiB, "
+                        f"of which {cache / 2**30:.1f} are the KV cache, and the machine has "
+                        f"{total / 2**30:.1f}: ask for shorter texts")
 
 
 # -----------------------------------------------------------------------------
 # RoPE and the training length
+
+
+def layer_types(c):
+    return getattr(c, "layer_types", None) or ["full_attention"] * c.num_hidden_layers
+
+
+def key_heads_of(c):
+    return getattr(c, "num_key_value_heads", None) or getattr(c, "num_attention_heads", 0)
+
+
+def head_size_of(c):
+    return getattr(c, "head_dim", None) or c.hidden_size // getattr(c, "num_attention_heads", 1)
 
 
 def rope_of(c):
@@ -114,36 +171,42 @@ def training_length(folder, c, given=0):
     """
     lengths = (getattr(c, "training_length", None),
                rope_of(c).get("original_max_position_embeddings"),
-               getattr(c, "max_position_embeddings", None), given)
+               getattr(c, "max_position_embeddings", None))
     length = next(filter(None, lengths), None)
-    if length is None:
+    if length and given:
+        raise UserError(f"the config.json of {folder} says {length} tokens: leave --length={given} "
+                        "out, or change it there")
+    if not length and not given:
         raise UserError(f"the config.json of {folder} does not say at which length this "
                         f"{c.model_type} was trained; give it: --length=2048")
-    return length
+    return length or given
 
 
 def stretch(folder, c, cfg, length):
     """
     Stretch RoPE in a config of transformers as cfg says, in the layers that see all keys where they
     have rope_parameters of their own. What these parameters hold is kept: transformers would take
-    10,000 for a rope_theta that is missing. UserError for a model without RoPE, or with RoPE that
-    is stretched already.
+    10,000 for a rope_theta that is missing. UserError for a model without RoPE in such layers, or
+    with RoPE that is stretched already.
     """
     rope, factor = rope_of(c), cfg.rope_factor
-    if not rope.get("rope_theta"):
-        raise UserError(f"{folder} is a {c.model_type} without RoPE, which cannot be stretched: "
-                        "leave rope_scaling and rope_factor out")
+    has_rope = getattr(c, "no_rope_layers", None) or [1] * c.num_hidden_layers
+    kinds = {kind for kind, has in zip(layer_types(c), has_rope, strict=True) if has}
+    if not rope.get("rope_theta") or "full_attention" not in kinds:
+        raise UserError(f"{folder} is a {c.model_type} without RoPE in layers that see all tokens, "
+                        "so it cannot be stretched: leave rope_scaling and rope_factor out")
     if rope.get("rope_type", "default") != "default":
         raise UserError(f"the RoPE of {folder} is stretched already, by rope_type="
                         f"{rope['rope_type']} in its config.json: leave rope_scaling and "
                         "rope_factor out")
     if cfg.rope_scaling == "nope":
         raise UserError("rope_scaling=nope is for checkpoints of train.py: choose yarn")
+    if rope is c.rope_parameters and len(kinds) > 1:
+        print0(f"note: {folder} has one RoPE for all layers, so its windows are stretched, too")
     if cfg.rope_scaling == "theta":
         rope["rope_theta"] *= factor
     elif cfg.rope_scaling == "ntk":  # the lowest frequency is divided by the factor
-        head_size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-        D = head_size * rope.get("partial_rotary_factor", 1.0)
+        D = head_size_of(c) * rope.get("partial_rotary_factor", 1.0)
         rope["rope_theta"] *= factor ** (D / (D - 2))
     else:
         rope |= {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
@@ -156,73 +219,73 @@ def stretch(folder, c, cfg, length):
 # the model
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a result says about a model of transformers; the names are those of GPTConfig."""
-    model_type: str  # of transformers
-    attention_type: str
-    block_size: int
-    vocab_size: int
-    n_layer: int
-    n_head: int
-    n_kv_head: int
-    n_embd: int
-    n_inner: int
-    rope: str
-
-
 class HFModel(nn.Module):
     """The methods of GPT (model.py) that the evaluations and sample.py call."""
 
-    def __init__(self, hf_model, attention_type, length):
+    def __init__(self, hf_model, attention_type, length, first=None):
+        """first: the id that begins every text of the model, as that of <bos>; None without one."""
         super().__init__()
-        self.hf_model = hf_model
+        self.hf_model, self.first = hf_model, first
         c = hf_model.config.get_text_config()
-        heads = getattr(c, "num_attention_heads", 0)
-        self.config = Facts(
-            c.model_type, attention_type, length, c.vocab_size, c.num_hidden_layers, heads,
-            getattr(c, "num_key_value_heads", heads), c.hidden_size,
-            getattr(c, "intermediate_size", 0), str(rope_of(c)))
-        # Positions that are learned end at max_position_embeddings; others have no end.
-        learned = not rope_of(c) and any("position" in name or name.endswith("wpe.weight")
-                                         for name, _ in hf_model.named_parameters())
-        self.max_len = c.max_position_embeddings if learned else math.inf
+        self.config = SimpleNamespace(  # facts for the result; most names are those of GPTConfig
+            model_type=c.model_type, attention_type=attention_type, block_size=length,
+            vocab_size=c.vocab_size, n_layer=c.num_hidden_layers, n_embd=c.hidden_size,
+            n_head=getattr(c, "num_attention_heads", 0), n_kv_head=key_heads_of(c),
+            rope=str(rope_of(c)))
+        # Positions in a table end at max_position_embeddings; others have no end.
+        names = [name for name, _ in (*hf_model.named_parameters(), *hf_model.named_buffers())]
+        has_table = not rope_of(c) and any("position" in name or "wpe." in name for name in names)
+        self.max_len = c.max_position_embeddings if has_table else math.inf
         self.wte, self.lm_head = hf_model.get_input_embeddings(), hf_model.get_output_embeddings()
         # the name since transformers 5.24, and the one before it
-        names = inspect.signature(hf_model.forward).parameters
-        self.cache_name = "cache" if "cache" in names else "past_key_values"
+        arguments = inspect.signature(hf_model.forward).parameters
+        self.cache_name = "cache" if "cache" in arguments else "past_key_values"
+        if self.cache_name not in arguments:
+            raise UserError(f"a {c.model_type} has no KV cache: choose a model with attention")
         self.checked = False
-
-    def hidden(self, idx, cache=None):
-        """Return the last hidden states (B, T, C) of idx (B, T), which continues the tokens in
-        `cache`, one of transformers."""
-        decoder = self.hf_model.get_decoder()
-        if cache is None and not self.checked:
-            self.checked = True
-            self.check_head(idx[:1, :8])
-        if idx.size(1) <= PIECE and cache is None:
-            return decoder(idx, use_cache=False).last_hidden_state
-        options = {self.cache_name: cache or self.new_cache(), "use_cache": True}
-        pieces = [decoder(piece, **options).last_hidden_state for piece in idx.split(PIECE, dim=1)]
-        return torch.cat(pieces, dim=1)
 
     def new_cache(self):
         from transformers import DynamicCache
         return DynamicCache(config=self.hf_model.config)
 
+    def read(self, idx, cache):
+        """Return the last hidden states, piece by piece, of idx (B, T), which continues the tokens
+        in `cache`, one of transformers."""
+        decoder = self.hf_model.get_decoder()
+        return [decoder(piece, use_cache=True, **{self.cache_name: cache}).last_hidden_state
+                for piece in idx.split(PIECE, dim=1)]
+
+    def hidden(self, idx):
+        """Return the last hidden states (B, T, C) of idx (B, T). UserError if the logits are not
+        their product with lm_head, which is how the loss is computed in chunks."""
+        if not self.checked:
+            self.checked = True
+            self.check_head(idx[:1, :8])
+        ids = idx
+        if self.first is not None:  # a piece out of the middle of a text has none
+            ids = F.pad(idx, (1, 0), value=self.first)
+        states = self.read(ids, self.new_cache())
+        return torch.cat(states, dim=1)[:, -idx.size(1):]
+
     def check_head(self, idx):
-        """UserError if the logits are not the hidden states times lm_head, which is how the loss is
-        computed in chunks."""
         with torch.autocast(idx.device.type, enabled=False):
-            logits = self.hf_model(idx, use_cache=False).logits
-            if not torch.allclose(self.hidden(idx) @ self.lm_head.weight.T, logits, atol=1e-3):
+            states = torch.cat(self.read(idx, self.new_cache()), dim=1)
+            logits = self.hf_model(idx).logits
+            if not torch.allclose(states @ self.lm_head.weight.T, logits, atol=1e-3):
                 raise UserError(f"{type(self.hf_model).__name__} caps or scales its logits, or has "
                                 "a bias there, so its loss cannot be measured; choose another "
                                 "model")
 
-    def forward(self, idx, cache=None):
+    def last(self, idx, cache, **options):
+        """Return the output of transformers for the last token of idx (B, T), which continues the
+        tokens in `cache`."""
+        if idx.size(1) > 1:
+            self.read(idx[:, :-1], cache)
+        return self.hf_model(idx[:, -1:], use_cache=True, **{self.cache_name: cache}, **options)
+
+    def forward(self, idx, cache):
         """Return the logits (B, 1, V) of the last position, and None, as GPT.forward does."""
-        return self.lm_head(self.hidden(idx, cache)[:, -1:]), None
+        return self.last(idx, cache).logits, None
 
     generate = GPT.generate
 
@@ -231,16 +294,15 @@ class HFModel(nn.Module):
         """Return the attention weights (B, n_layer, n_head, T) of the last position of idx (B, T),
         in fp32. UserError if some layers have no attention weights."""
         hf_model, cache = self.hf_model, self.new_cache()
-        self.hidden(idx[:, :-1], cache)
+        self.read(idx[:, :-1], cache)
         implementation = hf_model.config._attn_implementation
         hf_model.set_attn_implementation("eager")  # the only one that returns its weights
-        out = hf_model(idx[:, -1:], output_attentions=True, use_cache=True,
-                       **{self.cache_name: cache})
+        weights = self.last(idx[:, -1:], cache, output_attentions=True).attentions or ()
         hf_model.set_attn_implementation(implementation)
-        T, weights = idx.size(1), out.attentions or ()
         if len(weights) != self.config.n_layer:
             raise UserError(f"{type(hf_model).__name__} has attention weights in {len(weights)} of "
                             f"its {self.config.n_layer} layers; measure needles without --trials")
         # a layer with a window has the weights of the last keys alone
+        T = idx.size(1)
         return torch.stack([F.pad(layer[:, :, 0].float(), (T - layer.size(-1), 0))
                             for layer in weights], dim=1)

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 from lib import text
-from lib.errors import UserError
 
 
 @functools.cache
@@ -58,12 +57,3 @@ def made_of(vocab):
     generation = {f"{name}_id": end for name in names}
     return {"tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings),
             "generation_config.json": json.dumps(generation)}
-
-
-def read(folder):
-    """Return the text of the tokenizer.json in a folder. UserError if there is none, where
-    transformers would make another tokenizer."""
-    path = Path(folder) / "tokenizer.json"
-    if not path.is_file():
-        raise UserError(f"{folder} has no tokenizer.json; download this model's into it")
-    return path.read_text(encoding="utf-8")

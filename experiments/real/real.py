@@ -1,0 +1,146 @@
+"""Print the commands of run.sh, one a line, or with --table=True the table of their results."""
+import contextlib
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import torch
+
+from lib import checkpoint
+from lib.checkpoint import LoadConfig
+from lib.config import configure
+from lib.errors import UserError, launch
+from lib.interop import hf_model
+from lib.storage import read_lines
+
+FACTORS = {kind: f" --attention_type={kind}"
+           for kind in ("logn_clip", "log_floor", "llama4", "power", "step")}
+FACTORS |= {f"constant_{c}": f" --attention_type=head_scale --swap_scale={c}"
+            for c in (1.1, 1.2, 1.4)}
+
+
+@dataclass(frozen=True)
+class RealConfig:
+    # arguments
+    files: tuple = ()  # the folder of a model of transformers
+    lengths: tuple = ()  # in tokens; empty: 1, 2 and 4 times the training length
+    data_dir: str = ""  # corpus of long documents
+    niah: str = ""  # more settings of eval_niah.py
+    posloss: str = ""  # more settings of eval_posloss.py
+    # output
+    out: str = "out/real"  # folder of the results
+    table: bool = False  # print the table, and draw the picture
+
+
+def lines_of(folder, c, length, factor):
+    """Return {line, which is its tag: settings}. Factors are put in after RoPE is stretched without
+    YaRN's temperature, or as it is where it cannot be stretched."""
+    lines, before = {"as_it_is": ""}, ""
+    try:
+        hf_model.stretch(folder, c, LoadConfig(rope_scaling="yarn", rope_factor=factor), length)
+        before = f"--rope_factor={factor:g} --rope_scaling=yarn_no_temperature"
+        lines |= {"yarn": before.removesuffix("_no_temperature"), "yarn_plain": before}
+    except UserError as e:
+        print(f"{e}. Factors are put in as it is.")
+    return lines | {name: before + settings for name, settings in FACTORS.items()}
+
+
+def commands(cfg, folder, lines, lengths):
+    """Yield the evaluations of all lines: 8 pieces, and 40 needles of each length in each hay."""
+    for line, settings in lines.items():
+        yield (f"eval_posloss.py {folder} --seq_len={max(lengths)} --n_seqs=8 {settings} "
+               f"--data_dir={cfg.data_dir} --out={cfg.out} --tag={line} {cfg.posloss}")
+    for line, settings in lines.items():
+        for hay, text in (("text", f"--data_dir={cfg.data_dir}"), ("noise", "--haystack=noise")):
+            yield (f"eval_niah.py {folder} --context_sizes={','.join(map(str, lengths))}, "
+                   f"--n_samples=8 --prompt=completion {settings} {text} --out={cfg.out} "
+                   f"--tag={hay}_{line} {cfg.niah}")
+
+
+@torch.no_grad()
+def hours(folder, n_lines, lengths):
+    """Return how long all lines take here, from the time a T + b T^2 of two texts."""
+    model, _ = checkpoint.load_model(folder)
+    seconds = []  # a token
+    for size in (64, 1024, 4096):  # the first one warms up
+        begin = time.perf_counter()
+        model.hidden(torch.zeros(1, size, dtype=torch.long))
+        seconds.append((time.perf_counter() - begin) / size)
+    b = max(0, seconds[2] - seconds[1]) / (4096 - 1024)
+    cost = {T: (seconds[1] + b * (T - 1024)) * T for T in lengths}
+    return n_lines * (8 * cost[max(lengths)] + 80 * sum(cost.values())) / 3600
+
+
+def read(cfg, folder, line, lengths):
+    """Return (needles, a row for each prompt; losses, a row for each piece of text, with a column
+    for each position and for `lengths`)."""
+    of_line = Path(cfg.out, folder.name)
+    prompts = [pd.DataFrame(read_lines(of_line / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
+               for hay in ("noise", "text")]
+    pieces = pd.DataFrame(read_lines(of_line / f"posloss-{line}.jsonl")).set_index("i")
+    by_position = pieces.filter(like=" loss").squeeze(axis=1).apply(pd.Series).rename(columns=int)
+    for T in lengths:  # or the last position before it that was measured
+        by_position[T] = by_position[max(at for at in by_position if at <= T)]
+    return pd.concat(prompts).astype({"needles": float}), by_position
+
+
+def table(cfg, folder, lines, lengths):
+    """Print a row for each line and the best line by the rule of README.md, and draw real.png."""
+    needles, losses, rows = {}, {}, {}
+    for line in lines:
+        needles[line], losses[line] = read(cfg, folder, line, lengths)
+    first, last = min(lengths), max(lengths)
+    rival = "yarn" if "yarn" in lines else "as_it_is"
+    for line in lines:
+        cells = needles[line].groupby(["hay", "size"])["needles"].agg(["mean", "sem"])
+        rows[line] = {f"{hay} {size}": f"{mean:.2f} ±{sem:.2f}"
+                      for (hay, size), mean, sem in cells.itertuples()}
+        numbers = {"price": (losses[line] - losses["as_it_is"])[first]}
+        numbers |= {f"gain {T}": (losses[rival] - losses[line])[T] for T in lengths[1:]}
+        rows[line] |= {name: f"{x.mean():+.3f} ±{x.sem():.3f}" for name, x in numbers.items()}
+    print(f"{folder.name}: needles found, loss above the model as it is at {first:,} tokens (price)"
+          f", and below {rival} (gain), in nats;\n± is the standard error over prompts or pieces")
+    print(pd.DataFrame(rows).T.to_string())
+
+    found = {line: needles[line].set_index(["size", "hay", "depth", "i"])["needles"].loc[last]
+             for line in lines}
+    cheap = [line for line in lines if float(rows[line]["price"].split()[0]) <= 0.01]
+    best = max(cheap, key=lambda line: found[line].mean())
+    lead = found[best] - found[rival]
+    finds = "more" if lead.mean() > 2 * lead.sem() else "no more beyond doubt"
+    print(f"For this model: of the lines that cost at most .01 nats at {first:,} tokens, {best} "
+          f"finds most needles at {last:,} ({found[best].mean():.2f}), which is {finds} than "
+          f"{rival} finds ({found[rival].mean():.2f}).")
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for line in lines:
+        left.plot(needles[line].groupby("size")["needles"].mean(), marker="o", label=line)
+        right.plot((losses[line] - losses[rival]).mean().sort_index())
+    left.set(xscale="log", xlabel="tokens", ylabel="needles found")
+    right.set(xscale="log", xlabel="position", ylabel=f"loss above {rival} (nats)")
+    left.legend(fontsize=7)
+    figure.savefig(Path(cfg.out, "real.png"), dpi=150)
+
+
+def main():
+    cfg = configure(RealConfig)
+    folder = Path(*cfg.files)
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the commands
+        c = hf_model.read_config(folder).get_text_config()
+        length = hf_model.training_length(folder, c)
+        lengths = cfg.lengths or (length, 2 * length, 4 * length)
+        lines = lines_of(folder, c, length, max(1.0, max(lengths) / length))
+        if not cfg.table:
+            print(f"{len(lines)} lines at {', '.join(f'{T:,}' for T in lengths)} tokens: about "
+                  f"{hours(folder, len(lines), lengths):.1f} hours on this machine")
+    if cfg.table:
+        table(cfg, folder, lines, lengths)
+    else:
+        print(*commands(cfg, folder, lines, lengths), sep="\n")
+
+
+if __name__ == "__main__":
+    launch(main)
