@@ -294,6 +294,8 @@ def mark(config):
 def unmark(config):
     if MARK in (config.get("layer_types") or ()):
         config["layer_types"] = config["ssmax"].pop("layer_types")
+        if config["layer_types"] is None:
+            del config["layer_types"]
     return config
 
 
