@@ -208,8 +208,8 @@ def attention_modules(model):
         layer = getattr(module, "layer_idx", None)
         causal = getattr(module, "is_causal", None)
         calls = "get_interface" in inspect.unwrap(type(module).forward).__code__.co_names
-        if not calls and (causal is None or layer is None):
-            continue  # not an attention
+        if causal is None or not calls and layer is None:
+            continue  # not an attention, or one on images
         if not calls or getattr(module, "reorder_and_upcast_attn", False):  # of GPT-2
             raise ValueError(f"{name} ({type(module).__name__}) computes attention by itself, and "
                              "not by transformers' AttentionInterface, so SSMax cannot be put in")
@@ -294,6 +294,8 @@ def mark(config):
 def unmark(config):
     if MARK in (config.get("layer_types") or ()):
         config["layer_types"] = config["ssmax"].pop("layer_types")
+        if config["layer_types"] is None:
+            del config["layer_types"]
     return config
 
 

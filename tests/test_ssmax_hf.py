@@ -430,7 +430,7 @@ for folder in folders:
     assert half.dtype == torch.bfloat16
     assert all(p.dtype == torch.float32 for name, p in half.named_parameters() if "ssmax" in name)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    layer_types = getattr(model.config.get_text_config(), "layer_types", None)
+    layer_types = getattr(model.config.get_text_config(), "layer_types", "none")
     torch.save([model(torch.arange(3, 40)[None]).logits, layer_types], f"{folder}/fresh.pt")
 """
 
@@ -468,4 +468,4 @@ def test_what_is_saved_is_loaded_with_the_factor_or_not_at_all(tmp_path):
     for name, model in models.items():
         logits, layer_types = torch.load(tmp_path / name / "fresh.pt")
         assert torch.equal(logits, model(IDS).logits), name
-        assert layer_types == getattr(model.config.get_text_config(), "layer_types", None), name
+        assert layer_types == getattr(model.config.get_text_config(), "layer_types", "none"), name
