@@ -16,6 +16,7 @@ z_max are computed from formulas, so `all` draws them only without results. Pict
 lib/results.py turns result files into the table from which every figure is drawn.
 """
 import itertools
+import json
 import math
 import textwrap
 from dataclasses import dataclass
@@ -161,7 +162,8 @@ def draw(axis, rows, styles, dots=False):
             axis.plot(seeds.index * shift, seeds, "o", color=style["color"], ms=2.5, alpha=0.4)
             continue
         seeds = seeds.dropna()  # what all seeds have measured
-        axis.plot(seeds.index, seeds.mean(axis=1), **style)
+        marker = "o" if len(seeds) == 1 else None  # a line of one point would not be seen
+        axis.plot(seeds.index, seeds.mean(axis=1), marker=marker, ms=3, **style)
         low, high = seeds.min(axis=1), seeds.max(axis=1)
         if seeds.shape[1] == 1:
             error = of_line.set_index("tokens")["error"]
@@ -254,11 +256,19 @@ def p_n(rows):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
     from matplotlib import colormaps
 
-    axis = new_figure().subplots()
-    runs = list(learned_p_n(rows))
+    axis, runs = new_figure().subplots(), {}
+    for path in rows.loc[rows["by"] == "end", "path"].unique():
+        settings = json.loads(path.with_suffix(".json").read_text())["settings"]
+        types = settings.get("attention_type"), settings.get("switch_attention_type")
+        if "pn" in types and list(path.parent.glob("ckpt_*.pt")):  # the log does not have p_n
+            from lib import checkpoint
+
+            weights = checkpoint.load(path.parent)["model"]
+            if "p_n" in weights:  # killed before it was swapped in, a run has none
+                runs[as_label(path.parent.name)] = weights["p_n"].numpy()
     # up to 0.8 only, because the yellow at the end of this map is hard to see on white
     colors = colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
-    for (run, p), color in zip(runs, colors, strict=True):
+    for (name, p), color in zip(runs.items(), colors, strict=True):
         n = np.arange(1, len(p) + 1)
         axis.plot(n, p, ".", color=color)
         for first, line in ((1, ":"), (4, "-")):
@@ -268,24 +278,10 @@ def p_n(rows):
             label = None  # of the dotted line
             if first == 4:
                 r2 = np.corrcoef(log, y)[0, 1] ** 2
-                label = as_label(run) + f": {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
+                label = f"{name}: {a1:.3f} log n {a2:+.3f}, $R^2$ = {r2:.2f}"
             axis.plot(fitted, a1 * log + a2, line, color=color, label=label)
     return finish(axis, "line: fit to n ≥ 4; dotted: to all n", xscale="log",
                   xlabel="number of keys n", ylabel="$p_n$")
-
-
-def learned_p_n(rows):
-    """Yield (name, p_n as an array) of each run with p_n (Eq. 3) and a checkpoint. The log does not
-    have p_n."""
-    ends = rows[(rows["by"] == "end") & rows["variant"].str.contains("pn")]
-    for path in ends["path"].unique():
-        if list(path.parent.glob("ckpt_*.pt")):
-            from lib import checkpoint
-
-            weights = checkpoint.load(path.parent)["model"]
-            # A run that was killed after the switch to p_n may have a checkpoint from before it.
-            if "p_n" in weights:
-                yield path.parent.name, weights["p_n"].numpy()
 
 
 @figure
@@ -499,44 +495,24 @@ def main():
     if name not in names:
         raise UserError(f"there is no figure or measure {name!r}{did_you_mean(name, names)}; name "
                         f"one of {', '.join(names)}. Then name folders of results.")
-    asked = figures_of(rows, inputs) if name == "all" else [name]
-    shown = with_lines(rows) if name == "all" else rows
+    asked = [] if name == "table" else [name]
+    if name == "all":  # figures of formulas are no part of results
+        asked = [each for each in FIGURES if not inputs or each not in ("fading", "z_max")]
     folders = [path for path in map(Path, inputs) if path.is_dir()]
     folder = Path(cfg.out or next(iter(folders), "out"))
     drawn = []
-    for figure_or_measure in asked if name != "table" else ():
-        draw = FIGURES.get(figure_or_measure)
-        picture = draw(shown) if draw else of_measure(shown, figure_or_measure)
+    for each in asked:
+        picture = FIGURES[each](rows) if each in FIGURES else of_measure(rows, each)
         if picture:
             if cfg.title:
                 picture.suptitle(cfg.title)
             drawn.append(picture)
-            save(picture, folder / f"{figure_or_measure.replace('/', '_')}.png")
+            save(picture, folder / f"{each.replace('/', '_')}.png")
     if name in ("all", "table") and len(rows):
         results.print_tables(rows)
     elif not drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "
                         "name folders with other results, from train.py or an evaluation")
-
-
-def figures_of(rows, inputs):
-    """Return what `all` draws: the figures, without those of formulas if there are results, and the
-    measures of evaluations that have no figure of their own."""
-    from lib.results import MINUS, TITLES
-
-    figures = [name for name in FIGURES if not inputs or name not in ("fading", "z_max")]
-    drawn = {*TITLES, *asked_for(rows)}
-    measures = with_lines(rows).loc[rows["by"] == "tokens", "measure"].unique()
-    others = [measure for measure in measures
-              if MINUS not in measure and measure.split(",")[0] not in drawn]
-    return figures + others
-
-
-def with_lines(rows):
-    """Return the rows without the measures of a single point, which would be an empty figure."""
-    points = rows["tokens"].astype(str) + rows["depth"].astype(float).fillna(-1).astype(str)
-    n_points = points.groupby([rows["measure"], rows["by"]]).transform("nunique")
-    return rows[(n_points > 1) | (rows["by"] == "end")]
 
 
 if __name__ == "__main__":

@@ -11,16 +11,13 @@ X.json beside it says what the numbers depend on. A record says whose it is and 
 
 Every other number of a record is a measure, and so is a dict {position: number}.
 
-`load` makes a DataFrame of all results, with a row for each number, averaged over the prompts or
-pieces. Its first columns are those of the results.csv of an experiment:
+`load` makes a DataFrame with a row for each number, averaged over the prompts or pieces. It has the
+columns of an experiment's results.csv (run: the folder of the file, without -SEED; measure: the
+difference from a line is "MEASURE minus LINE"; n: number of prompts or pieces; error: the standard
+error over them), the training length (block), the path, and
 
-    line, run, variant, tag, seed    run: the folder of the file, without -SEED
-    measure                its name; the difference from a line is "MEASURE minus LINE"
-    tokens                 context size, or what `by` says
-    value, error, n        n: number of prompts or pieces; error: the standard error over them
-    by, depth              what `tokens` counts: tokens, depth (tokens, at one depth in percent),
-                           position, update, end (updates, at the end), rank (of a head), or trial
-    block, path            training length in tokens; path of the file
+    by      what `tokens` counts: tokens, depth (tokens, at one depth), position, update, end
+            (updates, at the end of the training), rank (of a head), or trial
 """
 import glob
 import json

@@ -5,7 +5,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 from conftest import ROOT, call, refused, save_model, tiny_model
-from test_results import BLOCK, plant_log, plant_niah, plant_posloss, plant_scores, write
+from test_results import BLOCK, plant_log, plant_niah, plant_posloss, plant_scores
 
 import plot
 from lib.results import VARIANTS, differences, load, over_seeds
@@ -40,16 +40,12 @@ def test_every_figure_is_drawn_from_results(tmp_path, capsys):
     assert theory < figures_in(tmp_path)
 
 
-def test_a_measure_of_one_point_is_left_out_of_all(tmp_path):
-    plant_niah(tmp_path / "a", sizes=(128,))
+def test_a_line_of_one_point_is_seen(tmp_path):
     plant_scores(tmp_path / "a", sizes=(128,))
-    call(plot, "all", tmp_path)
-    assert figures_in(tmp_path) == {"niah", "needle_scores", "top_scores"}
-    for folder, sizes in (("c", (64,)), ("d", (64, 128))):
-        records = [{"size": size, "i": i, "x": i} for size in sizes for i in range(3)]
-        write(tmp_path / folder / "new.jsonl", "softmax", 1, records)
-        call(plot, "all", tmp_path / folder)
-    assert (figures_in(tmp_path / "c"), figures_in(tmp_path / "d")) == (set(), {"x"})
+    axis = plot.needle_weight(load([tmp_path])).axes[0]
+    assert axis.lines[0].get_marker() == "o"
+    plant_scores(tmp_path / "a")
+    assert plot.needle_weight(load([tmp_path])).axes[0].lines[0].get_marker() == "None"
 
 
 def test_a_picture_has_the_title_that_is_asked_for(tmp_path, monkeypatch):
