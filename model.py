@@ -94,7 +94,7 @@ ATTENTION = {
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
     "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d); Mistral Large 4
     "power": Factor(power),                                      # Beam
-    # other factors, swapped into softmax weights without training (--attention_type)
+    # other factors, mostly swapped into softmax weights (--attention_type)
     "logn_clip": Factor(logn_clip, is_one_below_N=True),         # Qwen, Grok-2
     "llama4": Factor(llama4, is_one_below_N=True),
     "log_floor": Factor(log_floor, is_one_below_N=True),         # Inkling
@@ -187,7 +187,7 @@ class Context:
     """
     n: torch.Tensor  # (T,) the keys up to the query's own: its position in the document, plus 1
     f: dict  # {attention type: (T,) fp32, f(n)}
-    rope: dict  # {letter: (cosines, sines)} of its layers, (T, D) fp32; None without RoPE
+    rope: dict  # {letter: (cosines, sines)} of its layers, (T, D) fp32; no entry without RoPE
     documents: torch.Tensor | None = None  # (B, T) ids of packed documents; None: each row is one
     cache: "KVCache | None" = None  # keys and values of the tokens before
     last_only: bool = False  # the layer computes the output of the last query alone
@@ -233,7 +233,7 @@ class Attention(nn.Module):
         self.n_head, self.n_kv_head = config.n_head, config.n_kv_head or config.n_head
         self.letter = config.letter(layer)
         self.max_keys = config.window if self.letter == "S" else math.inf
-        without_rope = self.letter == "L" or self.letter == "R" and config.rope_scaling == "nope"
+        without_rope = self.letter == "L" or (self.letter == "R" and config.rope_scaling == "nope")
         self.uses_rope = self.has_rope and not without_rope
         heads = self.n_head + 2 * self.n_kv_head
         # q, k and v of all heads in one product, without biases, as in Llama

@@ -83,7 +83,7 @@ def main():
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 
     model, run = start.model_of(cfg, state, data, device)
-    del state  # frees Adam's two moments
+    del state  # the model has its weights
     vocab, block_size = run["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)
     val_rows = encode_examples(held_out, block_size, vocab)

@@ -129,7 +129,7 @@ def main():
     if held_out:
         check_splits(corpus, held_out)
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)
-    del state  # frees Adam's two moments, which the optimizer soon has
+    del state  # the model has its weights
     block_size = model.config.block_size
     print0(f"{len(corpus):,} training tokens, {cfg.batch_size * block_size:,} of them per update")
 
@@ -299,8 +299,8 @@ def micro_batches(x, y, documents, n_rows, device):
     """
     Yield (x, y, counted, documents) of at most n_rows rows at a time, as tensors on the device.
 
-    x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices of the targets that are
-    not, in y.flatten(), or None if all count. documents: None, or as in GPT.context in model.py.
+    x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices in y.flatten() of the
+    targets that are not ignored; None if all count. documents: None, or as in GPT.context.
     """
     for i in range(0, len(x), n_rows):
         rows = slice(i, i + n_rows)
@@ -370,7 +370,8 @@ def fitting(work, n_rows):
 
 @torch.no_grad()
 def validate(cfg, model, get_batch, n_rows, log, done):
-    """Log and print the validation loss after `done` updates. Return n_rows, or what fitted."""
+    """Log and print the validation loss after `done` updates. Return the micro-batch size that
+    fitted."""
     *batch, digest = get_batch("val", 0)
     # not compiled: without gradients it would be compiled a second time
     sums, n_rows = fitting(

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from lib.errors import explain
-from model import GPT, SCALINGS, Attention, GPTConfig, Window  # noqa: F401 (others import SCALINGS)
+from model import GPT, Attention, GPTConfig, Window
 
 GALLERY = Path(__file__).parent.parent / "gallery"
 
@@ -160,7 +160,7 @@ def convert(model, **changes):
         had = ""
         if config.attention_type != "softmax":
             had = f"attention_type={config.attention_type}"
-        elif not (load(config.attention).in_windows or not config.attention):
+        elif config.attention and not load(config.attention).in_windows:
             had = f"attention={config.attention}"
         elif old.letter == "L" or config.rope_scaling not in ("", "theta") or not old.uses_rope:
             had = "another position (rope_scaling, or none)"

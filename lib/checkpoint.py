@@ -25,12 +25,12 @@ from typing import Literal
 import torch
 
 from lib import attention
-from lib.attention import SCALINGS, ModelConfig
+from lib.attention import ModelConfig
 from lib.errors import UserError, check_types, explain
 from lib.ranks import print0
 from lib.runtime import DType
 from lib.storage import atomic_write
-from model import ATTENTION
+from model import ATTENTION, SCALINGS
 
 VERSION = 3
 KEYS = {  # that are checked, with their types
@@ -123,7 +123,7 @@ def save(folder, state):
 def load(path):
     """
     Return the dict of a checkpoint (a file, or the newest in a folder), on the CPU, with its
-    "fingerprint", see `fingerprint`. UserError if there is none or it is damaged.
+    "fingerprint", 8 hex digits. UserError if there is none or it is damaged.
     """
     path = find(path)
     if is_of_transformers(path):
@@ -149,12 +149,6 @@ def load(path):
                  "version that trained it, or name another checkpoint"):
         state["model_config"] = dataclasses.asdict(ModelConfig(**state["model_config"]))
     return state | {"fingerprint": identity}
-
-
-def fingerprint(path):
-    """Return 8 hex digits that identify a checkpoint."""
-    with zipfile.ZipFile(find(path)) as records:  # reads only the list of records, not gigabytes
-        return hash_of_sums(records)
 
 
 def hash_of_sums(records):
@@ -209,7 +203,7 @@ def allow_attention(state, name, given):
     command has to name it: `given`, which may have another path.
     """
     trained = state["model_config"]["attention"]
-    is_a_file = trained.endswith(".py")
+    is_a_file = bool(attention.own_files(trained))
     if is_a_file and not given:
         raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and would "
                         f"execute that file: read it, and allow it by --attention={trained}")

@@ -17,7 +17,6 @@ Files that other programs wrote (FORMATS) are read without a JSON. The name of t
 names or in that of their folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
 """
 import hashlib
-import itertools
 import json
 import mmap
 import os
@@ -275,56 +274,71 @@ def own_split(path, manifest, split):
 
 
 # -----------------------------------------------------------------------------
-# files of other programs. A reader takes the path of one and returns its Shards.
+# Files of other programs. A reader takes the path of one and returns a list of Shards.
 
 
 def bin_shards(path):
-    """nanoGPT's train.bin has ids in uint16. llm.c and modded-nanogpt put 256 int32 before them,
-    and llm.c has uint32 in version 7."""
+    """
+    Read a .bin of nanoGPT, which is ids in uint16, or of llm.c and modded-nanogpt, which put 256
+    int32 before them. In version 7 llm.c's ids are uint32.
+    """
     if path.stem.endswith(("_document", "_sentence")):
         raise ValueError("it is named as a .bin of Megatron, and its .idx is missing")
     size = path.stat().st_size
-    magic, version, n = np.fromfile(path, "<i4", 3).tolist() if size > 1024 else (0, 0, 0)
-    if (magic, version) in ((20240520, 1), (20240801, 7)):
-        return [Shard(path, np.dtype("<u2" if version == 1 else "<u4"), n, 1024)]
+    if size >= 1024:
+        magic, version, n = np.fromfile(path, "<i4", 3).tolist()
+        if (magic, version) == (20240520, 1):
+            return [Shard(path, np.dtype("<u2"), n, 1024)]
+        if (magic, version) == (20240801, 7):
+            return [Shard(path, np.dtype("<u4"), n, 1024)]
     return [Shard(path, np.dtype("<u2"), size // 2)]
 
 
 def megatron_shards(path):
-    """The .idx of Megatron has the length of each sequence and the sequences at which documents
-    begin. The ids are in the .bin beside it, with nothing between documents."""
+    """
+    Read an .idx of Megatron: the lengths of all sequences, the bytes before each, and the sequences
+    at which documents begin. The ids are in the .bin beside it, with nothing between documents.
+    """
     index = path.read_bytes()
     magic, version, code, n, n_borders = struct.unpack("<9sQBQQ", index[:34])
-    lengths = np.frombuffer(index, "<i4", n, 34)
-    borders = np.frombuffer(index, "<i8", n_borders, 34 + 12 * n)  # 12: the starts come before
-    if (magic, version) != (b"MMIDIDX\0\0", 1) or borders[-1] != n:
-        raise ValueError("it is no .idx of Megatron, version 1")
-    ends = np.cumsum(lengths, dtype=np.int64)
+    if magic != b"MMIDIDX\0\0" or version != 1:
+        raise ValueError("it does not begin as an .idx of Megatron, version 1")
+    lengths = np.frombuffer(index, "<i4", n, offset=34)
+    borders = np.frombuffer(index, "<i8", n_borders, offset=34 + 4 * n + 8 * n)
+    ends_of_sequences = np.cumsum(lengths, dtype=np.int64)
+    ends = ends_of_sequences[borders[1:] - 1]
     dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
-    return [Shard(path.with_suffix(".bin"), dtype, int(ends[-1]), 0, ends[borders[1:] - 1])]
+    return [Shard(path.with_suffix(".bin"), dtype, int(ends_of_sequences[-1]), ends=ends)]
 
 
 def datatrove_shards(path):
-    """The .ds of datatrove has ids in uint16 or uint32, and the .ds.index beside it the number of
-    ids before the end of each document."""
+    """
+    Read a .ds of datatrove: ids in uint16 or uint32. The .ds.index beside it has the number of ids
+    before the end of each document.
+    """
     ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
-    size = path.stat().st_size // int(ends[-1])
-    return [Shard(path, np.dtype(f"<u{size}"), int(ends[-1]), 0, ends)]
+    n = int(ends[-1])
+    size_of_id = path.stat().st_size // n
+    return [Shard(path, np.dtype(f"<u{size_of_id}"), n, ends=ends)]
 
 
 def arrow_shards(path):
-    """The .arrow of `datasets` has a list of ids for each document, in its column input_ids."""
-    import pyarrow
+    """
+    Read an .arrow of `datasets`, which has a list of ids for each document in its column input_ids.
+    Each of its batches, of some 1,000 documents, is a shard.
+    """
+    import pyarrow  # late: --help does not need it
+    shards = []
     with pyarrow.memory_map(str(path)) as file:
-        address = file.read_buffer().address
+        begin_of_file = file.read_buffer().address
         file.seek(0)
-        shards = []
         for batch in pyarrow.ipc.open_stream(file):
             column = batch.column("input_ids")
-            first, *ends = column.offsets.to_pylist()
+            borders = column.offsets.to_numpy().astype(np.int64)
             dtype = np.dtype(column.values.type.to_pandas_dtype())
-            offset = column.values.buffers()[1].address - address + first * dtype.itemsize
-            shards.append(Shard(path, dtype, ends[-1] - first, offset, np.array(ends) - first))
+            begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
+            ends = borders[1:] - borders[0]
+            shards.append(Shard(path, dtype, int(ends[-1]), begin_of_ids - begin_of_file, ends))
     return shards
 
 
@@ -336,8 +350,14 @@ FORMATS = {
     ".arrow": ("datasets", arrow_shards),
 }
 # {pattern of names: program} of formats that are not read
-OTHERS = {"*.mds": "mosaic-streaming", "chunk-*.bin": "litdata", "*.tfrecord*": "TensorFlow",
-          "*.tar": "webdataset", "*.npy": "numpy", "*.h5": "HDF5"}
+OTHERS = {
+    "*.mds": "mosaic-streaming",
+    "chunk-*.bin": "litdata",
+    "*.tfrecord*": "TensorFlow",
+    "*.tar": "webdataset",
+    "*.npy": "numpy",
+    "*.h5": "HDF5",
+}
 OTHER_JSONS = ("dataset_dict.json", "dataset_info.json", "state.json", "index.json")
 
 
@@ -363,16 +383,17 @@ def foreign_files(folder, split=""):
 
 def check_names(paths):
     """UserError if files are of several corpora, or if one of a numbered row is missing."""
-    names = {re.sub(r"\d+", "0", str(path)): path for path in paths}
-    if len(names) > 1:
-        raise UserError(f"{' and '.join(map(str, names.values()))} are files of several corpora; "
+    corpora = {re.sub(r"\d+", "0", str(path)): path for path in paths}
+    if len(corpora) > 1:
+        raise UserError(f"{' and '.join(map(str, corpora.values()))} are files of several corpora; "
                         "put each corpus into a folder of its own")
-    columns = zip(*(re.findall(r"\d+", path.name) for path in paths), strict=True)
-    for numbers in (sorted(set(map(int, column))) for column in columns):
-        for before, number in itertools.pairwise(numbers):
-            if number != before + 1:
-                raise UserError(f"{paths[0].parent} lacks number {before + 1} of the files like "
-                                f"{paths[0].name}; get the whole row")
+    numbers_of_files = [re.findall(r"\d+", path.name) for path in paths]
+    for column in zip(*numbers_of_files, strict=True):
+        numbers = set(map(int, column))
+        missing = set(range(min(numbers), max(numbers))) - numbers
+        if missing:
+            raise UserError(f"{paths[0].parent} lacks number {min(missing)} of the files like "
+                            f"{paths[0].name}; get the whole row")
 
 
 def foreign_split(folder, paths, n_ids):
@@ -384,37 +405,49 @@ def foreign_split(folder, paths, n_ids):
         with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it",
                      (OSError, struct.error, *MALFORMED)):
             shards += map(checked, read_shards(path))
-    ids, ends, vocab = shards[0].open(), shards[0].ends, n_ids or None
-    if vocab is None and not are_gpt2s(ids[:4000].tolist()):
-        raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
-                        "number of its ids, as --vocab_size=65 (they then have no text)")
-    if ends is not None:
-        borders = f"{sum(len(shard.ends) for shard in shards):,} documents"
-        if vocab is None and (ids[ends[:100] - 1] != GPT2_EOT).any():
-            borders += ", after each of which an end of text is added"
-            shards = [shard._replace(added=shard.ends + np.arange(len(shard.ends)))
-                      for shard in shards]
-    elif vocab is None and (ids[:1_000_000] == GPT2_EOT).any():
-        borders = "with ends of text"
-    else:
-        borders = "without ends of text: all is one document"
-    begin = "" if vocab else f"; it begins {decode(ids[:10].tolist())!r}"
+    first = shards[0].open()
+    begin = ""
+    if not n_ids:
+        if not are_gpt2s(first[:4000].tolist()):
+            raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
+                            "number of its ids, as --vocab_size=65 (they then have no text)")
+        begin = f"; it begins {decode(first[:10].tolist())!r}"
+        shards = with_ends_of_text(shards)
     ranks.print0(f"{folder}: read as files of {program}, such as {paths[0].name} ({len(paths)} in "
-                 f"all), {borders}{begin}")
-    # Digests of files of this kind are of their beginnings and ends: to hash all would take minutes
-    digest = hashlib.sha256()
-    for shard in (shards[0], shards[-1]):
-        ids = shard.open()
-        digest.update(f"{len(shards)} {shard.n_ids}".encode())
-        digest.update(ids[:4000].tobytes() + ids[-4000:].tobytes())
+                 f"all), {borders(shards, first)}{begin}")
+    # The digest is of the numbers and two pieces: to hash all of it would take minutes.
+    digest = hashlib.sha256(f"{[shard.n_ids for shard in shards]}".encode())
+    digest.update(first[:4000].tobytes())
+    digest.update(shards[-1].open()[-4000:].tobytes())
     source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
-    return vocab, shards, {"digest": digest.hexdigest()[:16], "source": source}
+    return n_ids or None, shards, {"digest": digest.hexdigest()[:16], "source": source}
+
+
+def with_ends_of_text(shards):
+    """Return shards of GPT-2's ids with an end of text after each document, if they have none."""
+    first = shards[0]
+    if first.ends is None or (first.open()[first.ends[:100] - 1] == GPT2_EOT).all():
+        return shards
+    return [shard._replace(added=shard.ends + np.arange(len(shard.ends))) for shard in shards]
+
+
+def borders(shards, ids):
+    """Return what is known of the documents, for people. ids: the memory map of the first shard."""
+    if shards[0].ends is not None:
+        n = sum(len(shard.ends) for shard in shards)
+        added = ", after each of which an end of text is added" if len(shards[0].added) else ""
+        return f"{n:,} documents{added}"
+    if (ids[:1_000_000] == GPT2_EOT).any():
+        return "with ends of text"
+    return "without ends of text, so all of it is one document"
 
 
 def checked(shard):
     """Return a shard without its empty documents. ValueError if its file does not hold its ids."""
-    size, expected = shard.path.stat().st_size, shard.offset + shard.n_ids * shard.dtype.itemsize
-    if not shard.n_ids or (size < expected if shard.path.suffix == ".arrow" else size != expected):
+    size = shard.path.stat().st_size
+    expected = shard.offset + shard.n_ids * shard.dtype.itemsize
+    goes_on = shard.path.suffix == ".arrow" and size > expected
+    if not shard.n_ids or (size != expected and not goes_on):
         raise ValueError(f"{shard.path.name} has {size:,} bytes, and not {expected:,}")
     if shard.ends is None:
         return shard

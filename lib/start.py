@@ -54,8 +54,9 @@ def model_of(cfg, state, data, device, corpus=None):
     Return (model, run): the model with its weights, and a dict with the keys of a checkpoint
     (lib/checkpoint.py) that are not the model's, in which "resumed" says whether the run goes on.
 
-    state: see `begin`. data: digest and source of the training text. corpus: its Tokens; None: the
-    text takes the vocabulary of init_from. UserError if the run cannot be as the settings say.
+    state: see `begin`. data: digest and source of the training text. corpus: its Tokens; None
+    (sft.py): the text is encoded with the vocabulary of init_from. UserError if the run cannot be
+    as the settings say.
     """
     resumed = state is not None and bool(checkpoint.checkpoints_in(cfg.out_dir))
     if resumed:

@@ -219,6 +219,9 @@ def test_the_files_of_other_programs_are_the_corpus_that_prepare_makes(
         assert (tokens.batch(1, step, 8, 30)[1] == own.batch(1, step, 8, 30)[1]).all()
     assert re.search(printed.format(n=len(DOCUMENTS)), capsys.readouterr().out)
     assert Tokens(tmp_path, "train").data == tokens.data
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other", [*documents[:6], documents[6][::-1], *documents[6:]])  # in its middle
+    assert Tokens(tmp_path / "other", "train").data["digest"] != tokens.data["digest"]
 
 
 def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):

@@ -145,6 +145,13 @@ def test_only_layers_that_see_all_are_stretched_and_theta_stays(tmp_path):
     assert (state["model_config"]["block_size"], rope["full_attention"]["factor"]) == (128, 4.0)
 
 
+def test_rope_that_depends_on_the_batch_is_refused(tmp_path):
+    folder_of(tmp_path / "m", rope_parameters={
+        "rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0})
+    refused("depends on the longest text of a batch .rope_type=dynamic", checkpoint.load_model,
+            tmp_path / "m")
+
+
 def test_a_model_that_was_stretched_before_keeps_its_training_length(tmp_path):
     folder_of(tmp_path / "m", rope_parameters={
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,

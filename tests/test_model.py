@@ -16,7 +16,7 @@ from lib.attention import ModelConfig
 from lib.loss import loss_at_once, summed_loss, token_losses
 from lib.runtime import flops_per_token
 from model import ATTENTION, GPT, Attention, Factor, GPTConfig, Learned
-from train import TrainConfig, make_optimizer
+from train import TrainConfig, make_optimizers
 
 all_types = pytest.mark.parametrize("attention_type", ATTENTION)
 
@@ -106,7 +106,7 @@ def test_rope_is_exact_at_a_million():
 
 def check_the_scales(attention_type):
     model = tiny_model(attention_type)
-    groups = make_optimizer(TrainConfig(weight_decay=0.1), model).param_groups
+    groups = make_optimizers(TrainConfig(weight_decay=0.1), model)[0].param_groups
     decay = {p: group["weight_decay"] for group in groups for p in group["params"]}
     for name, p in model.named_parameters():
         assert decay.pop(p) == (0.1 if p.dim() >= 2 else 0.0), f"weight decay of {name}"

@@ -170,6 +170,7 @@ def test_links_are_followed_and_what_is_no_result_is_not_read(tmp_path, capsys):
 def test_a_record_twice_counts_once_and_half_a_line_does_not(tmp_path):
     path = plant_niah(tmp_path)
     whole = load([tmp_path])
+    assert len(whole)
     last = path.read_text().splitlines()[-1]
     path.write_text(path.read_text() + last + "\n" + last[:40])
     pd.testing.assert_frame_equal(load([tmp_path]), whole)

@@ -40,6 +40,10 @@ def load(folder, cfg, device="cpu"):
     vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
     if vocab is None:
         vocab = tokenizer_files.vocab_of(text.read_tokenizer(folder))
+    if rope_of(c).get("rope_type") in ("dynamic", "longrope"):
+        raise UserError(f"{folder} has RoPE that depends on the longest text of a batch (rope_type="
+                        f"{rope_of(c)['rope_type']}), and so would its results: choose another "
+                        "model, or rope_type=default and --rope_scaling=yarn")
     length = training_length(folder, c, cfg.length)
     if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
         stretch(folder, c, cfg, length)
