@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from lib import checkpoint
+from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
 from lib.errors import UserError, launch
@@ -49,14 +49,14 @@ def lines_of(folder, c, length, factor):
 
 
 def commands(cfg, folder, lines, lengths):
-    """Yield the evaluations of all lines: 8 pieces, and 40 needles of each length in each hay."""
+    """Yield the evaluations of all lines: 8 pieces, and 20 needles of each length in each hay."""
     for line, settings in lines.items():
         yield (f"eval_posloss.py {folder} --seq_len={max(lengths)} --n_seqs=8 {settings} "
                f"--data_dir={cfg.data_dir} --out={cfg.out} --tag={line} {cfg.posloss}")
     for line, settings in lines.items():
         for hay, text in (("text", f"--data_dir={cfg.data_dir}"), ("noise", "--haystack=noise")):
             yield (f"eval_niah.py {folder} --context_sizes={','.join(map(str, lengths))}, "
-                   f"--n_samples=8 --prompt=completion {settings} {text} --out={cfg.out} "
+                   f"--n_samples=4 --prompt=completion {settings} {text} --out={cfg.out} "
                    f"--tag={hay}_{line} {cfg.niah}")
 
 
@@ -67,11 +67,12 @@ def hours(folder, n_lines, lengths):
     seconds = []  # a token
     for size in (64, 1024, 4096):  # the first one warms up
         begin = time.perf_counter()
-        model.hidden(torch.zeros(1, size, dtype=torch.long))
+        with runtime.autocast(torch.device("cpu"), "auto"):
+            model.hidden(torch.zeros(1, size, dtype=torch.long))
         seconds.append((time.perf_counter() - begin) / size)
     b = max(0, seconds[2] - seconds[1]) / (4096 - 1024)
     cost = {T: (seconds[1] + b * (T - 1024)) * T for T in lengths}
-    return n_lines * (8 * cost[max(lengths)] + 80 * sum(cost.values())) / 3600
+    return n_lines * (8 * cost[max(lengths)] + 40 * sum(cost.values())) / 3600
 
 
 def read(cfg, folder, line, lengths):
