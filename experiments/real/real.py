@@ -65,13 +65,13 @@ def hours(folder, n_lines, lengths):
     """Return how long all lines take here, from the time a T + b T^2 of two texts."""
     model, _ = checkpoint.load_model(folder)
     seconds = []  # a token
-    for size in (64, 1024, 4096):  # the first one warms up
+    for size in (64, 512, 2048):  # the first one warms up
         begin = time.perf_counter()
         with runtime.autocast(torch.device("cpu"), "auto"):
             model.hidden(torch.zeros(1, size, dtype=torch.long))
         seconds.append((time.perf_counter() - begin) / size)
-    b = max(0, seconds[2] - seconds[1]) / (4096 - 1024)
-    cost = {T: (seconds[1] + b * (T - 1024)) * T for T in lengths}
+    b = max(0, seconds[2] - seconds[1]) / (2048 - 512)
+    cost = {T: (seconds[1] + b * (T - 512)) * T for T in lengths}
     return n_lines * (8 * cost[max(lengths)] + 40 * sum(cost.values())) / 3600
 
 
@@ -130,7 +130,8 @@ def main():
     cfg = configure(RealConfig)
     folder = Path(*cfg.files)
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the commands
-        c = hf_model.read_config(folder).get_text_config()
+        with hf_model.readable(folder):
+            c = hf_model.read_config(folder).get_text_config()
         length = hf_model.training_length(folder, c)
         lengths = cfg.lengths or (length, 2 * length, 4 * length)
         lines = lines_of(folder, c, length, max(1.0, max(lengths) / length))
