@@ -8,15 +8,17 @@
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/shipped}
 source experiments/common.sh
-# `converted`, `yarn` and `windows` have ten seeds, `rope` and `rrrl` five, `four` three.
-PARTS=${PARTS:-"converted yarn windows four rope rrrl"}
-# 10 is added to them in `converted` and `yarn`, 30 in `rope`, 50 in `rrrl`, and 20 in the others
+# `converted`, `yarn` and `windows` have ten seeds, `rope`, `rrrl` and `step` five, `four` three.
+PARTS=${PARTS:-"converted yarn windows four rope rrrl step"}
+# 10 is added to them in `converted` and `yarn`, 30 in `rope`, 50 in `rrrl`, 70 in `step`, and 20 in
+# the others
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
 
 factor() {  # factor NAME: the settings that put it into a softmax model, with its tag
     case $1 in
         e) echo "--attention_type=ssmax --tag=e" ;;
         clip) echo "--attention_type=logn_clip --tag=clip" ;;
+        step_*) echo "--attention_type=step --step=${1#step_} --tag=$1" ;;
         constant_*) echo "--attention_type=head_scale --swap_scale=${1#constant_} --tag=$1" ;;
         *) echo "--attention_type=$1 --tag=$1" ;;
     esac
@@ -78,6 +80,22 @@ mistral() {  # mistral PREFIX SEED SETTINGS: Mistral Large 4's arrangement, RoPE
         done
     } | in_parallel
 }
+steps() {  # steps SEED: 1 up to the training length and a constant beyond, beside the clip
+    local model name settings
+    corpora $1
+    { train step.windows $1 config/window.py; train rope $1; } | in_parallel
+    train step.converted $1 config/convert.py --init_from=$(runs $1 rope) | in_parallel
+    for model in $(runs $1 step.windows step.converted); do
+        for name in none clip step_1.5 step_2 step_3; do
+            settings=$([ $name = none ] || factor $name)
+            echo "$niah --context_sizes=(128,2048,8192) --n_samples=4 --out=$OUT/measured/near" \
+                "$model $settings"
+            echo "$niah --context_sizes=(32768,65536) --n_samples=1 --out=$OUT/measured/far" \
+                "$model $settings"
+            echo "$posloss --seq_len=8192 --n_seqs=24 --out=$OUT/measured/loss $model $settings"
+        done
+    done | in_parallel
+}
 chosen() { [[ " $PARTS " == *" $1 "* ]]; }
 
 for number in $SEEDS; do  # seed after seed, so that every part grows evenly
@@ -119,6 +137,7 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
     fi
     if [ $number -le 5 ]; then
         if chosen rope; then mistral rl $((number + 30)) --window_pattern=RL; fi
+        if chosen step; then steps $((number + 70)); fi
         if chosen rrrl; then mistral rrrl $((number + 50)) --n_layer=4 --window_pattern=RRRL; fi
     fi
 done
