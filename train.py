@@ -261,13 +261,10 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows, signals=())
     # wait for each other after their micro-batches (ranks.attempt).
     loss, norm, tokens, n_stops = torch.stack((sums[0] / sums[1], norm, *sums[2:])).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
-        problem = (f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
-                   "training stopped before the update; a checkpoint that was saved is good. Try a "
-                   "lower learning_rate or a longer warm-up, in another --out_dir")
-        if step == 0:  # no learning rate has had an effect yet
-            problem = (f"the first loss is {loss} and its gradient norm {norm}: look for the cause "
-                       "in the attention, the initial weights or the data, and try again")
-        raise UserError(problem, status=1)
+        raise UserError(f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
+                        "training stopped before the update; a checkpoint that was saved is good. "
+                        "Try a lower learning_rate or a longer warm-up, in another --out_dir (in "
+                        "the first update: look at the attention and the data)", status=1)
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
@@ -378,9 +375,7 @@ def validate(cfg, model, get_batch, n_rows, log, done):
         lambda n: forward_backward(cfg, model, summed_loss, batch, n), n_rows)
     ranks.all_reduce([sums])
     loss = (sums[0] / sums[1]).item()
-    # After the last update nothing else would notice NaN. Before the first we do not stop, because
-    # `update` then fails with a better message.
-    if done and not math.isfinite(loss):
+    if done and not math.isfinite(loss):  # after the last update nothing else would notice it
         raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
                         "did not save this model; try a lower learning_rate, in another --out_dir",
                         status=1)

@@ -94,9 +94,6 @@ def find(path):
         return saved[-1]
     if is_of_transformers(path / "config.json"):
         return path / "config.json"
-    if (path / "ckpt.pt").exists():
-        raise UserError(f"{path} holds ckpt.pt, a checkpoint of another version of this program; "
-                        "train it again, or take version 0.2.0")
     raise UserError(f"there is no checkpoint {path}; train one first, or name another")
 
 
@@ -235,10 +232,6 @@ def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_sc
         # swapped after loading, because the weights are those of the old type
         if attention_type not in (None, trained.attention_type):
             model.swap_attention(attention_type, swap_scale)
-    # Greedy decoding would turn NaN into token 0, silently.
-    if not all(p.isfinite().all() for p in model.parameters()):
-        raise UserError(f"{name}: some weights are not finite, so the model has diverged; take "
-                        "another checkpoint")
     return model.to(device).eval()
 
 

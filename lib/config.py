@@ -25,14 +25,10 @@ import typing
 from pathlib import Path
 
 from lib.errors import UserError, explain
-from lib.ranks import print0
 
 
 def configure(cls, argv=None, config_files=True):
-    """
-    Return a `cls` (a frozen dataclass) made from the arguments `argv`, by default the program's.
-    See `arguments`.
-    """
+    """Return a `cls` (a frozen dataclass) made from `argv`, see `arguments`."""
     return make(cls, arguments(cls, argv, config_files))
 
 
@@ -57,19 +53,18 @@ def complete(cfg, **values):
 def refuse_without_effect(cfg, given):
     """
     UserError if a setting in `given` has no effect because of another one that was not given, which
-    was probably forgotten. If the other one was given too, as --decay=none after a config file with
-    a decay, only a note is printed.
+    was probably forgotten. If that one was given, too, as --decay=none after a config file with a
+    decay, the setting is only turned off.
     """
     for key, condition in getattr(cfg, "NEEDS", {}).items():
         default = getattr(type(cfg), key)
         if given.get(key, default) == default or condition and eval(condition, {}, vars(cfg)):
             continue
-        where = f"unless {condition}" if condition else "in this program"
-        problem = f"{key}={given[key]} has no effect {where}"
         others = set(re.findall(r"\w+", condition or "")) - {key}
         if not others & given.keys():
-            raise UserError(f"{problem}; set what it needs, or leave {key} out")
-        print0(f"note: {problem}")
+            where = f"unless {condition}" if condition else "in this program"
+            raise UserError(f"{key}={given[key]} has no effect {where}; set what it needs, or "
+                            f"leave {key} out")
 
 
 def non_defaults(cfg):
@@ -93,8 +88,6 @@ def arguments(cls, argv=None, config_files=True):
     fields = {f.name: f for f in dataclasses.fields(cls)}
     values = {}
     for arg in argv:  # in order: what comes later wins
-        if re.search("[\ud800-\udfff]", arg):  # bytes that were not UTF-8 cannot be printed
-            raise UserError(f"{arg!r} holds bytes that are not UTF-8; rename the file or folder")
         if arg.startswith("--"):
             key, equals, text = arg[2:].partition("=")
             if not equals and key in fields and fields[key].type is not bool:

@@ -69,8 +69,8 @@ def model_of(cfg, state, data, device, corpus=None):
         if cfg.switch_iter:
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
-                "optimizers": None, "code": runtime.code_version()}
-    run["resumed"] = resumed
+                "optimizers": None}
+    run |= {"resumed": resumed, "code": runtime.code_version()}
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
         # Each rank reads the files of its own machine, and could add up gradients of another run.
@@ -96,13 +96,10 @@ def continued(cfg, state, data, device):
                         f"another --out_dir (--init_from={cfg.out_dir} trains on from its weights, "
                         "with a new schedule), or delete that folder")
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
-    now = runtime.code_version()
-    if state["code"] != now:
-        print0(f"note: the code that saved it was {state['code']}, and this is {now}")
     checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
     model = checkpoint.restore(state, device, name=cfg.out_dir)
-    run = {key: state[key] for key in ("variant", "base", "vocab", "data", "iter", "optimizers")}
-    return model, run | {"code": now if state["iter"] < cfg.max_iters else state["code"]}
+    return model, {key: state[key] for key in ("variant", "base", "vocab", "data", "iter",
+                                               "optimizers")}
 
 
 def from_checkpoint(cfg, state, corpus, device):
@@ -154,17 +151,8 @@ def from_scratch(cfg, corpus, device):
 
 
 def check_run(cfg, model, run):
-    """
-    UserError if the run would fail later, or if a new run finds results of another one in its
-    folder. Print a note on a schedule that is longer than the run.
-    """
-    lengths = {"warmup_iters": cfg.warmup_iters}
-    if cfg.decay != "none":
-        lengths["decay_iters"] = cfg.decay_iters
-    for key, length in lengths.items():
-        if 0 < cfg.max_iters < length:
-            print0(f"note: {key}={length:,} is longer than the run of {cfg.max_iters:,} updates; "
-                   f"set --{key}")
+    """UserError if the run would fail later, or if a new run finds results of another one in its
+    folder."""
     if cfg.switch_iter and run["iter"] <= cfg.switch_iter:  # it is still to come
         if model.config.attention_type != "softmax":
             raise UserError(f"switch_iter={cfg.switch_iter} needs a softmax model to switch from, "

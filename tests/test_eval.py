@@ -348,13 +348,6 @@ def test_what_cannot_be_measured_is_one_line(
     assert not list(tmp_path.glob("*/*.jsonl"))
 
 
-def test_a_model_that_has_diverged_is_not_measured(measure, tmp_path):
-    state = checkpoint.load(tmp_path / "a")
-    state["model"]["norm.weight"][0] = torch.nan
-    checkpoint.save(tmp_path / "a", state)
-    refused("a: some weights are not finite", measure, eval_posloss, "a")
-
-
 @pytest.mark.slow
 def test_two_ranks_measure_the_same(measure, corpus, tmp_path):
     one = [measure(eval_niah, "b", "--n_samples=1"),

@@ -230,15 +230,13 @@ def test_the_optimizers_have_each_parameter_once():
     assert all(p.dim() == 2 for p in decayed), "s must not decay"
 
 
-def test_learning_rate_warms_up_and_decays(run, tmp_path, capsys):
+def test_learning_rate_warms_up_and_decays():
     cfg = TrainConfig(learning_rate=1.0, min_lr=0.1, max_iters=100, warmup_iters=10, switch_iter=50,
                       switch_warmup_iters=5, decay="linear", decay_iters=20)
     rates = [learning_rate(cfg, step) for step in (0, 4, 9, 49, 50, 54, 80, 90, 100)]
     assert rates == pytest.approx([0.1, 0.5, 1, 1, 0.2, 1, 1, 0.55, 0.1])
     cosine = TrainConfig(learning_rate=1.0, max_iters=100, warmup_iters=10, decay="cosine")
     assert [learning_rate(cosine, step) for step in (10, 55, 100)] == pytest.approx([1, 0.5, 0])
-    run(tmp_path, "--decay=linear", "--decay_iters=7")
-    assert "decay_iters=7 is longer than the run of 6" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("of_loss, of_gradient", [(math.inf, 1), (0, math.inf)])
@@ -255,7 +253,7 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
     more = ["--eval_interval=0", "--decay=none"]
     assert refused("iter 5: .* lower learning_rate", run, tmp_path, *more) == 1
     assert state_of(tmp_path) == before, "the weights are spoilt"
-    refused("the first loss is .* in the attention", run, tmp_path / "new", *more)
+    refused("iter 1: .* look at the attention", run, tmp_path / "new", *more)
 
 
 @pytest.mark.parametrize("update, number, new_type, renewed", [
@@ -287,14 +285,10 @@ def test_a_signal_in_the_last_save_still_ends_in_its_status(run, tmp_path):
         run(tmp_path, "--save_interval=0")
 
 
-def test_a_longer_run_with_other_code_says_so(run, tmp_path, monkeypatch, capsys):
+def test_a_run_may_become_longer_with_newer_code(run, tmp_path, monkeypatch):
     run(tmp_path, "--decay=none")
-    run(tmp_path, "--decay=none")
-    assert "the code that saved it" not in capsys.readouterr().out
-    began = runtime.code_version()
     monkeypatch.setattr(runtime, "code_version", lambda: "newer")
     run(tmp_path, "--decay=none", "--max_iters=9")
-    assert f"the code that saved it was {began}, and this is newer" in capsys.readouterr().out
     facts = json.loads((tmp_path / "log.json").read_text())
     assert (facts["settings"]["max_iters"], facts["code"]) == (9, "newer")
     assert [r["iter"] for r in log(tmp_path) if "loss" in r] == list(range(1, 10))
@@ -331,9 +325,6 @@ def test_the_last_two_checkpoints_stay_and_the_earlier_one_continues(run, tmp_pa
     run(tmp_path)
     assert "after iter 4" in capsys.readouterr().out and state_of(tmp_path) == whole
     assert [r["iter"] for r in log(tmp_path) if "loss" in r] == list(range(1, 7))
-    (tmp_path / "old").mkdir()
-    last.rename(tmp_path / "old/ckpt.pt")
-    refused("holds ckpt.pt, a checkpoint of another version", checkpoint.load, tmp_path / "old")
 
 
 def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path, capsys):
