@@ -11,7 +11,7 @@ SEEDS=${SEEDS:-"1 2 3"}
 ONLY=${ONLY:-"sink gated alibi entmax softpick sigmoid kerple_log stick_breaking constant_norm
     forgetting p_rope selective scale_invariant"}
 
-# Not made here: log_power (stored as asentmax), differential, and forgetting with SSMax.
+# Not made here: log_power (run.sh makes it), differential, and forgetting with SSMax.
 rows() {  # rows NAME: a line for each row, its name and its settings
     local plain="--attention=$1"
     [ $1 != p_rope ] || plain+=" --window_pattern=SR"  # R layers rotate

@@ -41,13 +41,12 @@ SIZES=${SIZES:-"128 512 2048 8192 16384 32768 65536 131072"}
 types() {  # types SEED: what is trained with this seed
     [ -z "$NAME" ] || { echo "$NAME"; return; }
     echo softmax ssmax head_scale
-    [[ " $FEWER " != *" $1 "* ]] || echo ssmax_bias ssmax_s1 residual asentmax scale_invariant
+    [[ " $FEWER " != *" $1 "* ]] || echo ssmax_bias ssmax_s1 residual log_power scale_invariant
 }
 settings() {  # settings TYPE: of train.py
     case "$1" in
         "$NAME") echo "$SETTINGS" ;;
-        asentmax) echo "--attention=log_power" ;;  # its factor, without entmax
-        scale_invariant) echo "--attention=scale_invariant" ;;
+        log_power | scale_invariant) echo "--attention=$1" ;;
         *) echo "--attention_type=$1" ;;
     esac
 }
