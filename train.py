@@ -11,8 +11,6 @@ Run the same command again to resume the run in out_dir. Config files are execut
 import dataclasses
 import datetime
 import math
-import signal
-import sys
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -198,8 +196,7 @@ def fit(cfg, model, run, get_batch):
             model.swap_attention(cfg.switch_attention_type)
             optimizers = make_optimizers(cfg, model, before=optimizers)
 
-        record, n_stops = update(
-            cfg, model, optimizers, loss_fn, get_batch, step, n_rows, signals)
+        record = update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows)
         n_rows = record["micro_batch_size"]
         if peak:
             record["mfu"] = flops_per_token * record["tokens_per_s"] / peak / ranks.WORLD_SIZE
@@ -214,15 +211,13 @@ def fit(cfg, model, run, get_batch):
 
         if cfg.eval_interval and (last or is_due(cfg.eval_interval, done)):
             n_rows = validate(cfg, model, get_batch, n_rows, log, done)
-        if last or n_stops or is_due(cfg.save_interval, done):
+        received = sum(ranks.all_gather(signals), [])  # by any rank
+        if last or received or is_due(cfg.save_interval, done):
             save(cfg, model, optimizers, run, done)
-        if n_stops:
-            number = signals[0] if signals else signal.SIGTERM  # another rank may have got it
+        if received and not last:
             raise UserError(f"stopped after iter {done:,}, saved in {cfg.out_dir}; the same "
-                            "command continues", status=128 + number)
-    print0(f"done: {checkpoint.find(cfg.out_dir) if ranks.RANK == 0 else cfg.out_dir}")
-    if signals:  # a signal came during the last validation or save
-        sys.exit(128 + signals[0])
+                            "command continues", status=128 + received[0])
+    print0(f"done: {cfg.out_dir}")
 
 
 def is_due(interval, done):
@@ -230,10 +225,9 @@ def is_due(interval, done):
     return interval > 0 and done % interval == 0
 
 
-def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows, signals=()):
+def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows):
     """
-    Run update `step` (from 0) in micro-batches of n_rows rows. Return its record for the log, and
-    the number of stop signals that all ranks have received.
+    Run update `step` (from 0) in micro-batches of n_rows rows. Return its record for the log.
 
     loss_fn: summed_loss, or the same compiled. get_batch: see `main`.
     """
@@ -245,7 +239,6 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows, signals=())
     *batch, digest = get_batch("train", step)
     sums, n_rows = fitting(
         lambda n: forward_backward(cfg, model, loss_fn, batch, n), n_rows)
-    sums[3] = len(signals)
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
     # many, and the compiled graph gets no breaks from DDP.
@@ -259,7 +252,7 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows, signals=())
 
     # With one rank this is the only GPU synchronization in an update. With several, the ranks also
     # wait for each other after their micro-batches (ranks.attempt).
-    loss, norm, tokens, n_stops = torch.stack((sums[0] / sums[1], norm, *sums[2:])).tolist()
+    loss, norm, tokens = torch.stack((sums[0] / sums[1], norm, sums[2])).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         raise UserError(f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
                         "training stopped before the update; a checkpoint that was saved is good. "
@@ -270,17 +263,17 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows, signals=())
         optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
     tokens_per_s = round(tokens / (time.perf_counter() - began))
     return {"iter": step + 1, "digest": digest, "loss": loss, "lr": lr, "grad_norm": norm,
-            "tokens_per_s": tokens_per_s, "micro_batch_size": n_rows}, n_stops
+            "tokens_per_s": tokens_per_s, "micro_batch_size": n_rows}
 
 
 def forward_backward(cfg, model, loss_fn, batch, n_rows):
     """
-    Return this rank's sums of losses, targets and tokens over a batch, and 0 for `update`. If
-    gradients are enabled, add up those of the summed loss in p.grad.
+    Return this rank's sums of losses, targets and tokens over a batch. If gradients are enabled,
+    add up those of the summed loss in p.grad.
     """
     device = model.wte.weight.device
     model.zero_grad(set_to_none=True)  # of an attempt that ran out of memory
-    sums = torch.zeros(4, device=device)
+    sums = torch.zeros(3, device=device)
     for x, y, counted, documents in micro_batches(*batch, n_rows, device):
         with runtime.autocast(device, cfg.dtype):
             loss = loss_fn(model, x, y, cfg.loss_chunk, counted, documents)

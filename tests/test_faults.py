@@ -27,7 +27,7 @@ import eval_niah
 import eval_posloss
 import prepare
 import train
-from lib import checkpoint, storage
+from lib import checkpoint
 from lib.data import Tokens
 from lib.errors import UserError, launch
 
@@ -308,12 +308,3 @@ def test_the_fingerprint_tells_weights_apart(saved):
     assert checkpoint.load(saved)["fingerprint"] == first
     save_model(saved.parent, tiny_model("softmax", n_layer=1, n_embd=8, n_inner=8), [1], iter=2)
     assert checkpoint.load(saved)["fingerprint"] != first
-
-
-def test_a_second_program_that_writes_the_same_is_refused_until_the_first_is_killed(tmp_path):
-    first = hold_lock(tmp_path / "ckpt.pt")
-    refused("another program is writing .*ckpt.pt", storage.lock, tmp_path / "ckpt.pt")
-    first.kill()
-    first.join()
-    storage.lock(tmp_path / "ckpt.pt")
-    storage.lock(tmp_path / "ckpt.pt")  # a program may come back to its own file

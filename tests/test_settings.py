@@ -1,9 +1,6 @@
 """Command lines, help, and the settings with which a checkpoint is loaded."""
-import dataclasses
-import re
 import runpy
 import sys
-from unittest import mock
 
 import pytest
 from conftest import call, program, refused, save_model, tiny_model
@@ -77,21 +74,6 @@ def test_a_program_starts_where_python_has_no_locks(tmp_path, monkeypatch):
     storage["lock"](tmp_path / "a")
     storage["write_lines"](tmp_path / "a", [1])
     assert (tmp_path / "a").read_text() == "1\n"
-
-
-def test_every_setting_is_in_the_help_with_its_comment():
-    @dataclasses.dataclass(frozen=True)
-    class Config(LoadConfig):
-        # a group
-        speed: int = 3  # how fast
-        device: str = "cpu"  # explained again
-
-    with mock.patch("builtins.print") as printed, pytest.raises(SystemExit):
-        configure(Config, ["--nonsense", "--help"])
-    text = printed.call_args.args[0]
-    assert re.search(r"\na group:\n  --speed=3 +how fast", text)
-    assert re.search(r"\nmachine:\n  --device=cpu +explained again\n", text)
-    assert text.count("--") > len(dataclasses.fields(Config))
 
 
 @pytest.mark.parametrize("settings, trained, expected", [

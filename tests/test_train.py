@@ -276,15 +276,6 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number, new_
     assert sorted(steps) == [3] * renewed + [6] * (len(steps) - renewed), "Adam has forgotten"
 
 
-def test_a_signal_in_the_last_save_still_ends_in_its_status(run, tmp_path):
-    def save(folder, state, save=checkpoint.save):
-        signal.raise_signal(signal.SIGTERM)
-        return save(folder, state)
-
-    with mock.patch("train.checkpoint.save", save), pytest.raises(SystemExit, match="143"):
-        run(tmp_path, "--save_interval=0")
-
-
 def test_a_run_may_become_longer_with_newer_code(run, tmp_path, monkeypatch):
     run(tmp_path, "--decay=none")
     monkeypatch.setattr(runtime, "code_version", lambda: "newer")
