@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The same conversion on real text: models of experiments/archive/text (1.8 M parameters outside the
-# embeddings, RoPE in all four layers, 800 updates at 256 tokens) are converted in 80 updates. DATA is
-# a folder with train*.jsonl and test*.jsonl in SlimPajama's file format (also .gz, .zst).
+# The same conversion on real text: models with 1.8 M parameters outside the embeddings and RoPE in
+# all four layers are trained for 800 updates at 256 tokens, and converted in 80 more. DATA is a
+# folder with train*.jsonl and test*.jsonl in SlimPajama's file format (also .gz, .zst).
 #
 #   DATA=~/corpus bash experiments/convert/text.sh       about an hour on two cores
 cd "$(dirname "$0")/../.."
