@@ -48,16 +48,17 @@ def lines_of(folder, c, length, factor):
     return lines | {name: before + settings for name, settings in FACTORS.items()}
 
 
-def commands(cfg, folder, lines, lengths):
+def commands(cfg, folder, lines, lengths, hays):
     """Yield the evaluations of all lines: 8 pieces, and 20 needles of each length in each hay."""
     for line, settings in lines.items():
-        yield (f"eval_posloss.py {folder} --seq_len={max(lengths)} --n_seqs=8 {settings} "
-               f"--data_dir={cfg.data_dir} --out={cfg.out} --tag={line} {cfg.posloss}")
+        yield (f"eval_posloss.py {folder} --n_seqs=8 {cfg.posloss} --seq_len={max(lengths)} "
+               f"{settings} --data_dir={cfg.data_dir} --out={cfg.out} --tag={line}")
     for line, settings in lines.items():
-        for hay, text in (("text", f"--data_dir={cfg.data_dir}"), ("noise", "--haystack=noise")):
-            yield (f"eval_niah.py {folder} --context_sizes={','.join(map(str, lengths))}, "
-                   f"--n_samples=4 --prompt=completion {settings} {text} --out={cfg.out} "
-                   f"--tag={hay}_{line} {cfg.niah}")
+        for hay in hays:
+            text = "--haystack=noise" if hay == "noise" else f"--data_dir={cfg.data_dir}"
+            yield (f"eval_niah.py {folder} --n_samples=4 --prompt=completion {cfg.niah} "
+                   f"--context_sizes={','.join(map(str, lengths))}, {settings} {text} "
+                   f"--out={cfg.out} --tag={hay}_{line}")
 
 
 @torch.no_grad()
@@ -75,12 +76,12 @@ def hours(folder, n_lines, lengths):
     return n_lines * (8 * cost[max(lengths)] + 40 * sum(cost.values())) / 3600
 
 
-def read(cfg, folder, line, lengths):
+def read(cfg, folder, line, lengths, hays):
     """Return (needles, a row for each prompt; losses, a row for each piece of text, with a column
     for each position and for `lengths`)."""
     of_line = Path(cfg.out, folder.name)
     prompts = [pd.DataFrame(read_lines(of_line / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
-               for hay in ("noise", "text")]
+               for hay in hays]
     pieces = pd.DataFrame(read_lines(of_line / f"posloss-{line}.jsonl")).set_index("i")
     by_position = pieces.filter(like=" loss").squeeze(axis=1).apply(pd.Series).rename(columns=int)
     for T in lengths:  # or the last position before it that was measured
@@ -88,11 +89,11 @@ def read(cfg, folder, line, lengths):
     return pd.concat(prompts).astype({"needles": float}), by_position
 
 
-def table(cfg, folder, lines, lengths):
+def table(cfg, folder, lines, lengths, hays):
     """Print a row for each line and the best line by the rule of README.md, and draw real.png."""
     needles, losses, rows = {}, {}, {}
     for line in lines:
-        needles[line], losses[line] = read(cfg, folder, line, lengths)
+        needles[line], losses[line] = read(cfg, folder, line, lengths, hays)
     first, last = min(lengths), max(lengths)
     rival = "yarn" if "yarn" in lines else "as_it_is"
     for line in lines:
@@ -134,14 +135,16 @@ def main():
             c = hf_model.read_config(folder).get_text_config()
         length = hf_model.training_length(folder, c)
         lengths = cfg.lengths or (length, 2 * length, 4 * length)
+        # a compact vocabulary, of a model that hf.py has exported, lacks the words of the noise
+        hays = ["text"] if hasattr(c, "compact_vocab") else ["noise", "text"]
         lines = lines_of(folder, c, length, max(1.0, max(lengths) / length))
         if not cfg.table:
             print(f"{len(lines)} lines at {', '.join(f'{T:,}' for T in lengths)} tokens: about "
                   f"{hours(folder, len(lines), lengths):.1f} hours on this machine")
     if cfg.table:
-        table(cfg, folder, lines, lengths)
+        table(cfg, folder, lines, lengths, hays)
     else:
-        print(*commands(cfg, folder, lines, lengths), sep="\n")
+        print(*commands(cfg, folder, lines, lengths, hays), sep="\n")
 
 
 if __name__ == "__main__":
