@@ -137,9 +137,8 @@ def main():
         """Return this rank's part of a batch: x, y and documents as in `micro_batches`, and the
         digest of the whole batch."""
         if split == "train":
-            settings = cfg.seed, step, cfg.batch_size, block_size, cfg.data_order
-            x, y = corpus.batch(*settings)
-            digest = corpus.batch_digest(*settings)
+            x, y, digest = corpus.batch(cfg.seed, step, cfg.batch_size, block_size,
+                                        cfg.data_order)
         else:  # the same text in all runs, whatever their seed and data_order
             x, y = held_out.spread(cfg.eval_seqs, block_size)
             digest = held_out.data["digest"]

@@ -14,7 +14,8 @@ A corpus is a folder. prepare.py writes
         splits             {split: {tokens, shards: [{file, tokens, sha256}]}}
 
 Files that other programs wrote (FORMATS) are read without a JSON. The name of the split is in their
-names or in that of their folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
+names or in that of their folder. Their ids are GPT-2's, with an end of text after each document.
+With --vocab_size=N they are any ids.
 """
 import hashlib
 import json
@@ -23,7 +24,6 @@ import os
 import re
 import struct
 import zlib
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,14 +31,10 @@ import numpy as np
 
 from lib import ranks, text
 from lib.errors import MALFORMED, UserError, explain
-from lib.text import GPT2_EOT, GPT2_VOCAB, check_same_vocab, decode, encode
+from lib.text import GPT2_EOT, GPT2_VOCAB, check_same_vocab, decode
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
-# {name of a corpus: arguments of prepare.py that make it}, for the message if it is missing
-SOURCES = {"slimpajama test": "--hf=slimpajama --split=test",
-           "slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
-           "almanac": "--embedded=almanac --compact_vocab"}
 
 
 class Shard(NamedTuple):
@@ -47,32 +43,16 @@ class Shard(NamedTuple):
     dtype: np.dtype
     n_ids: int
     offset: int = 0  # bytes before the ids
-    ends: np.ndarray | None = None  # the number of ids before the end of each document, if known
-    added: np.ndarray = np.empty(0)  # places of ends of text that are not among the ids
-
-    def tokens(self):
-        """Return the number of tokens, with the ends of text that are added while reading."""
-        return self.n_ids + len(self.added)
+    ends: np.ndarray = np.empty(0, int)  # where the first documents end, if a foreign file says it
 
     def open(self):
-        """Return the ids as a memory map."""
+        """Return the ids as a memory map. ValueError if the file is too short for them."""
         with open(self.path, "rb") as file:
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if hasattr(mmap, "MADV_RANDOM"):
             # Otherwise the system reads ahead: 526 MB were read for a batch of 131 kB.
             pages.madvise(mmap.MADV_RANDOM)
         return np.frombuffer(pages, self.dtype, self.n_ids, self.offset)
-
-    def read(self, ids, begin, n):
-        """Return tokens begin .. begin + n - 1. ids: the memory map."""
-        if not len(self.added):
-            return ids[begin:begin + n]
-        places = np.arange(begin, begin + n)
-        n_before = np.searchsorted(self.added, places)  # each end of text shifts the ids after it
-        is_end = self.added[np.minimum(n_before, len(self.added) - 1)] == places
-        tokens = np.full(n, GPT2_EOT)
-        tokens[~is_end] = ids[(places - n_before)[~is_end]]
-        return tokens
 
 
 class Tokens:
@@ -88,7 +68,7 @@ class Tokens:
         # data: digest and source, which every run and every result records about its text
         self.vocab, self.shards, self.data = find_split(self.folder, split, vocab_size)
         self.vocab_size = text.vocab_size(self.vocab)
-        self.ends = np.cumsum([shard.tokens() for shard in self.shards], dtype=np.int64)
+        self.ends = np.cumsum([shard.n_ids for shard in self.shards], dtype=np.int64)
 
     def __len__(self):
         return int(self.ends[-1])
@@ -106,14 +86,13 @@ class Tokens:
         maps = {}  # opened again in each call, or the pages that were read would stay in memory
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
             i = int(np.searchsorted(self.ends, start, side="right"))
-            begin = int(start - self.ends[i]) + self.shards[i].tokens()
+            begin = int(start - self.ends[i]) + self.shards[i].n_ids
             while len(row):  # a piece may go on in the next shard
-                shard = self.shards[i]
                 if i not in maps:
-                    maps[i] = shard.open()
-                n = min(len(row), shard.tokens() - begin)
-                row[:n] = shard.read(maps[i], begin, n)
-                row, i, begin = row[n:], i + 1, 0
+                    maps[i] = self.shards[i].open()
+                ids = maps[i][begin:begin + len(row)]
+                row[:len(ids)] = ids
+                row, i, begin = row[len(ids):], i + 1, 0
         if out.size and not 0 <= out.min() <= out.max() < self.vocab_size:
             raise UserError(f"{self.folder}: the split {self.split} holds the id {out.max():,} and "
                             f"its vocabulary has only {self.vocab_size:,}: a file is damaged, or "
@@ -122,32 +101,25 @@ class Tokens:
 
     def batch(self, seed, step, batch_size, block_size, order="random"):
         """
-        Return this rank's rows of global batch `step`: x and y, (rows, block_size) int64 each, y
-        being the tokens that follow those of x. order: see ORDERS.
+        Return x, y and digest of global batch `step`. x and y are this rank's rows, (rows,
+        block_size) int64 each, y being the tokens that follow those of x. The digest, a short
+        hexadecimal number, is that of the whole text, alike on all ranks. order: see ORDERS.
         """
-        starts = self.starts(seed, step, batch_size, block_size, order)
-        return self.rows_of_rank(starts, block_size)
-
-    def batch_digest(self, seed, step, batch_size, block_size, order="random"):
-        """Return a short hexadecimal digest of the text of global batch `step`, alike on all
-        ranks."""
-        starts = self.starts(seed, step, batch_size, block_size, order).astype(np.int64)
-        corpus = f"{self.data['digest']} {block_size}".encode()
-        return hashlib.sha256(corpus + starts.tobytes()).hexdigest()[:16]
-
-    def starts(self, seed, step, batch_size, block_size, order):
-        """Return where each row of global batch `step` begins."""
         n_rows = self.rows_in_sequence(block_size)
         if order == "random":
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
-            return random_starts(seed, self.split, step, batch_size, n_starts)
-        row_numbers = step * batch_size + np.arange(batch_size)
-        return block_size + row_numbers % n_rows * (block_size + 1)
+            starts = random_starts(seed, self.split, step, batch_size, n_starts)
+        else:
+            row_numbers = step * batch_size + np.arange(batch_size)
+            starts = block_size + row_numbers % n_rows * (block_size + 1)
+        corpus = f"{self.data['digest']} {block_size}".encode()
+        digest = hashlib.sha256(corpus + starts.tobytes()).hexdigest()[:16]
+        return *self.rows_of_rank(starts, block_size), digest
 
     def spread(self, n, block_size):
         """
-        Return this rank's part of n rows for validation, as `batch` does. They are spread evenly
-        over the split, so they are the same text for every seed and order of the training.
+        Return this rank's x and y of n rows for validation. They are spread evenly over the split,
+        so they are the same text for every seed and order of the training.
         """
         row_numbers = np.arange(n) * self.rows_in_sequence(block_size) // n
         return self.rows_of_rank(block_size + row_numbers * (block_size + 1), block_size)
@@ -225,29 +197,23 @@ def find_split(folder, split, n_ids):
         return own_split(own[0], manifests[own[0]], split)
     if foreign:
         return foreign_split(folder, foreign, n_ids)
-    splits = [name for manifest in manifests.values() for name in manifest["splits"]]
-    there = ", ".join([*splits, *(path.name for path in foreign_files(folder)[:3])])
-    source = SOURCES.get(f"{folder.name} {split}") or SOURCES.get(folder.name)
-    source = source or f"FILES --split={split}"
-    raise UserError(f"{folder} has no split {split!r}; it has {there or 'none'}; to make it: "
-                    f"python prepare.py {source} --name={folder.name} --data_dir={folder.parent}")
+    names = sorted(path.name for path in folder.glob("[!.]*"))[:5]
+    raise UserError(f"{folder} has no split {split!r} that can be read, only "
+                    f"{', '.join(names) or 'nothing'}; to make it: python prepare.py FILES "
+                    f"--split={split} --name={folder.name} --data_dir={folder.parent} (see --help)")
 
 
 def read_manifests(folder):
-    """
-    Return {path: content} of the JSONs of a corpus, {} if there is none. UserError if one is not a
-    JSON of prepare.py.
+    """Return {path: content} of the JSONs of prepare.py in a folder. UserError if one is damaged.
     """
     contents = {}
     # [!.]: a Mac leaves hidden files, such as ._train.json, on the disks of others
     for path in sorted(folder.glob("[!.]*.json")):
-        if path.name in OTHER_JSONS:
-            continue
-        with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the "
-                     "right folder, or prepare the corpus again under another --name", MALFORMED):
-            manifest = contents[path] = json.loads(path.read_bytes())
-            if missing := {"vocab", "source", "complete", "splits"} - manifest.keys():
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        with explain(f"{path} is damaged; prepare the corpus again under another --name",
+                     MALFORMED):
+            content = json.loads(path.read_bytes())
+        if {"vocab", "source", "complete", "splits"} <= set(content):
+            contents[path] = content
     return contents
 
 
@@ -257,17 +223,16 @@ def own_split(path, manifest, split):
         raise UserError(f"{path}: its preparation was interrupted; give the same command again to "
                         "continue it")
     vocab = manifest["vocab"]
-    dtype, shards, hashes = id_type(vocab), [], ""
-    for shard in manifest["splits"][split]["shards"]:
+    shards, hashes = [], ""
+    for content in manifest["splits"][split]["shards"]:
         # basename: a corpus from elsewhere must not open files outside of its folder
-        file = path.with_name(os.path.basename(shard["file"]))
-        with explain(f"{file} cannot be read; prepare the corpus again", OSError):
-            size = file.stat().st_size
-        if size != shard["tokens"] * dtype.itemsize:  # an error now, and not after hours
-            raise UserError(f"{file} does not hold the {shard['tokens']:,} tokens that its .json "
-                            "lists; delete that .json and run prepare.py again")
-        shards.append(Shard(file, dtype, shard["tokens"]))
-        hashes += shard["sha256"]
+        file = path.with_name(os.path.basename(content["file"]))
+        shard = Shard(file, id_type(vocab), content["tokens"])
+        with explain(f"{file} does not hold the {shard.n_ids:,} tokens that {path.name} lists; "
+                     f"delete {path.name} and run prepare.py again", (OSError, ValueError)):
+            shard.open()  # an error now, and not after hours
+        shards.append(shard)
+        hashes += content["sha256"]
     # The digest identifies the tokens wherever their files are. Results are compared by it.
     digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
     return vocab, shards, {"digest": digest, "source": manifest["source"]}
@@ -282,8 +247,6 @@ def bin_shards(path):
     Read a .bin of nanoGPT, which is ids in uint16, or of llm.c and modded-nanogpt, which put 256
     int32 before them. In version 7 llm.c's ids are uint32.
     """
-    if path.stem.endswith(("_document", "_sentence")):
-        raise ValueError("it is named as a .bin of Megatron, and its .idx is missing")
     size = path.stat().st_size
     if size >= 1024:
         magic, version, n = np.fromfile(path, "<i4", 3).tolist()
@@ -297,7 +260,7 @@ def bin_shards(path):
 def megatron_shards(path):
     """
     Read an .idx of Megatron: the lengths of all sequences, the bytes before each, and the sequences
-    at which documents begin. The ids are in the .bin beside it, with nothing between documents.
+    at which documents begin. The ids are in the .bin beside it.
     """
     index = path.read_bytes()
     magic, version, code, n, n_borders = struct.unpack("<9sQBQQ", index[:34])
@@ -306,7 +269,7 @@ def megatron_shards(path):
     lengths = np.frombuffer(index, "<i4", n, offset=34)
     borders = np.frombuffer(index, "<i8", n_borders, offset=34 + 4 * n + 8 * n)
     ends_of_sequences = np.cumsum(lengths, dtype=np.int64)
-    ends = ends_of_sequences[borders[1:] - 1]
+    ends = ends_of_sequences[borders[1:11] - 1]
     dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
     return [Shard(path.with_suffix(".bin"), dtype, int(ends_of_sequences[-1]), ends=ends)]
 
@@ -318,8 +281,8 @@ def datatrove_shards(path):
     """
     ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
     n = int(ends[-1])
-    size_of_id = path.stat().st_size // n
-    return [Shard(path, np.dtype(f"<u{size_of_id}"), n, ends=ends)]
+    dtype = np.dtype({2: "<u2", 4: "<u4"}[path.stat().st_size / n])
+    return [Shard(path, dtype, n, ends=ends[:10])]
 
 
 def arrow_shards(path):
@@ -337,8 +300,9 @@ def arrow_shards(path):
             borders = column.offsets.to_numpy().astype(np.int64)
             dtype = np.dtype(column.values.type.to_pandas_dtype())
             begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
+            offset = begin_of_ids - begin_of_file
             ends = borders[1:] - borders[0]
-            shards.append(Shard(path, dtype, int(ends[-1]), begin_of_ids - begin_of_file, ends))
+            shards.append(Shard(path, dtype, int(ends[-1]), offset, ends[:10]))
     return shards
 
 
@@ -349,34 +313,17 @@ FORMATS = {
     ".ds": ("datatrove", datatrove_shards),
     ".arrow": ("datasets", arrow_shards),
 }
-# {pattern of names: program} of formats that are not read
-OTHERS = {
-    "*.mds": "mosaic-streaming",
-    "chunk-*.bin": "litdata",
-    "*.tfrecord*": "TensorFlow",
-    "*.tar": "webdataset",
-    "*.npy": "numpy",
-    "*.h5": "HDF5",
-}
-OTHER_JSONS = ("dataset_dict.json", "dataset_info.json", "state.json", "index.json")
+# .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
+OTHER_BINS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
 
 
-def foreign_files(folder, split=""):
-    """Return the files of other programs in a folder, or those of a split of it. UserError for a
-    format that is not read."""
+def foreign_files(folder, split):
+    """Return the files of a split that other programs wrote."""
     paths = []
     for path in sorted([*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")]):
-        name = str(path.relative_to(folder))
-        if split and split not in re.split(r"[\W_]+", name):
-            continue
-        for pattern, program in OTHERS.items():
-            if path.match(pattern):
-                raise UserError(f"{path} is a file of {program}, which is not read here; prepare "
-                                "the text with prepare.py, or see docs/corpus.md")
-        is_own = re.fullmatch(r"\w+-\d{5}\.bin", path.name)
-        has_index = path.suffix == ".bin" and path.with_suffix(".idx").exists()
-        is_empty = path.suffix == ".ds" and not path.stat().st_size  # of a worker without text
-        if path.suffix in FORMATS and not (is_own or has_index or is_empty):
+        words = re.split(r"[\W_]+", str(path.relative_to(folder)))
+        is_read = path.suffix in FORMATS and not OTHER_BINS.fullmatch(path.name)
+        if is_read and split in words and path.stat().st_size:  # datatrove may leave empty files
             paths.append(path)
     return paths
 
@@ -387,13 +334,11 @@ def check_names(paths):
     if len(corpora) > 1:
         raise UserError(f"{' and '.join(map(str, corpora.values()))} are files of several corpora; "
                         "put each corpus into a folder of its own")
-    numbers_of_files = [re.findall(r"\d+", path.name) for path in paths]
+    numbers_of_files = [map(int, re.findall(r"\d+", path.name)) for path in paths]
     for column in zip(*numbers_of_files, strict=True):
-        numbers = set(map(int, column))
-        missing = set(range(min(numbers), max(numbers))) - numbers
-        if missing:
-            raise UserError(f"{paths[0].parent} lacks number {min(missing)} of the files like "
-                            f"{paths[0].name}; get the whole row")
+        if max(column) - min(column) >= len(set(column)):
+            raise UserError(f"a number is missing between {paths[0]} and {paths[-1].name}; get the "
+                            "whole row of files")
 
 
 def foreign_split(folder, paths, n_ids):
@@ -402,68 +347,28 @@ def foreign_split(folder, paths, n_ids):
     program, read_shards = FORMATS[paths[0].suffix]
     shards = []
     for path in paths:
-        with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it",
-                     (OSError, struct.error, *MALFORMED)):
-            shards += map(checked, read_shards(path))
-    first = shards[0].open()
-    begin = ""
-    if not n_ids:
-        if not are_gpt2s(first[:4000].tolist()):
-            raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
-                            "number of its ids, as --vocab_size=65 (they then have no text)")
-        begin = f"; it begins {decode(first[:10].tolist())!r}"
-        shards = with_ends_of_text(shards)
+        with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
+                     "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
+            for shard in read_shards(path):
+                ids = shard.open()  # an error if the file is cut off
+                if not n_ids:
+                    check_gpt2_ids(ids, shard.ends)
+                shards.append(shard)
+    first = shards[0].open()[:4000]
+    begin = "" if n_ids else f"; they begin {decode(first[:10].tolist())!r}"
     ranks.print0(f"{folder}: read as files of {program}, such as {paths[0].name} ({len(paths)} in "
-                 f"all), {borders(shards, first)}{begin}")
+                 f"all){begin}")
     # The digest is of the numbers and two pieces: to hash all of it would take minutes.
     digest = hashlib.sha256(f"{[shard.n_ids for shard in shards]}".encode())
-    digest.update(first[:4000].tobytes())
+    digest.update(first.tobytes())
     digest.update(shards[-1].open()[-4000:].tobytes())
     source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
     return n_ids or None, shards, {"digest": digest.hexdigest()[:16], "source": source}
 
 
-def with_ends_of_text(shards):
-    """Return shards of GPT-2's ids with an end of text after each document, if they have none."""
-    first = shards[0]
-    if first.ends is None or (first.open()[first.ends[:100] - 1] == GPT2_EOT).all():
-        return shards
-    return [shard._replace(added=shard.ends + np.arange(len(shard.ends))) for shard in shards]
-
-
-def borders(shards, ids):
-    """Return what is known of the documents, for people. ids: the memory map of the first shard."""
-    if shards[0].ends is not None:
-        n = sum(len(shard.ends) for shard in shards)
-        added = ", after each of which an end of text is added" if len(shards[0].added) else ""
-        return f"{n:,} documents{added}"
-    if (ids[:1_000_000] == GPT2_EOT).any():
-        return "with ends of text"
-    return "without ends of text, so all of it is one document"
-
-
-def checked(shard):
-    """Return a shard without its empty documents. ValueError if its file does not hold its ids."""
-    size = shard.path.stat().st_size
-    expected = shard.offset + shard.n_ids * shard.dtype.itemsize
-    goes_on = shard.path.suffix == ".arrow" and size > expected
-    if not shard.n_ids or (size != expected and not goes_on):
-        raise ValueError(f"{shard.path.name} has {size:,} bytes, and not {expected:,}")
-    if shard.ends is None:
-        return shard
-    lengths = np.diff(shard.ends, prepend=0)
-    if lengths.min() < 0 or shard.ends[-1] != shard.n_ids:
-        raise ValueError("the borders of its documents are not in order")
-    return shard._replace(ends=shard.ends[lengths > 0])
-
-
-def are_gpt2s(ids):
-    """Return whether GPT-2's vocabulary gives these ids again for the text that they stand for."""
-    if max(ids) >= GPT2_VOCAB:
-        return False
-    # All come again, except where a word is cut at the beginning or at the end. For ids of another
-    # vocabulary or type the text is nonsense: at most 96.5 % of the ids came again (tokenizers of
-    # 300 to 50,000 tokens, 280 pieces of English).
-    again = encode(decode(ids), special=True)
-    common = Counter(ids) & Counter(again)
-    return common.total() >= 0.98 * max(len(ids), len(again))
+def check_gpt2_ids(ids, ends):
+    """Raise a ValueError if ids cannot be GPT-2's with an end of text where the documents end."""
+    if ids[:4000].max() >= GPT2_VOCAB:
+        raise ValueError("its ids are not GPT-2's: give their number, as --vocab_size=65")
+    if (ids[ends - 1] != GPT2_EOT).any():
+        raise ValueError("its documents have no end of text: write them again with <|endoftext|>")

@@ -11,7 +11,6 @@ import hashlib
 import random
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +19,12 @@ from lib.corpora.almanac import CITIES, spaced
 from lib.errors import UserError
 from lib.text import (
     END_OF_TEXT,
-    begin_of_text,
-    begins_with_a_token,
     decode,
-    decode_file,
     encode,
+    end_of_text,
     find_files,
+    read_text,
+    token_in_front,
 )
 
 # the hay of RULER, arXiv 2404.06654: these sentences, repeated
@@ -105,7 +104,7 @@ def open_haystack(cfg, vocab):
         text = NOISE * (longest // 10)
     else:
         paths = find_files(cfg.haystack)
-        text = "\n".join(decode_file(Path(path).read_bytes(), path) for path in paths)
+        text = "\n".join(map(read_text, paths))
     # the digest is of the text itself, whatever its files are called
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return np.array(encode(text, vocab)), {"digest": digest, "source": {"haystack": cfg.haystack}}
@@ -247,9 +246,10 @@ def make_sample(cfg, vocab, hay, size, depth, i):
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
                         "training length)")
     # 1 if the prompt begins with an end of text, or with what the tokenizer puts in front
-    n_begin = int(cfg.begin or begins_with_a_token(vocab))
+    first = token_in_front(vocab, end_of_text(vocab) if cfg.begin else None)
+    n_begin = int(first is not None)
     ids = draw_hay(vocab, rng, hay, n_hay, asked.fact)
-    ids[:n_begin] = [begin_of_text(vocab)] * n_begin  # in place of a token: the size stays
+    ids[:n_begin] = [first] * n_begin  # in place of a token: the size stays
     places = choose_places(vocab, rng, ids, n_begin, facts, lengths)
     ids, spans = bury(ids, encoded, places)
     return {
