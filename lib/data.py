@@ -197,7 +197,7 @@ def find_split(folder, split, n_ids):
         return own_split(own[0], manifests[own[0]], split)
     if foreign:
         return foreign_split(folder, foreign, n_ids)
-    names = sorted(path.name for path in folder.glob("[!.]*"))[:5]
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("[!.]*.*"))[:5]
     raise UserError(f"{folder} has no split {split!r} that can be read, only "
                     f"{', '.join(names) or 'nothing'}; to make it: python prepare.py FILES "
                     f"--split={split} --name={folder.name} --data_dir={folder.parent} (see --help)")

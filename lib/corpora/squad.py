@@ -28,8 +28,8 @@ def read_examples(path, val_fraction):
     file.
     """
     articles = {}  # {title: examples}; the paper kept 86,820 questions
-    with explain(f"{path or HUB} cannot be read as SQuAD 2.0; download train-v2.0.json, and give its "
-                 "path as --data"):
+    with explain(f"{path or HUB} cannot be read as SQuAD 2.0; download train-v2.0.json, and give "
+                 "its path as --data"):
         for title, context, question, texts, starts in read_rows(path):
             if not texts or not texts[0].strip() or not question.strip():
                 continue
