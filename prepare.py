@@ -51,9 +51,8 @@ from lib.text import encode, end_of_text, gpt2_encoding, pieces, read_tokenizer,
 # consist of whole chunks, so another value would end the bins of a large corpus elsewhere.
 CHUNK = 1 << 20
 # The settings that the bins follow from
-OF_TEXT = ("field", "limit", "split", "val_fraction", "shard_tokens")
-OF_EMBEDDED = ("embedded", "block_size", "n_copy", "n_train", "seed", "shard_tokens",
-               "compact_vocab")
+OF_TEXT = ("field", "limit", "split", "val_fraction")
+OF_EMBEDDED = ("block_size", "n_copy", "n_train", "seed", "compact_vocab")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +99,8 @@ class PrepareConfig:
 
     NEEDS = {
         "hf_config": "hf",
-        **dict.fromkeys(("field", "limit", "split", "val_fraction"), "files or hf"),
-        **dict.fromkeys(("block_size", "n_copy", "n_train", "seed", "compact_vocab"), "embedded"),
+        **dict.fromkeys(OF_TEXT, "files or hf"),
+        **dict.fromkeys(OF_EMBEDDED, "embedded"),
     }
 
 
@@ -131,7 +130,7 @@ def encode_chunk(chunk, vocab):
             continue
         if vocab is None:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
-            for piece in pieces([text]):
+            for piece in pieces(text):
                 arrays.append(gpt2_encoding().encode_to_numpy(piece, disallowed_special=()))
         else:
             arrays.append(encode(text, vocab))
@@ -162,7 +161,8 @@ def new_manifest(cfg):
     vocab = read_tokenizer(cfg.tokenizer) if cfg.tokenizer else None
     if cfg.compact_vocab:
         vocab = almanac.vocabulary()
-    source = {name: getattr(cfg, name) for name in (OF_EMBEDDED if cfg.embedded else OF_TEXT)}
+    names = {"shard_tokens", *(("embedded", *OF_EMBEDDED) if cfg.embedded else OF_TEXT)}
+    source = {name: value for name, value in vars(cfg).items() if name in names}
     if cfg.hf:
         source |= {"hf": PRESETS.get(cfg.hf, cfg.hf), "hf_config": cfg.hf_config}
     if cfg.files:

@@ -20,7 +20,6 @@ With --vocab_size=N they are any ids.
 import hashlib
 import json
 import mmap
-import os
 import re
 import struct
 import zlib
@@ -31,7 +30,7 @@ import numpy as np
 
 from lib import ranks, text
 from lib.errors import MALFORMED, UserError, explain
-from lib.text import GPT2_EOT, GPT2_VOCAB, check_same_vocab, decode
+from lib.text import GPT2_EOT, GPT2_VOCAB, decode
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
@@ -173,17 +172,6 @@ def id_type(vocab):
     return np.dtype("uint16" if text.vocab_size(vocab) <= 2**16 else "uint32")
 
 
-def check_splits(train, val):
-    """Raise UserError if the Tokens `val` cannot validate a model that is trained on `train`."""
-    check_same_vocab(f"{train.folder}: the split {train.split}", train.vocab,
-                     f"the split {val.split}", val.vocab, "prepare both in the same way")
-    if val.data["digest"] == train.data["digest"]:
-        raise UserError(f"{train.folder}: the splits {train.split} and {val.split} are the same "
-                        "text, so validation would measure what was trained on; prepare the text "
-                        "with --val_fraction=0.1 and another --name, or train with "
-                        "--eval_interval=0")
-
-
 def find_split(folder, split, n_ids):
     """Return (vocab, shards, data) of a split of the corpus in `folder`. UserError if there is
     none, or if it is not finished."""
@@ -225,8 +213,7 @@ def own_split(path, manifest, split):
     vocab = manifest["vocab"]
     shards, hashes = [], ""
     for content in manifest["splits"][split]["shards"]:
-        # basename: a corpus from elsewhere must not open files outside of its folder
-        file = path.with_name(os.path.basename(content["file"]))
+        file = path.parent / content["file"]
         shard = Shard(file, id_type(vocab), content["tokens"])
         with explain(f"{file} does not hold the {shard.n_ids:,} tokens that {path.name} lists; "
                      f"delete {path.name} and run prepare.py again", (OSError, ValueError)):

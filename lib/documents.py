@@ -13,7 +13,7 @@ import re
 import reprlib
 
 from lib.errors import MALFORMED, UserError, describe, explain
-from lib.text import find_files, pieces, text_parts
+from lib.text import decode_file, find_files, pieces
 
 PRESETS = {  # name@revision on the hub, which no longer has the paper's cerebras/SlimPajama-627B
     "slimpajama": "gmongaras/SlimPajama-627B_Reupload@c34c22dbb10ae6b264a2f357a909d1a537141b36",
@@ -75,16 +75,15 @@ def file_rows(path, cfg):
     # pyarrow's stream raises an error if a .zst is cut off; that of `zstandard` just ends
     import pyarrow
     compression = {".gz": "gzip", ".zst": "zstd", None: None}[packing]
-    with pyarrow.input_stream(path, compression=compression) as plain:
-        file = io.BufferedReader(plain, 1 << 20)
+    with pyarrow.input_stream(path, compression=compression) as file:
         if ending in ("txt", "md"):
-            parts = text_parts(file, path)
+            text = decode_file(file.read(), path)
             # another tokenizer than GPT-2's may split a text anywhere, so it gets it in one piece
-            rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
+            rows = [text] if cfg.tokenizer else pieces(text)
             for row, following in itertools.pairwise(itertools.chain(rows, [None])):
                 yield row, following is None
         else:
-            for line in file:
+            for line in io.BufferedReader(file, 1 << 20):
                 yield line, True
 
 

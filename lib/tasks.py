@@ -11,6 +11,7 @@ import hashlib
 import random
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +21,10 @@ from lib.errors import UserError
 from lib.text import (
     END_OF_TEXT,
     decode,
+    decode_file,
     encode,
     end_of_text,
     find_files,
-    read_text,
     token_in_front,
 )
 
@@ -104,7 +105,7 @@ def open_haystack(cfg, vocab):
         text = NOISE * (longest // 10)
     else:
         paths = find_files(cfg.haystack)
-        text = "\n".join(map(read_text, paths))
+        text = "\n".join(decode_file(Path(path).read_bytes(), path) for path in paths)
     # the digest is of the text itself, whatever its files are called
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return np.array(encode(text, vocab)), {"digest": digest, "source": {"haystack": cfg.haystack}}

@@ -13,7 +13,6 @@ Text to token ids and back. The `vocab` of a corpus or checkpoint says what its 
 import functools
 import glob
 import importlib.resources
-import io
 import json
 import os
 import re
@@ -73,45 +72,28 @@ def find_files(pattern):
     return files
 
 
-def text_parts(file, path):
-    """
-    Yield the text of an open binary file in parts, with CRLF and CR turned into LF. UserError if it
-    is not UTF-8 text.
-    """
-    reader = io.TextIOWrapper(file, encoding="utf-8-sig")
+def decode_file(raw, path):
+    """Return the text of a file whose bytes are `raw`, with CRLF and CR turned into LF."""
     with explain(f"{path} is not UTF-8 text; if it is text in UTF-16 (or LATIN1, ...), convert it: "
                  f"iconv -f UTF-16 -t UTF-8 {path} > NEW.txt", UnicodeError):
-        while part := reader.read(1 << 20):
-            yield part
-
-
-def read_text(path):
-    """Return the text of a file, as `text_parts` does."""
-    with open(path, "rb") as file:
-        return "".join(text_parts(file, path))
+        text = raw.decode("utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 PIECE = 500_000  # characters: tiktoken fails on a million spaces
 
 
-def pieces(parts):
-    """
-    Yield a text, which comes in parts, in pieces of at most PIECE characters. So a text of any size
-    can be encoded without holding it in memory.
-    """
+def pieces(text):
+    """Yield a text in pieces of at most PIECE characters, which have the same ids as the whole."""
     # A piece ends as late as possible before a space or line end that follows another character:
-    # GPT-2's vocabulary splits a text there in any case, so its ids do not change.
+    # GPT-2's vocabulary splits a text there in any case.
     cut = re.compile(rf"(?s).{{1,{PIECE}}}(?<=\S)(?=[ \n])|.{{1,{PIECE}}}")
-    text = ""
-    for part in parts:
-        text += part
-        begin = 0
-        while len(text) - begin > PIECE:
-            end = cut.match(text, begin).end()
-            yield text[begin:end]
-            begin = end
-        text = text[begin:]
-    yield text
+    begin = 0
+    while len(text) - begin > PIECE:
+        end = cut.match(text, begin).end()
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
 
 
 def encode(text, vocab=None, special=False):
@@ -131,13 +113,10 @@ def encode(text, vocab=None, special=False):
             text = text.removeprefix(" ") if letter.startswith("▁") else text
             # no special tokens are added: callers mark where a document begins or ends
             return loaded.encode(text, add_special_tokens=False).ids
-    gpt2 = gpt2_encoding()
     ids = []
-    if special:
-        ids = gpt2.encode(text, allowed_special="all")
-    else:
-        for piece in pieces([text]):
-            ids += gpt2.encode_ordinary(piece)
+    for piece in pieces(text):
+        ids += gpt2_encoding().encode(piece, allowed_special="all" if special else set(),
+                                      disallowed_special=())
     if vocab is None:
         return ids
     compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}
@@ -209,12 +188,12 @@ def read_tokenizer(path):
     if not path.is_file():
         raise UserError(f"{path} is not a file; name a tokenizer.json, or the folder that holds "
                         "one")
-    vocab = read_text(path)
+    vocab = decode_file(path.read_bytes(), path)
     config = path.with_name("tokenizer_config.json")
     if config.is_file():
         # Only this file knows the end of text: Gemma's is <eos>, and its </s> is a tag of HTML.
         with explain(f"{config} is damaged; get a whole copy of it", MALFORMED):
-            end = json.loads(read_text(config)).get("eos_token")
+            end = json.loads(config.read_bytes()).get("eos_token")
             vocab = mark_end_of_text(vocab, end["content"] if isinstance(end, dict) else end)
     end_of_text(vocab)  # a tokenizer without one is an error here
     return vocab
