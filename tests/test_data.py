@@ -205,7 +205,6 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     characters = [i % 65 for i in range(5000)]
     for split in ("train", "val"):
         nanogpt(tmp_path, [characters[len(split):]], split)
-    (tmp_path / "meta.pkl").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")  # is never loaded
     tokens = Tokens(tmp_path, "train", vocab_size=65)
     assert (tokens.vocab, tokens.vocab_size) == (65, 65)
     assert tokens[0:9].tolist() == characters[5:14]

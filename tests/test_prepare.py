@@ -95,7 +95,7 @@ def test_a_text_file_is_encoded_in_pieces_as_if_it_were_whole(tmp_path, write):
     assert ids(tmp_path) == expected([sample.replace("\r\n", "\n"), "next"])
     manifest = json.loads((tmp_path / "c/train.json").read_text())
     assert manifest["rows"] > 4 and manifest["documents"] == 2
-    assert len(manifest["splits"]["train"]["shards"]) > 1, "it was held in memory"
+    assert len(manifest["splits"]["train"]["shards"]) > 1, "all of it is one bin"
 
 
 def word_tokenizer(folder, special=("</s>",)):
@@ -130,7 +130,7 @@ def test_a_tokenizer_that_cannot_be_used_is_one_line_and_nothing_is_written(tmp_
     unigram = tokenizers.models.Unigram([("</s>", 0.0), ("a", -1.0)])
     for content, message in (
             (None, "t.json is not a file; name a tokenizer.json"),
-            (b"\xff", "t.json is not UTF-8"), (b"[1]", "not a tokenizer.json"),
+            (b"[1]", "not a tokenizer.json"),
             (tokenizers.Tokenizer(tokenizers.models.BPE()).to_str().encode(), "has no end of text"),
             (tokenizers.Tokenizer(unigram).to_str().encode(), "tokenizer cannot encode this text")):
         if content is not None:
@@ -140,7 +140,7 @@ def test_a_tokenizer_that_cannot_be_used_is_one_line_and_nothing_is_written(tmp_
 
 
 LONG = jsonl(np.random.default_rng(i).bytes(2000).hex() for i in range(30))
-ARRAY = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
+ARRAY = json.dumps([{"text": "a"}, {"text": "b"}]).encode()
 HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
 
 
@@ -151,26 +151,21 @@ HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
      "a.jsonl:2: {'id': 1, 'txt': 'x'} has no text in its field 'text' .*; choose another --field"),
     (GOOD + b'{"text": 5}', ["a.jsonl"], "a.jsonl:2: {'text': 5} has no text"),
     (ARRAY, ["a.json"], "a.json:1: .* is one JSON object"),
-    (ARRAY.replace(b"\n", b""), ["a.json"], "a.json:1: .* is one JSON object"),
     (gzip.compress(LONG)[:-1], ["a.jsonl.gz"], "a.jsonl.gz cannot be read: get a whole copy"),
     (HALF, ["a.jsonl.zst"], "a.jsonl.zst cannot be read"),
-    (HALF, ["a.txt.zst"], "a.txt.zst cannot be read"),
     (b"text", ["a.txt.zst"], "a.txt.zst cannot be read"),
     (b"PAR1", ["b.txt", "a.parquet"], "a.parquet is not a file"),
-    (b"caf\xe9", ["a.txt"], r"a.txt is not UTF-8 text; .*can't decode byte 0xe9"),
     ("text".encode("utf-16"), ["a.txt"], "not UTF-8 text; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
-    (b"x", ["a.docx"], "a.docx: the name must end in .txt, .md, .*rename it to .txt if"),
     (b"raise SystemExit", ["a.py"], "a.py: the name must end in .txt"),
     ([{"text": b"x"}], ["a.parquet"], "a.parquet:1: {'text': b'x'} has no text"),
     ([{"a": "x", "b": "y"}], ["a.parquet"], "a.parquet:1: {'a': 'x', 'b': 'y'} has no text"),
     (b"", ["a.txt"], "there is no text in a.txt; nothing was written"),
     (b"", ["--embedded=almanac", "--hf=x"], "name one source"),
     (b"", ["--embedded=almanac", "--limit=5"], "limit=5 has no effect unless files or hf; set"),
-    (b"", ["--hf=x", "--seed=5"], "seed=5 has no effect unless embedded"),
     (b"x", ["a.txt", "--split=val", "--val_fraction=0.1"], "another --split than val"),
     (b"", ["a", "--name=../up"], "of letters, digits"),
     (b"", ["--hf=no/such-dataset"], "no/such-dataset .*run the same command again")],
-    ids=range(23))
+    ids=range(18))
 def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
@@ -222,9 +217,7 @@ def test_val_is_the_end_of_each_bin_and_has_its_share_of_the_tokens(
     assert not rest
 
 
-@pytest.mark.parametrize("function, n_calls", [("atomic_write", 3), ("write_lines", 1)])
-def test_an_interrupted_preparation_continues_to_the_same_bins(
-        tmp_path, write, monkeypatch, function, n_calls):
+def test_an_interrupted_preparation_continues_to_the_same_bins(tmp_path, write, monkeypatch):
     # tests/test_faults.py kills in the middle of writes
     monkeypatch.setattr(prepare, "CHUNK", 1000)
     # short documents, and a .txt in four pieces that are a bin each
@@ -232,17 +225,12 @@ def test_an_interrupted_preparation_continues_to_the_same_bins(
              write("b.txt", b"few words, " * 150_000), write("c.txt", b"the end")]
     arguments = [*paths, "--val_fraction=0.1", "--shard_tokens=900"]
     go(tmp_path, *arguments, name="whole")
-    n_interrupted = 0
-    # before the val of the second bin; between a bin and its JSON
-    events = [mock.DEFAULT] * n_calls + [KeyboardInterrupt]
+    # between the second bin and its JSON
+    stop = mock.patch("prepare.write_lines", wraps=prepare.write_lines,
+                      side_effect=[mock.DEFAULT, KeyboardInterrupt])
     for _ in range(3):
-        with mock.patch(f"prepare.{function}", wraps=getattr(prepare, function),
-                        side_effect=events):
-            try:
-                go(tmp_path, *arguments, name="parts")
-            except KeyboardInterrupt:
-                n_interrupted += 1
-    assert n_interrupted == 3
+        with stop, pytest.raises(KeyboardInterrupt):
+            go(tmp_path, *arguments, name="parts")
     go(tmp_path, *arguments, name="parts")
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
     manifest = json.loads((tmp_path / "parts/train.json").read_text())
@@ -251,13 +239,6 @@ def test_an_interrupted_preparation_continues_to_the_same_bins(
         for shard in manifest["splits"][split]["shards"]:
             content = (tmp_path / "parts" / shard["file"]).read_bytes()
             assert hashlib.sha256(content).hexdigest() == shard["sha256"]
-
-
-def test_a_split_of_another_vocabulary_is_not_put_beside_a_corpus(corpus, write):
-    before = contents(corpus)
-    refused("prepared with another vocabulary; choose another --name", call, prepare,
-            write("a.txt", b"zebra"), f"--data_dir={corpus.parent}", "--name=tiny", "--split=more")
-    assert contents(corpus) == before
 
 
 def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path):
@@ -269,11 +250,6 @@ def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path):
     assert first.data["digest"] != second.data["digest"], "the seed changes nothing"
     assert len(first) == 60 * 33, "a document is not a block"
     assert first.vocab_size < 1000, "it is GPT-2's"
-
-
-def test_help_and_a_mistyped_option_wait_for_no_library():
-    program("-c", "import sys; import prepare; print(sorted(sys.modules)); "
-            "assert not {'torch', 'datasets', 'pandas', 'pyarrow', 'tiktoken'} & set(sys.modules)")
 
 
 @pytest.mark.slow
