@@ -240,18 +240,20 @@ def write_bin(path, manifest, split, n_rows, ids, val_fraction=0):
         write_lines(path, [manifest])
 
 
-def prepare(cfg):
-    """Run one preparation to its end. Return the content of its JSON."""
+def main():
+    # a config file is executed, and my_texts/* may match a .py file
+    cfg = configure(PrepareConfig, config_files=False)
     folder = Path(cfg.data_dir) / cfg.name
     lock(folder)  # before anything in it is read: another program may be writing it
     path, manifest = open_manifest(cfg, folder)
+    vocab = manifest["vocab"]
     if not manifest["complete"]:
         rows = almanac.documents(cfg) if cfg.embedded else documents(cfg)
         rows = itertools.islice(rows, manifest["rows"], None)
         # `with`: the bar ends before an error is printed
         with tqdm(rows, path.stem, initial=manifest["rows"], unit=" rows", mininterval=5) as bar:
             for split, rows_of_split in itertools.groupby(bar, key=operator.itemgetter(0)):
-                for n_rows, ids in bins(rows_of_split, manifest["vocab"], cfg.shard_tokens):
+                for n_rows, ids in bins(rows_of_split, vocab, cfg.shard_tokens):
                     write_bin(path, manifest, split, n_rows, ids, cfg.val_fraction)
         if not manifest["splits"]:
             raise UserError(f"there is no text in {cfg.hf or ', '.join(cfg.files)}; nothing was "
@@ -259,18 +261,10 @@ def prepare(cfg):
         manifest["complete"] = True
         write_lines(path, [manifest])
     for split in manifest["splits"]:
-        Tokens(folder, split)  # a UserError if a bin was removed or cut since it was written
-    return manifest
-
-
-def main():
-    # a config file is executed, and my_texts/* may match a .py file
-    cfg = configure(PrepareConfig, config_files=False)
-    manifest = prepare(cfg)
-    for split, content in manifest["splits"].items():
-        print(f"{split}: {content['tokens']:,} tokens")
+        tokens = Tokens(folder, split)  # UserError if a bin was removed or cut since it was written
+        print(f"{split}: {len(tokens):,} tokens")
     print(f"{manifest['rows']:,} rows read; {manifest['documents']:,} documents with text")
-    print(f"vocabulary: {vocab_size(manifest['vocab']):,} ids")
+    print(f"vocabulary: {vocab_size(vocab):,} ids")
 
 
 if __name__ == "__main__":
