@@ -41,7 +41,7 @@ from tqdm import tqdm
 
 from lib.config import configure
 from lib.corpora import almanac
-from lib.data import Tokens, id_type, read_manifests
+from lib.data import Tokens, foreign_files, id_type, read_manifests
 from lib.documents import PRESETS, documents, input_files
 from lib.errors import UserError, launch
 from lib.storage import atomic_write, lock, write_lines
@@ -130,7 +130,7 @@ def encode_chunk(chunk, vocab):
             continue
         if vocab is None:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
-            for piece in pieces(text):
+            for piece in pieces([text]):
                 arrays.append(gpt2_encoding().encode_to_numpy(piece, disallowed_special=()))
         else:
             arrays.append(encode(text, vocab))
@@ -179,6 +179,9 @@ def open_manifest(cfg, folder):
     Begin or continue a preparation. Return (path of its JSON, content of the JSON). UserError if
     the folder holds a corpus of other settings or files.
     """
+    if others := foreign_files(folder, cfg.split):  # train.py would read them in the place of ours
+        raise UserError(f"{folder} holds files of another program, such as {others[0].name}; "
+                        "choose another --name")
     path = folder / f"{cfg.split}.json"
     others = read_manifests(folder)
     new = new_manifest(cfg)

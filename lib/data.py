@@ -14,15 +14,16 @@ A corpus is a folder. prepare.py writes
         splits             {split: {tokens, shards: [{file, tokens, sha256}]}}
 
 Files that other programs wrote (FORMATS) are read without a JSON. The name of the split is in their
-names or in that of their folder. Their ids are GPT-2's, with an end of text after each document.
-With --vocab_size=N they are any ids.
+names or in that of their folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
 """
 import hashlib
+import itertools
 import json
 import mmap
 import re
 import struct
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from lib import ranks, text
 from lib.errors import MALFORMED, UserError, explain
-from lib.text import GPT2_EOT, GPT2_VOCAB, decode
+from lib.text import GPT2_EOT, GPT2_VOCAB, decode, encode
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
@@ -42,7 +43,12 @@ class Shard(NamedTuple):
     dtype: np.dtype
     n_ids: int
     offset: int = 0  # bytes before the ids
-    ends: np.ndarray = np.empty(0, int)  # where the first documents end, if a foreign file says it
+    ends: np.ndarray = np.empty(0, int)  # the number of ids before each end of a document, if known
+    added: np.ndarray = np.empty(0, int)  # places of ends of text that are not among the ids
+
+    def tokens(self):
+        """Return the number of tokens, with the ends of text that are added while reading."""
+        return self.n_ids + len(self.added)
 
     def open(self):
         """Return the ids as a memory map. ValueError if the file is too short for them."""
@@ -52,6 +58,17 @@ class Shard(NamedTuple):
             # Otherwise the system reads ahead: 526 MB were read for a batch of 131 kB.
             pages.madvise(mmap.MADV_RANDOM)
         return np.frombuffer(pages, self.dtype, self.n_ids, self.offset)
+
+    def read(self, ids, begin, n):
+        """Return tokens begin .. begin + n - 1. ids: the memory map."""
+        if not len(self.added):
+            return ids[begin:begin + n]
+        places = np.arange(begin, begin + n)
+        n_before = np.searchsorted(self.added, places)  # each end of text shifts the ids after it
+        is_end = self.added[np.minimum(n_before, len(self.added) - 1)] == places
+        tokens = np.full(n, GPT2_EOT)
+        tokens[~is_end] = ids[(places - n_before)[~is_end]]
+        return tokens
 
 
 class Tokens:
@@ -67,7 +84,7 @@ class Tokens:
         # data: digest and source, which every run and every result records about its text
         self.vocab, self.shards, self.data = find_split(self.folder, split, vocab_size)
         self.vocab_size = text.vocab_size(self.vocab)
-        self.ends = np.cumsum([shard.n_ids for shard in self.shards], dtype=np.int64)
+        self.ends = np.cumsum([shard.tokens() for shard in self.shards], dtype=np.int64)
 
     def __len__(self):
         return int(self.ends[-1])
@@ -85,13 +102,14 @@ class Tokens:
         maps = {}  # opened again in each call, or the pages that were read would stay in memory
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
             i = int(np.searchsorted(self.ends, start, side="right"))
-            begin = int(start - self.ends[i]) + self.shards[i].n_ids
+            begin = int(start - self.ends[i]) + self.shards[i].tokens()
             while len(row):  # a piece may go on in the next shard
+                shard = self.shards[i]
                 if i not in maps:
-                    maps[i] = self.shards[i].open()
-                ids = maps[i][begin:begin + len(row)]
-                row[:len(ids)] = ids
-                row, i, begin = row[len(ids):], i + 1, 0
+                    maps[i] = shard.open()
+                n = min(len(row), shard.tokens() - begin)
+                row[:n] = shard.read(maps[i], begin, n)
+                row, i, begin = row[n:], i + 1, 0
         if out.size and not 0 <= out.min() <= out.max() < self.vocab_size:
             raise UserError(f"{self.folder}: the split {self.split} holds the id {out.max():,} and "
                             f"its vocabulary has only {self.vocab_size:,}: a file is damaged, or "
@@ -185,7 +203,12 @@ def find_split(folder, split, n_ids):
         return own_split(own[0], manifests[own[0]], split)
     if foreign:
         return foreign_split(folder, foreign, n_ids)
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("[!.]*.*"))[:5]
+    paths = sorted(folder.rglob("[!.]*.*"))
+    for path, (pattern, program) in itertools.product(paths, OTHERS.items()):
+        if path.match(pattern):
+            raise UserError(f"{path} is a file of {program}, which is not read here; prepare the "
+                            "text with prepare.py, or see docs/corpus.md")
+    names = [str(path.relative_to(folder)) for path in paths[:5]]
     raise UserError(f"{folder} has no split {split!r} that can be read, only "
                     f"{', '.join(names) or 'nothing'}; to make it: python prepare.py FILES "
                     f"--split={split} --name={folder.name} --data_dir={folder.parent} (see --help)")
@@ -213,7 +236,7 @@ def own_split(path, manifest, split):
     vocab = manifest["vocab"]
     shards, hashes = [], ""
     for content in manifest["splits"][split]["shards"]:
-        file = path.parent / content["file"]
+        file = path.with_name(Path(content["file"]).name)  # never outside of the folder
         shard = Shard(file, id_type(vocab), content["tokens"])
         with explain(f"{file} does not hold the {shard.n_ids:,} tokens that {path.name} lists; "
                      f"delete {path.name} and run prepare.py again", (OSError, ValueError)):
@@ -247,7 +270,7 @@ def bin_shards(path):
 def megatron_shards(path):
     """
     Read an .idx of Megatron: the lengths of all sequences, the bytes before each, and the sequences
-    at which documents begin. The ids are in the .bin beside it.
+    at which documents begin. The ids are in the .bin beside it, with nothing between documents.
     """
     index = path.read_bytes()
     magic, version, code, n, n_borders = struct.unpack("<9sQBQQ", index[:34])
@@ -256,7 +279,7 @@ def megatron_shards(path):
     lengths = np.frombuffer(index, "<i4", n, offset=34)
     borders = np.frombuffer(index, "<i8", n_borders, offset=34 + 4 * n + 8 * n)
     ends_of_sequences = np.cumsum(lengths, dtype=np.int64)
-    ends = ends_of_sequences[borders[1:11] - 1]
+    ends = ends_of_sequences[borders[1:] - 1]
     dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
     return [Shard(path.with_suffix(".bin"), dtype, int(ends_of_sequences[-1]), ends=ends)]
 
@@ -269,7 +292,7 @@ def datatrove_shards(path):
     ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
     n = int(ends[-1])
     dtype = np.dtype({2: "<u2", 4: "<u4"}[path.stat().st_size / n])
-    return [Shard(path, dtype, n, ends=ends[:10])]
+    return [Shard(path, dtype, n, ends=ends)]
 
 
 def arrow_shards(path):
@@ -289,7 +312,7 @@ def arrow_shards(path):
             begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
             offset = begin_of_ids - begin_of_file
             ends = borders[1:] - borders[0]
-            shards.append(Shard(path, dtype, int(ends[-1]), offset, ends[:10]))
+            shards.append(Shard(path, dtype, int(ends[-1]), offset, ends))
     return shards
 
 
@@ -300,6 +323,9 @@ FORMATS = {
     ".ds": ("datatrove", datatrove_shards),
     ".arrow": ("datasets", arrow_shards),
 }
+# {pattern of names: program} of formats that are not read
+OTHERS = {"*.mds": "mosaic-streaming", "chunk-*.bin": "litdata", "*.tfrecord*": "TensorFlow",
+          "*.tar": "webdataset", "*.npy": "numpy", "*.h5": "HDF5"}
 # .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
 OTHER_BINS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
 
@@ -337,12 +363,17 @@ def foreign_split(folder, paths, n_ids):
         with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
                      "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
             for shard in read_shards(path):
-                ids = shard.open()  # an error if the file is cut off
-                if not n_ids:
-                    check_gpt2_ids(ids, shard.ends)
-                shards.append(shard)
+                shards.append(shard if n_ids else with_ends_of_text(shard))
+                shard.open()  # an error if the file is cut off
     first = shards[0].open()[:4000]
-    begin = "" if n_ids else f"; they begin {decode(first[:10].tolist())!r}"
+    begin = ""
+    if not n_ids:
+        if not are_gpt2s(first.tolist()):
+            raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
+                            "number of its ids, as --vocab_size=65 (they then have no text)")
+        begin = f"; they begin {decode(first[:10].tolist())!r}"
+    if len(shards[0].added):
+        begin += "; an end of text is added after each document"
     ranks.print0(f"{folder}: read as files of {program}, such as {paths[0].name} ({len(paths)} in "
                  f"all){begin}")
     # The digest is of the numbers and two pieces: to hash all of it would take minutes.
@@ -353,9 +384,25 @@ def foreign_split(folder, paths, n_ids):
     return n_ids or None, shards, {"digest": digest.hexdigest()[:16], "source": source}
 
 
-def check_gpt2_ids(ids, ends):
-    """Raise a ValueError if ids cannot be GPT-2's with an end of text where the documents end."""
-    if ids[:4000].max() >= GPT2_VOCAB:
-        raise ValueError("its ids are not GPT-2's: give their number, as --vocab_size=65")
-    if (ids[ends - 1] != GPT2_EOT).any():
-        raise ValueError("its documents have no end of text: write them again with <|endoftext|>")
+def with_ends_of_text(shard):
+    """Return a shard of GPT-2's ids with an end of text after each document, if its file has none.
+    ValueError if the ends of the documents are not in order."""
+    lengths = np.diff(shard.ends, prepend=0)
+    if (lengths < 0).any() or (shard.ends > shard.n_ids).any():
+        raise ValueError("the borders of its documents are not in order")
+    ends = shard.ends[lengths > 0]
+    if (shard.open()[ends[:100] - 1] == GPT2_EOT).all():
+        return shard
+    return shard._replace(added=ends + np.arange(len(ends)))
+
+
+def are_gpt2s(ids):
+    """Return whether GPT-2's vocabulary gives these ids again for the text that they stand for."""
+    if max(ids) >= GPT2_VOCAB:
+        return False
+    # All come again, except where a word is cut at the beginning or at the end. For ids of another
+    # vocabulary or type the text is nonsense: at most 96.5 % of the ids came again (tokenizers of
+    # 300 to 50,000 tokens, 280 pieces of English).
+    again = encode(decode(ids), special=True)
+    common = Counter(ids) & Counter(again)
+    return common.total() >= 0.98 * max(len(ids), len(again))

@@ -13,7 +13,7 @@ import re
 import reprlib
 
 from lib.errors import MALFORMED, UserError, describe, explain
-from lib.text import decode_file, find_files, pieces
+from lib.text import find_files, pieces, text_parts
 
 PRESETS = {  # name@revision on the hub, which no longer has the paper's cerebras/SlimPajama-627B
     "slimpajama": "gmongaras/SlimPajama-627B_Reupload@c34c22dbb10ae6b264a2f357a909d1a537141b36",
@@ -75,15 +75,16 @@ def file_rows(path, cfg):
     # pyarrow's stream raises an error if a .zst is cut off; that of `zstandard` just ends
     import pyarrow
     compression = {".gz": "gzip", ".zst": "zstd", None: None}[packing]
-    with pyarrow.input_stream(path, compression=compression) as file:
+    with pyarrow.input_stream(path, compression=compression) as plain:
+        file = io.BufferedReader(plain, 1 << 20)
         if ending in ("txt", "md"):
-            text = decode_file(file.read(), path)
+            parts = text_parts(file, path)
             # another tokenizer than GPT-2's may split a text anywhere, so it gets it in one piece
-            rows = [text] if cfg.tokenizer else pieces(text)
+            rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
             for row, following in itertools.pairwise(itertools.chain(rows, [None])):
                 yield row, following is None
         else:
-            for line in io.BufferedReader(file, 1 << 20):
+            for line in file:
                 yield line, True
 
 

@@ -13,6 +13,7 @@ Text to token ids and back. The `vocab` of a corpus or checkpoint says what its 
 import functools
 import glob
 import importlib.resources
+import io
 import json
 import os
 import re
@@ -73,28 +74,41 @@ def find_files(pattern):
     return files
 
 
-def decode_file(raw, path):
-    """Return the text of a file whose bytes are `raw`, with CRLF and CR turned into LF."""
+def text_parts(file, path):
+    """Yield the text of an open binary file in parts, with CRLF and CR turned into LF."""
+    reader = io.TextIOWrapper(file, encoding="utf-8-sig")
     with explain(f"{path} is not UTF-8 text; if it is text in UTF-16 (or LATIN1, ...), convert it: "
                  f"iconv -f UTF-16 -t UTF-8 {path} > NEW.txt", UnicodeError):
-        text = raw.decode("utf-8-sig")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+        while part := reader.read(1 << 20):
+            yield part
+
+
+def decode_file(raw, path):
+    """Return the text of a file whose bytes are `raw`, as `text_parts` does."""
+    return "".join(text_parts(io.BytesIO(raw), path))
 
 
 PIECE = 500_000  # characters: tiktoken fails on a million spaces
 
 
-def pieces(text):
-    """Yield a text in pieces of at most PIECE characters, which have the same ids as the whole."""
+def pieces(parts):
+    """
+    Yield a text, which comes in parts, in pieces of at most PIECE characters, which have the same
+    ids as the whole. So a file of any size is encoded in little memory.
+    """
     # A piece ends as late as possible before a space or line end that follows another character:
     # GPT-2's vocabulary splits a text there in any case.
     cut = re.compile(rf"(?s).{{1,{PIECE}}}(?<=\S)(?=[ \n])|.{{1,{PIECE}}}")
-    begin = 0
-    while len(text) - begin > PIECE:
-        end = cut.match(text, begin).end()
-        yield text[begin:end]
-        begin = end
-    yield text[begin:]
+    text = ""
+    for part in parts:
+        text += part
+        begin = 0
+        while len(text) - begin > PIECE:
+            end = cut.match(text, begin).end()
+            yield text[begin:end]
+            begin = end
+        text = text[begin:]
+    yield text
 
 
 def encode(text, vocab=None, special=False):
@@ -115,7 +129,7 @@ def encode(text, vocab=None, special=False):
             # no special tokens are added: callers mark where a document begins or ends
             return loaded.encode(text, add_special_tokens=False).ids
     ids = []
-    for piece in pieces(text):
+    for piece in pieces([text]):
         ids += gpt2_encoding().encode(piece, allowed_special="all" if special else set(),
                                       disallowed_special=())
     if vocab is None:

@@ -186,18 +186,24 @@ def saved_dataset(folder, documents, split="train"):
             file.write_table(part, max_chunksize=3)
 
 
-@pytest.mark.parametrize("write", [nanogpt, llm_c, megatron, datatrove, saved_dataset])
-def test_the_files_of_other_programs_are_the_corpus_that_prepare_makes(tmp_path, capsys, write):
-    write(tmp_path, WITH_ENDS)
+@pytest.mark.parametrize("write, documents", [
+    (nanogpt, WITH_ENDS), (llm_c, WITH_ENDS), (megatron, WITH_ENDS), (megatron, DOCUMENTS),
+    (datatrove, WITH_ENDS), (datatrove, DOCUMENTS),
+    (saved_dataset, [*DOCUMENTS[:4], [], *DOCUMENTS[4:]])])
+def test_the_files_of_other_programs_are_the_corpus_that_prepare_makes(
+        tmp_path, capsys, write, documents):
+    write(tmp_path, documents)
     tokens = Tokens(tmp_path, "train")
     assert tokens[0:len(tokens)].tolist() == IDS
     own = Tokens(make(tmp_path / "own", [IDS]), "train")
     for step in range(5):
         assert (tokens.batch(1, step, 8, 30)[1] == own.batch(1, step, 8, 30)[1]).all()
-    assert "they begin '# Contrib" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "they begin '# Contrib" in printed
+    assert ("an end of text is added" in printed) == (documents is not WITH_ENDS)
     assert Tokens(tmp_path, "train").data == tokens.data
     (tmp_path / "other").mkdir()
-    write(tmp_path / "other", [*WITH_ENDS, WITH_ENDS[6]])
+    write(tmp_path / "other", [*documents, documents[6]])
     assert Tokens(tmp_path / "other", "train").data["digest"] != tokens.data["digest"]
 
 
@@ -205,6 +211,7 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     characters = [i % 65 for i in range(5000)]
     for split in ("train", "val"):
         nanogpt(tmp_path, [characters[len(split):]], split)
+    refused("does not hold GPT-2's ids; .* as --vocab_size=65", Tokens, tmp_path, "train")
     tokens = Tokens(tmp_path, "train", vocab_size=65)
     assert (tokens.vocab, tokens.vocab_size) == (65, 65)
     assert tokens[0:9].tolist() == characters[5:14]
@@ -230,7 +237,6 @@ def cut(name, size):
     (megatron, lambda d: (d / "train_text_document.idx").unlink(), "only train_text_document.bin"),
     (megatron, cut("train_text_document.idx", 90), "document.idx cannot be read as a file of Mega"),
     (megatron, cut("train_text_document.bin", 90), "document.idx cannot be read as a file of Mega"),
-    (megatron, lambda d: megatron(d, DOCUMENTS), "documents have no end of text: write them"),
     (datatrove, lambda d: (d / "train_00001_unshuffled.ds.index").unlink(), "No such file"),
     (datatrove, lambda d: (d / "train_00000_unshuffled.ds.index").write_bytes(
         array([900, len(sum(WITH_ENDS[:4], []))], "<u8")), "unshuffled.ds cannot be read as"),
@@ -242,8 +248,9 @@ def test_a_damaged_or_foreign_file_is_one_line(tmp_path, write, spoil, message):
     refused(message, Tokens, tmp_path, "train")
 
 
-@pytest.mark.parametrize("name", ["index.json", "x.mds", "chunk-0-0.bin", "a.npy"])
-def test_a_format_that_is_not_read_is_named(tmp_path, name):
+@pytest.mark.parametrize("name, program", [
+    ("x.mds", "mosaic-streaming"), ("chunk-0-0.bin", "litdata"), ("a.npy", "numpy")])
+def test_a_format_that_is_not_read_is_named(tmp_path, name, program):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / name).write_text("{}")
-    refused(f"has no split 'train' that can be read, only train/{name};", Tokens, tmp_path, "train")
+    refused(f"{name} is a file of {program}, which is not read here", Tokens, tmp_path, "train")
