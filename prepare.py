@@ -7,7 +7,8 @@ Turn text into a corpus: token bins, data/NAME/SPLIT-*.bin, and one JSON (see li
     python prepare.py --embedded=almanac --compact_vocab --name=almanac     generates the text
 
 Formats:
-    .txt, .md        UTF-8 text; the file is one document; line ends CRLF and CR become LF
+    .txt, .md        UTF-8 text; the file is one document, also if <|endoftext|> is written in it;
+                     line ends CRLF and CR become LF
     .jsonl, .json    one JSON object in each line; its field `text` (--field) is a document
     .gz, .zst        any of these, compressed
     .parquet         one document in each row, in the column `text` (--field)
@@ -22,7 +23,7 @@ and which of their files you can name as --data_dir of train.py without preparin
 --shard_tokens=1_000_000 takes val from every million tokens.
 
 If a run was stopped, the same command continues after the last finished bin, and the bins are those
-of an uninterrupted run. If it stopped at a bad line, add --skip_bad to continue without that line.
+of an uninterrupted run.
 """
 import dataclasses
 import hashlib
@@ -30,11 +31,10 @@ import itertools
 import operator
 import os
 import re
-import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from tqdm import tqdm
@@ -50,10 +50,9 @@ from lib.text import encode, end_of_text, gpt2_encoding, pieces, read_tokenizer,
 # Characters that a thread encodes at once: many small documents, or a part of a large .txt. Bins
 # consist of whole chunks, so another value would end the bins of a large corpus elsewhere.
 CHUNK = 1 << 20
-# The settings that the bins follow from. (skip_bad may change when a preparation continues.)
-OF_TEXT = ("field", "limit", "split", "val_fraction", "shard_tokens")
-OF_EMBEDDED = ("embedded", "block_size", "n_copy", "n_train", "seed", "shard_tokens",
-               "compact_vocab")
+# The settings that the bins follow from
+OF_TEXT = ("field", "limit", "split", "val_fraction")
+OF_EMBEDDED = ("block_size", "n_copy", "n_train", "seed", "compact_vocab")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,6 @@ class PrepareConfig:
     hf: str = ""  # dataset on the hub: slimpajama, slimpajama-6b, or any NAME or NAME@REVISION
     hf_config: str = ""  # configuration of the dataset if it has several (en, for instance)
     limit: int = 0  # stop after this many documents of the input; 0: no limit
-    skip_bad: bool = False  # leave out bad lines, and print the first ten
 
     # embedded corpus
     embedded: Literal["", "almanac"] = ""  # generate it, see lib/corpora/almanac.py
@@ -82,9 +80,6 @@ class PrepareConfig:
     compact_vocab: bool = False  # only the words of --embedded, numbered from 0: for small models
     tokenizer: str = ""  # a tokenizer.json, or a model's folder that has one; empty: GPT-2's
 
-    # machine
-    num_threads: int = 0  # threads that encode; 0: one per core
-
     def __post_init__(self):
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r}: give the corpus a --name of letters, digits, _, "
@@ -98,41 +93,19 @@ class PrepareConfig:
         if self.compact_vocab and self.tokenizer:
             raise ValueError("--compact_vocab and --tokenizer each choose a vocabulary: leave one "
                              "of them out")
-        if self.val_fraction >= 1:
-            raise ValueError(f"val_fraction={self.val_fraction} must be below 1")
-        if self.val_fraction and self.split == "val":
-            raise ValueError("--val_fraction makes a split val, and so does --split=val: leave one "
-                             "of them out")
-        if min(self.shard_tokens, self.block_size) < 1:
-            raise ValueError(f"shard_tokens={self.shard_tokens} and block_size={self.block_size} "
-                             "must be at least 1")
+        if self.val_fraction >= 1 or self.val_fraction and self.split == "val":
+            raise ValueError(f"val_fraction={self.val_fraction} must be below 1, and the split "
+                             "from which it takes val must have another --split than val")
 
     NEEDS = {
         "hf_config": "hf",
-        **dict.fromkeys(("field", "limit", "skip_bad", "split", "val_fraction"), "files or hf"),
-        **dict.fromkeys(("block_size", "n_copy", "n_train", "seed", "compact_vocab"), "embedded"),
+        **dict.fromkeys(OF_TEXT, "files or hf"),
+        **dict.fromkeys(OF_EMBEDDED, "embedded"),
     }
 
 
 # -----------------------------------------------------------------------------
 # documents -> ids, in threads: tiktoken releases Python's lock (GIL) while it encodes
-
-
-class Part(NamedTuple):
-    """The ids of a chunk: some rows of the input that follow each other."""
-    ids: np.ndarray  # with an end of text after each document
-    rows: int
-    documents: int  # that have text and end in this chunk
-
-
-def read_rows(cfg, skip):
-    """Yield (split, text, whether a document ends with it) of each row after the first `skip`."""
-    if cfg.embedded:
-        for split, text in itertools.islice(almanac.documents(cfg), skip, None):
-            yield split, text, True
-    else:
-        for text, ends in documents(cfg, skip):
-            yield cfg.split, text, ends
 
 
 def chunks(rows):
@@ -150,9 +123,8 @@ def chunks(rows):
 
 
 def encode_chunk(chunk, vocab):
-    """Return the Part of a chunk."""
+    """Return the number of rows of a chunk, and its ids with an end of text after each document."""
     arrays = [np.empty(0, id_type(vocab))]
-    n_documents = 0
     for _, text, ends in chunk:
         if not text:  # the row is only counted
             continue
@@ -164,20 +136,20 @@ def encode_chunk(chunk, vocab):
             arrays.append(encode(text, vocab))
         if ends:
             arrays.append([end_of_text(vocab)])
-            n_documents += 1
-    ids = np.concatenate(arrays, dtype=arrays[0].dtype, casting="unsafe")
-    return Part(ids, len(chunk), n_documents)
+    return len(chunk), np.concatenate(arrays, dtype=arrays[0].dtype, casting="unsafe")
 
 
-def encode_in_threads(pool, rows, vocab, n_ahead):
-    """Yield the Parts of all chunks of some rows, in their order."""
+def encode_in_threads(rows, vocab):
+    """Yield what `encode_chunk` returns for all chunks of some rows, in their order."""
+    n_threads = os.cpu_count()
     futures = deque()  # chunks that threads are encoding; few, so that memory stays bounded
-    for chunk in chunks(rows):
-        futures.append(pool.submit(encode_chunk, chunk, vocab))
-        if len(futures) > n_ahead:
+    with ThreadPoolExecutor(n_threads) as pool:
+        for chunk in chunks(rows):
+            futures.append(pool.submit(encode_chunk, chunk, vocab))
+            if len(futures) > 2 * n_threads:
+                yield futures.popleft().result()
+        while futures:
             yield futures.popleft().result()
-    while futures:
-        yield futures.popleft().result()
 
 
 # -----------------------------------------------------------------------------
@@ -187,13 +159,13 @@ def encode_in_threads(pool, rows, vocab, n_ahead):
 def new_manifest(cfg):
     """Return the JSON of a corpus before its first document. The bins follow from its `source`."""
     vocab = read_tokenizer(cfg.tokenizer) if cfg.tokenizer else None
-    source = {name: getattr(cfg, name) for name in OF_TEXT}
-    if cfg.embedded:
-        source = {name: getattr(cfg, name) for name in OF_EMBEDDED}
-        vocab = almanac.vocabulary() if cfg.compact_vocab else vocab
-    elif cfg.hf:
+    if cfg.compact_vocab:
+        vocab = almanac.vocabulary()
+    names = {"shard_tokens", *(("embedded", *OF_EMBEDDED) if cfg.embedded else OF_TEXT)}
+    source = {name: value for name, value in vars(cfg).items() if name in names}
+    if cfg.hf:
         source |= {"hf": PRESETS.get(cfg.hf, cfg.hf), "hf_config": cfg.hf_config}
-    else:
+    if cfg.files:
         paths = input_files(cfg)
         # a few names and two numbers, because every log and every result holds the source
         source |= {"files": [os.path.basename(path) for path in paths[:3]], "n_files": len(paths),
@@ -207,7 +179,7 @@ def open_manifest(cfg, folder):
     Begin or continue a preparation. Return (path of its JSON, content of the JSON). UserError if
     the folder holds a corpus of other settings or files.
     """
-    if others := foreign_files(folder):  # train.py would read them in the place of ours
+    if others := foreign_files(folder, cfg.split):  # train.py would read them in the place of ours
         raise UserError(f"{folder} holds files of another program, such as {others[0].name}; "
                         "choose another --name")
     path = folder / f"{cfg.split}.json"
@@ -229,84 +201,73 @@ def open_manifest(cfg, folder):
     return path, manifest
 
 
-def split_off_val(ids, split, fraction, end):
-    """Return {split: ids, "val": their last `fraction`}. A document that is cut gets the end of
-    text `end`."""
-    cut = len(ids) - int(fraction * len(ids))
-    parts = {split: ids[:cut], "val": ids[cut:]}
-    for name, part in parts.items():
-        if len(part) and part[-1] != end:
-            parts[name] = np.append(part, ids.dtype.type(end))
-    return parts
+def bins(rows, vocab, shard_tokens):
+    """Yield (number of rows, ids) of each bin of a split."""
+    n_rows, arrays = 0, []
+    for n_rows_of_chunk, ids in encode_in_threads(rows, vocab):
+        n_rows += n_rows_of_chunk
+        arrays.append(ids)
+        if sum(map(len, arrays)) >= shard_tokens:
+            yield n_rows, np.concatenate(arrays)
+            n_rows, arrays = 0, []
+    if arrays:
+        yield n_rows, np.concatenate(arrays)
 
 
-def write_bins(cfg, path, manifest, split, parts):
+def write_bin(path, manifest, split, n_rows, ids, val_fraction=0):
     """
-    Write the next bin of a split, and that of val, and record them in the JSON at `path`: a run
-    that is killed later continues after them.
+    Write the next bin of a split, with the last `val_fraction` of its ids in one of val, and record
+    them in the JSON at `path`: a run that is killed later continues after them.
     """
-    manifest["rows"] += sum(part.rows for part in parts)
-    manifest["documents"] += sum(part.documents for part in parts)
-    ids_of = {split: np.concatenate([part.ids for part in parts])}
-    if cfg.val_fraction:
-        end = end_of_text(manifest["vocab"])
-        ids_of = split_off_val(ids_of[split], split, cfg.val_fraction, end)
-    for split, ids in ids_of.items():
-        if not len(ids):  # rows without text, or val_fraction of this bin is less than one token
+    end = end_of_text(manifest["vocab"])
+    manifest["rows"] += n_rows
+    manifest["documents"] += int((ids == end).sum())
+    n_val = int(val_fraction * len(ids))
+    cut = len(ids) - n_val
+    for name, part in ((split, ids[:cut]), ("val", ids[cut:])):
+        if not len(part):  # rows without text, or a share of less than one token
             continue
-        content = manifest["splits"].setdefault(split, {"tokens": 0, "shards": []})
+        if n_val and part[-1] != end:  # a document was cut
+            part = np.append(part, ids.dtype.type(end))
+        content = manifest["splits"].setdefault(name, {"tokens": 0, "shards": []})
         shard = {
-            "file": f"{split}-{len(content['shards']):05d}.bin",
-            "tokens": len(ids),
-            "sha256": hashlib.sha256(ids).hexdigest(),
+            "file": f"{name}-{len(content['shards']):05d}.bin",
+            "tokens": len(part),
+            "sha256": hashlib.sha256(part).hexdigest(),
         }
         with atomic_write(path.with_name(shard["file"])) as f:
-            f.write(ids)
+            f.write(part)
         content["shards"].append(shard)
-        content["tokens"] += len(ids)
+        content["tokens"] += len(part)
     if manifest["splits"]:
         write_lines(path, [manifest])
 
 
-def prepare(cfg):
-    """Run one preparation to its end. Return the content of its JSON."""
+def main():
+    # a config file is executed, and my_texts/* may match a .py file
+    cfg = configure(PrepareConfig, config_files=False)
     folder = Path(cfg.data_dir) / cfg.name
     lock(folder)  # before anything in it is read: another program may be writing it
     path, manifest = open_manifest(cfg, folder)
+    vocab = manifest["vocab"]
     if not manifest["complete"]:
-        n_threads = cfg.num_threads or os.cpu_count()
-        # `with`: the bar ends before an error is printed. A log gets a line every 30 seconds.
-        with tqdm(read_rows(cfg, manifest["rows"]), path.stem, initial=manifest["rows"],
-                  unit=" rows", disable=bool(cfg.embedded),
-                  mininterval=0.1 if sys.stderr.isatty() else 30
-                  ) as stream, ThreadPoolExecutor(n_threads) as pool:
-            for split, rows in itertools.groupby(stream, key=operator.itemgetter(0)):
-                parts = []
-                for part in encode_in_threads(pool, rows, manifest["vocab"], 2 * n_threads):
-                    parts.append(part)
-                    if sum(len(part.ids) for part in parts) >= cfg.shard_tokens:
-                        write_bins(cfg, path, manifest, split, parts)
-                        parts = []
-                if parts:
-                    write_bins(cfg, path, manifest, split, parts)
+        rows = almanac.documents(cfg) if cfg.embedded else documents(cfg)
+        rows = itertools.islice(rows, manifest["rows"], None)
+        # `with`: the bar ends before an error is printed
+        with tqdm(rows, path.stem, initial=manifest["rows"], unit=" rows", mininterval=5) as bar:
+            for split, rows_of_split in itertools.groupby(bar, key=operator.itemgetter(0)):
+                for n_rows, ids in bins(rows_of_split, vocab, cfg.shard_tokens):
+                    write_bin(path, manifest, split, n_rows, ids, cfg.val_fraction)
         if not manifest["splits"]:
             raise UserError(f"there is no text in {cfg.hf or ', '.join(cfg.files)}; nothing was "
                             "written: give files with text")
         manifest["complete"] = True
         write_lines(path, [manifest])
     for split in manifest["splits"]:
-        Tokens(folder, split)  # a UserError if a bin was removed or cut since it was written
-    return manifest
-
-
-def main():
-    # a config file is executed, and my_texts/* may match a .py file
-    cfg = configure(PrepareConfig, config_files=False)
-    manifest = prepare(cfg)
-    for split, content in manifest["splits"].items():
-        print(f"{split}: {content['tokens']:,} tokens")
+        tokens = Tokens(folder, split)  # UserError if a bin was removed or cut since it was written
+        print(f"{split}: {len(tokens):,} tokens")
     print(f"{manifest['rows']:,} rows read; {manifest['documents']:,} documents with text")
-    print(f"vocabulary: {vocab_size(manifest['vocab']):,} ids")
+    print(f"vocabulary: {vocab_size(vocab):,} ids")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from lib.checkpoint import LoadConfig
 from lib.config import configure
 from lib.errors import launch
 from lib.evaluate import check_length
-from lib.text import begin_of_text, decode, encode, end_of_text
+from lib.text import decode, encode, end_of_text, token_in_front
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def main():
     vocab = state["vocab"]
     # in the training data, every document follows an end of text
     end = end_of_text(vocab)
-    prompt = [begin_of_text(vocab), *encode(cfg.prompt, vocab, special=True)]
+    prompt = [token_in_front(vocab, end), *encode(cfg.prompt, vocab, special=True)]
     n_inputs = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
     check_length(cfg.files[0], model, n_inputs)
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too

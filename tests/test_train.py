@@ -462,7 +462,7 @@ def test_doc_mask_trains_each_document_as_if_it_were_alone(run, corpus, tmp_path
     run(tmp_path / "start", *settings[:-1], "--max_iters=0")
     model, state = checkpoint.load_model(tmp_path / "start")
     end, total, count = end_of_text(state["vocab"]), 0.0, 0
-    x, y = Tokens(corpus, "train").batch(1337, 0, 8, 32)
+    x, y, _ = Tokens(corpus, "train").batch(1337, 0, 8, 32)
     for row, targets in zip(torch.from_numpy(x), torch.from_numpy(y), strict=True):
         # an end of text is the first token of the document behind it
         begins = (row == end).nonzero()[:, 0].tolist()

@@ -114,7 +114,8 @@ def vocabulary():
 
 
 def documents(cfg):
-    """Yield (split, text). Splits test, haystack (without facts) and long have long documents."""
+    """Yield (split, text, True) of each document. Splits test, haystack (without facts) and long
+    have long ones."""
     sizes = {"train": (cfg.n_train, cfg.block_size), "val": (512, cfg.block_size),
              "test": (64, 32 * cfg.block_size), "haystack": (64, 32 * cfg.block_size),
              "long": (16, 256 * cfg.block_size)}
@@ -126,4 +127,5 @@ def documents(cfg):
                 words = period * n_words
             else:
                 words = almanac_words(rng, n_words, facts=split != "haystack")
-            yield split, join(words[:n_words])  # cut, so that a document fills one block exactly
+            text = join(words[:n_words])  # cut, so that a document fills one block exactly
+            yield split, text, True

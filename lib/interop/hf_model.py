@@ -65,8 +65,8 @@ def load(folder, cfg, device="cpu"):
         hf_model = read_weights(folder, hf_config)
     identity = fingerprint(folder, hf_model)
     put_factor_in(hf_model)
-    first = text.begin_of_text(vocab) if text.begins_with_a_token(vocab) else None
-    model = HFModel(hf_model.to(device), cfg.attention_type or own, length, first)
+    model = HFModel(hf_model.to(device), cfg.attention_type or own, length,
+                    text.token_in_front(vocab))
     print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens")
     name = folder.resolve().name
     return model, {
