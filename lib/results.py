@@ -262,14 +262,20 @@ def values_of_log(records, of_sft):
     for loss, at_end in (("loss", "training loss"), ("val_loss", "validation loss")):
         some = [record for record in records if loss in record]
         asked = [(record["seed"], record["iter"], record["digest"]) for record in some]
+        iters = thinned([record["iter"] for record in some])
         for name, value in (some[0] if some else {}).items():
-            if isinstance(value, int | float) and name not in NO_MEASURES:
-                numbers = [record.get(name, math.nan) for record in some]
-                values[kind + name, "update", 0, None] = dict(zip(asked, numbers, strict=True))
-                if name == loss:  # single updates are noisy: the mean of the last tenth of them
-                    late = numbers[-max(1, len(numbers) // 10):] if loss == "loss" else numbers[-1:]
-                    end = kind + at_end, "end", some[-1]["iter"], None
-                    values[end] = {asked[-1]: statistics.fmean(late)}
+            if not isinstance(value, int | float) or name in NO_MEASURES:
+                continue
+            numbers = [record.get(name, math.nan) for record in some]
+            if name != loss:
+                values |= {(kind + name, "update", at, None): {(): mean}
+                           for at, mean in zip(iters, thinned(numbers), strict=True)}
+                continue
+            values[kind + loss, "update", 0, None] = dict(zip(asked, numbers, strict=True))
+            # single updates are noisy: the mean of the last tenth of them
+            late = numbers[-max(1, len(numbers) // 10):] if loss == "loss" else numbers[-1:]
+            end = kind + at_end, "end", some[-1]["iter"], None
+            values[end] = {asked[-1]: statistics.fmean(late)}
     for record in [record for record in records if "s" in record][-1:]:
         # windows have no s, and (f) has none before its switch
         for layer, heads in enumerate(record["s"], start=1):
@@ -298,15 +304,20 @@ def rows_of(values):
     rows = []
     for (measure, by, tokens, depth), of_cell in values.items():
         numbers = list(of_cell.values())
-        if by != "update":
+        if by == "update" and tokens == 0:  # a loss in all updates
+            points = zip(thinned([update for _, update, _ in of_cell]), thinned(numbers),
+                         strict=True)
+            rows += [(measure, at, mean, math.nan, 1, by, depth) for at, mean in points]
+        else:
             rows.append((measure, tokens, *mean_and_error(measure, numbers), by, depth))
-            continue
-        step = max(1, len(numbers) // 100)  # a row is the mean of so many updates
-        n = len(numbers) // step * step
-        points = np.array([[update for _, update, _ in of_cell], numbers], dtype=float)
-        for at, mean in points[:, :n].reshape(2, -1, step).mean(axis=2).T.tolist():
-            rows.append((measure, at, mean, math.nan, step, by, depth))
     return rows
+
+
+def thinned(numbers):
+    """Return about 100 numbers at most, each the mean of as many in a row."""
+    step = max(1, len(numbers) // 100)
+    whole = numbers[:len(numbers) // step * step]
+    return np.array(whole, dtype=float).reshape(-1, step).mean(axis=1).tolist()
 
 
 def mean_and_error(measure, numbers):
