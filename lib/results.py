@@ -24,7 +24,6 @@ import itertools
 import json
 import math
 import os
-import statistics
 from pathlib import Path
 
 import numpy as np
@@ -253,18 +252,18 @@ def numbers_of_log(facts, records):
         of_loss = [record for record in records if loss in record]
         for _, point in itertools.groupby(of_loss, key=lambda record: (record["iter"] - 1) // step):
             point = list(point)
-            update = statistics.fmean(record["iter"] for record in point)
+            update = sum(record["iter"] for record in point) / len(point)
             # losses of two runs are subtracted where they are means over the same batches
             batches = "".join(record["digest"] for record in point)
             for name, value in point[0].items():
                 if isinstance(value, int | float) and name not in NO_MEASURES:
-                    mean = statistics.fmean(record.get(name, math.nan) for record in point)
+                    mean = sum(record.get(name, math.nan) for record in point) / len(point)
                     asked = batches if name == loss else None
                     numbers.append((kind + name, "update", update, None, asked, mean))
         if of_loss:
             # single updates are noisy: the mean of the last tenth of them
             last = of_loss[-max(1, len(of_loss) // 10):] if loss == "loss" else of_loss[-1:]
-            mean = statistics.fmean(record[loss] for record in last)
+            mean = sum(record[loss] for record in last) / len(last)
             end = last[-1]
             numbers.append((kind + at_end, "end", end["iter"], None, end["digest"], mean))
     return numbers
@@ -413,7 +412,7 @@ def means_of(rows):
 def print_table(title, table):
     """Print a DataFrame of texts; columns that do not fit into a line follow below."""
     print(f"\n{title}")
-    print(table.rename_axis(index=None, columns=None).to_string(line_width=110))
+    print(table.rename_axis(index=None, columns=None).to_string(line_width=108))
 
 
 def plus_minus(mean, error):
