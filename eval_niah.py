@@ -36,7 +36,6 @@ from lib.ranks import print0
 from lib.tasks import PAPER_EXAMPLE, TASKS, make_sample, open_haystack
 from lib.text import decode, end_of_text
 
-
 FIELDS = {"needle": ["city", "number"], "question": ["city"],
           "qa_format": ["context", "question", "answer"]}  # that these settings have in braces
 

@@ -39,7 +39,7 @@ STYLE = {
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
 LINES = ("-", "--", "-.", ":")  # line styles of the lines of one colour
 X_LABELS = {"tokens": "context size (tokens)", "position": "position (tokens)", "update": "update",
-            "rank": "head, by rank", "multiple": "context size / training length"}
+            "rank": "head, by rank"}
 FIGURES = {}  # {name: function}, see `figure`
 
 

@@ -412,7 +412,7 @@ def means_of(rows):
 def print_table(title, table):
     """Print a DataFrame of texts; columns that do not fit into a line follow below."""
     print(f"\n{title}")
-    print(table.rename_axis(index=None, columns=None).to_string(line_width=108))
+    print(table.rename_axis(index=None, columns=None).to_string(line_width=118))
 
 
 def plus_minus(mean, error):
