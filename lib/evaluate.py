@@ -194,8 +194,8 @@ def existing(cfg, out, facts):
                    if before[name] != facts[name]]
         if cfg.overwrite and (differ or len(records) >= before["records"]):
             return {}
-        if facts["code"] not in before["code"]:  # all commits that have measured it
-            facts["code"] = f"{before['code']}, {facts['code']}"
+        commits = [*before["code"].split(", "), facts["code"]]
+        facts["code"] = ", ".join(dict.fromkeys(commits))  # all that have measured it
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")
