@@ -231,15 +231,18 @@ def learning_curves(rows):
     baseline on the same batches. Logs of fine-tuning are drawn if there are no others.
     """
     kind = "" if len(select(rows, "loss", "update")) else "fine-tuning "
-    loss, *minus = with_difference(rows, f"{kind}loss", "update").items() or [("", rows[:0])]
-    validation, styles = select(rows, f"{kind}val_loss", "update"), styles_of(rows)
-    begin = 0.4 * loss[1]["tokens"].max()  # with the high losses before, all others would look flat
-    panels = {f"{kind}loss": loss[1]} | {
-        label: of_measure[of_measure["tokens"] >= begin]
-        for label, of_measure in (("loss, enlarged", loss[1]), *minus)}
-    figure = draw_panels(styles, panels, "loss in nats per token\ndots: validation", height=1.6)
-    if figure is None:
+    panels = with_difference(rows, f"{kind}loss", "update")
+    if not panels:
         return None
+    loss = panels.pop(f"{kind}loss")
+    # beside the high losses of the beginning all later ones would look flat
+    begin = 0.4 * loss["tokens"].max()
+    late = {label: part[part["tokens"] >= begin]
+            for label, part in {"loss, enlarged": loss, **panels}.items()}
+    styles = styles_of(rows)
+    figure = draw_panels(styles, {f"{kind}loss": loss} | late,
+                         "loss in nats per token\ndots: validation", height=1.6)
+    validation = select(rows, f"{kind}val_loss", "update")
     for axis, shown in zip(figure.axes, (validation, validation[validation["tokens"] >= begin]),
                            strict=False):
         for line, of_line in shown.groupby("line"):
