@@ -27,14 +27,17 @@ from typing import Literal
 
 import torch
 
-from lib import config, evaluate, runtime
+from lib import config, runtime
 from lib.corpora.almanac import CITIES
 from lib.corpora.squad import QA_FORMAT
 from lib.errors import launch
-from lib.evaluate import EvalConfig, corpus_of, digest_of
+from lib.evaluate import EvalConfig, check_length, corpus_of, digest_of, evaluate
 from lib.ranks import print0
 from lib.tasks import PAPER_EXAMPLE, TASKS, make_sample, open_haystack
 from lib.text import decode, end_of_text
+
+FIELDS = {"needle": ["city", "number"], "question": ["city"],
+          "qa_format": ["context", "question", "answer"]}  # that these settings have in braces
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,7 @@ class NiahConfig(EvalConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_formats()
-        self.check_sizes()
-
-    def check_formats(self):
-        formats = {
-            "needle": ["city", "number"],
-            "question": ["city"],
-            "qa_format": ["context", "question", "answer"],
-        }
-        for key, names in formats.items():
+        for key, names in FIELDS.items():
             fields = re.findall("{(.*?)}", getattr(self, key))
             # A prompt is cut off where its answer would begin, so this field must be the last one.
             # The needle is cut off in this way with prompt=completion only.
@@ -77,8 +71,6 @@ class NiahConfig(EvalConfig):
             if sorted(fields) != sorted(names) or (ends_prompt and fields[-1] != names[-1]):
                 raise ValueError(f"{key} must have these fields in braces, each once and the last "
                                  f"one last: {' '.join(names)}")
-
-    def check_sizes(self):
         for key in ("context_sizes", "trial_sizes", "number_format", "n_samples"):
             sizes = getattr(self, key)
             sizes = sizes if type(sizes) is tuple else (sizes,)
@@ -94,31 +86,25 @@ class NiahConfig(EvalConfig):
 # what is asked
 
 
-def prompts_of_grid(cfg):
-    """Return what is asked for Fig. 6: n_samples prompts of each context size and depth."""
-    return [{"size": size, "depth": depth, "i": i} for size in cfg.context_sizes
-            for depth in cfg.depths for i in range(cfg.n_samples)]
-
-
 def prompts_of_trials(cfg, block_size):
     """
-    Return what is asked for Figs. 7 and 8. Each has a role: for each size the paper's example and
-    the trials, and then cfg.trials more prompts which only choose the retrieval heads. These have
-    the training length, or that of the longest trial if it is shorter.
+    Return the items for Figs. 7 and 8. Each has a role: for each size the paper's example and the
+    trials, and then cfg.trials more prompts which only choose the retrieval heads. These have the
+    training length, or that of the longest trial if it is shorter.
     """
-    asked = []
+    items = []
     for size in cfg.trial_sizes:
-        asked.append({"size": size, "depth": 50, "i": PAPER_EXAMPLE, "role": "example"})
-        asked += [{"size": size, "depth": None, "i": i, "role": "trial"} for i in range(cfg.trials)]
+        items.append({"size": size, "depth": 50, "i": PAPER_EXAMPLE, "role": "example"})
+        items += [{"size": size, "depth": None, "i": i, "role": "trial"} for i in range(cfg.trials)]
     size = min(block_size, max(cfg.trial_sizes))
-    asked += [{"size": size, "depth": None, "i": i, "role": "chooses heads"}
+    items += [{"size": size, "depth": None, "i": i, "role": "chooses heads"}
               for i in range(cfg.trials, 2 * cfg.trials)]
-    return asked
+    return items
 
 
 def niah(cfg, path, model, state):
     """
-    Return what is asked of a checkpoint, see `evaluate`. A record also has
+    Return the items of a checkpoint and how they are measured, see `evaluate`. A record also has
 
         answer, text    the right answer, and what the model wrote
         needles         whether the answer is right (see `score`; named after the task), and
@@ -136,25 +122,25 @@ def niah(cfg, path, model, state):
     else:
         hay = corpus_of(cfg, path, state)
         data = hay.data
-    asked = prompts_of_grid(cfg)
     if cfg.trials:
-        asked = prompts_of_trials(cfg, model.config.block_size)
-    asked = [{"task": cfg.task} | one for one in asked]
+        items = prompts_of_trials(cfg, model.config.block_size)
+    else:  # Fig. 6
+        items = [{"size": size, "depth": depth, "i": i} for size in cfg.context_sizes
+                 for depth in cfg.depths for i in range(cfg.n_samples)]
+    items = [{"task": cfg.task} | item for item in items]
 
-    def sample_of(one):
-        return make_sample(cfg, vocab, hay, one["size"], one["depth"], one["i"])
+    def sample_of(item):
+        return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"])
 
     # a prompt that does not fit is an error here, before anything is written
-    for one in {one["size"]: one for one in asked}.values():
+    for item in {item["size"]: item for item in items}.values():
         # the last token of the answer is never an input
-        n_inputs = one["size"] + sample_of(one)["max_new_tokens"] - 1
-        evaluate.check_length(path, model, n_inputs)
+        check_length(path, model, item["size"] + sample_of(item)["max_new_tokens"] - 1)
 
-    def measure(asked):
-        samples = [sample_of(one) for one in asked]
-        return answer(cfg, model, vocab, samples, device)
+    def measure(items):
+        return answer(cfg, model, vocab, [sample_of(item) for item in items], device)
 
-    return asked, measure, {"data": data, "prompt": cfg.prompt}
+    return items, measure, {"data": data, "prompt": cfg.prompt}
 
 
 # -----------------------------------------------------------------------------
@@ -207,13 +193,8 @@ def score(right, text, groups):
 
 def attention_record(sample, weights):
     """
-    Return what a record of --trials has besides, about the attention on the needle:
-
-        needle_tokens    number of tokens of the needle's number
-        scores, ranks    for each head, [layer][head], see `needle_scores`
-        score            the largest of the scores
-
-    weights (n_layer, n_head, T): those of the prompt's last query.
+    Return what a record of --trials has besides, about the attention on the needle: its number of
+    tokens; the scores and ranks of each head, [layer][head], see `needle_scores`; the top score.
     """
     start, end = sample["span"]
     exact_scores, needle_ranks = needle_scores(weights, start, end)
@@ -240,7 +221,7 @@ def needle_scores(weights, start, end):
 
 def main():
     cfg = config.configure(NiahConfig)
-    evaluate.evaluate(cfg, "scores" if cfg.trials else "niah", niah)
+    evaluate(cfg, "scores" if cfg.trials else "niah", niah)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,16 @@ a record for each piece of text. Its losses by position are means over the last 
 positions before each (for 1,000: positions 900 to 999). The same command continues a killed
 evaluation. `torchrun` divides the pieces among its processes.
 """
-import functools
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from lib import evaluate, results, runtime
+from lib import results, runtime
 from lib.config import configure
 from lib.data import random_starts
 from lib.errors import UserError, launch
-from lib.evaluate import EvalConfig, corpus_of, digest_of
+from lib.evaluate import EvalConfig, check_length, corpus_of, digest_of, evaluate
 from lib.loss import token_losses
 from lib.ranks import print0
 
@@ -39,7 +38,6 @@ class PosLossConfig(EvalConfig):
             raise ValueError(f"seq_len={self.seq_len} and n_seqs={self.n_seqs} must be positive")
 
 
-@functools.cache  # its notes are printed once
 def choose_pieces(cfg, n_tokens):
     """
     Return the first positions of the pieces in a split of `n_tokens`, in rising order, as int64.
@@ -73,18 +71,16 @@ def measured_positions(length, block_size):
 
 
 def posloss(cfg, path, model, state):
-    """Return what is asked, see `evaluate`: the losses of pieces of text."""
+    """Return the items, pieces of text, and how they are measured, see `evaluate`."""
     device = model.wte.weight.device
-    evaluate.check_length(path, model, cfg.seq_len)
+    check_length(path, model, cfg.seq_len)
     tokens = corpus_of(cfg, path, state)
     starts = choose_pieces(cfg, len(tokens))
-    if device.type == "cpu" and len(starts) * cfg.seq_len > 5e6:  # the defaults are for a GPU
-        print0("this takes long on a CPU; --seq_len=4096 --n_seqs=20 give a first look")
     positions = measured_positions(cfg.seq_len, model.config.block_size)
     chunk = cfg.loss_chunk or runtime.rows_of_logits(device, model.config.vocab_size)
 
-    def measure(asked):
-        pieces = tokens.read(starts[[one["i"] for one in asked]], cfg.seq_len + 1)
+    def measure(items):
+        pieces = tokens.read(starts[[item["i"] for item in items]], cfg.seq_len + 1)
         batch = torch.from_numpy(pieces).to(device)
         # Each weight is used once per pass, so caching its bf16 copy would save nothing.
         with runtime.autocast(device, cfg.dtype, cache=False):
@@ -96,12 +92,12 @@ def posloss(cfg, path, model, state):
             records.append({"digest": digest_of(piece), f"{cfg.split} loss": by_position})
         return records
 
-    asked = [{"size": cfg.seq_len, "i": i} for i in range(len(starts))]
-    return asked, measure, {"data": tokens.data}
+    items = [{"size": cfg.seq_len, "i": i} for i in range(len(starts))]
+    return items, measure, {"data": tokens.data}
 
 
 def main():
-    evaluate.evaluate(configure(PosLossConfig), "posloss", posloss)
+    evaluate(configure(PosLossConfig), "posloss", posloss)
 
 
 if __name__ == "__main__":

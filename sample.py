@@ -33,8 +33,6 @@ class SampleConfig(LoadConfig):
         if min(self.num_samples, self.max_new_tokens) < 1:
             raise ValueError(f"num_samples={self.num_samples} and max_new_tokens="
                              f"{self.max_new_tokens} must be positive")
-        if 0 < self.temperature < 1e-6:
-            raise ValueError(f"temperature={self.temperature} is too small: take 0 for greedy")
 
 
 def main():

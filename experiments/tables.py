@@ -2,7 +2,6 @@
 Tables, verdicts and pictures of an experiment, from its results.csv, predictions.csv and lines.csv.
 
     python -m experiments.tables windows                  of the stored results
-    python -m experiments.tables windows --range=True     the least and largest seed, not the mean
     python -m experiments.tables windows out/windows --out=experiments/windows
                                    these and new results; writes results.csv and the pictures
     python -m experiments.tables windows out/windows --line=mine
@@ -27,7 +26,6 @@ from lib.errors import UserError, launch
 from lib.storage import atomic_write
 
 HERE = Path(__file__).parent
-COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 INDEX = ["line", "measure", "tokens", "seed"]
 FIRST = ["needles", "loss"]  # the first tables of a group
 SHARES = ("needles", "ranked first", "MQAR")  # these measures have two digits, others three
@@ -43,7 +41,6 @@ class TablesConfig:
     files: tuple = ()  # an experiment, and folders of new results that its run.sh has made
     line: str = ""  # only compare this new line with stored ones
     # output
-    range: bool = False  # print the least and largest seed instead of the mean
     out: str = ""  # folder for results.csv and the pictures; empty: they are not written
 
 
@@ -63,7 +60,7 @@ def collect(folder):
         run = rows["run"].str.split("/").str[-1]
         line = run.where(rows["tag"] == "", run + "|" + rows["tag"])
         parts.append(rows.assign(run=run, line=line, measure=measure))
-    return pd.concat(parts)[COLUMNS].round({"value": 4, "error": 4})
+    return pd.concat(parts)[results.COLUMNS].round({"value": 4, "error": 4})
 
 
 def with_new(rows, folders):
@@ -91,25 +88,8 @@ def with_prices(table, lines):
     return pd.concat([table, prices.rename({"loss": "price"}, level="measure")]).sort_index()
 
 
-def by_size(table, line, measure):
-    """Return a DataFrame of a measure with a row for each size and a column for each seed."""
-    key = (line, measure)
-    return table[key].unstack("seed") if key in table.index else pd.DataFrame()
-
-
 # -----------------------------------------------------------------------------
 # tables
-
-
-def print_table(title, head, rows):
-    """Print a table with aligned columns, the first two to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    print(f"{title}\n")
-    for row in (head, *rows):
-        cells = [text.ljust(width) if place < 2 else text.rjust(width)
-                 for place, (text, width) in enumerate(zip(row, widths, strict=True))]
-        print("  ".join(cells).rstrip())
-    print()
 
 
 def short(x, digits):
@@ -127,35 +107,32 @@ def with_interval(values):
     return " ± ".join(short(x, 3) for x in verdicts.interval(values))
 
 
-def print_measure(table, lines, measure, as_range=False):
+def print_measure(table, lines, measure):
     """
     Print a measure of a group of lines, a column for each size. Needles and losses have the price
     beside them.
     """
     block = lines["block"].iloc[0]
     digits = 2 if measure.startswith(SHARES) else 3
-    of_lines = [by_size(table, line, measure) for line in lines["line"]]
-    sizes = sorted({size for seeds in of_lines for size in seeds.index})
-    priced = {"needles": [block, 16 * block], "loss": [block, *sizes[-2:]]}.get(measure, [])
-    prices = [by_size(table, line, "price") for line in lines["line"]]
-    priced = [size for size in priced
-              if not as_range and any(size in seeds.index for seeds in prices)]
-
-    def cell(seeds):
-        ends = (seeds.min(), seeds.max()) if as_range else (seeds.mean(),)
-        return "–".join(dict.fromkeys(short(x, digits) for x in ends)) if len(seeds) else "–"
-
-    rows = []
-    for label, seeds, price in zip(lines["label"], of_lines, prices, strict=True):
-        if seeds.size:
-            cells = [cell(of_size.dropna()) for _, of_size in seeds.reindex(sizes).iterrows()]
-            cells += [with_interval(of_size.dropna())
-                      for _, of_size in price.reindex(priced).iterrows()]
-            rows.append([label, str(seeds.count(axis=1).max()), *cells])
-    heads = [f"{size / block:g}x" for size in sizes]
-    heads += [f"price {size / block:g}x" for size in priced]
-    if rows:
-        print_table(f"{lines['group'].iloc[0]}: {measure}", ["", "n", *heads], rows)
+    names = lines["line"].tolist()
+    table = table[table.index.isin(names, level="line")]
+    values = table[table.index.isin([measure], level="measure")]
+    if values.empty:
+        return
+    by_size = values.groupby(["line", "tokens"])
+    means = by_size.agg(lambda values: values.mean()).unstack("tokens")
+    texts = means.map(lambda x: "–" if pd.isna(x) else short(x, digits))
+    texts.insert(0, "n", by_size.count().groupby("line").max())
+    priced = {"needles": [block, 16 * block], "loss": [block, *means.columns[-2:]]}.get(measure, [])
+    for size in priced:
+        prices = [by_seed(table, line, "price", size) for line in texts.index]
+        if any(map(len, prices)):
+            texts[f"price {size / block:g}x"] = list(map(with_interval, prices))
+    texts = texts.reindex([name for name in names if name in texts.index])
+    labels = lines.set_index("line")["label"]
+    heads = {size: f"{size / block:g}x" for size in means}
+    results.print_table(f"{lines['group'].iloc[0]}: {measure}",
+                        texts.rename(index=labels, columns=heads))
 
 
 def print_verdicts(family, predictions):
@@ -163,10 +140,11 @@ def print_verdicts(family, predictions):
     for prediction, outcome in zip(predictions, verdicts.judge(predictions), strict=True):
         text, *more = wrap(prediction.text, 50)
         measured = f"{with_interval(prediction.values)} {prediction.unit}"
-        rows.append([str(prediction.number), text, measured, str(len(prediction.values)), *outcome])
-        rows += [["", line, "", "", "", ""] for line in more]
-    print_table(f"Predictions: {family} (a number is positive if its prediction is right, or it is "
-                "the difference)", ["", "", "mean ± 95 %", "n", "verdict", "by Holm"], rows)
+        rows.append([f"{prediction.number!s:3} {text}", measured, len(prediction.values), *outcome])
+        rows += [[f"    {line}", "", "", "", ""] for line in more]
+    table = pd.DataFrame(rows, columns=["", "mean ± 95 %", "n", "verdict", "by Holm"])
+    results.print_table(f"Predictions: {family} (a number is positive if its prediction is right, "
+                        "or it is the difference)", table.set_index(""))
 
 
 # -----------------------------------------------------------------------------
@@ -175,27 +153,22 @@ def print_verdicts(family, predictions):
 
 def draw_lines(table, lines, path):
     """Draw needles, prices and attention by context size: the mean and a dot for each seed."""
-    panels = [measure for measure in PANELS
-              if any(by_size(table, line, measure).size for line in lines["line"])]
+    lines = lines.drop_duplicates("line")
+    rows = table.reset_index(name="value").merge(lines, on="line")
+    rows["tokens"] /= rows["block"]
+    # dashed, because SSMax lies on other lines in places
+    styles = {row.line: {"color": row.colour, "label": row.label,
+                         "linestyle": "--" if "SSMax" in row.label else "-"}
+              for row in lines.itertuples()}
+    panels = [measure for measure in PANELS if measure in set(rows["measure"])]
     figure = plot.new_figure(figsize=(4.4 * len(panels), 4), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, measure in zip(axes, panels, strict=True):
-        ticks = set()
-        for place, row in enumerate(lines.itertuples()):
-            seeds = by_size(table, row.line, measure)
-            multiples = seeds.index / row.block
-            dashed = "--" if "SSMax" in row.label else "-"  # SSMax lies on other lines in places
-            axis.plot(multiples, seeds.mean(axis=1), dashed, color=row.colour, label=row.label)
-            shift = 2 ** (0.2 * (place / len(lines) - 0.4))  # so that no dot hides another
-            axis.plot(multiples * shift, seeds, "o", color=row.colour, markersize=2.5, alpha=0.4)
-            ticks |= set(multiples)
+        plot.draw(axis, rows[rows["measure"] == measure], styles)
         axis.set_xscale("log", base=2)
-        axis.set_xticks(sorted(ticks), [f"{tick:g}" for tick in sorted(ticks)])
-        axis.minorticks_off()
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set(title=PANELS[measure], xlabel="context size / training length")
-    handles, labels = axes[0].get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    figure.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=4)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     plot.save(figure, path)
 
 
@@ -227,7 +200,7 @@ def beside_stored(table, lines, name):
     line beside stored ones."""
     if name not in table.index.unique("line"):
         raise UserError(f"there are no results of {name}; run.sh {name} makes them")
-    seeds = by_size(table, name, "needles").columns
+    seeds = table[name].index.unique("seed")
     rows = lines[lines["line"].isin(BESIDE)].drop_duplicates("line")
     rows = pd.concat([rows, rows[:1].assign(line=name, label=name, colour="#6A3D9A")])
     rows = rows.assign(group=f"{name}, and stored lines of the same seeds", figure=name)
@@ -263,7 +236,7 @@ def main():
     table = with_prices(table, lines)
     for _, group in lines.groupby("group", sort=False):
         for measure in measures:
-            print_measure(table, group, measure, cfg.range)
+            print_measure(table, group, measure)
     if out:
         for figure, shown in lines[lines["figure"] != ""].groupby("figure"):
             draw = draw_gallery if figure == "gallery" else draw_lines

@@ -5,9 +5,7 @@ a kill, and the division of the work among ranks.
 An evaluation is a program that calls `evaluate` with a function, as eval_posloss.py does. Tables,
 differences from the baseline and figures then come from lib/results.py, which describes the files.
 """
-import contextlib
 import dataclasses
-import io
 import itertools
 import json
 import math
@@ -22,7 +20,6 @@ from tqdm import tqdm
 
 from lib import checkpoint, ranks, results, runtime, storage
 from lib.checkpoint import LoadConfig
-from lib.config import non_defaults
 from lib.data import Tokens
 from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
@@ -53,8 +50,8 @@ class EvalConfig(LoadConfig):
 
 
 # settings that a result does not depend on, or that X.json holds in another form
-NOT_OF_THE_RESULT = {"files", "data_dir", "tag", "out", "overwrite", "device", "micro_batch_size",
-                     "loss_chunk"}
+NOT_OF_THE_RESULT = {"files", "data", "data_dir", "tag", "out", "overwrite", "device",
+                     "micro_batch_size", "loss_chunk"}
 
 
 def evaluate(cfg, name, ask):
@@ -64,30 +61,25 @@ def evaluate(cfg, name, ask):
     name: of the evaluation and of its files. ask(cfg, path, model, state) returns what is asked of
     one checkpoint (model and state: see checkpoint.load_model):
 
-        asked    a list of dicts: "size" in tokens and "i" for each prompt or piece, and, if there
+        items    a list of dicts: "size" in tokens and "i" for each prompt or piece, and, if there
                  are some, "task" and "depth"
         measure  a function. It gets some of these dicts, all of one size, and returns a dict for
                  each: the "digest" of its text (see `digest_of`) and numbers, under their names
         more     what else the numbers depend on: the "data" of the text, and settings
     """
     device = runtime.setup(cfg.device)
-    settings = [f"{key}={value}" for key, value in non_defaults(cfg).items() if key != "files"]
-    print0("settings that differ from the defaults:", *settings)
     files = result_files(cfg, name)
     for out in files.values():
         storage.lock(out)
-
-    def begin(path):
-        model, state = checkpoint.load_model(path, cfg, device)
-        asked, measure, more = ask(cfg, path, model, state)
-        return facts_of(cfg, name, path, model, state, more, len(asked)), asked, measure
-
-    with torch.no_grad():
-        if len(files) > 1:  # a mistake in the last one is an error before the first is measured
-            with contextlib.redirect_stdout(io.StringIO()):  # what it prints comes again below
-                check_apart({path: begin(path)[0] for path in files})
-        for path, out in files.items():
-            measure_missing(cfg, out, *begin(path), device)
+    for path, out in files.items():
+        with torch.no_grad():
+            model, state = checkpoint.load_model(path, cfg, device)
+            items, measure, more = ask(cfg, path, model, state)
+            items = list({key_of(item): item for item in items}.values())  # each once
+            facts = facts_of(cfg, name, model, state, more, len(items))
+            print0(f"{path}: {results.name_of(facts['variant'], cfg.tag)}, update "
+                   f"{state['iter']:,}")
+            measure_missing(cfg, out, facts, items, measure, device)
     if ranks.RANK == 0:
         results.print_tables(results.load(files.values()))
 
@@ -141,24 +133,15 @@ def result_files(cfg, name):
     return files
 
 
-def facts_of(cfg, name, path, model, state, more, n_records):
-    """Print what is measured, and return the content of X.json, see lib/results.py."""
-    variant, trained = checkpoint.variant_of(state, model), state["model_config"]
-    parts = [results.name_of(variant, cfg.tag)]
-    parts += [f"{key} {trained[key] or 'none'} -> {value}"
-              for key, value in vars(model.config).items() if value != trained[key]]
-    total = state["config"].get("max_iters", 0)  # a model of transformers has none
-    if state["iter"] < total:
-        parts.append(f"update {state['iter']:,} of {total:,}")
-    print0(f"{path}: {', '.join(parts)}")
-    if more["data"]["digest"] == state["data"]["digest"]:
-        print0("*** this is the text that the model was trained on ***")
+def facts_of(cfg, name, model, state, more, n_records):
+    """Return the content of X.json, see lib/results.py."""
     settings = {key: value for key, value in (dataclasses.asdict(cfg) | more).items()
-                if key not in NOT_OF_THE_RESULT | {"data"}}
+                if key not in NOT_OF_THE_RESULT}
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    run = {"settings": state["config"] | trained, "data": state["data"], "iter": state["iter"]}
-    facts = {"evaluation": name, "variant": variant, "tag": cfg.tag,
+    run = {"settings": state["config"] | state["model_config"], "data": state["data"],
+           "iter": state["iter"]}
+    facts = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
              "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
              "params": sum(p.numel() for p in model.parameters()), "records": n_records,
@@ -166,26 +149,14 @@ def facts_of(cfg, name, path, model, state, more, n_records):
     return json.loads(json.dumps(facts))  # tuples become lists, as in the file
 
 
-def check_apart(facts_of_all):
-    """Raise a UserError if a table could not tell two checkpoints apart, or would average models of
-    different settings. facts_of_all: {checkpoint: content of X.json}."""
-    results.check_lines(facts_of_all)
-    seen = {}
-    for path, facts in facts_of_all.items():
-        other = seen.setdefault((facts["variant"], facts["seed"]), path)
-        if other != path:
-            raise UserError(f"{other} and {path} are both {facts['variant']} with seed "
-                            f"{facts['seed']}: measure them with two commands that have another "
-                            "--tag, or train them with another --variant or --seed")
-
-
-def measure_missing(cfg, out, facts, asked, measure, device):
-    """Measure what has no record in the result file `out` yet. Records are appended as they come,
-    so that a kill costs little. UserError if the file is of other settings."""
-    facts, records = existing(cfg, out, facts)
-    left = [one for key, one in {key_of(one): one for one in asked}.items() if key not in records]
+def measure_missing(cfg, out, facts, items, measure, device):
+    """Measure the items that have no record in the result file `out` yet. Records are appended as
+    they come, so that a kill costs little. UserError if the file is of other settings."""
+    records = existing(cfg, out, facts)
+    left = [item for item in items if key_of(item) not in records]
     ranks.must_agree(left=len(left))  # with another disk a rank would wait for the others
     if not left:
+        print0(f"{out} is not measured again, see --overwrite")
         return
     if ranks.RANK == 0:
         # Written again, because a kill may have left half a line at its end. It comes first, so
@@ -200,75 +171,63 @@ def measure_missing(cfg, out, facts, asked, measure, device):
             storage.append_lines(file, [whole | record for record in new])
 
 
-def key_of(record):
-    """Return what tells a record from the others of a file."""
-    return tuple(record.get(name) for name in ("size", "depth", "i"))
+def key_of(item):
+    """Return what tells an item, or its record, from the others of a file."""
+    return tuple(item.get(name) for name in ("size", "depth", "i"))
 
 
 def existing(cfg, out, facts):
     """
-    Return (content of X.json, {key: record}) of an existing result `out`; (facts, {}) to begin.
-
-        --overwrite: begin again, but continue an unfinished result of the same settings and code,
-            which is probably an interrupted --overwrite
-        other settings, data or weights: UserError, because the result may have taken days
-        the same, unfinished: continue it, and add the name of the code if that is another
+    Return {key: record} of the result `out`, which is continued; {} if it begins. UserError if it
+    is a result of other settings, data or weights, which may have taken days. With --overwrite a
+    finished or other result begins again.
     """
     about = out.with_suffix(".json")
-    if not about.exists() and not (out.exists() and out.stat().st_size):
-        return facts, {}
+    if not about.exists():
+        return {}
     with explain(f"{out} is not a result of this program; move it away", (OSError, *MALFORMED)):
         before = json.loads(about.read_text(encoding="utf-8"))
         records = {key_of(record): record for record in storage.read_lines(out)}
-        finished = len(records) >= before["records"]
         differ = [name for name, value in facts["settings"].items()
                   if before["settings"].get(name) != value]
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
-        same_code = facts["code"] in before["code"].split(", ")
-    if cfg.overwrite and (finished or differ or not same_code):
-        return facts, {}
+        if cfg.overwrite and (differ or len(records) >= before["records"]):
+            return {}
+        commits = [*before["code"].split(", "), facts["code"]]
+        facts["code"] = ", ".join(dict.fromkeys(commits))  # all that have measured it
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")
-    if finished:
-        print0(f"{out} is not measured again, see --overwrite")
-    elif not same_code:
-        before["code"] += f", {facts['code']}"
-        print0(f"{out} is continued with other code, see --overwrite: {before['code']}")
-    return before, records
+    return records
 
 
 # -----------------------------------------------------------------------------
 # the work of all ranks
 
 
-def in_turns(asked, measure, device, name, at_once=0):
+def in_turns(items, measure, device, name, at_once=0):
     """
     Yield lists of records as they are measured, on all ranks together: rank by rank, so they are
-    not in the order of `asked`. If memory runs out on any rank, all go on with half as many at
+    not in the order of `items`. If memory runs out on any rank, all go on with half as many at
     once. at_once: how many a rank measures; 0: chosen for the device. name: in the progress bar.
     """
-    def measure_mine(mine):  # with more ranks than work, a rank may have none
-        numbers = measure(mine) if mine else []
-        return [one | more for one, more in zip(mine, numbers, strict=True)]
-
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only
-    bar = tqdm(total=len(asked), desc=name, unit="", disable=disable)
-    for size, group in itertools.groupby(asked, key=lambda one: one["size"]):
-        left = list(group)
+    bar = tqdm(total=len(items), desc=name, unit="", disable=disable)
+    for size, of_size in itertools.groupby(items, key=lambda item: item["size"]):
+        left, per_rank = list(of_size), at_once or max(1, tokens // size)
         while left:
-            turn = left[:max(1, at_once or tokens // size) * ranks.WORLD_SIZE]
+            turn = left[:per_rank * ranks.WORLD_SIZE]
+            mine = turn[ranks.RANK::ranks.WORLD_SIZE]  # may be empty at the end
             try:
-                new = ranks.attempt(measure_mine, turn[ranks.RANK::ranks.WORLD_SIZE])
+                numbers = ranks.attempt(lambda items: measure(items) if items else [], mine)
             except torch.OutOfMemoryError:
-                of_a_rank = math.ceil(len(turn) / ranks.WORLD_SIZE)  # alike on all ranks
-                if of_a_rank == 1:
+                if len(turn) <= ranks.WORLD_SIZE:
                     raise torch.OutOfMemoryError(f"with {size} tokens") from None
-                half = math.ceil(of_a_rank / 2)
-                at_once, tokens = min(at_once, half), half * size
+                per_rank = math.ceil(len(turn) / ranks.WORLD_SIZE / 2)
                 continue
+            new = [item | record for item, record in zip(mine, numbers, strict=True)]
             yield sum(ranks.all_gather(new), [])
             left = left[len(turn):]
             bar.update(len(turn))

@@ -20,11 +20,10 @@ error over them), the training length (block), the path, and
             (updates, at the end of the training), rank (of a head), or trial
 """
 import glob
+import itertools
 import json
 import math
 import os
-import statistics
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +45,9 @@ VARIANTS = {
     "softmax>head_scale": ("(a), head_scale swapped in", "#7F5539"),
 }
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
-ASKED = ("seed", "task", "depth", "i", "digest")  # equal in records that are subtracted
-NO_MEASURES = {*ASKED, "size", "iter", "variant", "tag"}
+NO_MEASURES = ("size", "depth", "i", "iter", "seed")
+# A number of a file. What is asked is equal in numbers that are subtracted, and None in others.
+NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 FACTS = {"evaluation": str, "variant": str, "tag": str, "seed": int, "settings": dict,
          "data": dict, "block_size": int}  # keys of X.json that are checked, with their types
 MINUS = " minus "
@@ -77,35 +77,22 @@ def load(inputs, baseline="softmax"):
     which are tables already. It has the differences from the line `baseline`, which is the name of
     a variant or of a line. UserError for a damaged file, and if results contradict each other.
     """
-    results, tables = [], []  # of (path, facts, values)
+    tables, results = [], []  # results: (content of X.json, numbers) of each file
     for path in find(inputs):
         with explain(f"{path} is damaged, or not a result of this program; move it away",
-                     (*MALFORMED, ArithmeticError)):
+                     MALFORMED):
             if path.suffix == ".csv":
                 tables.append(read_table(path))
             elif result := read(path):
-                results.append((path, *result))
-    check_lines({path: facts for path, facts, _ in results})
-
-    of_baseline, baseline_line = {}, ""
-    for _, facts, values in results:
-        if baseline == facts["line"] or baseline == facts["variant"] and not facts["tag"]:
-            baseline_line = facts["line"]
-            for cell, of_cell in values.items():
-                of_baseline.setdefault(cell, {}).update(of_cell)
-
-    variants = [*VARIANTS, *sorted({facts["variant"] for _, facts, _ in results})]
-    results.sort(key=lambda x: (variants.index(x[1]["variant"]), x[1]["tag"], x[1]["seed"]))
-    rows = []
-    for path, facts, values in results:
-        if facts["line"] != baseline_line:
-            values |= minus(values, of_baseline, baseline_line)
-        run = path.parent.name.removesuffix(f"-{facts['seed']}")
-        whose = facts["line"], run, facts["variant"], facts["tag"], facts["seed"]
-        rows += [(*whose, *row, facts["block_size"], path) for row in rows_of(values)]
-    if rows or not tables:
-        tables.append(pd.DataFrame(rows, columns=[*COLUMNS, "by", "depth", "block", "path"]))
-    return without_copies(pd.concat(tables, ignore_index=True))
+                results.append(result)
+    check_lines([facts for facts, _ in results])
+    if results:
+        tables.append(table_of(results, baseline))
+    if not tables:
+        return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path"])
+    table = pd.concat(tables, ignore_index=True)
+    check_apart(table)
+    return table
 
 
 def find(inputs):
@@ -127,8 +114,10 @@ def find(inputs):
 
 
 def read(path):
-    """Return (content of X.json with the name of the line, values of X.jsonl, see `values_of`), or
-    None if the result is not finished or the file is of another program."""
+    """
+    Return (content of X.json with the name of the line and the path, numbers), or None if the
+    result is not finished or the file is of another program. The numbers are tuples, see NUMBER.
+    """
     facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     if "evaluation" not in facts:
         return None
@@ -139,8 +128,12 @@ def read(path):
     if len(records) < wanted:
         print(f"left out, because it has {len(records):,} of {wanted:,} records: {path}")
         return None
-    facts["line"] = name_of(facts["variant"], facts["tag"])
-    return facts, values_of(facts, records)
+    facts |= {"line": name_of(facts["variant"], facts["tag"]), "path": path}
+    if facts["evaluation"] == "log":
+        return facts, numbers_of_log(facts, records)
+    if "scores" in records[0]:
+        return facts, numbers_of_trials(records)
+    return facts, numbers_of(records)
 
 
 def read_table(path):
@@ -153,177 +146,184 @@ def read_table(path):
 def settings_of(facts):
     """Return {name: value} of the settings that all results of a line have in common. facts: the
     content of X.json."""
-    def named(settings, data, prefix=""):
-        # text that was generated with another seed counts as the same
-        source = {key: value for key, value in data["source"].items() if key != "seed"}
-        text = source if source != data["source"] else data["digest"]
-        return {prefix + name: value for name, value in (settings | {"text": text}).items()
-                if name not in FREE}
+    settings = {}
+    # a training is described by X.json itself, an evaluation also by its "run"
+    for prefix, part in (("", facts.get("run", {})), ("eval ", facts)):
+        for name, value in part.get("settings", {}).items():
+            if name not in FREE:
+                settings[prefix + name] = value
+        if "data" in part:
+            # text that was generated with another seed counts as the same
+            source = {key: value for key, value in part["data"]["source"].items() if key != "seed"}
+            is_generated = "seed" in part["data"]["source"]
+            settings[f"{prefix}text"] = source if is_generated else part["data"]["digest"]
+        settings[f"{prefix}updates"] = part.get("iter")
+    return settings
 
-    if "run" not in facts:  # of a training
-        return named(facts["settings"], facts["data"])
-    run = facts["run"]
-    trained = run["settings"] | {"updates": run["iter"]}
-    return named(trained, run["data"]) | named(facts["settings"], facts["data"], "eval ")
 
-
-def check_lines(facts_of):
-    """Raise a UserError if two results of one line have other settings. facts_of: {path: content of
-    X.json}."""
+def check_lines(all_facts):
+    """Raise a UserError if two results of one line have other settings."""
     firsts = {}  # of each line
-    for path, facts in facts_of.items():
-        line = name_of(facts["variant"], facts["tag"])
-        first = firsts.setdefault((facts["evaluation"], line), path)
-        one, other = settings_of(facts_of[first]), settings_of(facts)
+    for facts in all_facts:
+        first = firsts.setdefault((facts["evaluation"], facts["line"]), facts)
+        one, other = settings_of(first), settings_of(facts)
         differ = [f"{name} ({one.get(name)}, {other.get(name)})" for name in {**one, **other}
                   if one.get(name) != other.get(name)]
         if differ:
-            raise UserError(f"{first} and {path} are both called {line}, but differ in "
-                            f"{', '.join(differ)[:300]}; name one of them alone, or give it "
-                            "another --variant (train.py) or --tag (an evaluation)")
+            raise UserError(f"{first['path']} and {facts['path']} are both called {facts['line']}, "
+                            f"but differ in {', '.join(differ)[:300]}; name one of them alone, or "
+                            "give it another --variant (train.py) or --tag (an evaluation)")
 
 
-def without_copies(table):
-    """Return the table with each number once. UserError if it has two for one line and seed."""
+def check_apart(table):
+    """Raise a UserError if a line has two numbers for one seed."""
     number = ["line", "seed", "measure", "by", "tokens", "depth"]
-    table = table[~table.duplicated([*number, "value"])]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
     if len(twice):
         one, other = twice["path"][:2]
         raise UserError(f"{one} and {other} are both {twice['line'].iloc[0]} with seed "
-                        f"{twice['seed'].iloc[0]}, and have other numbers; leave one of them out, "
-                        "or give it another --variant or --seed (train.py) or --tag")
-    return table
+                        f"{twice['seed'].iloc[0]}; leave one of them out, or give it another "
+                        "--variant or --seed (train.py) or --tag (an evaluation)")
 
 
 # -----------------------------------------------------------------------------
-# records -> values of each measure -> rows
+# records -> numbers
 
 
-def values_of(facts, records):
-    """
-    Return {(measure, by, tokens, depth): {what was asked: value}} of records. What was asked is
-    equal in the records of two models only if these were asked the same, or trained on the same.
-    """
-    if facts["evaluation"] == "log":
-        return values_of_log(records, "squad" in facts["data"]["source"])
-    values = {}
-    if "scores" in records[0]:
-        records, values = of_trials(records)
+def numbers_of(records):
+    """Return the numbers of an evaluation, see `read`."""
+    numbers = []
     for record in records:
-        asked, size, depth = tuple(map(record.get, ASKED)), int(record["size"]), record["depth"]
-        for name, value in record.items():
+        depth = record["depth"]
+        asked = f"{record['task']} {depth} {record['i']} {record['digest']}"
+        for measure, value in record.items():
             if isinstance(value, dict):
-                for position, x in value.items():
-                    cell = name, "position", int(position), None
-                    values.setdefault(cell, {})[asked] = float(x)
-            elif isinstance(value, int | float) and name not in NO_MEASURES:
-                values.setdefault((name, "tokens", size, None), {})[asked] = float(value)
-                if depth is not None:
-                    values.setdefault((name, "depth", size, depth), {})[asked] = float(value)
-    return values
+                numbers += [(measure, "position", int(position), depth, asked, float(x))
+                            for position, x in value.items()]
+            elif isinstance(value, int | float) and measure not in NO_MEASURES:
+                is_paired = measure not in UNPAIRED and ", " not in measure
+                numbers.append((measure, "tokens", int(record["size"]), depth,
+                                asked if is_paired else None, float(value)))
+    return numbers
 
 
-def of_trials(records):
+def numbers_of_trials(records):
     """
-    Return (records, values) of eval_niah.py --trials, whose records have the attention on the
-    needle in all heads. The new records have that of the retrieval heads, which have at least half
-    of the largest mean score in the prompts that choose them.
+    Return the numbers of eval_niah.py --trials, whose records have the attention on the needle in
+    all heads. Measured are the retrieval heads, which have at least half of the largest mean score
+    in the prompts that choose them.
     """
     scores = np.array([record["scores"] for record in records])  # (records, layers, heads)
     chooses = [record["role"] == "chooses heads" for record in records]
     means = scores[chooses].mean(axis=0)
     is_retrieval = means >= means.max() / 2
-    trials, values = [], {}
     longest = max(record["size"] for record in records if record["role"] == "trial")
+    trials, numbers = [], []
     for record, of_heads in zip(records, scores, strict=True):
-        at = f"at {record['size']:,} tokens"
         if record["role"] == "example" and record["size"] == longest:
             # by score, because it is chance which heads of a run learn to retrieve
             highest = sorted(of_heads.ravel().tolist(), reverse=True)[:25]
-            values |= {(f"score {at}", "rank", i, None): {(): x}
-                       for i, x in enumerate(highest, start=1)}
+            numbers += [(f"score at {longest:,} tokens", "rank", rank, None, None, score)
+                        for rank, score in enumerate(highest, start=1)]
+        if record["role"] == "trial" and record["size"] == longest:
+            numbers += [(f"{name} at {longest:,} tokens", "trial", record["i"] + 1, None, None,
+                         record[name]) for name in ("score", "right")]
         if record["role"] == "trial":
-            values[f"score {at}", "trial", record["i"] + 1, None] = {(): record["score"]}
-            values[f"right {at}", "trial", record["i"] + 1, None] = {(): record["right"]}
             share = record["needle_tokens"] / record["size"]
-            trials.append({name: record[name] for name in (*ASKED, "size", "score")} | {
+            asked = {name: record[name] for name in ("task", "size", "depth", "i", "digest")}
+            trials.append(asked | {
+                "score": record["score"],
                 "weight": float(of_heads[is_retrieval].mean()),
                 "ranked first": bool((np.array(record["ranks"])[is_retrieval] == 1).any()),
                 "chance": 1 - (1 - share) ** int(is_retrieval.sum())})
-    return trials, values
+    return numbers_of(trials) + numbers
 
 
-def values_of_log(records, of_sft):
-    """Return the values of a training, as `values_of` does. of_sft: whether it was fine-tuning,
-    whose losses are of other text."""
-    kind = "fine-tuning " if of_sft else ""
-    values = {}
+def numbers_of_log(facts, records):
+    """
+    Return the numbers of a training, see `read`: the losses at its end, and about 100 points of
+    each curve, which are means of as many updates in a row. The losses of fine-tuning have names of
+    their own, because they are of other text.
+    """
+    kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
+    step = max(1, facts["settings"]["max_iters"] // 100)
+    numbers = []
     for loss, at_end in (("loss", "training loss"), ("val_loss", "validation loss")):
-        some = [record for record in records if loss in record]
-        asked = [(record["seed"], record["iter"], record["digest"]) for record in some]
-        for name, value in (some[0] if some else {}).items():
-            if isinstance(value, int | float) and name not in NO_MEASURES:
-                numbers = [record.get(name, math.nan) for record in some]
-                values[kind + name, "update", 0, None] = dict(zip(asked, numbers, strict=True))
-                if name == loss:  # single updates are noisy: the mean of the last tenth of them
-                    late = numbers[-max(1, len(numbers) // 10):] if loss == "loss" else numbers[-1:]
-                    end = kind + at_end, "end", some[-1]["iter"], None
-                    values[end] = {asked[-1]: statistics.fmean(late)}
-    for record in [record for record in records if "s" in record][-1:]:
-        # windows have no s, and (f) has none before its switch
-        for layer, heads in enumerate(record["s"], start=1):
-            for head, s in enumerate(heads or (), start=1):
-                values[f"s {layer}.{head}", "end", record["iter"], None] = {(): float(s)}
-    return values
+        of_loss = [record for record in records if loss in record]
+        for _, point in itertools.groupby(of_loss, key=lambda record: (record["iter"] - 1) // step):
+            point = list(point)
+            update = sum(record["iter"] for record in point) / len(point)
+            # losses of two runs are subtracted where they are means over the same batches
+            batches = "".join(record["digest"] for record in point)
+            for name, value in point[0].items():
+                if isinstance(value, int | float) and name not in NO_MEASURES:
+                    mean = sum(record.get(name, math.nan) for record in point) / len(point)
+                    asked = batches if name == loss else None
+                    numbers.append((kind + name, "update", update, None, asked, mean))
+        if of_loss:
+            # single updates are noisy: the mean of the last tenth of them
+            last = of_loss[-max(1, len(of_loss) // 10):] if loss == "loss" else of_loss[-1:]
+            mean = sum(record[loss] for record in last) / len(last)
+            end = last[-1]
+            numbers.append((kind + at_end, "end", end["iter"], None, end["digest"], mean))
+    return numbers
 
 
-def minus(values, of_baseline, line):
-    """Return `values` minus those of the baseline, called `line`, for what was asked of both."""
-    differences = {}
-    for cell, of_cell in values.items():
-        measure, by, tokens, _ = cell
-        is_loss = by in ("update", "end") and measure.endswith("loss")
-        paired = by in ("tokens", "position") and measure not in UNPAIRED and ", " not in measure
-        if is_loss or paired:
-            base = of_baseline.get(cell, {})
-            difference = {asked: x - base[asked] for asked, x in of_cell.items() if asked in base}
-            if difference:
-                differences[measure + MINUS + line, by, tokens, None] = difference
-    return differences
+# -----------------------------------------------------------------------------
+# numbers -> table
 
 
-def rows_of(values):
-    """Return rows of the table, (measure, tokens, value, error, n, by, depth), of values."""
-    rows = []
-    for (measure, by, tokens, depth), of_cell in values.items():
-        numbers = list(of_cell.values())
-        if by != "update":
-            rows.append((measure, tokens, *mean_and_error(measure, numbers), by, depth))
-            continue
-        step = max(1, len(numbers) // 100)  # a row is the mean of so many updates
-        n = len(numbers) // step * step
-        points = np.array([[update for _, update, _ in of_cell], numbers], dtype=float)
-        for at, mean in points[:, :n].reshape(2, -1, step).mean(axis=2).T.tolist():
-            rows.append((measure, at, mean, math.nan, step, by, depth))
-    return rows
+def table_of(results, baseline):
+    """Return the table of some results, see `load`. results: what `read` returns of each file."""
+    variants = [*VARIANTS, *sorted({facts["variant"] for facts, _ in results})]
+    results = sorted(results, key=lambda result: (
+        variants.index(result[0]["variant"]), result[0]["tag"], result[0]["seed"]))
+    files = pd.DataFrame([{
+        "line": facts["line"], "run": facts["path"].parent.name.removesuffix(f"-{facts['seed']}"),
+        "variant": facts["variant"], "tag": facts["tag"], "seed": facts["seed"],
+        "block": facts["block_size"], "path": facts["path"]} for facts, _ in results])
+    numbers = pd.DataFrame(
+        [(i, facts["seed"], *number) for i, (facts, numbers) in enumerate(results)
+         for number in numbers], columns=["file", "seed", *NUMBER])
+    cells = ["file", "measure", "by", "tokens"]
+    at_depth = numbers[(numbers["by"] == "tokens") & numbers["depth"].notna()].assign(by="depth")
+
+    # the difference from the baseline, for what was asked of both
+    is_baseline = (files["variant"] == baseline) & (files["tag"] == "")
+    is_baseline |= files["line"] == baseline
+    paired = numbers[numbers["asked"].notna()]
+    of_baseline = paired["file"].map(is_baseline)
+    asked = ["seed", "measure", "by", "tokens", "asked"]
+    minus = paired[~of_baseline].merge(paired.loc[of_baseline, [*asked, "value"]], on=asked,
+                                       suffixes=("", "_of_baseline"))
+    minus["value"] -= minus["value_of_baseline"]
+    minus["measure"] += MINUS + "".join(files.loc[is_baseline, "line"].unique())
+
+    table = pd.concat([summary(numbers, cells), summary(at_depth, [*cells, "depth"]),
+                       summary(minus, cells)])
+    return table.join(files, on="file").sort_values("file", kind="stable")
 
 
-def mean_and_error(measure, numbers):
-    """Return the mean of the numbers (the median, if it is a score, as in the paper), its standard
-    error (NaN if there is none) and n."""
-    n = len(numbers)
-    if measure == "score":
-        return statistics.median(numbers), math.nan, n
-    mean = statistics.fmean(numbers)
-    if n == 1:
-        return mean, math.nan, n
-    error = math.sqrt(sum((x - mean) ** 2 for x in numbers) / (n - 1) / n)
+def summary(numbers, cells):
+    """
+    Return a row for each cell of the numbers, with their mean (the median, if it is a score, as in
+    the paper), its standard error (NaN if there is none) and n. cells: the columns that tell them.
+    """
+    numbers = numbers.assign(is_share=numbers["value"].abs().isin([0, 1]))
+    groups = numbers.groupby(cells, sort=False)
+    values = groups["value"]
+    table = pd.DataFrame({"value": values.mean(), "error": values.sem(), "n": values.count(),
+                          "is_share": groups["is_share"].all(), "median": values.median()})
+    table = table.reset_index()
     # Of two shares that are as far apart in each prompt the difference is a share, too.
-    is_share = all(abs(x) in (0, 1) for x in numbers) and (MINUS not in measure or error == 0)
-    if is_share:
-        error = error_of_share(abs(sum(numbers)), n)
-    return mean, error, n
+    is_minus = table["measure"].str.contains(MINUS)
+    is_share = table.pop("is_share") & (table["n"] > 1) & (~is_minus | (table["error"] == 0))
+    of_share = error_of_share(table["value"].abs() * table["n"], table["n"])
+    table["error"] = table["error"].mask(is_share, of_share)
+    is_score = table["measure"] == "score"
+    table["value"] = table["value"].mask(is_score, table.pop("median"))
+    table["error"] = table["error"].mask(is_score)
+    return table
 
 
 def error_of_share(hits, n):
@@ -345,43 +345,22 @@ def labels_of(rows):
 
 def over_seeds(rows):
     """
-    Return a DataFrame of the rows of a line and measure, by tokens: mean, its standard error, and n
+    Return a DataFrame of the rows of a measure, by line and tokens: mean, its standard error, and n
     seeds. The error is that over the seeds. For one seed, or if all agree, it is that over the
     prompts or pieces in their files.
     """
-    by_tokens = rows.assign(square=rows["error"] ** 2).groupby("tokens")
-    n = by_tokens["value"].count()
-    error = by_tokens["value"].sem()
-    within = (by_tokens["square"].mean() / n) ** 0.5
-    return pd.DataFrame({"mean": by_tokens["value"].mean(), "error": error.where(error > 0, within),
+    groups = rows.assign(square=rows["error"] ** 2).groupby(["line", "tokens"])
+    n, error = groups["value"].count(), groups["value"].sem()
+    within = (groups["square"].mean() / n) ** 0.5
+    return pd.DataFrame({"mean": groups["value"].mean(), "error": error.where(error > 0, within),
                          "n": n})
-
-
-def differences(rows):
-    """Return a text for each setting in which the lines differ, as "window: 32, but 64 in (b)"."""
-    settings = {}  # {line: {name: text}}
-    for line, path in rows[["line", "path"]].drop_duplicates().itertuples(index=False):
-        if path.suffix != ".csv":
-            facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-            settings.setdefault(line, {}).update(settings_of(facts))
-    texts = []
-    for name in sorted(set().union(*settings.values())):
-        values = pd.Series({line: str(known[name]) for line, known in settings.items()
-                            if name in known})
-        usual = values.value_counts(sort=False).idxmax()
-        others = [f"{value} in {', '.join(values.index[values == value])}"
-                  for value in values.unique() if value != usual]
-        if others:
-            texts.append(f"{name}: {usual}, but {' and '.join(others)}")
-    return texts
 
 
 # -----------------------------------------------------------------------------
 # printed tables
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
-# {measure: its title}, in the order of the tables. A measure that is not here is its own title.
-TITLES = {
+TITLES = {  # {measure: its title}; a measure that is not here is its own title
     "needles": "needles found, all digits right, by context size",
     "needles, anywhere": "needles found anywhere in the text, by context size",
     "weight": "weight on the needle, mean of the retrieval heads",
@@ -389,7 +368,6 @@ TITLES = {
     "ranked first": "needle ranked first by a retrieval head, share of the trials",
     "chance": "needle ranked first by chance, share of the trials",
 }
-WIDTH = 110  # characters
 
 
 def title_of(measure, by="tokens"):
@@ -401,55 +379,40 @@ def title_of(measure, by="tokens"):
     return TITLES.get(measure, measure)
 
 
-def place_of(measure):
-    """Return a key that sorts measures: those of TITLES, others, losses. Differences follow."""
-    name, minus, _ = measure.partition(MINUS)
-    return name.endswith(" loss"), [*TITLES, name].index(name), name, minus
-
-
 def print_tables(rows):
-    """Print a table for each measure, with mean ± standard error of each line, and then the
-    settings in which the lines differ."""
+    """Print a table for each measure, with mean ± standard error of each line."""
     print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
           "text")
     # a loss is known at many positions; the table shows some
     is_shown = rows["by"] == "tokens"
     is_shown |= (rows["by"] == "position") & (rows["tokens"] / rows["block"]).isin(MULTIPLES)
     shown = rows[is_shown & ~rows["measure"].str.contains(", first")]
-    for measure in sorted(shown["measure"].unique(), key=place_of):
-        of_measure = shown[shown["measure"] == measure]
-        print_lines(title_of(measure, of_measure["by"].iloc[0]), of_measure, "{:,.0f}".format)
-    at_end = rows[(rows["by"] == "end") & rows["measure"].str.contains(" loss")]
-    parts = at_end["measure"].str.extract(f"(.*) loss(?:({MINUS}.*))?")
-    for minus, part in at_end.assign(tokens=parts[0]).groupby(parts[1].fillna("")):
-        print_lines(f"losses at the end{minus} (nats; training: mean of the last tenth)", part, str)
-    if texts := differences(rows):
-        print("\nsettings that differ")
-        for text in texts:
-            print(textwrap.fill(text, WIDTH, subsequent_indent="    "))
+    by_measure = shown.sort_values("measure", key=lambda names: names.str.contains(MINUS),
+                                   kind="stable").groupby("measure", sort=False)
+    for measure, of_measure in by_measure:
+        print_table(title_of(measure, of_measure["by"].iloc[0]), means_of(of_measure))
+    losses = rows[rows["by"] == "end"]
+    if len(losses):
+        print_table("losses at the end (nats; training: mean of the last tenth)",
+                    means_of(losses.assign(tokens=losses["measure"])))
 
 
-def print_lines(title, rows, head_of):
-    """Print a table with a line for each line of `rows` and a column for each of their tokens, or
-    several below each other if it would be wider than WIDTH."""
-    table = {}  # {label: {tokens: text}}
-    for line, label in labels_of(rows).items():
-        cells = over_seeds(rows[rows["line"] == line])
-        most = cells["n"].max()
-        table[label] = {tokens: plus_minus(mean, error) + (f" (of {n})" if n < most else "")
-                        for tokens, mean, error, n in cells.itertuples()}
-    frame = pd.DataFrame(table).sort_index().rename(index=head_of).fillna("-").T
-    labels = min(WIDTH // 2, max(map(len, table)))
-    width = 2 + max(map(len, [*frame.columns, *frame.to_numpy().ravel()]))
-    at_once = max(1, (WIDTH - labels) // width)
+def means_of(rows):
+    """Return a DataFrame of texts, mean ± standard error, with a row for each line of `rows` and a
+    column for each of their tokens."""
+    cells, labels = over_seeds(rows), labels_of(rows)
+    most = cells.groupby("line")["n"].transform("max")
+    texts = [plus_minus(row.mean, row.error) + (f" (of {row.n})" if row.n < n else "")
+             for row, n in zip(cells.itertuples(), most, strict=True)]
+    table = pd.Series(texts, cells.index).unstack("tokens", fill_value="-")
+    heads = {tokens: f"{tokens:,.0f}" for tokens in table if not isinstance(tokens, str)}
+    return table.loc[list(labels)].rename(index=labels, columns=heads)
+
+
+def print_table(title, table):
+    """Print a DataFrame of texts; columns that do not fit into a line follow below."""
     print(f"\n{title}")
-    for i in range(0, len(frame.columns), at_once):
-        part = frame.iloc[:, i:i + at_once]
-        print(" " * labels + "".join(head.rjust(width) for head in part))
-        for label, *texts in part.itertuples():
-            *above, last = textwrap.wrap(label, labels)
-            cells = "".join(text.rjust(width) for text in texts)
-            print("\n".join([*above, last.ljust(labels) + cells]))
+    print(table.rename_axis(index=None, columns=None).to_string(line_width=118))
 
 
 def plus_minus(mean, error):

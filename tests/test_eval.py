@@ -147,7 +147,7 @@ def test_pieces_do_not_overlap_and_follow_from_the_seed(capsys, n_seqs, n_tokens
     def pieces(seed):
         cfg = configure(eval_posloss.PosLossConfig, [
             "x", "--seq_len=100", f"--n_seqs={n_seqs}", f"--seed={seed}"])
-        return eval_posloss.choose_pieces.__wrapped__(cfg, n_tokens)
+        return eval_posloss.choose_pieces(cfg, n_tokens)
 
     fit = (n_tokens - 1) // 100
     for seed in range(20):
@@ -179,9 +179,7 @@ def test_a_record_is_whole_and_its_settings_stand_beside_it(measure, tmp_path, c
     assert facts["data"]["source"]["embedded"] == "almanac" and facts["records"] == len(records)
     assert (facts["settings"]["rope_factor"], facts["settings"]["dtype"]) == (50, "float32")
     assert facts["run"]["settings"]["n_embd"] == 32 and facts["block_size"] == 32
-    printed = capsys.readouterr().out
-    assert "(e) swapped after [e], attention_type softmax -> ssmax" in printed
-    assert "rope_factor 1.0 -> 50.0" in printed
+    assert "a: (e) swapped after [e], update 1\n" in capsys.readouterr().out
 
 
 def test_the_corpus_is_that_of_the_checkpoint_unless_another_is_named(run, corpus, tmp_path):
@@ -190,18 +188,15 @@ def test_the_corpus_is_that_of_the_checkpoint_unless_another_is_named(run, corpu
     assert facts_of(tmp_path / "x", "posloss")["data"] == Tokens(corpus, "test").data
 
 
-def test_a_checkpoint_that_was_trained_on_is_another(run, measure, tmp_path, capsys):
+def test_a_checkpoint_that_was_trained_on_is_another(run, measure, tmp_path):
     with signal_in(4):
         refused("stopped after iter 4", run, tmp_path / "x")
     measure(eval_posloss, "x")
     assert facts_of(tmp_path / "x", "posloss")["run"]["iter"] == 4
-    assert ", update 4 of 6\n" in capsys.readouterr().out
     run(tmp_path / "x")
     refused(r"other settings \(checkpoint\)", measure, eval_posloss, "x")
     measure(eval_posloss, "x", "--overwrite")
-    assert "trained on" not in capsys.readouterr().out
-    measure(eval_posloss, "x", "--split=train", "--overwrite")
-    assert "*** this is the text that the model was trained on ***" in capsys.readouterr().out
+    assert facts_of(tmp_path / "x", "posloss")["run"]["iter"] == 6
 
 
 @pytest.mark.parametrize("program, name, more", [
@@ -250,27 +245,23 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     room = 0
     with pytest.raises(torch.OutOfMemoryError):
         n_measured("--overwrite")
-    path.write_text('{"a": 1}\n')
-    path.with_suffix(".json").unlink()
+    path.with_suffix(".json").write_text('{"a": 1}\n')
     refused("is not a result of this program", measure, program, "b", *more)
 
 
-def test_a_result_names_all_commits_that_have_measured_it(measure, tmp_path, monkeypatch, capsys):
+def test_a_result_names_all_commits_that_have_measured_it(measure, tmp_path, monkeypatch):
     path = tmp_path / "b/posloss.jsonl"
 
-    def measure_at(commit, *arguments, cut=True):
+    def measure_at(commit, cut=True):
         if cut and path.exists():
             path.write_text("\n".join(path.read_text().splitlines()[:4]))
         monkeypatch.setattr(runtime, "code_version", lambda: commit)
-        measure(eval_posloss, "b", *arguments)
+        measure(eval_posloss, "b")
         return facts_of(tmp_path / "b", "posloss")["code"]
 
     assert measure_at("aaa") == "aaa"
     assert measure_at("bbb", cut=False) == "aaa", "it was finished"
     assert measure_at("bbb") == measure_at("bbb") == "aaa, bbb"
-    printed = capsys.readouterr().out
-    assert printed.count("continued with other code, see --overwrite: aaa, bbb") == 1
-    assert measure_at("ccc", "--overwrite") == "ccc"
 
 
 @PROGRAMS
@@ -293,7 +284,7 @@ def test_out_keeps_the_results_of_several_checkpoints_apart(
     assert (tmp_path / f"out/b/{kind}-3.jsonl").exists()
 
 
-def test_results_that_a_table_could_not_tell_apart_are_refused_before_anything_is_measured(
+def test_results_that_cannot_be_written_are_refused_before_anything_is_measured(
         measure, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(eval_posloss, "token_losses", None)  # calling it fails otherwise
 
@@ -302,14 +293,9 @@ def test_results_that_a_table_could_not_tell_apart_are_refused_before_anything_i
                 *arguments)
 
     a, b, out = tmp_path / "a", tmp_path / "b", tmp_path / "out"
-    state = checkpoint.load(a)
-    for name, config in (("c", {"seed": 1}), ("d", {"seed": 2, "learning_rate": 1})):
-        checkpoint.save(tmp_path / name, state | {"config": state["config"] | config})
-    checkpoint.save(tmp_path / "other/a", state)
+    checkpoint.save(tmp_path / "other/a", checkpoint.load(a))
     refuse("both be written to .*out/a/posloss.json", a, b, tmp_path / "other/a", f"--out={out}")
     refuse("both be written to .*a/posloss-t.json", b, a, a / "ckpt_000001.pt", "--tag=t")
-    refuse("a and .*c are both softmax with seed 1: .* another --tag", b, a, tmp_path / "c")
-    refuse("a and .*d are both called .a. softmax, but differ in learning_rate", a, tmp_path / "d")
     refuse("there is no checkpoint .*/nowhere;", a, tmp_path / "nowhere", f"--out={out}")
     assert not out.exists() and not list(tmp_path.rglob("*.jsonl"))
     out.write_text("not a folder")
@@ -322,17 +308,11 @@ def test_results_that_a_table_could_not_tell_apart_are_refused_before_anything_i
 @pytest.mark.parametrize("program, name, argument, message", [
     (eval_niah, "a", "--context_sizes=[15]", "too small for needle and question: take at least"),
     (eval_niah, "a", "--context_sizes=99999", "choose a smaller context"),
-    (eval_niah, "a", "--context_sizes=256,1e3", "context_sizes must be positive whole"),
     (eval_niah, "a", "--number_format=()", "number_format must be positive whole"),
     (eval_niah, "a", "--n_needles=9999", "must be below"),
-    (eval_niah, "a", "--haystack=nowhere*.txt", "is not a file"),
     (eval_niah, "a", "--depths=110", "percentages"),
     (eval_niah, "a", "--needle=no city", "needle must have these fields .*: city number"),
-    (eval_niah, "a", "--needle={city} {number} in {year}", "needle must have these fields"),
-    (eval_niah, "a", "--question=Is {city} {city.x}?", "question must have these fields"),
-    (eval_niah, "a", "--needle={city:1000000000} {number}", "needle must have these fields"),
     (eval_niah, "a", "--n_needles=3", "n_needles=3 has no effect unless task == 'multikey'"),
-    (eval_niah, "a", "--attention_type=ssmx", "attention_type=ssmx must be one of softmax, ssmax"),
     (eval_niah, "a", "--qa_format={context} {answer} {question}", "qa_format must have"),
     (eval_niah, "pn", "--context_sizes=30", "has learned 32 positions, and 34 are needed"),
     (eval_posloss, "pn", "--seed=1", "has learned 32 positions, and 90 are needed"),
