@@ -75,13 +75,16 @@ def names_in_transformers(name):
     return [f"model.layers.{layer}.{part}" for part in LAYER[rest]]
 
 
-def check_exportable(c):
-    """Raise a UserError if no class of transformers computes the model of this ModelConfig."""
+@torch.no_grad()
+def to_hf(model):
+    """Return a model of transformers that computes the same as ours. UserError if no class does."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     from ssmax_hf import KINDS
+    c = model.config
     reasons = {
         f"attention={c.attention}": c.attention,
         f"attention_type={c.attention_type}": c.attention_type not in ("softmax", *KINDS),
-        f"step={c.step}": c.attention_type == "step" and c.step != LoadConfig.step,
         f"rope_scaling={c.rope_scaling}": c.rope_scaling not in ("", "theta"),
         f"rope_factor={c.rope_factor} with a window": c.window and c.rope_factor > 1,
     }
@@ -89,13 +92,6 @@ def check_exportable(c):
         raise UserError(f"{lacks} cannot be exported, because no class of transformers has it: "
                         "choose a checkpoint without it")
 
-
-@torch.no_grad()
-def to_hf(model):
-    """Return a model of transformers that computes the same as ours. UserError if no class does."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-    c = model.config
-    check_exportable(c)
     letters = [c.letter(layer) for layer in range(c.n_layer)]
     settings = {theirs: getattr(c, ours) for ours, theirs in SETTINGS.items()}
     settings["num_key_value_heads"] = c.n_kv_head or c.n_head
@@ -114,7 +110,6 @@ def to_hf(model):
         tie_word_embeddings=False, sliding_window=c.window or None,
         rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta * c.rope_factor},
         # Token ids stand in generation_config.json; a default of the class may be any token here.
-        # The embedding of a pad token would not even be trained.
         bos_token_id=None, eos_token_id=None, pad_token_id=None, training_length=c.block_size,
         # Clients cut prompts at this length. Not more, because vLLM reserves memory for it: 4.8 GB
         # for 131,072 tokens of the paper's model in fp16.

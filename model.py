@@ -15,7 +15,8 @@ V vocab_size; n is the number of keys that a query sees: its position + 1 in cau
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn as nn
@@ -65,14 +66,14 @@ def log_floor(n, model):  # 1 + 0.1 log max(1, n / N)
     return 1 + 0.1 * (n / model.config.block_size).clamp(min=1).log()
 
 
-def step(n, model):
-    return torch.where(n > model.config.block_size, model.config.step, 1.0)
+def step(n, model, c):
+    return torch.where(n > model.config.block_size, c, 1.0)
 
 
 class Learned(NamedTuple):
     """Marks s or b as a trained parameter: one fp32 number for each head of each layer, 12 x 12 in
     the paper's model."""
-    start: float | None = None  # its value before training; None: config.s_init
+    start: float = 1.0  # its value before training
 
 
 class Factor(NamedTuple):
@@ -98,7 +99,10 @@ ATTENTION = {
     "logn_clip": Factor(logn_clip, is_one_below_N=True),         # Qwen, Grok-2
     "llama4": Factor(llama4, is_one_below_N=True),
     "log_floor": Factor(log_floor, is_one_below_N=True),         # Inkling
-    "step": Factor(step, is_one_below_N=True),                   # needs no n, only n > N
+    # constants beyond N, which need no n
+    "step_1.5": Factor(partial(step, c=1.5), is_one_below_N=True),
+    "step_2": Factor(partial(step, c=2.0), is_one_below_N=True),
+    "step_3": Factor(partial(step, c=3.0), is_one_below_N=True),
 }
 
 SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature", "nope")
@@ -107,7 +111,8 @@ SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature", "nope")
 @dataclass(frozen=True)
 class GPTConfig:
     """
-    The model. The defaults are the paper's 162 M model (Appendix A), which has no dropout.
+    The model. The defaults are the paper's 162 M model (Appendix A), which has no dropout. (Checks
+    of the settings: ModelConfig in lib/attention.py.)
 
     The letters of window_pattern say what a layer sees:
 
@@ -125,43 +130,12 @@ class GPTConfig:
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # hidden width of the MLP (SwiGLU)
     rope_theta: float = 10000.0  # base of the RoPE frequencies
-    s_init: float = 1.0  # initial value of a learned s; the paper gives one only for Eq. 3 (p_n)
-    step: float = 1.5  # factor of attention_type=step beyond block_size
     init_std: float = 0.02  # standard deviation of initial weights; output projections get less
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     window_pattern: str = ""  # S, R or L for each layer, repeated, as in SL; empty: all R
     window: int = 0  # tokens that an S layer sees
-    rope_scaling: str = ""  # theta, ntk, yarn or yarn_no_temperature stretch RoPE; nope: no RoPE
+    rope_scaling: Literal[SCALINGS] = ""  # stretches RoPE; nope: R layers have none
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
-
-    def __post_init__(self):
-        if self.attention_type not in ATTENTION:
-            raise ValueError(f"unknown attention_type {self.attention_type}; choose one of "
-                             f"{', '.join(ATTENTION)}")
-        if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or 1):
-            raise ValueError(f"n_kv_head={self.n_kv_head} must divide n_head={self.n_head}")
-        if self.n_embd % (2 * self.n_head):
-            raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
-                             "number: RoPE rotates pairs of channels")
-        pattern = self.window_pattern
-        if not set(pattern) <= set("SRL"):
-            raise ValueError(f"window_pattern={pattern} must have the letters S (window, RoPE), R "
-                             "(all keys, RoPE) and L (all keys, no position) only, as in SSSL")
-        if self.window < 0 or ("S" in pattern) != bool(self.window):
-            raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: an "
-                             "S layer needs a window, as in --window=32 --window_pattern=SL, and "
-                             "without an S layer window must be 0")
-        if set(pattern) == {"S"} and self.attention_type != "softmax":
-            raise ValueError(f"window_pattern={pattern} has S layers alone, which are softmax, so "
-                             f"no layer would have attention_type={self.attention_type}: add an L")
-        if self.rope_scaling not in SCALINGS:
-            raise ValueError(f"unknown rope_scaling {self.rope_scaling}; choose one of "
-                             f"{', '.join(filter(None, SCALINGS))}")
-        stretches = self.rope_scaling not in ("", "nope")
-        if self.rope_factor < 1 or stretches != (self.rope_factor > 1):
-            raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
-                             f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
-                             "or neither (nope takes no factor)")
 
     def letter(self, layer):
         """Return the letter of a layer: S, R or L."""
@@ -182,8 +156,7 @@ class Context:
     """
     What all layers of one forward pass share.
 
-    Rows without packed documents share n, f and rope: their shapes are then as below. With packed
-    documents n and f are (B, 1, T), and cosines and sines (B, 1, T, D).
+    With packed documents n and f are (B, 1, T), and cosines and sines (B, 1, T, D).
     """
     n: torch.Tensor  # (T,) the keys up to the query's own: its position in the document, plus 1
     f: dict  # {attention type: (T,) fp32, f(n)}
@@ -199,10 +172,6 @@ def distances(q, k):
     j = torch.arange(S, device=k.device)
     i = j[S - T:]
     return i[:, None] - j
-
-
-def widest_float(device):
-    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
 
 
 class Attention(nn.Module):
@@ -224,7 +193,6 @@ class Attention(nn.Module):
     """
     has_rope = True  # False: no position, in R layers either
     in_windows = False  # whether S layers have this attention, too
-    largest_sum = 1.0  # the weights of a query sum to this at most
     piece = 512  # queries whose weights are computed at a time, if the fused kernel is not used
 
     def __init__(self, config, layer):
@@ -241,12 +209,8 @@ class Attention(nn.Module):
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
 
     def setup(self):
-        """
-        Make the parameters that a subclass adds, and initialize them.
-
-        GPT calls this after all other weights are drawn, so runs of one seed begin with the same
-        weights, whatever their attention.
-        """
+        """Make and initialize the parameters that a subclass adds, after all others are drawn: so
+        runs of one seed begin with the same weights, whatever their attention."""
 
     def set_type(self, attention_type):
         """Make s and b as ATTENTION defines them for this type."""
@@ -255,12 +219,10 @@ class Attention(nn.Module):
         self.set_scale("b", ATTENTION[attention_type].b)
 
     def set_scale(self, name, value):
-        """Make an attribute of this name, a tensor (H,): a parameter if `value` is Learned, and a
-        buffer if it is a number."""
+        """Make an attribute (H,) of this name: a parameter if `value` is Learned, else a buffer."""
         learned = isinstance(value, Learned)
-        if learned:
-            value = self.config.s_init if value.start is None else value.start
-        numbers = torch.full((self.n_head,), value, device=self.qkv.weight.device)
+        start = value.start if learned else value
+        numbers = torch.full((self.n_head,), start, device=self.qkv.weight.device)
         kind = nn.Parameter(numbers) if learned else nn.Buffer(numbers, persistent=False)
         setattr(self, name, kind)
 
@@ -278,14 +240,14 @@ class Attention(nn.Module):
         """Return the outputs of all heads side by side, (B, T, C) or (B, 1, C)."""
         q, k, v = self.project(x, context)
         if context.cache is not None:  # stored after RoPE: a key's position never changes
-            k, v = context.cache.append(self.layer, k, v, self.max_keys)
+            k, v = context.cache.append(self.layer, k, v)
         if context.last_only:
             q = q[:, :, -1:]
         return self.attend(q, k, v, context).transpose(1, 2).flatten(2)
 
     def project(self, x, context):
-        """Return q (B, H, T, D) with RoPE and the factor, k with RoPE, and v. The shape of k and v
-        is (B, n_kv_head, T, D)."""
+        """Return q (B, H, T, D) with RoPE and the factor, k (B, n_kv_head, T, D) with RoPE, and v,
+        of the shape of k."""
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
         q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
@@ -309,12 +271,11 @@ class Attention(nn.Module):
         return self.s[:, None] * context.f[self.type] + self.b[:, None]
 
     def attend(self, q, k, v, context):
-        """Return the attention weights times v, (B, H, T, D), for q (B, H, T, D) and k, v
-        (B, n_kv_head, S, D)."""
+        """Return the attention weights times v, (B, H, T, D)."""
         T, S = q.size(2), k.size(2)
         if self.is_fused():
-            # Fused kernels know causal attention, and a single query sees all keys. Only the rest
-            # needs a mask: at 20,000 tokens a mask of T x T would take 400 MB.
+            # Fused kernels know causal attention, and a single query sees all keys. For the rest
+            # they need a mask, which takes 400 MB at 20,000 tokens.
             needs_mask = context.documents is not None or 1 < T < S
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
         outputs = []
@@ -335,11 +296,9 @@ class Attention(nn.Module):
 
     def is_fused(self):
         """Return whether a fused kernel computes the weights. It knows nothing of subclasses."""
-        return self.keeps(Attention.visible, Attention.logits, Attention.weights)
-
-    def keeps(self, *methods):
-        """Return whether none of these methods is overridden by a subclass."""
-        return all(getattr(type(self), method.__name__) is method for method in methods)
+        cls = type(self)
+        return (cls.visible, cls.logits, cls.weights) == (
+            Attention.visible, Attention.logits, Attention.weights)
 
     def per_head(self, z):
         """Repeat keys or values (B, n_kv_head, S, D) for every head of their group."""
@@ -349,10 +308,8 @@ class Attention(nn.Module):
         return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
     def visible(self, q, k, context):
-        """
-        Return which keys each query sees, bool (T, S), or (B, 1, T, S) with packed documents: those
-        up to its own, in its document and in its window.
-        """
+        """Return which keys each query sees, bool (T, S), or (B, 1, T, S) with packed documents:
+        those up to its own, in its document and in its window."""
         distance = distances(q, k)
         seen = (distance >= 0) & (distance < self.max_keys)
         if context.documents is None:
@@ -368,39 +325,28 @@ class Attention(nn.Module):
         return z / math.sqrt(self.head_size)
 
     def weights(self, q, k, seen):
-        """
-        Return the attention weights (B, H, T, S) in fp32. Evaluations read them, too.
-
-        seen: what `visible` returns; a query's n is seen.sum(-1).
-        """
+        """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
     # -- RoPE, once in a forward pass
 
     def rope(self, pos):
-        """
-        Return cosines and signed sines (..., T, D) in fp32 for positions `pos`. The angles are in
-        fp64: in fp32 they would be off by 0.03 at position 10^6.
-        """
-        wide = widest_float(pos.device)
+        """Return cosines and signed sines (..., T, D) in fp32 for positions `pos`."""
+        # in fp32 angles would be off by 0.03 at position 10^6; MPS has no fp64
+        wide = torch.float32 if pos.device.type == "mps" else torch.float64
         pair = torch.arange(self.head_size // 2, dtype=wide, device=pos.device)
         angles = pos.to(wide)[..., None] * self.frequencies(pair)
         cos, sin = angles.cos().float(), angles.sin().float()
         if self.letter == "R" and self.config.rope_scaling == "yarn":
-            # YaRN's "temperature" multiplies q and k by this number, and so the logits by its
-            # square. Without it SSMax, which multiplies the logits, too, is compared more cleanly.
+            # YaRN's "temperature" multiplies q and k by this number, so the logits by its square
             temperature = 1 + 0.1 * math.log(self.config.rope_factor)
             cos, sin = temperature * cos, temperature * sin
         # with the first half negated: `rotate` adds x, rolled by D/2, times these sines
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
     def frequencies(self, pair):
-        """
-        Return radians per token of the channels (i, i + D/2), for `pair`, a tensor of i.
-
-        R layers stretch them as rope_scaling says. (In a window RoPE meets no new distance in a
-        longer context.)
-        """
+        """Return radians per token of the channels (i, i + D/2), for `pair`, a tensor of i. Only R
+        layers stretch them: in a window RoPE meets no new distance in a longer context."""
         c, D, theta = self.config, self.head_size, self.config.rope_theta
         scaling = c.rope_scaling if self.letter == "R" else ""
         if scaling == "theta":  # the paper's: theta x 50 for 20 times the length
@@ -426,17 +372,15 @@ class Window(Attention):
     """
     An S layer, with RoPE: a query sees itself and the W - 1 tokens before it.
 
-    The factor is 1, because n stays at most W; published models with log n do the same.
+    The factor is 1, because n stays at most W, as in published models with log n.
     """
 
     def set_type(self, attention_type):
         super().set_type("softmax")
 
     def attend(self, q, k, v, context):
-        """
-        The sequence is cut into blocks of W tokens. The queries of a block see keys of their own
-        block and of the block before. So the cost is linear in T.
-        """
+        # The sequence is cut into blocks of W tokens. The queries of a block see keys of their own
+        # block and of the block before. So the cost is linear in T.
         B, T, W = q.size(0), q.size(2), self.max_keys
         k, v = k[:, :, 1 - W - T:], v[:, :, 1 - W - T:]  # no query sees more
         if T == 1:
@@ -498,29 +442,21 @@ class Block(nn.Module):
 
 
 class KVCache:
-    """Keys and values of every layer, for the `length` tokens so far. It is for inference."""
+    """Keys and values of every layer, for the `length` tokens so far. Use it without gradients."""
     room = 256  # tokens for which memory is allocated ahead
 
     def __init__(self):
         self.length, self.layers = 0, {}
 
-    def append(self, layer, k, v, max_keys=math.inf):
-        """Store k, v (B, n_kv_head, T, D) of the next T positions and return those of all S. Only
-        those are kept that a later query sees, which sees `max_keys` at most."""
-        if k.requires_grad:
-            raise ValueError("a KV cache is written in place, which has no gradient: use it under "
-                             "torch.no_grad()")
-        T = k.size(2)
+    def append(self, layer, k, v):
+        """
+        Store k, v (B, n_kv_head, T, D) of the next T positions and return those of all S.
+
+        They are written in place: copying all keys for each token would take longer than attention,
+        which reads them once.
+        """
+        T, S = k.size(2), self.length + k.size(2)
         stored = self.layers.get(layer, (k[:, :, :0], v[:, :, :0]))
-        if max_keys < math.inf:  # a window: few keys, which are copied
-            k, v = (torch.cat(z, dim=2) for z in zip(stored, (k, v), strict=True))
-            first = max(0, k.size(2) + 1 - max_keys)
-            # contiguous, since a view would keep all of the prompt in memory
-            self.layers[layer] = [z[:, :, first:].contiguous() for z in (k, v)]
-            return k, v
-        # All keys are written in place: copying them for each token would take longer than
-        # attention, which reads them once.
-        S = self.length + T
         if S > stored[0].size(2):
             stored = [F.pad(z[:, :, :S - T], (0, 0, 0, T + self.room)) for z in stored]
             self.layers[layer] = stored
@@ -543,8 +479,8 @@ class GPT(nn.Module):
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.add_p_n()
 
-        # All matrices are drawn in this order, so that a seed gives the same weights whatever the
-        # attention is. What a subclass adds is drawn afterwards, in its `setup`.
+        # A seed gives the same weights whatever the attention is: what a subclass adds is drawn
+        # afterwards, in its `setup`.
         std = config.init_std
         std_out = std / math.sqrt(2 * config.n_layer)  # 2 n_layer outputs add up (GPT-2)
         nn.init.normal_(self.wte.weight, std=std)
@@ -557,8 +493,6 @@ class GPT(nn.Module):
 
         for block in self.blocks:
             block.attn.setup()
-            # After setup, since (f) sets the type again: train.py sums the gradient norm in the
-            # order in which parameters are made.
             block.attn.set_type(config.attention_type)
 
     def add_p_n(self):
@@ -578,8 +512,8 @@ class GPT(nn.Module):
         """
         Return the Context of the layers for idx (B, T), which continues the tokens in `cache`.
 
-        documents (B, T): nondecreasing ids of the documents packed in each row. Documents do not
-        see each other, and positions restart at 0 in each.
+        documents (B, T): rising ids of the documents packed in each row, which do not see each
+        other. Positions restart at 0 in each.
         """
         T, cached = idx.size(1), 0 if cache is None else cache.length
         if cached + T > self.max_len:
@@ -587,9 +521,8 @@ class GPT(nn.Module):
                              f"has {cached + T}; use a shorter one")
         pos = torch.arange(cached, cached + T, device=idx.device)
         if documents is not None:
-            # The ids rise within a row, so this finds the index of each document's first token.
-            first = torch.searchsorted(documents, documents)
-            pos = (pos - first)[:, None]
+            first_token = torch.searchsorted(documents, documents)
+            pos = (pos - first_token)[:, None]
         # Layers of one letter have the same factor f(n) and the same RoPE: one computes it for all.
         layers = {block.attn.letter: block.attn for block in self.blocks}.values()
         f = {attn.type: ATTENTION[attn.type].f(pos + 1, self) for attn in layers}
@@ -600,22 +533,17 @@ class GPT(nn.Module):
         """
         Return the last hidden states (B, T, C) of idx (B, T); with `last`, of the last position.
 
-        idx continues the tokens in the KVCache `cache` and is appended to it. For packed rows pass
-        documents (B, T), see `context`, without a cache and without `last`.
+        idx continues the tokens in the KVCache `cache` and is appended to it. documents: see
+        `context`; they go with neither a cache nor `last`.
         """
         context = self.context(idx, cache, documents)
-        if torch.compiler.is_compiling():
-            # The layers are compiled as a graph of their own, to which the cosines are inputs. In
-            # one graph the compiler would compute them again in each layer.
+        if torch.compiler.is_compiling():  # in one graph each layer would compute the cosines
             torch._dynamo.graph_break()
         x = self.wte(idx)
         *layers, final = self.blocks
         for block in layers:
             x = block(x, context)
-        # If only the last query is wanted, the final layer computes that one alone, which is linear
-        # in T. All other layers need every query. (In a model of two layers, whose first one has a
-        # window, nothing is then quadratic in the length of a prompt.)
-        context.last_only = last
+        context.last_only = last  # all layers but the final one need every query
         x = final(x, context)
         if cache is not None:  # advanced once, after all layers have appended
             cache.length += idx.size(1)
@@ -627,7 +555,7 @@ class GPT(nn.Module):
 
         Without targets: the logits of the last position (B, 1, V), and None. With targets (B, T),
         of which -1 is ignored: all logits (B, T, V), and the mean cross-entropy in nats. (train.py
-        uses lib/loss.py, which can take less memory.)
+        takes lib/loss.py.)
         """
         if targets is None:  # all logits of a prompt of 20,000 tokens would take 4 GB
             return self.lm_head(self.hidden(idx, cache, last=True)), None
@@ -645,8 +573,7 @@ class GPT(nn.Module):
         learned, the weights that make q are multiplied by a constant. A factor that is 1 below the
         training length, such as logn_clip, is multiplied by `scale` alone.
         """
-        if self.config.attention_type != "softmax":
-            # other types were trained with a factor of their own, which would be lost
+        if self.config.attention_type != "softmax":  # the factor of its training would be lost
             raise ValueError("only softmax weights can be swapped, and these are "
                              f"{self.config.attention_type}; choose a softmax model")
         # a new config, so that a checkpoint records the new type
@@ -655,7 +582,7 @@ class GPT(nn.Module):
         definition, mean = ATTENTION[attention_type], 1.0
         if not definition.is_one_below_N:
             n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
-            mean = definition.f(n, self).to(widest_float(n.device)).mean()
+            mean = definition.f(n, self).mean()
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):
@@ -668,11 +595,10 @@ class GPT(nn.Module):
         b, ... Training logs them and gives them no weight decay."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
-            # Sorted, because an optimizer stores its state in this order: a model that was swapped
-            # and one that is built with the new type must agree.
-            for name, number in sorted(block.attn.named_parameters(recurse=False)):
-                if number.dim() == 1:
-                    scales[f"blocks.{layer}.attn.{name}"] = number
+            # sorted: optimizers store their state in this order
+            for name, p in sorted(block.attn.named_parameters(recurse=False)):
+                if p.dim() == 1:
+                    scales[f"blocks.{layer}.attn.{name}"] = p
         return scales
 
     @torch.no_grad()
@@ -697,18 +623,15 @@ class GPT(nn.Module):
         Continue each row of idx (B, T) and return (B, T + max_new_tokens).
 
         temperature 0 is greedy; `top_k` keeps the k likeliest tokens (0: all); `banned` ids are
-        never sampled (the end of text, in the paper's needle test). The prompt goes through the
-        model once, then one token at a time. The context is never cropped.
+        never sampled (the end of text, in the paper's needle test).
         """
-        if idx.size(1) == 0:
-            raise ValueError("the prompt has no token; give at least one, such as the end of text")
         cache = self.new_cache()
         new = idx
         for _ in range(max_new_tokens):
             logits, _ = self(new, cache=cache)
             logits = logits[:, -1].float()
             logits[:, list(banned)] = -math.inf  # before top_k, or they would count among the k
-            if temperature == 0:  # greedy; dividing by 0 would fail
+            if temperature == 0:
                 new = logits.argmax(dim=-1, keepdim=True)
             else:
                 logits /= temperature

@@ -13,20 +13,18 @@ Each query is multiplied by s f(n) + b in fp32, and then the model's own attenti
 flash, flex or eager). n is the number of keys that the query sees. It is counted in the mask that
 the attention gets, so padding, caches, packed rows and windows are right.
 
-s and b are in a module `ssmax_norm` of each layer. To train them beside LoRA:
-LoraConfig(modules_to_save=["ssmax_norm"]). (PEFT finds modules, not parameters. Trainer gives names
-that end in _norm no weight decay.) Save the merged model: PEFT puts an adapter also into a model
-without the factor, and leaves s and b out without a word.
-
 save_pretrained and from_pretrained keep the factor, if this file is imported. A process that has
 not imported it refuses such a folder, since its config.json has layer_types that transformers does
 not know.
 
-DPO and GRPO of TRL load their reference from the folder that the model came from: save the model
-with its factor first, and load it from there.
+To train s and b, which are in a module `ssmax_norm` of each layer:
 
-s and b stay in fp32. FSDP2 wants one dtype in what it shards, so shard each SSMax by itself, before
-its layer: fully_shard(layer.self_attn.ssmax_norm). Accelerate does so, unless you name the classes.
+- beside LoRA: LoraConfig(modules_to_save=["ssmax_norm"]). Save the merged model: PEFT puts an
+  adapter also into a model without the factor, and leaves s and b out without a word.
+- DPO and GRPO of TRL load their reference from the folder that the model came from: save the model
+  with its factor first, and load it from there.
+- FSDP2 wants one dtype in what it shards, and s and b stay in fp32: shard each SSMax before its
+  layer, fully_shard(layer.self_attn.ssmax_norm). Accelerate does, unless you name the classes.
 """
 import functools
 import inspect
@@ -66,7 +64,7 @@ def power(n, N):
     return (1 + n / N) ** 0.1
 
 
-def step(n, N, c=1.5):
+def step(n, N, c):
     return torch.where(n > N, c, 1.0)
 
 
@@ -82,20 +80,22 @@ KINDS = {
     "llama4": (llama4, "", 0.0),
     "log_floor": (log_floor, "", 0.0),     # Inkling
     "power": (power, "", 0.0),             # Beam
-    "step": (step, "", 0.0),
+    "step_1.5": (functools.partial(step, c=1.5), "", 0.0),
+    "step_2": (functools.partial(step, c=2.0), "", 0.0),
+    "step_3": (functools.partial(step, c=3.0), "", 0.0),
 }
 
 
 def start_of_s(kind, scale, N):
-    """Return the s with which the mean factor over n = 1, ..., N is `scale`. A factor that is 1 for
-    all n below N, such as the clip, is multiplied by `scale` alone."""
+    """Return the s with which the mean factor over n = 1, ..., N is `scale`. A factor that is 1
+    below N is multiplied by `scale` alone."""
     f, _, b = KINDS[kind]
     values = f(torch.arange(1, N + 1, dtype=torch.float64, device="cpu"), N)
     return scale if values[0] == 1 else (scale - b) / values.mean().item()
 
 
 class SSMax(nn.Module):
-    """The factor of one layer on its queries. It is a module so that PEFT can find it."""
+    """The factor of one layer on its queries: a module, because PEFT finds no parameters."""
 
     def __init__(self, heads, kind, s, N):
         super().__init__()
@@ -124,10 +124,8 @@ class SSMax(nn.Module):
 
 
 def keys_seen(name, module, query, key, mask, is_causal=None, sliding_window=None, **kwargs):
-    """
-    Return how many keys each query sees, (T,) or (B or 1, H or 1, T). name: of the attention, such
-    as sdpa. The other arguments are those of an attention function of transformers.
-    """
+    """Return how many keys each query sees, (T,) or (B or 1, H or 1, T). name: of an attention
+    function of transformers, such as sdpa. The other arguments are those of the function."""
     T, S = query.shape[2], key.shape[2]
     queries = torch.arange(T, device=query.device)
     causal = module.is_causal if is_causal is None else is_causal
@@ -164,28 +162,16 @@ def first_key(queries, S, position_ids=None, cu_seq_lens_q=None, cu_seq_lens_k=N
 
 
 def count(mask, queries, S):
-    """
-    Return how many keys each query sees in a mask (B or 1, H or 1, T, S).
-
-    The layers of a forward pass share a mask, so n is kept on it until the mask changes in place.
-    A sum copies what it adds: so half a million keys are counted at a time, which fit a cache.
-    """
-    compiling = torch.compiler.is_compiling()
-    keep = not compiling and not torch.is_inference_mode_enabled()
-    version = keep and getattr(mask, "_version", True)
-    if keep and getattr(mask, "ssmax_version", None) == version:
-        return mask.ssmax_n
-    rows = mask
-    if hasattr(mask, "mask_mod"):
+    """Return how many keys each query sees in a mask (B or 1, H or 1, T, S)."""
+    if hasattr(mask, "mask_mod"):  # of flex_attention
         from torch.nn.attention.flex_attention import create_mask
-        rows = create_mask(mask.mask_mod, mask.shape[0], 1, len(queries), S, queries.device)
-    parts = [rows] if compiling else rows.split(max(1, 2**19 // S), dim=2)
+        mask = create_mask(mask.mask_mod, mask.shape[0], 1, len(queries), S, queries.device)
+    # A sum copies what it adds: so half a million keys are counted at a time, which fit a cache.
+    parts = [mask] if torch.compiler.is_compiling() else mask.split(max(1, 2**19 // S), dim=2)
     # A mask is bool, or a number that is added to the logits: below -1,000 the weight is 0.
-    n = torch.cat([(part if part.dtype == torch.bool else part > -1000).sum(-1, dtype=torch.int32)
-                   for part in parts], dim=2).clamp(min=1)
-    if keep:
-        mask.ssmax_n, mask.ssmax_version = n, version
-    return n
+    n = [(part if part.dtype == torch.bool else part > -1000).sum(-1, dtype=torch.int32)
+         for part in parts]
+    return torch.cat(n, dim=2).clamp(min=1)
 
 
 def attend(attention, name, module, query, key, value, attention_mask=None, *args, **kwargs):
@@ -201,8 +187,7 @@ def attend(attention, name, module, query, key, value, attention_mask=None, *arg
 
 
 def attention_modules(model):
-    """Return {layer: (name, its attention module)}. ValueError if a layer's attention is not one
-    causal call of an attention function of transformers."""
+    """Return {layer: (name, its attention module)}. ValueError if SSMax cannot be put into one."""
     modules = {}
     for name, module in model.get_decoder().named_modules():
         layer = getattr(module, "layer_idx", None)
@@ -210,21 +195,20 @@ def attention_modules(model):
         calls = "get_interface" in inspect.unwrap(type(module).forward).__code__.co_names
         if causal is None or not calls and layer is None:
             continue  # not an attention, or one on images
-        if not calls or getattr(module, "reorder_and_upcast_attn", False):  # of GPT-2
-            raise ValueError(f"{name} ({type(module).__name__}) computes attention by itself, and "
-                             "not by transformers' AttentionInterface, so SSMax cannot be put in")
-        if not causal or type(layer) is not int or layer in modules:
-            raise ValueError(f"{name} ({type(module).__name__}) is not causal, or not the only "
-                             "attention of a layer_idx, so SSMax cannot be put in")
+        by_itself = not calls or getattr(module, "reorder_and_upcast_attn", False)  # of GPT-2
+        if by_itself or not causal or type(layer) is not int or layer in modules:
+            raise ValueError(f"SSMax cannot be put into {name} ({type(module).__name__}): this is "
+                             "not causal, or not the only attention of a layer_idx, or does not "
+                             "call transformers' AttentionInterface")
         modules[layer] = name, module
     return modules
 
 
-def sees_all(module, layer):
-    """Return whether the attention of a layer has no window."""
-    if types := getattr(module.config, "layer_types", None):
+def sees_all(config, layer):
+    """Return whether a layer has no window."""
+    if types := getattr(config, "layer_types", None):
         return types[layer] == "full_attention"
-    return not getattr(module.config, "sliding_window", None)
+    return not getattr(config, "sliding_window", None)
 
 
 def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, s=None):
@@ -239,11 +223,10 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
     s: a value for s instead of the one that follows from `scale`; 1 is the paper's start of a
         training from random weights.
 
-    What the start does to a trained model: ssmax_bias_s0 and residual leave it as it is, and
-    logn_clip, llama4 and log_floor leave it as it is below N tokens. The kinds with log n alone
-    flatten attention in short contexts and sharpen it in long ones. The loss of SmolLM2-135M at 512
-    tokens, 2.870, becomes 2.931 with ssmax and length=512, 3.532 with length=8192, and 6.320 with
-    s=1.
+    ssmax_bias_s0 and residual leave a trained model as it is, and logn_clip, llama4, log_floor and
+    the steps leave it as it is below N tokens. The kinds with log n alone flatten attention in
+    short contexts and sharpen it in long ones. The loss of SmolLM2-135M at 512 tokens, 2.870,
+    becomes 2.931 with ssmax and length=512, 3.532 with length=8192, and 6.320 with s=1.
 
     ValueError if the model has no such layers, or an attention that SSMax cannot be put into.
     """
@@ -251,7 +234,7 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         raise ValueError(f"unknown kind {kind}; choose one of {', '.join(KINDS)}")
     modules = attention_modules(model)
     if layers is None:
-        layers = [layer for layer, (_, module) in modules.items() if sees_all(module, layer)]
+        layers = [i for i, (_, module) in modules.items() if sees_all(module.config, i)]
     if not layers or not set(layers) <= modules.keys():
         raise ValueError(f"layers={layers} must name layers of {type(model).__name__} that SSMax "
                          f"can be put into: {list(modules)} (None: those that see all keys)")
@@ -312,10 +295,10 @@ def _dict_from_json_file(cls, path):
 
 
 def post_init(self):
-    """Add the factor at the end of a model's __init__, before weights are loaded. MtpModel has the
-    config of another model, and no config_class."""
+    """Add the factor at the end of a model's __init__, before weights are loaded."""
     self.plain_post_init()
     saved = getattr(self.config.get_text_config(), "ssmax", None)
+    # MtpModel has the config of another model, and no config_class
     if saved and self.config_class and self.get_decoder() is self:
         add_ssmax(self, **saved)
 

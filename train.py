@@ -99,7 +99,6 @@ class TrainConfig(ModelConfig):
             raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
 
     NEEDS = {
-        "step": "'step' in (attention_type, switch_attention_type)",
         "val_split": "eval_interval",
         "eval_seqs": "eval_interval",
         "decay_iters": "decay != 'none'",

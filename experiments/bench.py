@@ -17,7 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
+import timeit
 from pathlib import Path
 from typing import Literal
 from unittest import mock
@@ -50,9 +50,9 @@ class BenchConfig:
 
 def run(command):
     """Run Python with these arguments."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, *shlex.split(command)], stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began
+    command = [sys.executable, *shlex.split(command)]
+    return timeit.timeit(
+        lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True), number=1)
 
 
 def train(settings, compact="", out="out/bench"):
@@ -73,14 +73,9 @@ def update(settings, compact=""):
     return 1 / medians["tokens_per_s"]
 
 
-def seconds(work, repeats=4):
+def seconds(work, number=4):
     """The median seconds of a call, after two calls that do not count."""
-    durations = []
-    for _ in range(2 + repeats):
-        began = time.perf_counter()
-        work()
-        durations.append(time.perf_counter() - began)
-    return np.median(durations[2:])
+    return np.median(timeit.repeat(work, number=1, repeat=2 + number)[2:])
 
 
 def model_of(settings, vocab_size=1000):
@@ -104,8 +99,8 @@ def recipe(settings, compiled):
 
 
 def products(settings, n, vocab_size=300, passes=3):
-    """The products of n tokens with all weights, alone: the seconds per token. An update has three
-    passes, of which the first is forward."""
+    """The products of n tokens with all weights, alone: the seconds per token. passes: 1, forward,
+    or 3, an update."""
     model, pairs = model_of(settings, vocab_size), []
     dtype = getattr(torch, runtime.dtype_name(torch.device("cpu"), model.config.dtype))
     for layer in model.modules():
@@ -124,17 +119,13 @@ def prefill(settings, n):
 
 
 @torch.no_grad()
-def token_after(n, forward):
+def next_token(settings, n):
     """Fill a cache with n tokens, without their attention: the seconds of one more."""
+    model, cache = model_of(settings), KVCache()
     with mock.patch("torch.nn.functional.scaled_dot_product_attention", lambda q, *_, **__: q):
         for piece in torch.randint(1000, (1, n)).split(8192, dim=1):
-            forward(piece)
-    return seconds(lambda: forward(torch.zeros(1, 1, dtype=torch.int64)), 20)
-
-
-def next_token(settings, n):
-    model, cache = model_of(settings), KVCache()
-    return token_after(n, lambda idx: model(idx, cache=cache))
+            model(piece, cache=cache)
+    return seconds(lambda: model(torch.zeros(1, 1, dtype=torch.int64), cache=cache), 20)
 
 
 def reading(settings, n):
@@ -146,26 +137,16 @@ def reading(settings, n):
     return seconds(lambda: [(q @ k.mT) @ v for k, v in stored], 20)
 
 
-def llama(settings):
-    """A model of transformers of the same shape, without windows."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-    config = model_of(settings).config
-    return LlamaForCausalLM(LlamaConfig(
-        vocab_size=config.vocab_size, hidden_size=config.n_embd, num_hidden_layers=config.n_layer,
-        intermediate_size=config.n_inner, num_attention_heads=config.n_head))
-
-
-def next_token_of_llama(settings, n):
-    from transformers import DynamicCache
-    model, cache = llama(settings), DynamicCache()
-    return token_after(n, lambda idx: model(idx, past_key_values=cache, logits_to_keep=1))
-
-
 @torch.no_grad()
 def mask(settings, n, factor, memory=False):
-    """Pass a 4-D mask through transformers, with our factor or without: seconds, or MB."""
+    """Pass a 4-D mask through a Llama of this shape, with our factor or without: seconds, or MB."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     from ssmax_hf import add_ssmax
-    model = llama(settings)
+    c = model_of(settings).config
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=c.vocab_size, hidden_size=c.n_embd, num_hidden_layers=c.n_layer,
+        intermediate_size=c.n_inner, num_attention_heads=c.n_head))
     if factor:
         add_ssmax(model, "ssmax", length=128)
     seen, idx = torch.ones(1, 1, n, n, dtype=torch.bool).tril_(), torch.zeros(1, n).long()
@@ -228,8 +209,7 @@ ROWS = {
                "products": (products, MIDDLE, 4096, 50257)},  # C0 is 1 / ratio
     "ssmax": {OURS: (update, f"{SHORT} --attention_type=ssmax"), "softmax": (update, SHORT)},
     **{f"next_token_{name}_{n}": {
-        OURS: (next_token, settings, n), "reading once": (reading, settings, n),
-        "transformers": (next_token_of_llama, settings, n)}
+        OURS: (next_token, settings, n), "reading once": (reading, settings, n)}
        for name, settings, n in (("quick", QUICK, 20_000), ("quick", QUICK, 131_072),
                                  ("large", LARGE, 20_000), ("large", LARGE, 65_536))},
     "prefill": {OURS: (prefill, QUICK, 65_536), "products": (products, QUICK, 65_536, 1, 1)},
@@ -285,8 +265,9 @@ def main():
         print(function(*arguments))
         return
     rows = GPU_ROWS if cfg.device == "cuda" else ROWS
-    if unknown := sorted({*cfg.files} - {*rows}):
-        raise UserError(f"there is no row {unknown[0]}; the rows are {', '.join(rows)}")
+    for row in cfg.files:
+        if row not in rows:
+            raise UserError(f"there is no row {row}; the rows are {', '.join(rows)}")
     runtime.setup(cfg.device)  # an error now, if there is no GPU
     name = torch.cuda.get_device_name() if cfg.device == "cuda" else ""
     print(f"torch {torch.__version__}, commit {runtime.code_version()}, {cfg.device} {name}\n"

@@ -18,8 +18,6 @@ from model import Attention
 
 
 class Differential(Attention):
-    largest_sum = math.inf  # it is 1 - lambda, and lambda may become negative
-
     def setup(self):
         super().setup()
         if self.uses_rope and self.head_size % 4:

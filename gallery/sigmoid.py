@@ -7,14 +7,10 @@ In the paper n is the length of the sequence. The weights of a query may sum to 
 Ramapuram et al., "Theory, Analysis, and Best Practices for Sigmoid Self-Attention" (arXiv
 2409.04431).
 """
-import math
-
 from model import Attention
 
 
 class Sigmoid(Attention):
-    largest_sum = math.inf
-
     def weights(self, q, k, seen):
         n = seen.sum(dim=-1, keepdim=True)
         return (self.logits(q, k) - n.log()).sigmoid().masked_fill(~seen, 0)

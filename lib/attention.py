@@ -1,13 +1,11 @@
 """
-What a model may have beside model.py: an attention of gallery/ or of a file of one's own, and
-packed documents on a GPU.
+The settings of a model and their checks; an attention of gallery/ or of a file of one's own.
 
 `build` makes the model of a ModelConfig, and `convert` changes the settings of a trained one.
 """
 import functools
 import importlib.util
 import inspect
-import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 import torch
 
 from lib.errors import explain
-from model import GPT, Attention, GPTConfig, Window
+from model import ATTENTION, GPT, Attention, GPTConfig, Window
 
 GALLERY = Path(__file__).parent.parent / "gallery"
 
@@ -28,14 +26,33 @@ class ModelConfig(GPTConfig):
     doc_mask: bool = False  # in training, documents packed in one row do not see each other
 
     def __post_init__(self):
+        if self.attention_type not in ATTENTION:
+            raise ValueError(f"unknown attention_type {self.attention_type}; choose one of "
+                             f"{', '.join(ATTENTION)}")
         for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key}={getattr(self, key)} must be positive")
-        super().__post_init__()
-        if len(self.window_pattern) > self.n_layer:
-            raise ValueError(f"window_pattern={self.window_pattern} has more letters than n_layer="
-                             f"{self.n_layer}: give one letter per layer, or fewer, which repeat")
+        if self.n_embd % (2 * self.n_head) or self.n_head % (self.n_kv_head or 1):
+            raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
+                             "number, since RoPE rotates pairs of channels, and n_kv_head="
+                             f"{self.n_kv_head} must divide n_head")
+        pattern = self.window_pattern
+        if not set(pattern) <= set("SRL") or len(pattern) > self.n_layer:
+            raise ValueError(f"window_pattern={pattern} must have the letters S (window, RoPE), R "
+                             "(all keys, RoPE) and L (all keys, no position) only, as in SSSL, and "
+                             f"no more of them than n_layer={self.n_layer}")
+        if ("S" in pattern) != bool(self.window):
+            raise ValueError(f"window={self.window} and window_pattern={pattern!r} do not fit: set "
+                             "both, with an S in the pattern, or neither")
+        if set(pattern) == {"S"} and self.attention_type != "softmax":
+            raise ValueError(f"window_pattern={pattern} has S layers alone, which are softmax, so "
+                             f"no layer would have attention_type={self.attention_type}: add an L")
+        stretches = self.rope_scaling not in ("", "nope")
+        if self.rope_factor < 1 or stretches != (self.rope_factor > 1):
+            raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
+                             f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
+                             "or neither (nope takes no factor)")
 
 
 # -----------------------------------------------------------------------------
@@ -47,10 +64,9 @@ def file_of(name):
     return Path(name) if name.endswith(".py") else GALLERY / f"{name}.py"
 
 
-def own_files(name):
-    """Return [file] if a value of --attention names a file outside of gallery/, else []."""
-    outside = name and file_of(name).resolve().parent != GALLERY.resolve()
-    return [file_of(name)] if outside else []
+def is_own_file(name):
+    """Return whether a value of --attention names a file outside of gallery/."""
+    return bool(name) and file_of(name).resolve().parent != GALLERY.resolve()
 
 
 def name_of(config):
@@ -85,57 +101,15 @@ def load(name):
     return classes[-1]
 
 
-class Packed(Attention):
-    """
-    Packed documents that do not see each other, by flex_attention in compiled code on a GPU.
-
-    flex_attention skips blocks in which no query shares a document with a key. In uncompiled code
-    it would store all T x T logits, and on a CPU it has no backward pass: there the mask of
-    Attention is used.
-    """
-
-    def attend(self, q, k, v, context):
-        documents = context.documents
-        if documents is None or not (documents.is_cuda and torch.compiler.is_compiling()):
-            return super().attend(q, k, v, context)
-        # imported here, since the import takes a second
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-        def sees(row, head, i, j):
-            return (j <= i) & (documents[row, i] == documents[row, j])
-
-        B, T = documents.shape
-        mask = create_block_mask(sees, B, None, T, T, device=documents.device)
-        # contiguous, because torch 2.13 compiles flex_attention wrongly without (seen on a CPU)
-        q, k, v = (z.contiguous() for z in (q, self.per_head(k), self.per_head(v)))
-        return flex_attention(q, k, v, block_mask=mask, scale=1 / math.sqrt(self.head_size))
-
-
 # -----------------------------------------------------------------------------
 
 
-def attention_classes(config):
-    """Return (class of R and L layers, class of S layers) of a ModelConfig."""
+def build(config):
+    """Return the GPT of a ModelConfig. ValueError if its attention does not exist."""
     attention, window = load(config.attention), Window
     if attention.in_windows:
         window = type(attention.__name__, (attention, Window), {})
-    if config.doc_mask and attention.attend is Attention.attend and all(
-            getattr(attention, name) is getattr(Attention, name)
-            for name in ("visible", "logits", "weights", "weighted_sum")):
-        attention = type("Attention", (attention, Packed) if config.attention else (Packed,), {})
-    return attention, window
-
-
-def build(config):
-    """Return the GPT of a GPTConfig or ModelConfig. ValueError if its attention does not exist."""
-    if not isinstance(config, ModelConfig):
-        return GPT(config)
-    return GPT(config, *attention_classes(config))
-
-
-def has_global_rope(config):
-    """Return whether a layer that sees all keys has RoPE. Only this RoPE is ever stretched."""
-    return load(config.attention).has_rope and "R" in (config.window_pattern or "R")
+    return GPT(config, attention, window)
 
 
 @torch.no_grad()

@@ -51,7 +51,6 @@ class LoadConfig:
     rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
     attention_type: Literal[("", *ATTENTION)] = ""  # swapped into a softmax model: the paper's (e)
     swap_scale: float = 1.0  # mean of the factor swapped in, up to the training length
-    step: float = 1.5  # factor of attention_type=step beyond the training length
     length: int = 0  # training length of a model of transformers whose config.json has none
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
@@ -69,7 +68,6 @@ class LoadConfig:
         "rope_scaling": "rope_factor > 1 or rope_scaling == 'nope'",
         "rope_factor": "rope_scaling != 'nope'",
         "swap_scale": "attention_type",
-        "step": "attention_type == 'step'",
     }
 
 
@@ -144,7 +142,10 @@ def load(path):
         check_types(state, KEYS)
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
-        state["model_config"] = dataclasses.asdict(ModelConfig(**state["model_config"]))
+        settings = state["model_config"]
+        for gone in ("s_init", "step"):  # settings of earlier versions
+            settings.pop(gone, None)
+        state["model_config"] = dataclasses.asdict(ModelConfig(**settings))
     return state | {"fingerprint": identity}
 
 
@@ -167,8 +168,11 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
     do not fit the checkpoint. For a folder of transformers this is a lib.interop.hf_model.HFModel.
     """
     if is_of_transformers(find(path)):
-        from lib.interop import hf_model  # late: a plain run does not need it
+        with explain(f"{path} needs transformers: pip install '.[hf]'", ImportError):
+            from lib.interop import hf_model
         return hf_model.load(find(path).parent, cfg, device)
+    if cfg.length:
+        raise UserError(f"{path} says its training length itself: leave --length={cfg.length} out")
     state = load(path)
     del state["optimizers"]  # they take two thirds of the memory
     allow_attention(state, path, cfg.attention)
@@ -180,14 +184,13 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
         if trained.rope_scaling:
             raise UserError(f"{path} was trained with rope_scaling={trained.rope_scaling}, and "
                             "cannot be stretched again: leave what stretches RoPE out")
-        if attention.has_global_rope(trained):
+        has_rope = attention.load(trained.attention).has_rope
+        if has_rope and "R" in (trained.window_pattern or "R"):
             changes["rope_scaling"] = cfg.rope_scaling
             changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
         else:
             print0(f"note: rope_scaling and rope_factor have no effect on {path}: its layers that "
                    "see all tokens have no RoPE")
-    if cfg.attention_type == "step":
-        changes["step"] = cfg.step
     model = restore(state, device, path, cfg.attention_type or None, cfg.swap_scale, **changes)
     return model, state
 
@@ -200,7 +203,7 @@ def allow_attention(state, name, given):
     command has to name it: `given`, which may have another path.
     """
     trained = state["model_config"]["attention"]
-    is_a_file = bool(attention.own_files(trained))
+    is_a_file = attention.is_own_file(trained)
     if is_a_file and not given:
         raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and would "
                         f"execute that file: read it, and allow it by --attention={trained}")

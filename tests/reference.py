@@ -20,7 +20,9 @@ F_OF_N = {
     "logn_clip": lambda n: max(1, math.log(n) / math.log(N)),
     "llama4": lambda n: 1 + 0.1 * math.log(1 + math.floor(n / N)),
     "log_floor": lambda n: 1 + 0.1 * math.log(max(1, n / N)),
-    "step": lambda n: 1.5 if n > N else 1,
+    "step_1.5": lambda n: 1.5 if n > N else 1,
+    "step_2": lambda n: 2 if n > N else 1,
+    "step_3": lambda n: 3 if n > N else 1,
     "sqrt": math.sqrt,  # a type that a test adds
 }
 

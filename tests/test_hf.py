@@ -141,12 +141,9 @@ def test_a_compact_vocabulary_leaves_with_a_tokenizer_that_gives_its_ids(corpus,
 def test_what_cannot_be_exported_is_one_line(tmp_path):
     for kind in ATTENTION.keys() - EXPORTED:
         refuse_export(f"attention_type={kind} cannot be exported", tmp_path, model_of(kind))
-    refuse_export("step=2.0 cannot be exported", tmp_path, model_of("step", step=2.0))
     refuse_export("attention=sink cannot be exported", tmp_path, model_of(attention="sink"))
     refuse_export("rope_scaling=yarn cannot be exported", tmp_path,
                   model_of(rope_scaling="yarn", rope_factor=4.0))
-    refuse_export("step=2.0 cannot be exported", tmp_path,
-                  model_of("step", step=2.0, block_size=1024))
     stretched = model_of(**WINDOWS | {"window_pattern": "SR"})
     refuse_export("rope_factor=50.0 with a window", tmp_path, stretched, "--rope_factor=50")
     refuse_export("already has attention_type", tmp_path, model_of(), "--attention_type=ssmax")

@@ -19,13 +19,13 @@ from experiments.real import real
 from lib import checkpoint, storage
 from lib.checkpoint import LoadConfig
 from lib.data import Tokens
-from lib.interop import hf_model
 
 transformers = pytest.importorskip("transformers")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 
 from test_hf import V, model_of, tokenizer  # noqa: E402
 
+from lib.interop import hf_model  # noqa: E402
 from ssmax_hf import add_ssmax  # noqa: E402
 
 PAGE = (ROOT / "docs/models.md").read_text()
@@ -124,12 +124,13 @@ def test_a_long_prompt_goes_through_in_pieces(tmp_path, monkeypatch, family):
 @pytest.mark.parametrize("scaling", ["theta", "ntk", "yarn", "yarn_no_temperature"])
 @torch.no_grad()
 def test_rope_is_stretched_as_in_our_own_models(tmp_path, scaling):
-    save_model(tmp_path / "ours", model_of("softmax", rope_theta=5e4), tokenizer().to_str())
+    trained = model_of("softmax", rope_theta=5e4, n_embd=64, block_size=512, init_std=0.1)
+    save_model(tmp_path / "ours", trained, tokenizer().to_str())
     call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/theirs")
     cfg = LoadConfig(rope_scaling=scaling, rope_factor=4.0, attention_type="logn_clip")
     ours, theirs = (checkpoint.load_model(tmp_path / name, cfg)[0] for name in ("ours", "theirs"))
-    assert theirs.config.block_size == 32, "the clip begins at the length of the training"
-    idx = torch.randint(V, (1, 120))
+    assert theirs.config.block_size == 512, "the clip begins at the length of the training"
+    idx = torch.randint(V, (1, 640))
     assert torch.allclose(theirs.hidden(idx), ours.hidden(idx), atol=1e-4)
 
 
@@ -148,7 +149,7 @@ def test_only_layers_that_see_all_are_stretched_and_theta_stays(tmp_path):
 def test_rope_that_depends_on_the_batch_is_refused(tmp_path):
     folder_of(tmp_path / "m", rope_parameters={
         "rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0})
-    refused("depends on the longest text of a batch .rope_type=dynamic", checkpoint.load_model,
+    refused("rope_type=dynamic: its RoPE.* on the longest text of a batch", checkpoint.load_model,
             tmp_path / "m")
 
 
@@ -182,8 +183,6 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
             LoadConfig(attention_type="pn"))
     refused("rope_scaling=nope is for checkpoints", checkpoint.load_model, tmp_path / "m",
             LoadConfig(rope_scaling="nope"))
-    refused("gets 1.5", checkpoint.load_model, tmp_path / "m",
-            LoadConfig(attention_type="step", step=2.0))
     refused("is a model of transformers", checkpoint.load, tmp_path / "m")
     folder_of(tmp_path / "capped", "gemma2", final_logit_softcapping=1.0, head_dim=8,
               sliding_window=8)
@@ -208,6 +207,14 @@ def test_models_without_rope_or_length_are_one_line(tmp_path):
             tmp_path / "bloom")
     model, _ = checkpoint.load_model(tmp_path / "bloom", LoadConfig(length=48))
     assert (model.config.block_size, model.max_len) == (48, float("inf"))
+    refused("cannot get --attention_type=ssmax", checkpoint.load_model, tmp_path / "bloom",
+            LoadConfig(attention_type="ssmax", length=48))
+    save_model(tmp_path / "ours", tiny_model(), None)
+    refused("leave --length=48 out", checkpoint.load_model, tmp_path / "ours",
+            LoadConfig(length=48))
+    folder_of(tmp_path / "cohere", "cohere2", **GEMMA)  # its layer that sees all has no RoPE
+    refused("without RoPE in layers that see all tokens", checkpoint.load_model,
+            tmp_path / "cohere", LoadConfig(rope_factor=2.0))
 
 
 def test_an_edited_config_is_another_model(tmp_path):
@@ -222,9 +229,9 @@ def test_it_is_refused_before_its_weights_are_read(tmp_path):
     folder_of(tmp_path / "bloom", "bloom", n_layer=2, n_head=4)
     (tmp_path / "bloom/model.safetensors").unlink()
     cfg = eval_posloss.PosLossConfig(files=("x",), seq_len=10**12)
-    refused("1,000,000,000,000 tokens of .*bloom need more than .*: ask for shorter texts",
+    refused("bloom needs more than .* for 1,000,000,000,000 tokens, .*: ask for shorter texts",
             checkpoint.load_model, tmp_path / "bloom", cfg)
-    refused("cannot get --attention_type=ssmax .*that SSMax can be put into",
+    refused("cannot get --attention_type=ssmax .*SSMax cannot be put into",
             checkpoint.load_model, tmp_path / "bloom", LoadConfig(attention_type="ssmax"))
 
 
@@ -271,7 +278,7 @@ def test_a_checkpoint_of_ours_comes_before_a_config_json(tmp_path):
 def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     folder_of(tmp_path / "m", max_position_embeddings=200)
     corpus = corpus_of_bytes(tmp_path)
-    monkeypatch.setattr(real, "FACTORS", {"step": real.FACTORS["step"]})
+    monkeypatch.setattr(real, "FACTORS", {"step_1.5": real.FACTORS["step_1.5"]})
     arguments = (tmp_path / "m", f"--data_dir={corpus}", f"--out={tmp_path}/out",
                  "--niah=--n_samples=2")
     capsys.readouterr()
@@ -286,8 +293,8 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     table = capsys.readouterr().out
     row = dict(line.split(maxsplit=1) for line in table.splitlines() if "±" in line)
     assert row["as_it_is"].split()[12:14] == ["+0.000", "±0.000"], "no price"
-    assert row["step"].split()[12:14] == row["yarn_plain"].split()[12:14]
-    assert row["step"].split()[-2:] != row["yarn_plain"].split()[-2:], "beyond 200 tokens"
+    assert row["step_1.5"].split()[12:14] == row["yarn_plain"].split()[12:14]
+    assert row["step_1.5"].split()[-2:] != row["yarn_plain"].split()[-2:], "beyond 200 tokens"
     assert "For this model" in table and (tmp_path / "out/real.png").exists()
 
 

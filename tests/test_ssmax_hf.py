@@ -264,7 +264,7 @@ def test_a_kind_is_that_of_model_py(kind):
 def test_the_default_leaves_a_model_as_it_is():
     want = build()(IDS).logits
     assert torch.equal(add_ssmax(build())(IDS).logits, want)
-    for kind in ("logn_clip", "step"):
+    for kind in ("logn_clip", "step_1.5"):
         assert torch.equal(add_ssmax(build(), kind)(IDS).logits, want), "up to N tokens"
         assert not torch.allclose(add_ssmax(build(), kind, length=8)(IDS).logits, want)
 
@@ -273,7 +273,7 @@ def test_the_default_leaves_a_model_as_it_is():
 # masks of other kinds
 
 
-@pytest.mark.parametrize("hidden", [True, -math.inf, -1e9, -1e4])
+@pytest.mark.parametrize("hidden", [True, -math.inf, -1e4])
 @torch.no_grad()
 def test_a_hidden_key_does_not_count_whatever_number_hides_it(hidden):
     model = with_ssmax()
@@ -282,25 +282,6 @@ def test_a_hidden_key_does_not_count_whatever_number_hides_it(hidden):
     if hidden is not True:
         mask = torch.zeros(mask.shape).masked_fill(~mask, hidden)
     assert difference(model(a[None], attention_mask=mask).logits[0], reference(model, a)) < 1e-4
-    mask[:, :, 20:, :20] = mask[0, 0, 0, -1]  # in place: another text begins at 20
-    positions = torch.arange(len(a))[None] % 20
-    logits = model(a[None], attention_mask=mask, position_ids=positions).logits
-    assert difference(logits[0, 20:], reference(model, a[20:])) < 1e-4
-
-
-@torch.no_grad()
-def test_a_mask_is_counted_once_for_all_layers_and_in_pieces(monkeypatch):
-    pieces, cat = [], torch.cat
-
-    def spy(tensors, dim=0):
-        pieces.extend(tensors if dim == 2 else [])
-        return cat(tensors, dim)
-
-    monkeypatch.setattr(torch, "cat", spy)
-    mask = torch.ones(1, 1, 1030, 1030, dtype=torch.bool).tril()
-    with_ssmax()(torch.zeros(1, 1030, dtype=torch.long), attention_mask=mask)
-    assert [piece.shape[2] for piece in pieces] == [509, 509, 12]
-    assert {piece.dtype for piece in pieces} == {torch.int32}
 
 
 @pytest.mark.parametrize("how", ["argument", "config"])
@@ -334,9 +315,9 @@ def test_what_it_cannot_do_is_refused_by_name():
     own = build()
     own.model.layers[1].self_attn = OwnAttention(own.config, 1)
     for model, options, message in [
-            (own, {}, "OwnAttention. computes attention by itself"),
-            (model_of("gpt2", reorder_and_upcast_attn=True), {}, "GPT2Attention. computes attent"),
-            (model_of("bert"), {}, "BertSelfAttention. is not causal"),
+            (own, {}, "put into .*OwnAttention"),
+            (model_of("gpt2", reorder_and_upcast_attn=True), {}, "put into .*GPT2Attention"),
+            (model_of("bert"), {}, "put into .*BertSelfAttention"),
             (model_of("mamba"), {}, r"MambaForCausalLM that .*: \[\]"),
             (build(), {"kind": "ssmx"}, "unknown kind ssmx; choose one of ssmax,"),
             (build(), {"layers": [7]}, r"layers=\[7\] must name"),

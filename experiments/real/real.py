@@ -17,7 +17,7 @@ from lib.interop import hf_model
 from lib.storage import read_lines
 
 FACTORS = {kind: f" --attention_type={kind}"
-           for kind in ("logn_clip", "log_floor", "llama4", "power", "step")}
+           for kind in ("logn_clip", "log_floor", "llama4", "power", "step_1.5")}
 FACTORS |= {f"constant_{c}": f" --attention_type=head_scale --swap_scale={c}"
             for c in (1.1, 1.2, 1.4)}
 

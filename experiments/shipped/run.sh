@@ -18,7 +18,6 @@ factor() {  # factor NAME: the settings that put it into a softmax model, with i
     case $1 in
         e) echo "--attention_type=ssmax --tag=e" ;;
         clip) echo "--attention_type=logn_clip --tag=clip" ;;
-        step_*) echo "--attention_type=step --step=${1#step_} --tag=$1" ;;
         constant_*) echo "--attention_type=head_scale --swap_scale=${1#constant_} --tag=$1" ;;
         *) echo "--attention_type=$1 --tag=$1" ;;
     esac

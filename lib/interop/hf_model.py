@@ -12,14 +12,15 @@ from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import nn
 
 from lib import runtime, text
-from lib.checkpoint import LoadConfig
 from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
 from model import GPT
+from ssmax_hf import add_ssmax  # also puts in the factor that a model was saved with
 
 PIECE = 1024  # tokens that go through the model at once, so that memory is linear in the length
 
@@ -31,37 +32,32 @@ def load(folder, cfg, device="cpu"):
     cfg: a LoadConfig. UserError if transformers cannot read the model, or if it cannot be changed
     as cfg says: this is known before the weights are read.
     """
-    with explain(f"{folder} needs transformers: pip install '.[hf]'", ImportError):
-        from ssmax_hf import add_ssmax
-    with readable(folder):
-        hf_config = read_config(folder)
-    c = hf_config.get_text_config()
-    own, trained_rope = getattr(c, "ssmax", {"kind": "softmax"})["kind"], str(rope_of(c))
-    vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
-    if vocab is None:
-        vocab = tokenizer_files.vocab_of(text.read_tokenizer(folder))
-    if rope_of(c).get("rope_type") in ("dynamic", "longrope"):
-        raise UserError(f"{folder} has RoPE that depends on the longest text of a batch (rope_type="
-                        f"{rope_of(c)['rope_type']}), and so would its results: choose another "
-                        "model, or rope_type=default and --rope_scaling=yarn")
-    length = training_length(folder, c, cfg.length)
-    if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
-        stretch(folder, c, cfg, length)
-
-    if cfg.attention_type == "step" and cfg.step != LoadConfig.step:
-        raise UserError(f"step={cfg.step} is for checkpoints of train.py: a model of transformers "
-                        f"gets {LoadConfig.step}")
-
     def put_factor_in(hf_model):
         if cfg.attention_type:
             with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
                 add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
 
-    with readable(folder):
-        empty = without_weights(hf_config)
-    check_memory(folder, empty, cfg, torch.device(device))
-    put_factor_in(empty)
-    with readable(folder):
+    with explain(f"{folder} is not a causal language model that transformers can read, or it is "
+                 "incomplete; name the folder of a whole model"):
+        hf_config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        hf_config._attn_implementation = None  # a config.json could name code to download and run
+        c = hf_config.get_text_config()
+        rope_type = rope_of(c).get("rope_type")
+        if rope_type in ("dynamic", "longrope"):
+            raise UserError(f"{folder} has rope_type={rope_type}: its RoPE, and so its results, "
+                            "depend on the longest text of a batch; choose another model")
+        own, trained_rope = getattr(c, "ssmax", {"kind": "softmax"})["kind"], str(rope_of(c))
+        length = training_length(folder, c, cfg.length)
+        if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
+            stretch(folder, c, cfg, length)
+        vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
+        if vocab is None:
+            vocab = tokenizer_files.vocab_of(text.read_tokenizer(folder))
+        with torch.device("meta"):  # a copy, because building a model may change its config
+            empty = transformers.AutoModelForCausalLM.from_config(
+                copy.deepcopy(hf_config), trust_remote_code=False)
+        check_memory(folder, empty, cfg, torch.device(device))
+        put_factor_in(empty)
         hf_model = read_weights(folder, hf_config)
     identity = fingerprint(folder, hf_model)
     put_factor_in(hf_model)
@@ -76,34 +72,10 @@ def load(folder, cfg, device="cpu"):
         "fingerprint": identity}
 
 
-def readable(folder):
-    """Return a context in which an error is a UserError: transformers cannot read the model."""
-    return explain(f"{folder} is not a causal language model that transformers can read, or it is "
-                   "incomplete; name the folder of a whole model")
-
-
-def read_config(folder):
-    """Return the config of transformers for a folder."""
-    from transformers import AutoConfig
-
-    import ssmax_hf  # noqa: F401  puts the factor into a model that was saved with one
-    hf_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    hf_config._attn_implementation = None  # a config.json could name code to download and run
-    return hf_config
-
-
-def without_weights(hf_config):
-    """Return the model of a config with its tensors on the meta device, which has no memory."""
-    from transformers import AutoModelForCausalLM
-    with torch.device("meta"):  # a copy, because building a model may change its config
-        return AutoModelForCausalLM.from_config(copy.deepcopy(hf_config), trust_remote_code=False)
-
-
 def read_weights(folder, hf_config):
     """Return the model of transformers, in fp32 and eval mode. UserError if weights are missing or
     left over."""
-    from transformers import AutoModelForCausalLM
-    hf_model, info = AutoModelForCausalLM.from_pretrained(
+    hf_model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, config=hf_config, dtype=torch.float32, output_loading_info=True,
         ignore_mismatched_sizes=True, trust_remote_code=False)
     wrong = info["missing_keys"] | info["unexpected_keys"]
@@ -125,40 +97,36 @@ def fingerprint(folder, hf_model):
 
 
 def check_memory(folder, empty, cfg, device):
-    """Raise a UserError if weights, KV cache and last hidden states of the longest text that `cfg`
-    asks for are larger than the memory of the device."""
+    """Raise a UserError if weights and keys and values of the longest text that `cfg` asks for are
+    larger than the memory of the device."""
     c = empty.config.get_text_config()
-    sizes = cfg.trial_sizes if getattr(cfg, "trials", 0) else getattr(cfg, "context_sizes", ())
-    longest = max([getattr(cfg, "seq_len", 0), *sizes])
-    keys = [min(longest, c.sliding_window) if kind == "sliding_attention" else longest
-            for kind in layer_types(c)]
-    bytes_each = 2 if runtime.dtype_name(device, cfg.dtype) == "bfloat16" else 4
-    cache = 2 * sum(keys) * key_heads_of(c) * head_size_of(c) * bytes_each
-    needed = 4 * sum(p.numel() for p in empty.parameters()) + cache + 4 * longest * c.hidden_size
+    T = max(getattr(cfg, "seq_len", 0), *getattr(cfg, "context_sizes", ()), 0)
+    keys = sum(min(T, c.sliding_window) if kind == "sliding_attention" else T
+               for kind in layer_types(c))
+    heads = getattr(c, "num_attention_heads", None) or 1
+    width = getattr(c, "head_dim", None) or c.hidden_size // heads
+    size_of_number = 2 if runtime.dtype_name(device, cfg.dtype) == "bfloat16" else 4
+    needed = 4 * sum(p.numel() for p in empty.parameters())
+    needed += 2 * keys * (getattr(c, "num_key_value_heads", None) or heads) * width * size_of_number
     if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
+        memory = torch.cuda.get_device_properties(device).total_memory
     else:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > total:
-        raise UserError(f"{longest:,} tokens of {folder} need more than {needed / 2**30:.1f} GiB, "
-                        f"of which {cache / 2**30:.1f} are the KV cache, and the machine has "
-                        f"{total / 2**30:.1f}: ask for shorter texts")
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise UserError(f"{folder} needs more than {needed / 2**30:.1f} GiB for {T:,} tokens, and "
+                        f"this machine has {memory / 2**30:.1f}: ask for shorter texts")
 
 
 # -----------------------------------------------------------------------------
 # RoPE and the training length
 
 
+# In these families only layers with a window have RoPE, if there are any.
+NO_ROPE_BESIDE_WINDOWS = ("afmoe", "cohere2", "exaone", "kolibri")
+
+
 def layer_types(c):
     return getattr(c, "layer_types", None) or ["full_attention"] * c.num_hidden_layers
-
-
-def key_heads_of(c):
-    return getattr(c, "num_key_value_heads", None) or getattr(c, "num_attention_heads", 0)
-
-
-def head_size_of(c):
-    return getattr(c, "head_dim", None) or c.hidden_size // getattr(c, "num_attention_heads", 1)
 
 
 def rope_of(c):
@@ -168,15 +136,10 @@ def rope_of(c):
 
 
 def training_length(folder, c, given=0):
-    """
-    Return the length in tokens at which a model was trained: what its RoPE was stretched from, or
-    else its max_position_embeddings, or else `given`. (Our own exports name it, because their
-    max_position_embeddings is larger.)
-    """
-    lengths = (getattr(c, "training_length", None),
-               rope_of(c).get("original_max_position_embeddings"),
-               getattr(c, "max_position_embeddings", None))
-    length = next(filter(None, lengths), None)
+    """Return the length in tokens at which a model was trained, which its config may not say."""
+    length = (getattr(c, "training_length", None)  # of a model that hf.py has exported
+              or rope_of(c).get("original_max_position_embeddings")
+              or getattr(c, "max_position_embeddings", None))
     if length and given:
         raise UserError(f"the config.json of {folder} says {length} tokens: leave --length={given} "
                         "out, or change it there")
@@ -189,13 +152,15 @@ def training_length(folder, c, given=0):
 def stretch(folder, c, cfg, length):
     """
     Stretch RoPE in a config of transformers as cfg says, in the layers that see all keys where they
-    have rope_parameters of their own. What these parameters hold is kept: transformers would take
-    10,000 for a rope_theta that is missing. UserError for a model without RoPE in such layers, or
-    with RoPE that is stretched already.
+    have rope_parameters of their own. UserError for a model without RoPE in such layers, or with
+    RoPE that is stretched already.
     """
     rope, factor = rope_of(c), cfg.rope_factor
+    types = layer_types(c)
     has_rope = getattr(c, "no_rope_layers", None) or [1] * c.num_hidden_layers
-    kinds = {kind for kind, has in zip(layer_types(c), has_rope, strict=True) if has}
+    kinds = {kind for kind, has in zip(types, has_rope, strict=True) if has}
+    if c.model_type.startswith(NO_ROPE_BESIDE_WINDOWS) and len(kinds) > 1:
+        kinds.remove("full_attention")
     if not rope.get("rope_theta") or "full_attention" not in kinds:
         raise UserError(f"{folder} is a {c.model_type} without RoPE in layers that see all tokens, "
                         "so it cannot be stretched: leave rope_scaling and rope_factor out")
@@ -210,9 +175,10 @@ def stretch(folder, c, cfg, length):
     if cfg.rope_scaling == "theta":
         rope["rope_theta"] *= factor
     elif cfg.rope_scaling == "ntk":  # the lowest frequency is divided by the factor
-        D = head_size_of(c) * rope.get("partial_rotary_factor", 1.0)
+        D = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+        D *= rope.get("partial_rotary_factor", 1.0)
         rope["rope_theta"] *= factor ** (D / (D - 2))
-    else:
+    else:  # theta is kept: transformers would take 10,000 for one that is missing
         rope |= {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
         if cfg.rope_scaling == "yarn_no_temperature":
             rope["attention_factor"] = 1.0
@@ -233,9 +199,7 @@ class HFModel(nn.Module):
         c = hf_model.config.get_text_config()
         self.config = SimpleNamespace(  # facts for the result; most names are those of GPTConfig
             model_type=c.model_type, attention_type=attention_type, block_size=length,
-            vocab_size=c.vocab_size, n_layer=c.num_hidden_layers, n_embd=c.hidden_size,
-            n_head=getattr(c, "num_attention_heads", 0), n_kv_head=key_heads_of(c),
-            rope=str(rope_of(c)))
+            vocab_size=c.vocab_size, n_layer=c.num_hidden_layers, rope=str(rope_of(c)))
         # Positions in a table end at max_position_embeddings; others have no end.
         names = [name for name, _ in (*hf_model.named_parameters(), *hf_model.named_buffers())]
         has_table = not rope_of(c) and any("position" in name or "wpe." in name for name in names)
@@ -249,8 +213,7 @@ class HFModel(nn.Module):
         self.checked = False
 
     def new_cache(self):
-        from transformers import DynamicCache
-        return DynamicCache(config=self.hf_model.config)
+        return transformers.DynamicCache(config=self.hf_model.config)
 
     def read(self, idx, cache):
         """Return the last hidden states, piece by piece, of idx (B, T), which continues the tokens
