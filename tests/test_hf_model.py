@@ -231,7 +231,7 @@ def test_it_is_refused_before_its_weights_are_read(tmp_path):
     cfg = eval_posloss.PosLossConfig(files=("x",), seq_len=10**12)
     refused("bloom needs more than .* for 1,000,000,000,000 tokens, .*: ask for shorter texts",
             checkpoint.load_model, tmp_path / "bloom", cfg)
-    refused("cannot get --attention_type=ssmax .*SSMax cannot be put into",
+    refused("cannot get --attention_type=ssmax .*that SSMax can be put into",
             checkpoint.load_model, tmp_path / "bloom", LoadConfig(attention_type="ssmax"))
 
 

@@ -131,8 +131,7 @@ def main():
     cfg = configure(RealConfig)
     folder = Path(*cfg.files)
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the commands
-        with hf_model.readable(folder):
-            c = hf_model.read_config(folder).get_text_config()
+        c = hf_model.read_config(folder).get_text_config()
         length = hf_model.training_length(folder, c)
         lengths = cfg.lengths or (length, 2 * length, 4 * length)
         # a compact vocabulary, of a model that hf.py has exported, lacks the words of the noise

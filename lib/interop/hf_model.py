@@ -37,22 +37,20 @@ def load(folder, cfg, device="cpu"):
             with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
                 add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
 
-    with explain(f"{folder} is not a causal language model that transformers can read, or it is "
-                 "incomplete; name the folder of a whole model"):
-        hf_config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        hf_config._attn_implementation = None  # a config.json could name code to download and run
-        c = hf_config.get_text_config()
-        rope_type = rope_of(c).get("rope_type")
-        if rope_type in ("dynamic", "longrope"):
-            raise UserError(f"{folder} has rope_type={rope_type}: its RoPE, and so its results, "
-                            "depend on the longest text of a batch; choose another model")
-        own, trained_rope = getattr(c, "ssmax", {"kind": "softmax"})["kind"], str(rope_of(c))
-        length = training_length(folder, c, cfg.length)
-        if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
-            stretch(folder, c, cfg, length)
-        vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
-        if vocab is None:
-            vocab = tokenizer_files.vocab_of(text.read_tokenizer(folder))
+    hf_config = read_config(folder)
+    c = hf_config.get_text_config()
+    rope_type = rope_of(c).get("rope_type")
+    if rope_type in ("dynamic", "longrope"):
+        raise UserError(f"{folder} has rope_type={rope_type}: its RoPE, and so its results, depend "
+                        "on the longest text of a batch; choose another model")
+    own, trained_rope = getattr(c, "ssmax", {"kind": "softmax"})["kind"], str(rope_of(c))
+    length = training_length(folder, c, cfg.length)
+    if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
+        stretch(folder, c, cfg, length)
+    vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
+    if vocab is None:
+        vocab = tokenizer_files.vocab_of(text.read_tokenizer(folder))
+    with readable(folder):
         with torch.device("meta"):  # a copy, because building a model may change its config
             empty = transformers.AutoModelForCausalLM.from_config(
                 copy.deepcopy(hf_config), trust_remote_code=False)
@@ -70,6 +68,20 @@ def load(folder, cfg, device="cpu"):
         "config": {"seed": 0, "model": name}, "variant": name, "base": "", "iter": 0,
         "vocab": vocab, "data": {"digest": "", "source": {"model": name}}, "code": "",
         "fingerprint": identity}
+
+
+def readable(folder):
+    """Return a context in which an error is a UserError: transformers cannot read the model."""
+    return explain(f"{folder} is not a causal language model that transformers can read, or it is "
+                   "incomplete; name the folder of a whole model")
+
+
+def read_config(folder):
+    """Return the config of transformers for a folder."""
+    with readable(folder):
+        hf_config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    hf_config._attn_implementation = None  # a config.json could name code to download and run
+    return hf_config
 
 
 def read_weights(folder, hf_config):
