@@ -3,7 +3,7 @@
 # Versions: torch 2.13.0, CPU.
 # Guess: load_state_dict(assign=True) saves a copy. An embedding that shares its weight with the head stays shared.
 # True: the two names become two parameters, over the same memory. The outputs are right, and saving shows nothing. AdamW
-#   has each of them in its list: the shared memory gets two updates and two weight decays in each step.
+#   has both of them in its list, so the shared memory gets two updates in each step.
 # Hurt: training that continues from a checkpoint loaded with assign=True (to spare memory, or with mmap=True): the
 #   embedding and the head learn at twice their rate.
 # Output seen:

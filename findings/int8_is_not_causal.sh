@@ -4,8 +4,8 @@
 # Guess: quantize_dynamic rounds weights and activations. What a token cannot see still does not change its logits.
 # True: activations get one scale and one zero point for the whole tensor, over all tokens and all rows of the batch.
 #   One token with large activations makes the steps of all others coarser: those before it, and those of other
-#   texts. Decoding with a cache computes other logits than one pass.
-# Hurt: perplexities (the future leaks in), batched evaluation, and whoever compares decoding with one pass.
+#   texts.
+# Hurt: perplexities (the future leaks in), and batched evaluation.
 # Output seen:
 #   torch fp32: another token 25 changes the logits before it by 0, as a neighbour in the batch by 0
 #   torch int8: another token 25 changes the logits before it by 1, as a neighbour in the batch by 1

@@ -3,8 +3,8 @@
 # Versions: transformers 5.24.0, torch 2.13.0 (random small Llama).
 # Guess: an attention_mask in the shape of input_ids is either completed with ones for the cached tokens, or
 #   refused because it is shorter than the keys.
-# True: it is laid over the first keys, and padded with zeros. Ten new tokens after 30 cached ones see the first
-#   ten cached tokens alone, and not themselves. No mask at all, or one of all 40 tokens, is right.
+# True: it is laid over the first keys, and padded with zeros. Ten new tokens after 30 cached ones see nothing of
+#   the 20 cached tokens before them. No mask at all, or one of all 40 tokens, is right.
 # Hurt: own decoding loops and chunked evaluation that pass the mask of the tokenizer for the new chunk.
 # Output seen:
 #   largest logit 4.6; off from one pass, by mask: none 3.9e-06, all 40 tokens 3.9e-06, 10 new tokens 7

@@ -4,7 +4,7 @@
 # Guess: MixedPrecisionPolicy(param_dtype=torch.bfloat16) computes with bf16 parameters. Integer and fp32 arguments of
 #   a block, such as positions, lengths or RoPE's angles, arrive as they were given.
 # True: each floating-point tensor among the arguments of each wrapped block is cast. 64 positions from 20,001 on
-#   become 2 numbers. Integers stay. cast_forward_inputs=False keeps fp32, and then also the hidden states' dtype.
+#   become 2 numbers. Integers stay. cast_forward_inputs=False keeps fp32.
 # Hurt: models that hand fp32 positions, log n or RoPE's angles from the top to each block.
 # Output seen:
 #   cast_forward_inputs=True: 64 positions arrive as torch.bfloat16 with 2 different numbers, as torch.int64 with 64
