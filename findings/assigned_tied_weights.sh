@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Tied weights that are loaded with assign=True are updated twice in each step
 # Versions: torch 2.13.0, CPU.
-# Guess: load_state_dict(assign=True) saves a copy. An embedding that shares its weight with the head stays shared.
-# True: the two names become two parameters, over the same memory. The outputs are right, and saving shows nothing. AdamW
-#   has both of them in its list, so the shared memory gets two updates in each step.
-# Hurt: training that continues from a checkpoint loaded with assign=True (to spare memory, or with mmap=True): the
-#   embedding and the head learn at twice their rate.
+# Guess: load_state_dict(assign=True) saves a copy. An embedding that shares its weight with the head stays
+#   shared.
+# True: the two names become two parameters, over the same memory. The outputs are right, and saving shows
+#   nothing. AdamW has both of them in its list, so the shared memory gets two updates in each step.
+# Hurt: training that continues from a checkpoint loaded with assign=True (to spare memory, or with mmap=True):
+#   the embedding and the head learn at twice their rate.
 # Output seen:
 #   assign=False: 1 parameters, largest change after an update at .001: 0.0010
 #   assign=True: 2 parameters, largest change after an update at .001: 0.0020

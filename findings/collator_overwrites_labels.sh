@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The collator for language modelling trains on the prompts that the labels mask
 # Versions: transformers 5.24.0, tokenizers 0.23.3, torch 2.13.0.
-# Guess: DataCollatorForLanguageModeling(mlm=False) makes labels where rows have none, and keeps those that they have.
-# True: it writes a copy of input_ids over them. A prompt that the rows mask with -100 is trained on. Rows of other lengths
-#   raise an error about tensors; rows of one length, packed rows and batches of one row go through.
+# Guess: DataCollatorForLanguageModeling(mlm=False) makes labels where rows have none, and keeps those that they
+#   have.
+# True: it writes a copy of input_ids over them. A prompt that the rows mask with -100 is trained on.
 #   DataCollatorForSeq2Seq and default_data_collator keep the labels.
 # Hurt: instruction tuning with labels made in map: the loss is that of prompts and answers, and nothing says so.
 # Output seen:

@@ -2,8 +2,9 @@
 # torch counts to 16,777,216 and no further
 # Versions: torch 2.13.0, CPU, one thread.
 # Guess: histc, histogram and bincount count.
-# True: histc and histogram count in the dtype of the numbers, and bincount in that of its weights. In fp32 a count stops
-#   at 2**24, where one more is rounded away. numpy's histogram, and bincount without weights, count in integers.
+# True: histc and histogram count in the dtype of the numbers, and bincount in that of its weights. In fp32 a
+#   count stops at 2**24, where one more is rounded away. numpy's histogram, and bincount without weights, count
+#   in integers.
 # Hurt: token frequencies and histograms of losses or weights over a corpus: the frequent bins are too low.
 # Output seen:
 #   20,000,000 numbers, all in one bin: torch.histc 16,777,216, torch.histogram 16,777,216, torch.bincount, weights of 1 16,777,216, torch.bincount 20,000,000, np.histogram 20,000,000

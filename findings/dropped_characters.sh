@@ -2,9 +2,9 @@
 # A BPE tokenizer leaves out the characters that it does not know, and misplaces those after them
 # Versions: tokenizers 0.23.3.
 # Guess: a character outside of the vocabulary gives an unknown token or an error, as it does with WordLevel.
-# True: BPE without an unk_token, which its trainer does not ask for, skips the character. Ids, decoded text and loss
-#   per token look right; the text is another one. The offsets of the tokens after it in the same word are those of a
-#   text without it, so they point at other characters.
+# True: BPE without an unk_token, which its trainer does not ask for, skips the character. Ids, decoded text and
+#   loss per token look right; the text is another one. The offsets of the tokens after it in the same word are
+#   those of a text without it, so they point at other characters.
 # Hurt: own tokenizers that are trained on a part of the corpus (rare digits are gone), and labels by offsets.
 # Output seen:
 #   'it is 24 to 25 hot' becomes 'it is  to  hot'

@@ -2,8 +2,8 @@
 # Trainer's evaluation loss depends on the batch size, its training loss does not
 # Versions: transformers 5.24.0, accelerate 1.15.0, torch 2.13.0 (random small Llama).
 # Guess: Trainer averages over tokens, as it does in training, so eval_loss is the loss per token.
-# True: in evaluation each batch's mean counts as often as the batch has rows. A text of 2 tokens weighs as much as
-#   one of 60 if they are in different batches. Only with all texts in one batch is it the mean over tokens.
+# True: in evaluation each batch's mean counts as often as the batch has rows. A text of 2 tokens weighs as much
+#   as one of 60 if they are in different batches. Only with all texts in one batch is it the mean over tokens.
 # Hurt: exp(eval_loss) as perplexity, early stopping, and comparisons between machines with other batch sizes.
 # Output seen:
 #   loss per token 5.1133; by batch size: training 5.1133 at 1, 5.1133 at 2, 5.1133 at 8; evaluation 5.4153 at 1, 5.1057 at 2, 5.1133 at 8

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A key that the first row lacks is dropped from the whole dataset
 # Versions: datasets 5.2.0, pyarrow 26.0.1.
-# Guess: from_list and from_generator fill missing keys with None, as they do inside nested dicts, and map adds all
-#   keys that its function returns.
-# True: the first row decides the columns. Values of other keys are left out, without an error or a warning:
-#   in from_list, in from_generator, and in what a mapped function returns.
+# Guess: from_list and from_generator fill missing keys with None, as they do inside nested dicts, and map adds
+#   all keys that its function returns.
+# True: the first row decides the columns. Values of other keys are left out, without an error or a warning: in
+#   from_list, in from_generator, and in what a mapped function returns.
 # Hurt: optional fields (a system prompt, tools, a rejected answer) that the first example happens not to have.
 # Output seen:
 #   from_list: ['prompt']; from_generator: ['prompt']; map: ['prompt', 'n']; from_list, last row first: ['prompt', 'system']

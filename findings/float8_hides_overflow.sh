@@ -2,8 +2,8 @@
 # An infinite number becomes 448 when it is stored as float8
 # Versions: torch 2.13.0, CPU.
 # Guess: float8_e4m3fn has no infinity, so inf becomes NaN and an overflow is seen at the next check.
-# True: inf and whatever is too large become 448. In e5m2 inf stays inf, and in e4m3fnuz it becomes NaN. An overflow
-#   that went through e4m3fn passes each isfinite() after it.
+# True: inf and whatever is too large become 448. In e5m2 inf stays inf, and in e4m3fnuz it becomes NaN. An
+#   overflow that went through e4m3fn passes each isfinite() after it.
 # Hurt: float8 activations and caches: a broken layer gives finite, wrong logits.
 # Output seen:
 #   inf, -inf, 1e6, nan as torch.float8_e4m3fn: [448.0, -448.0, 448.0, nan]

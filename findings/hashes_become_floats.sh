@@ -2,9 +2,9 @@
 # A list of 64-bit hashes becomes an array of floats, and different hashes become equal
 # Versions: numpy 2.4.6, pandas 3.1.1.
 # Guess: np.array of whole numbers from 0 to 2**64 - 1 is an array of uint64, or an error.
-# True: that holds if all are at least 2**63. A list with numbers on both sides of 2**63, as hashes are, becomes float64,
-#   and each hash is rounded to a multiple of 1,024 or 2,048. np.isin with such a list finds hashes that are not in it.
-#   pandas makes uint64 of the same list.
+# True: that holds if all are at least 2**63. A list with numbers on both sides of 2**63, as hashes are, becomes
+#   float64, and each hash is rounded to a multiple of 1,024 or 2,048. np.isin with such a list finds hashes that
+#   are not in it. pandas makes uint64 of the same list.
 # Hurt: deduplication and decontamination by hash: documents are dropped that have no copy.
 # Output seen:
 #   dtype and number of different hashes: {'20 hashes': ('float64', 2), 'the 10 from 2**63 on': ('uint64', 10), 'pandas': ('uint64', 20)}

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # An int8 model is not causal: a later token changes the logits of earlier ones
 # Versions: onnxruntime 1.32.0, onnx 1.23.2, torch 2.13.0 (random small causal model).
-# Guess: quantize_dynamic rounds weights and activations. What a token cannot see still does not change its logits.
-# True: activations get one scale and one zero point for the whole tensor, over all tokens and all rows of the batch.
-#   One token with large activations makes the steps of all others coarser: those before it, and those of other
-#   texts.
+# Guess: quantize_dynamic rounds weights and activations. What a token cannot see still does not change its
+#   logits.
+# True: activations get one scale and one zero point for the whole tensor, over all tokens and all rows of the
+#   batch. One token with large activations makes the steps of all others coarser: those before it, and those of
+#   other texts.
 # Hurt: perplexities (the future leaks in), and batched evaluation.
 # Output seen:
 #   torch fp32: another token 25 changes the logits before it by 0, as a neighbour in the batch by 0

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Dataset.to_json writes ten decimals: small numbers become 0
 # Versions: datasets 5.2.0, pandas 3.1.1.
-# Guess: JSON Lines hold each float64 so that it is read back as it was, as json.dumps and Dataset.to_csv write it.
+# Guess: JSON Lines hold each float64 so that it is read back as it was, as json.dumps and Dataset.to_csv write
+#   it.
 # True: to_json goes through pandas, which rounds to ten places after the point, not ten digits. A p-value or a
 #   probability of 1e-12 is 0, a learning rate of 1.23456789e-7 keeps four digits. Numbers inside of lists too.
 # Hurt: stored probabilities, p-values, learning rates and gradient norms; a logarithm of them is -inf.

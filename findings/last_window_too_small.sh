@@ -4,7 +4,8 @@
 # Guess: accumulate() divides by the number of micro-batches that an update has.
 # True: each loss is divided by gradient_accumulation_steps. The loader's end closes the last window early: with 8
 #   batches and 3 to an update, the third update has two thirds of the gradient.
-# Hurt: small datasets with many accumulation steps: 9 batches at 8 to an update make every second update one eighth.
+# Hurt: small datasets with many accumulation steps: 9 batches at 8 to an update make every second update one
+#   eighth.
 # Output seen:
 #   the same batch each time; gradient norms: 8 batches, 3 to an update [0.6447, 0.6447, 0.4298]; 9 batches, 8 to an update [0.6447, 0.0806]
 . "$(dirname "$0")/common.sh"

@@ -2,8 +2,9 @@
 # An evaluation whose loader does not shuffle changes the training that follows
 # Versions: torch 2.13.0, CPU.
 # Guess: a DataLoader that does not shuffle and has no workers leaves torch's random numbers alone.
-# True: each iteration over it draws a seed for workers from the default generator. Dropout, shuffling and sampling
-#   after an evaluation are others than without it. With a generator of its own the loader does not touch them.
+# True: each iteration over it draws a seed for workers from the default generator. Dropout, shuffling and
+#   sampling after an evaluation are others than without it. With a generator of its own the loader does not touch
+#   them.
 # Hurt: comparisons of runs that differ in how often they evaluate; the result depends on eval_interval.
 # Output seen:
 #   loss after 20 updates: no evaluation 0.7062, evaluation 0.7147, evaluation with its own generator 0.7062

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # A mapped function that changes its row changes the dataset, but not a stream
 # Versions: datasets 5.2.0.
-# Guess: map adds what the function returns. The row that it is given is a copy, or is treated alike in both kinds of
-#   dataset.
-# True: Dataset.map writes the changed row back, although the function returns other columns alone. The same function on
-#   a streaming dataset leaves the column as it was. A list that is changed in place is changed in both.
-# Hurt: preprocessing that lower-cases or cuts a field for its own use, and whoever debugs on a part in memory and trains
-#   on a stream: the two train on different texts.
+# Guess: map adds what the function returns. The row that it is given is a copy, or is treated alike in both kinds
+#   of dataset.
+# True: Dataset.map writes the changed row back, although the function returns other columns alone. The same
+#   function on a streaming dataset leaves the column as it was. A list that is changed in place is changed in
+#   both.
+# Hurt: preprocessing that lower-cases or cuts a field for its own use, and whoever debugs on a part in memory and
+#   trains on a stream: the two train on different texts.
 # Output seen:
 #   row: {'text': 'One Two', 'ids': [1, 2, 3]}
 #   mapped: {'text': 'one two', 'ids': [1, 2], 'words': 2}

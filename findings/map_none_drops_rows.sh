@@ -3,8 +3,8 @@
 # Versions: datasets 5.2.0.
 # Guess: None means that this row is not updated, as for a function that never returns anything. The new column is
 #   None there, or the mixture is refused.
-# True: a row with None is left out of the result. If it is the last row, map returns the dataset as it was, without the
-#   updates of all others. (If it is the first row, map raises an AttributeError.)
+# True: a row with None is left out of the result. If it is the last row, map returns the dataset as it was,
+#   without the updates of all others. (If it is the first row, map raises an AttributeError.)
 # Hurt: functions with an early return for rows that need no change: training data or the whole column disappears.
 # Output seen:
 #   4 rows, None for the second: {'text': ['some text', 'another text', 'a third text'], 'long': [True, True, True]}

@@ -2,8 +2,9 @@
 # Two LoRA adapters merged half and half are not the mean of their updates
 # Versions: peft 0.21.2, transformers 5.24.0, torch 2.13.0 (random small Llama, adapters of rank 4).
 # Guess: add_weighted_adapter(["a", "b"], [.5, .5]) gives .5 of one update and .5 of the other, whatever the type.
-# True: "linear" adds the factors A and B, so the product has cross terms. "svd", which is taken if nothing is named,
-#   keeps the rank of the adapters and loses the rest of a sum that has twice their rank. Only "cat" is the mean.
+# True: "linear" adds the factors A and B, so the product has cross terms. "svd", which is taken if nothing is
+#   named, keeps the rank of the adapters and loses the rest of a sum that has twice their rank. Only "cat" is the
+#   mean.
 # Hurt: merged adapters, and arithmetic with tasks (weights 1 and -1).
 # Output seen:
 #   linear: off by 105% of the mean, 97% of the difference

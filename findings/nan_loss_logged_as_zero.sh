@@ -2,8 +2,8 @@
 # Trainer logs a NaN loss as 0, and its training loss at the end is finite
 # Versions: transformers 5.24.0, accelerate 1.15.0, torch 2.13.0 (random small Llama).
 # Guess: when the loss becomes NaN, the logged loss is NaN, and so is the training loss at the end.
-# True: logging_nan_inf_filter is on. With logging_steps=1 each NaN is logged as 0. The final train_loss counts the
-#   broken steps as 0 too: the earlier a run breaks, the better it looks. All weights are NaN.
+# True: logging_nan_inf_filter is on. With logging_steps=1 each NaN is logged as 0. The final train_loss counts
+#   the broken steps as 0 too: the earlier a run breaks, the better it looks. All weights are NaN.
 # Hurt: whoever watches the loss alone, or chooses a run by its lowest train_loss.
 # Output seen:
 #   NaN from step 3, filter True: logged [0.0132, 0.0131, 0.013, 0.0, 0.0, 0.0], train_loss 0.0066, weights NaN True

@@ -2,8 +2,8 @@
 # lm-eval's cache gives a model the results of the model before it
 # Versions: lm-eval 0.4.13, transformers 5.24.0, torch 2.13.0 (two random small Llamas).
 # Guess: the file of --use_cache holds results by model and request, or belongs to one model and refuses another.
-# True: a result's key is made from the type and the text of the request. The model, its dtype, its maximal length and
-#   its adapter are not in it, and the file does not name them. A second model gets the first one's numbers.
+# True: a result's key is made from the type and the text of the request. The model, its dtype, its maximal length
+#   and its adapter are not in it, and the file does not name them. A second model gets the first one's numbers.
 # Hurt: loops over checkpoints or variants with one --use_cache: all lines of the table are the first model's.
 # Output seen:
 #   log-likelihood by models 0 and 1: without a cache [-4.9977, -4.4367], with one cache file [-4.9977, -4.9977]

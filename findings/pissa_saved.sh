@@ -3,10 +3,11 @@
 # Versions: peft 0.21.2, transformers 5.24.0, torch 2.13.0 (random small Llama, rank 4).
 # Guess: save_pretrained and from_pretrained on the same base model give the model back, as with each other
 #   initialisation.
-# True: PiSSA moves a part of each base weight into the adapter, and only the adapter is saved. Loading repeats the
-#   decomposition to find the rest. "pissa_niter_N" decomposes with random numbers, so that the rest is another one.
-#   "pissa" is exact, and loads right.
-# Hurt: whoever follows the advice to use pissa_niter for its speed: training looks right, each reloaded model is wrong.
+# True: PiSSA moves a part of each base weight into the adapter, and only the adapter is saved. Loading repeats
+#   the decomposition to find the rest. "pissa_niter_N" decomposes with random numbers, so that the rest is
+#   another one. "pissa" is exact, and loads right.
+# Hurt: whoever follows the advice to use pissa_niter for its speed: training looks right, each reloaded model is
+#   wrong.
 # Output seen:
 #   largest logit 3.8; after saving and loading off by: pissa 0, pissa_niter_4 5, pissa_niter_16 5.7, olora 0, gaussian 0
 . "$(dirname "$0")/common.sh"

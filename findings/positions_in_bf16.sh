@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # FSDP2 rounds positions, lengths and other numbers that a block is given to bf16
 # Versions: torch 2.13.0, fully_shard on gloo with one process.
-# Guess: MixedPrecisionPolicy(param_dtype=torch.bfloat16) computes with bf16 parameters. Integer and fp32 arguments of
-#   a block, such as positions, lengths or RoPE's angles, arrive as they were given.
+# Guess: MixedPrecisionPolicy(param_dtype=torch.bfloat16) computes with bf16 parameters. Integer and fp32
+#   arguments of a block, such as positions, lengths or RoPE's angles, arrive as they were given.
 # True: each floating-point tensor among the arguments of each wrapped block is cast. 64 positions from 20,001 on
 #   become 2 numbers. Integers stay. cast_forward_inputs=False keeps fp32.
 # Hurt: models that hand fp32 positions, log n or RoPE's angles from the top to each block.

@@ -2,8 +2,8 @@
 # With prompt tuning, generate does not give the tokens that the model finds most likely
 # Versions: peft 0.21.2, transformers 5.24.0, torch 2.13.0 (random small Llama, 4 virtual tokens).
 # Guess: greedy generate gives the argmax of the model's logits, token by token, as without the virtual tokens.
-# True: the first token is right, those after it, which are computed with the cache, are not. use_cache=False is right,
-#   and so is the cache without prompt tuning. The one warning is about position ids.
+# True: the first token is right, those after it, which are computed with the cache, are not. use_cache=False is
+#   right, and so is the cache without prompt tuning. The one warning is about position ids.
 # Hurt: evaluation of prompt tuning by its generated answers: the loss is right, the answers are not the model's.
 # Output seen:
 #   prompt tuning False: argmax [90, 59, 96, 67, 86, 57, 90, 36, 73, 80], generate [90, 59, 96, 67, 86, 57, 90, 36, 73, 80], without cache [90, 59, 96, 67, 86, 57, 90, 36, 73, 80]

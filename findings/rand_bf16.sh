@@ -3,8 +3,8 @@
 # Versions: torch 2.13.0, CPU.
 # Guess: rand_like(x) < p is true with probability p, up to the rounding of p, also for a bf16 x.
 # True: most bf16 draws are multiples of 1/256, so near 0 they are too few and too coarse. A draw below .001 comes
-#   nearly 3 times too often, and a draw of 0, whose logarithm is infinite, with 2 of 1,000.
-#   bernoulli in bf16 is right.
+#   nearly 3 times too often, and a draw of 0, whose logarithm is infinite, with 2 of 1,000. bernoulli in bf16 is
+#   right.
 # Hurt: masks and token dropping by rand_like(hidden) < p, and noise as -log(-log(rand_like(logits))).
 # Output seen:
 #   torch.float32: share below .001 0.00101, .01 0.01003, .1 0.10019; zeros 0.00000; bernoulli(.001) 0.00099

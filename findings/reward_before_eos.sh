@@ -2,8 +2,8 @@
 # A reward is read one token before the end, if the padding token is the end token
 # Versions: transformers 5.24.0, torch 2.13.0 (random small LlamaForSequenceClassification).
 # Guess: the score of a text is that of the last token that attention_mask shows.
-# True: attention_mask is not asked. The score is that of the last token whose id is not pad_token_id. With pad = eos, the
-#   usual choice where a model has no padding token, the end token is skipped although the mask shows it.
+# True: attention_mask is not asked. The score is that of the last token whose id is not pad_token_id. With pad =
+#   eos, the usual choice where a model has no padding token, the end token is skipped although the mask shows it.
 # Hurt: reward models and classifiers whose end token has a meaning, and masks that hide the end of a text.
 # Output seen:
 #   pad = eos: score -0.8757; at each token [0.4441, -0.8029, -0.8757, -0.0158]

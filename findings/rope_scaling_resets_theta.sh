@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # YaRN written into config.json as the model's page says resets theta to 10,000
 # Versions: transformers 5.24.0, torch 2.13.0 (random small Qwen2, theta 1,000,000).
-# Guess: "rope_scaling" in config.json adds YaRN and keeps the theta of the file, as it does in the files of version 4.
-# True: version 5 saves theta inside "rope_parameters". Where a file has both keys, rope_scaling replaces the other
-#   one whole, and the missing theta becomes the default of 10,000. A "rope_theta" that is added to such a file is
-#   ignored. Nothing is reported in either case.
+# Guess: "rope_scaling" in config.json adds YaRN and keeps the theta of the file, as it does in the files of
+#   version 4.
+# True: version 5 saves theta inside "rope_parameters". Where a file has both keys, rope_scaling replaces the
+#   other one whole, and the missing theta becomes the default of 10,000. A "rope_theta" that is added to such a
+#   file is ignored. Nothing is reported in either case.
 # Hurt: whoever follows the pages of Qwen on a model that version 5 has saved (after a fine-tuning, for instance).
 # Output seen:
 #   as saved: theta 1,000,000, slowest frequency 5.6e-06

@@ -2,8 +2,9 @@
 # ROUGE of a text with itself is 0, if the text is Russian or Chinese
 # Versions: rouge-score 0.1.2.
 # Guess: equal texts have a ROUGE of 1 in each language.
-# True: the tokenizer keeps a to z and 0 to 9 alone. A Russian or Chinese text has no tokens and scores 0 against itself.
-#   In German each umlaut cuts its word: two different words share the rest. A tokenizer of one's own cures it.
+# True: the tokenizer keeps a to z and 0 to 9 alone. A Russian or Chinese text has no tokens and scores 0 against
+#   itself. In German each umlaut cuts its word: two different words share the rest. A tokenizer of one's own
+#   cures it.
 # Hurt: tables of summarization by language: a small number looks like a bad model.
 # Output seen:
 #   rouge1, as it comes: {'English': 1.0, 'Russian': 0.0, 'Chinese': 0.0, 'German, other words': 0.5}

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # datasets.map with several processes gives each of them the same random numbers
 # Versions: datasets 5.2.0, numpy 2.4.6, torch 2.13.0, Linux (processes are forked).
-# Guess: a mapped function that draws from numpy or torch draws other numbers for each row, with num_proc as without.
-# True: each process starts from a copy of the generators. Rows at the same place of each part get the same numbers:
-#   with num_proc=4, four rows share each draw. Python's own random is seeded anew in each process.
+# Guess: a mapped function that draws from numpy or torch draws other numbers for each row, with num_proc as
+#   without.
+# True: each process starts from a copy of the generators. Rows at the same place of each part get the same
+#   numbers: with num_proc=4, four rows share each draw. Python's own random is seeded anew in each process.
 # Hurt: random masks, noise, shuffled answers or spans that map draws: only a part of them is independent.
 # Output seen:
 #   num_proc=None: different numbers among 400 draws: {'numpy': 400, 'torch': 400, 'python': 400}

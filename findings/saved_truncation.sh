@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # A call with truncation is saved into tokenizer.json, and cuts texts elsewhere
 # Versions: transformers 5.24.0, tokenizers 0.23.3.
-# Guess: truncation=True, max_length=8 and padding belong to the one call, so save_pretrained writes the tokenizer as
-#   it was.
-# True: they stay in the fast tokenizer, and save_pretrained writes them into tokenizer.json. transformers resets them
-#   at its next call, so nothing is seen there. Whatever reads the file by itself cuts each text to 8 tokens, and
-#   pads shorter ones.
+# Guess: truncation=True, max_length=8 and padding belong to the one call, so save_pretrained writes the tokenizer
+#   as it was.
+# True: they stay in the fast tokenizer, and save_pretrained writes them into tokenizer.json. transformers resets
+#   them at its next call, so nothing is seen there. Whatever reads the file by itself cuts each text to 8 tokens,
+#   and pads shorter ones.
 # Hurt: servers, corpus builders and other programs that read the tokenizer.json of a fine-tuned model.
 # Output seen:
 #   texts of 30 and 2 tokens, saved before the call: by transformers [30, 2], by tokenizers [30, 2]

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # A scheduler made after the optimizer's state is loaded lowers the learning rate of the resumed run
 # Versions: torch 2.13.0, CPU.
-# Guess: the scheduler and the optimizer are both loaded before the first update, so it does not matter in which order
-#   the objects are made.
-# True: making a scheduler writes the first rate of the warm-up into the optimizer, and its load_state_dict does not
-#   write the saved one. LinearLR, and a SequentialLR already in its cosine, multiply from there: the rate stays a
-#   tenth of what it was. LambdaLR is wrong for one update. A scheduler made before loading is right.
+# Guess: the scheduler and the optimizer are both loaded before the first update, so it does not matter in which
+#   order the objects are made.
+# True: making a scheduler writes the first rate of the warm-up into the optimizer, and its load_state_dict does
+#   not write the saved one. LinearLR, and a SequentialLR already in its cosine, multiply from there: the rate
+#   stays a tenth of what it was. LambdaLR is wrong for one update. A scheduler made before loading is right.
 # Hurt: runs that are resumed by a helper which loads model and optimizer before the schedule is made.
 # Output seen:
 #   LinearLR: not interrupted [0.73, 0.82, 0.91], scheduler made before loading [0.73, 0.82, 0.91], after [0.073, 0.082, 0.091]

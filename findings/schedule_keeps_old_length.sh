@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # A run that is resumed for twice as many steps keeps the schedule of the shorter run
 # Versions: torch 2.13.0, CPU.
-# Guess: CosineAnnealingLR(optimizer, T_max=20) ends at step 20, also after it has loaded the state of step 8 of a run of
-#   10. The state is the step; the settings are those of the constructor.
-# True: load_state_dict overwrites T_max, total_iters and the milestones with the saved ones. The cosine ends at step 10
-#   and rises again, LinearLR and PolynomialLR stay at their end. A LambdaLR, whose function is not saved, goes on to 20.
+# Guess: CosineAnnealingLR(optimizer, T_max=20) ends at step 20, also after it has loaded the state of step 8 of a
+#   run of 10. The state is the step; the settings are those of the constructor.
+# True: load_state_dict overwrites T_max, total_iters and the milestones with the saved ones. The cosine ends at
+#   step 10 and rises again, LinearLR and PolynomialLR stay at their end. A LambdaLR, whose function is not saved,
+#   goes on to 20.
 # Hurt: whoever continues a run for longer: the second half trains at a rate of 0, or at one that rises.
 # Output seen:
 #   CosineAnnealingLR: steps 8, 10, 12, 14, 16, 18 of 20 [0.1, 0.0, 0.1, 0.35, 0.65, 0.9]

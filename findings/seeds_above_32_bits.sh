@@ -4,7 +4,8 @@
 # Guess: manual_seed takes 64 bits, and initial_seed() returns all of them, so each seed has a stream of its own.
 # True: the CPU's generator is started with the lower 32 bits. seed * 2**32 + rank gives each seed the numbers of
 #   rank alone: two runs with other seeds have the same weights, the same dropout and the same order of the data.
-# Hurt: seeds that are composed of a seed, an epoch and a rank, or taken from 64-bit hashes with equal lower halves.
+# Hurt: seeds that are composed of a seed, an epoch and a rank, or taken from 64-bit hashes with equal lower
+#   halves.
 # Output seen:
 #   equal numbers: seeds 1 * 2**32 + 3 and 2 * 2**32 + 3 100%, 1 * 2**32 + 3 and 1 * 2**32 + 4 0%
 . "$(dirname "$0")/common.sh"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Parameter groups that share a learning rate tensor cannot have rates of their own
 # Versions: torch 2.13.0, CPU.
-# Guess: with lr=torch.tensor(1.0), which spares torch.compile a recompilation for each rate, groups behave as with
-#   lr=1.0.
+# Guess: with lr=torch.tensor(1.0), which spares torch.compile a recompilation for each rate, groups behave as
+#   with lr=1.0.
 # True: the groups hold one and the same tensor, and a scheduler writes into it. The last group's rate is that of
 #   all. No error, and the groups print the rate that they have.
 # Hurt: schedules by group (frozen or slower embeddings, the scales of an attention) in compiled training.

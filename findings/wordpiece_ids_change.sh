@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Training a WordPiece tokenizer again gives tokens other ids
 # Versions: tokenizers 0.23.3.
-# Guess: the trainer has no seed and draws nothing, so the same corpus gives the same tokenizer, as with BPE and Unigram.
+# Guess: the trainer has no seed and draws nothing, so the same corpus gives the same tokenizer, as with BPE and
+#   Unigram.
 # True: WordPiece gives some tokens other ids after each training, also within one program.
-# Hurt: a tokenizer that is trained again instead of kept: tokenized corpora and checkpoints load without an error, and
-#   their ids stand for other letters.
+# Hurt: a tokenizer that is trained again instead of kept: tokenized corpora and checkpoints load without an
+#   error, and their ids stand for other letters.
 # Output seen:
 #   trained 5 times on the same corpus: different vocabularies {'BPE': 1, 'Unigram': 1, 'WordPiece': 5}
 . "$(dirname "$0")/common.sh"
