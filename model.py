@@ -240,7 +240,7 @@ class Attention(nn.Module):
         """Return the outputs of all heads side by side, (B, T, C) or (B, 1, C)."""
         q, k, v = self.project(x, context)
         if context.cache is not None:  # stored after RoPE: a key's position never changes
-            k, v = context.cache.append(self.layer, k, v)
+            k, v = context.cache.append(self.layer, k, v, self.max_keys)
         if context.last_only:
             q = q[:, :, -1:]
         return self.attend(q, k, v, context).transpose(1, 2).flatten(2)
@@ -448,15 +448,19 @@ class KVCache:
     def __init__(self):
         self.length, self.layers = 0, {}
 
-    def append(self, layer, k, v):
-        """
-        Store k, v (B, n_kv_head, T, D) of the next T positions and return those of all S.
-
-        They are written in place: copying all keys for each token would take longer than attention,
-        which reads them once.
-        """
+    def append(self, layer, k, v, max_keys=math.inf):
+        """Store k, v (B, n_kv_head, T, D) of the next T positions and return those of all S. Only
+        those are kept that a later query sees, which sees `max_keys` at most."""
         T, S = k.size(2), self.length + k.size(2)
         stored = self.layers.get(layer, (k[:, :, :0], v[:, :, :0]))
+        if max_keys < math.inf:  # a window: few keys, which are copied
+            k, v = (torch.cat(z, dim=2) for z in zip(stored, (k, v), strict=True))
+            first = max(0, k.size(2) + 1 - max_keys)
+            # contiguous, since a view would keep all of the prompt in memory
+            self.layers[layer] = [z[:, :, first:].contiguous() for z in (k, v)]
+            return k, v
+        # All keys are written in place: copying them for each token would take longer than
+        # attention, which reads them once.
         if S > stored[0].size(2):
             stored = [F.pad(z[:, :, :S - T], (0, 0, 0, T + self.room)) for z in stored]
             self.layers[layer] = stored

@@ -24,6 +24,7 @@ import itertools
 import json
 import math
 import os
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -147,17 +148,17 @@ def settings_of(facts):
     """Return {name: value} of the settings that all results of a line have in common. facts: the
     content of X.json."""
     settings = {}
-    # a training is described by X.json itself, an evaluation also by its "run"
-    for prefix, part in (("", facts.get("run", {})), ("eval ", facts)):
-        for name, value in part.get("settings", {}).items():
+    parts = {"": facts}  # a training is described by X.json itself, an evaluation also by its "run"
+    if "run" in facts:
+        parts = {"": facts["run"], "eval ": facts}
+        settings["updates"] = facts["run"]["iter"]
+    for prefix, part in parts.items():
+        # text that was generated with another seed counts as the same
+        source = {key: value for key, value in part["data"]["source"].items() if key != "seed"}
+        text = source if "seed" in part["data"]["source"] else part["data"]["digest"]
+        for name, value in (part["settings"] | {"text": text}).items():
             if name not in FREE:
                 settings[prefix + name] = value
-        if "data" in part:
-            # text that was generated with another seed counts as the same
-            source = {key: value for key, value in part["data"]["source"].items() if key != "seed"}
-            is_generated = "seed" in part["data"]["source"]
-            settings[f"{prefix}text"] = source if is_generated else part["data"]["digest"]
-        settings[f"{prefix}updates"] = part.get("iter")
     return settings
 
 
@@ -356,9 +357,29 @@ def over_seeds(rows):
                          "n": n})
 
 
+def differences(rows):
+    """Return a text for each setting in which the lines differ, as "window: 32, but 64 in (b)"."""
+    settings = {}  # {line: {name: text}}
+    for line, path in rows[["line", "path"]].drop_duplicates().itertuples(index=False):
+        if path.suffix != ".csv":
+            facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            settings.setdefault(line, {}).update(settings_of(facts))
+    texts = []
+    for name in sorted(set().union(*settings.values())):
+        values = pd.Series({line: str(known[name]) for line, known in settings.items()
+                            if name in known})
+        usual = values.value_counts(sort=False).idxmax()
+        others = [f"{value} in {', '.join(values.index[values == value])}"
+                  for value in values.unique() if value != usual]
+        if others:
+            texts.append(f"{name}: {usual}, but {' and '.join(others)}")
+    return texts
+
+
 # -----------------------------------------------------------------------------
 # printed tables
 
+WIDTH = 110  # characters
 MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
 TITLES = {  # {measure: its title}; a measure that is not here is its own title
     "needles": "needles found, all digits right, by context size",
@@ -380,7 +401,8 @@ def title_of(measure, by="tokens"):
 
 
 def print_tables(rows):
-    """Print a table for each measure, with mean ± standard error of each line."""
+    """Print a table for each measure, with mean ± standard error of each line, and then the
+    settings in which the lines differ."""
     print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
           "text")
     # a loss is known at many positions; the table shows some
@@ -392,9 +414,15 @@ def print_tables(rows):
     for measure, of_measure in by_measure:
         print_table(title_of(measure, of_measure["by"].iloc[0]), means_of(of_measure))
     losses = rows[rows["by"] == "end"]
-    if len(losses):
-        print_table("losses at the end (nats; training: mean of the last tenth)",
-                    means_of(losses.assign(tokens=losses["measure"])))
+    # as in "training loss minus (a) softmax"
+    parts = losses["measure"].str.extract("(.*) loss(.*)")
+    for minus, part in losses.assign(tokens=parts[0]).groupby(parts[1]):
+        print_table(f"losses at the end{minus} (nats; training: mean of the last tenth)",
+                    means_of(part))
+    if texts := differences(rows):
+        print("\nsettings that differ")
+        for text in texts:
+            print(textwrap.fill(text, WIDTH, subsequent_indent="    "))
 
 
 def means_of(rows):
@@ -412,7 +440,7 @@ def means_of(rows):
 def print_table(title, table):
     """Print a DataFrame of texts; columns that do not fit into a line follow below."""
     print(f"\n{title}")
-    print(table.rename_axis(index=None, columns=None).to_string(line_width=118))
+    print(table.rename_axis(index=None, columns=None).to_string(line_width=WIDTH))
 
 
 def plus_minus(mean, error):

@@ -300,9 +300,10 @@ def test_two_digits_of_the_standard_error(values, error, expected):
     assert results.plus_minus(np.mean(values), error) == expected
 
 
-def test_the_tables_have_means_and_errors(tmp_path, capsys):
+def test_the_tables_have_means_errors_and_the_settings_that_differ(tmp_path, capsys):
     for variant, seed in itertools.product(("softmax", "ssmax"), (1, 2)):
-        plant_log(tmp_path / f"{variant}{seed}", variant, seed)
+        changes = {"weight_decay": 0.3 if variant == "ssmax" else 0.1}
+        plant_log(tmp_path / f"{variant}{seed}", variant, seed, changes=changes)
         plant_posloss(tmp_path / f"{variant}{seed}", variant, seed)
     plant_niah(tmp_path / "softmax1", sizes=(128, 512, 1024))
     plant_niah(tmp_path / "ssmax1", "ssmax", sizes=(128, 2048))
@@ -314,8 +315,10 @@ def test_the_tables_have_means_and_errors(tmp_path, capsys):
     _, loss, other = tables["test loss (nats), mean of the tenth before a position"]
     assert loss.split()[:6] == ["(a)", "softmax,", "2", "seeds", "6.112", "±"]
     assert "5.905 ± 0.010" in other
-    heads, _, b = tables["losses at the end (nats; training: mean of the last tenth)"]
-    assert "training loss minus (a) softmax" in heads and b.count("-0.02") == 2
+    _, minus = tables["losses at the end minus (a) softmax (nats; training: mean of the last "
+                      "tenth)"]
+    assert minus.count("-0.02") == 2
+    assert "\n\nsettings that differ\nweight_decay: 0.1, but 0.3 in (b) SSMax\n" in text
 
 
 def test_a_wide_table_is_divided_and_loses_nothing(tmp_path, capsys):
@@ -323,7 +326,7 @@ def test_a_wide_table_is_divided_and_loses_nothing(tmp_path, capsys):
         plant_niah(tmp_path / f"{i}", f"variant {i}", n=50, sizes=range(100, 1100, 100))
     rows = rows_of(tmp_path, "needles")
     text = printed(rows, capsys)
-    assert max(map(len, text.splitlines())) <= 120
+    assert max(map(len, text.splitlines())) <= 110
     cells = [results.plus_minus(row.value, row.error) for row in rows.itertuples()]
     assert sorted(re.findall(r"[\d.]+ ± [\d.]+", text)) == sorted(cells)
 
