@@ -27,7 +27,7 @@ from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.ranks import print0
 from lib.text import end_of_text
-from model import ATTENTION, GPTConfig
+from model import ATTENTION
 
 # -----------------------------------------------------------------------------
 # settings
@@ -95,6 +95,9 @@ class TrainConfig(ModelConfig):
         if self.decay != "none" and self.min_lr > self.learning_rate:
             raise ValueError(f"min_lr={self.min_lr} is above learning_rate={self.learning_rate}, "
                              "so the learning rate would rise: set --min_lr lower")
+        if self.seed >= 2**32:
+            raise ValueError(f"seed={self.seed} must be below 2**32: torch draws the initial "
+                             "weights from its lower 32 bits alone")
         if max(self.beta1, self.beta2) >= 1:
             raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
 
@@ -119,10 +122,10 @@ def main():
     device = runtime.setup(cfg.device)
     # the checkpoint records the dtype that auto means on this machine
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
-    # files of other programs hold GPT-2's ids, unless vocab_size says otherwise
-    n_ids = 0 if cfg.vocab_size == GPTConfig.vocab_size else cfg.vocab_size
-    corpus = Tokens(cfg.data_dir, cfg.train_split, n_ids)
-    held_out = Tokens(cfg.data_dir, cfg.val_split, n_ids) if cfg.eval_interval else None
+    corpus = Tokens(cfg.data_dir, cfg.train_split, cfg.vocab_size)
+    held_out = None
+    if cfg.eval_interval:
+        held_out = Tokens(cfg.data_dir, cfg.val_split, cfg.vocab_size)
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size

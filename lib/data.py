@@ -75,11 +75,10 @@ class Tokens:
     """
     One split of a corpus as one long stream of ids. UserError if it is missing or damaged.
 
-    vocab_size: the number of ids in the files of another program if they are not GPT-2's; 0: they
-    are.
+    vocab_size: the number of ids in the files of another program, which are GPT-2's by default.
     """
 
-    def __init__(self, folder, split, vocab_size=0):
+    def __init__(self, folder, split, vocab_size=GPT2_VOCAB):
         self.folder, self.split = Path(folder), split
         # data: digest and source, which every run and every result records about its text
         self.vocab, self.shards, self.data = find_split(self.folder, split, vocab_size)
@@ -190,7 +189,7 @@ def id_type(vocab):
     return np.dtype("uint16" if text.vocab_size(vocab) <= 2**16 else "uint32")
 
 
-def find_split(folder, split, n_ids):
+def find_split(folder, split, vocab_size):
     """Return (vocab, shards, data) of a split of the corpus in `folder`. UserError if there is
     none, or if it is not finished."""
     foreign = foreign_files(folder, split)
@@ -202,7 +201,7 @@ def find_split(folder, split, n_ids):
     if own:
         return own_split(own[0], manifests[own[0]], split)
     if foreign:
-        return foreign_split(folder, foreign, n_ids)
+        return foreign_split(folder, foreign, vocab_size)
     paths = sorted(folder.rglob("[!.]*.*"))
     for path, (pattern, program) in itertools.product(paths, OTHERS.items()):
         if path.match(pattern):
@@ -354,20 +353,20 @@ def check_names(paths):
                             "whole row of files")
 
 
-def foreign_split(folder, paths, n_ids):
+def foreign_split(folder, paths, vocab_size):
     """Return (vocab, shards, data) of files that other programs wrote, and print what they are."""
     check_names(paths)
     program, read_shards = FORMATS[paths[0].suffix]
-    shards = []
+    shards, has_text = [], vocab_size == GPT2_VOCAB
     for path in paths:
         with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
                      "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
             for shard in read_shards(path):
-                shards.append(shard if n_ids else with_ends_of_text(shard))
+                shards.append(with_ends_of_text(shard) if has_text else shard)
                 shard.open()  # an error if the file is cut off
     first = shards[0].open()[:4000]
     begin = ""
-    if not n_ids:
+    if has_text:
         if not are_gpt2s(first.tolist()):
             raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
                             "number of its ids, as --vocab_size=65 (they then have no text)")
@@ -381,7 +380,8 @@ def foreign_split(folder, paths, n_ids):
     digest.update(first.tobytes())
     digest.update(shards[-1].open()[-4000:].tobytes())
     source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
-    return n_ids or None, shards, {"digest": digest.hexdigest()[:16], "source": source}
+    vocab = None if has_text else vocab_size
+    return vocab, shards, {"digest": digest.hexdigest()[:16], "source": source}
 
 
 def with_ends_of_text(shard):

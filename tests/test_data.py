@@ -222,6 +222,15 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     assert Tokens(tmp_path, "test", 128_256)[0:3].tolist() == [100_000, 128_255, 3]
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="not Linux")
+def test_a_batch_reads_its_own_pages_alone(corpus):
+    ids = Tokens(corpus, "train").shards[0].open()
+    maps = open("/proc/self/smaps").read()
+    _, _, of_file = maps.partition("train-00000.bin")
+    flags, = [line for line in of_file.splitlines() if line.startswith("VmFlags")][:1]
+    assert "rr" in flags.split() and len(ids), "the system reads ahead"
+
+
 def cut(name, size):
     return lambda folder: os.truncate(folder / name, size)
 

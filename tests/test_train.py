@@ -427,6 +427,7 @@ def test_every_shipped_config_is_valid():
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
     ("--switch_iter=3 --attention_type=ssmax", "needs a softmax model to switch from"),
     ("--batch_size=0", "counts the sequences of all ranks"), ("--eval_seqs=0", "must be positive"),
+    (f"--seed={2**32}", r"must be below 2\*\*32"),
     ("--beta1=1", "beta1=1.0 and beta2=0.95 must be below 1"), ("--beta2=1", "must be below 1")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     assert refused(message, run, tmp_path, *argument.split()) == 2
