@@ -117,7 +117,7 @@ class GPTConfig:
     The letters of window_pattern say what a layer sees:
 
         R   all keys, with RoPE. An evaluation may stretch it. Empty pattern: all layers are R.
-        S   the last `window` tokens, with RoPE, which is never stretched. Always plain softmax.
+        S   the last `window` tokens, with RoPE, which is never stretched. Its factor is always 1.
         L   all keys, without any position (NoPE).
     """
     # model

@@ -9,7 +9,6 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     model_config   settings of the model that these weights belong to
     config         all settings of the run, with the defaults
     variant        name of the run in tables and figures
-    base           variant of the checkpoint that the run began from (init_from); "" if none
     iter           number of updates done
     vocab          the vocabulary (lib/text.py)
     data           digest and source of the training text
@@ -32,10 +31,10 @@ from lib.runtime import DType
 from lib.storage import atomic_write
 from model import ATTENTION, SCALINGS
 
-VERSION = 3
+VERSION = 4
 KEYS = {  # that are checked, with their types
     "version": int, "model": dict, "optimizers": list, "model_config": dict, "config": dict,
-    "variant": str, "base": str, "iter": int, "vocab": list | str | int | None, "data": dict,
+    "variant": str, "iter": int, "vocab": list | str | int | None, "data": dict,
     "code": str}
 
 
@@ -77,7 +76,7 @@ class LoadConfig:
 
 def checkpoints_in(folder):
     """Return the paths of the checkpoints in a run's folder, the oldest first."""
-    return sorted(Path(folder).glob("ckpt_[0-9]*.pt"))
+    return sorted(Path(folder).glob("ckpt_[0-9]*.pt"), key=lambda path: int(path.stem[5:]))
 
 
 def find(path):
@@ -142,10 +141,7 @@ def load(path):
         check_types(state, KEYS)
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
-        settings = state["model_config"]
-        for gone in ("s_init", "step"):  # settings of earlier versions
-            settings.pop(gone, None)
-        state["model_config"] = dataclasses.asdict(ModelConfig(**settings))
+        state["model_config"] = dataclasses.asdict(ModelConfig(**state["model_config"]))
     return state | {"fingerprint": identity}
 
 

@@ -37,7 +37,7 @@ class Log:
             of_wandb = {"wandb_id": before.get("wandb_id", uuid.uuid4().hex)}
         storage.write_lines(facts, [{
             "evaluation": "log", **self.run, "tag": "", "settings": dataclasses.asdict(cfg),
-            "base": run["base"], "data": run["data"], "code": run["code"],
+            "data": run["data"], "code": run["code"],
             "torch": torch.__version__, "block_size": model.config.block_size,
             "params": model.num_params(), **of_wandb}])
         storage.write_lines(path, records)

@@ -29,7 +29,8 @@ def begin(cls):
     Return (cfg, state): the settings of the command line as a `cls`, and the checkpoint from which
     the run in cfg.out_dir continues, or with which it begins (init_from); None for random weights.
 
-    What the command does not set is as in that checkpoint: the model's settings, and the seed.
+    With init_from, what the command does not set is as in that checkpoint: the model's settings,
+    and the seed.
     UserError if another program trains in cfg.out_dir.
     """
     given = config.arguments(cls)
@@ -98,8 +99,7 @@ def continued(cfg, state, data, device):
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
     checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
     model = checkpoint.restore(state, device, name=cfg.out_dir)
-    return model, {key: state[key] for key in ("variant", "base", "vocab", "data", "iter",
-                                               "optimizers")}
+    return model, {key: state[key] for key in ("variant", "vocab", "data", "iter", "optimizers")}
 
 
 def from_checkpoint(cfg, state, corpus, device):
@@ -132,7 +132,7 @@ def from_checkpoint(cfg, state, corpus, device):
     variant = checkpoint.variant_of(state, model)
     if "window_pattern" in changes:
         variant += ", converted"
-    return model, {"variant": variant, "base": state["variant"], "vocab": state["vocab"]}
+    return model, {"variant": variant, "vocab": state["vocab"]}
 
 
 def from_scratch(cfg, corpus, device):
@@ -147,7 +147,7 @@ def from_scratch(cfg, corpus, device):
     # the attention type either, because s and b are not random.
     torch.manual_seed(cfg.seed)
     model = attention.build(ModelConfig(**settings)).to(device)
-    return model, {"variant": attention.name_of(cfg), "base": "", "vocab": corpus.vocab}
+    return model, {"variant": attention.name_of(cfg), "vocab": corpus.vocab}
 
 
 def check_run(cfg, model, run):

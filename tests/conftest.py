@@ -174,7 +174,7 @@ def save_model(folder, model, vocab, **changes):
     return checkpoint.save(folder, {
         "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
         "config": {"seed": 1, "data_dir": "data/x", "max_iters": 1}, "code": "c",
-        "variant": model.config.attention_type, "base": "", "iter": 1, "optimizers": [],
+        "variant": model.config.attention_type, "iter": 1, "optimizers": [],
         "vocab": vocab, "data": {"digest": "x", "source": {}}, **changes})
 
 

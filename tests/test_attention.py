@@ -2,13 +2,13 @@
 import pytest
 import torch
 import torch.nn as nn
-from conftest import call, refused, save_model, tiny_model
+from conftest import call, refused, tiny_model
 from reference import farthest, reference_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from experiments import check
 from experiments.check import CASES, PROMISES, WINDOWS, logits, tokens
-from lib import attention, checkpoint
+from lib import attention
 from lib.attention import ModelConfig, build, convert
 from model import Attention, KVCache
 
@@ -182,13 +182,6 @@ def test_tensors_of_a_window_grow_no_faster_than_the_context():
             model.blocks[0](model.wte(idx), model.context(idx))
         largest.append(max(sizes))
     assert largest[1] <= 2 * largest[0]
-
-
-def test_settings_of_earlier_versions_are_left_out(tmp_path):
-    model = tiny_model()
-    settings = vars(model.config) | {"step": 1.5, "s_init": 1.0}
-    save_model(tmp_path, model, None, model_config=settings)
-    assert checkpoint.load_model(tmp_path)[0].config == model.config
 
 
 @pytest.mark.parametrize("settings, message", [

@@ -109,7 +109,8 @@ def table(cfg, folder, lines, lengths, hays):
 
     found = {line: needles[line].set_index(["size", "hay", "depth", "i"])["needles"].loc[last]
              for line in lines}
-    cheap = [line for line in lines if float(rows[line]["price"].split()[0]) <= 0.01]
+    price = {line: (losses[line] - losses["as_it_is"])[first].mean() for line in lines}
+    cheap = [line for line in lines if price[line] <= 0.01]
     best = max(cheap, key=lambda line: found[line].mean())
     lead = found[best] - found[rival]
     finds = "more" if lead.mean() > 2 * lead.sem() else "no more beyond doubt"
@@ -139,7 +140,8 @@ def main():
         lines = lines_of(folder, c, length, max(1.0, max(lengths) / length))
         if not cfg.table:
             print(f"{len(lines)} lines at {', '.join(f'{T:,}' for T in lengths)} tokens: about "
-                  f"{hours(folder, len(lines), lengths):.1f} hours on this machine")
+                  f"{hours(folder, len(lines), lengths):.1f} hours on this CPU, with 8 pieces and "
+                  "40 needles a length")
     if cfg.table:
         table(cfg, folder, lines, lengths, hays)
     else:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Rows of gallery/README.md: three seeds of each file in the layer that sees all keys, with softmax's
-# logits and with SSMax's. The same command continues after any interruption.
+# Rows of gallery/README.md: three seeds of most files in the layer that sees all keys, with
+# softmax's logits, with SSMax's, and with the clip put in. The same command continues after any
+# interruption.
 #
 #   bash experiments/windows/gallery.sh            about five hours on two cores
 #   ONLY="sink gated" bash experiments/windows/gallery.sh
@@ -11,7 +12,7 @@ SEEDS=${SEEDS:-"1 2 3"}
 ONLY=${ONLY:-"sink gated alibi entmax softpick sigmoid kerple_log stick_breaking constant_norm
     forgetting p_rope selective scale_invariant"}
 
-# Not made here: log_power (run.sh makes it), differential, and forgetting with SSMax.
+# Not made here: log_power (run.sh makes it), asentmax, differential, and forgetting with SSMax.
 rows() {  # rows NAME: a line for each row, its name and its settings
     local plain="--attention=$1"
     [ $1 != p_rope ] || plain+=" --window_pattern=SR"  # R layers rotate

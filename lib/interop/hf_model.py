@@ -65,7 +65,7 @@ def load(folder, cfg, device="cpu"):
     name = folder.resolve().name
     return model, {
         "model_config": vars(model.config) | {"attention_type": own, "rope": trained_rope},
-        "config": {"seed": 0, "model": name}, "variant": name, "base": "", "iter": 0,
+        "config": {"seed": 0, "model": name}, "variant": name, "iter": 0,
         "vocab": vocab, "data": {"digest": "", "source": {"model": name}}, "code": "",
         "fingerprint": identity}
 
