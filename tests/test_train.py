@@ -364,7 +364,7 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     run(tmp_path / "d", "--attention_type=ssmax_bias", "--max_iters=0")
     init = f"--init_from={tmp_path}/d"
     for changes, message in (
-            ([init, "--window_pattern=SLS", "--window=4"], "more letters than n_layer=2"),
+            ([init, "--window_pattern=SLS", "--window=4"], "no more of them than n_layer=2"),
             # they equal the defaults, and are asked for all the same
             ([init, "--attention_type=softmax"], "and these are ssmax_bias; choose a softmax"),
             ([init, "--block_size=1024"], "with block_size=32, which can change only in softmax")):
