@@ -129,19 +129,23 @@ def draw_panels(styles, panels, note="", height=2.9, ylim=None):
                 axis.axvline(block, color="0.4", linestyle=":", label=f"trained on {block:,.0f}")
         axis.set(xlabel=X_LABELS[by] if axis is axes[-1] else "", ylim=ylim,
                  ylabel=textwrap.fill(as_label(label), 40))
-    return add_legend(axes[0], f"line: mean of the seeds; faint: one seed\n{note}".strip())
+    return add_legend(axes[0], f"line: mean of the seeds; faint: each seed,\n"
+                      f"or ± 2 standard errors of a single one\n{note}".strip())
 
 
 def draw(axis, rows, styles):
     """Draw the lines of one measure: the mean over the seeds, and a dot for each seed. Curves of
-    many points have thin lines instead of dots."""
+    many points have thin lines instead of dots. A single seed has the error over its prompts."""
     for line, style in styles.items():
-        of_line = rows[rows["line"] == line]
+        of_line = rows[rows["line"] == line].sort_values("tokens")
         if len(of_line):
             seeds = of_line.pivot(index="tokens", columns="seed", values="value")
             one_seed = "o" if len(seeds) <= 20 else "-"
             axis.plot(seeds.index, seeds.mean(axis=1), **style)
             axis.plot(seeds.index, seeds, one_seed, color=style["color"], ms=2.5, lw=0.5, alpha=0.4)
+            if seeds.shape[1] == 1:
+                low, high = (of_line["value"] + k * of_line["error"] for k in (-2, 2))
+                axis.fill_between(seeds.index, low, high, color=style["color"], alpha=0.15, lw=0)
 
 
 def add_legend(axis, note=""):
