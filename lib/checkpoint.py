@@ -131,6 +131,9 @@ def load(path):
         with zipfile.ZipFile(file) as records:
             if broken := records.testzip():  # torch.save writes CRCs, which torch.load ignores
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
+            # torch does not read a record that is marked as a folder: its tensor is any memory
+            if any(record.external_attr for record in records.infolist()):
+                raise zipfile.BadZipFile("a record has attributes")
             identity = hash_of_sums(records)
         file.seek(0)
         # weights_only: without it a checkpoint could run code
