@@ -105,8 +105,10 @@ def test_a_learning_rate_that_would_rise_at_the_end_is_refused():
 
 
 def test_a_setting_of_a_config_file_may_be_turned_off():
-    configure(TrainConfig, ["config/quick.py", "--decay=none", "--eval_interval=0", "--seed=2"])
-    configure(SFTConfig, ["--init_from=x", "--epochs=2", "--max_iters=5"])
+    cfg = configure(TrainConfig, ["config/quick.py", "--decay=none", "--eval_interval=0"])
+    assert (cfg.decay, cfg.decay_iters) == ("none", 1000)
+    cfg = configure(SFTConfig, ["--init_from=x", "--epochs=2", "--max_iters=5"])
+    assert (cfg.max_iters, cfg.epochs) == (5, 2.0)
 
 
 def test_every_condition_of_an_effect_names_settings():
