@@ -10,15 +10,16 @@ OUT=${OUT:-out/gallery}
 source experiments/common.sh
 SEEDS=${SEEDS:-"1 2 3"}
 ONLY=${ONLY:-"sink gated alibi entmax softpick sigmoid kerple_log stick_breaking constant_norm
-    forgetting p_rope selective scale_invariant"}
+    forgetting p_rope selective scale_invariant asentmax"}
 
-# Not made here: log_power (run.sh makes it), asentmax, differential, and forgetting with SSMax.
+# Not made here: log_power (run.sh makes it), differential, and forgetting with SSMax. asentmax has
+# a factor of its own, and takes no other.
 rows() {  # rows NAME: a line for each row, its name and its settings
     local plain="--attention=$1"
     [ $1 != p_rope ] || plain+=" --window_pattern=SR"  # R layers rotate
     [ $1 = scale_invariant ] || echo "$1 $plain"
     case $1 in
-        forgetting) ;;
+        forgetting | asentmax) ;;
         entmax) echo "entmax_asentmax --attention=experiments/windows/entmax_asentmax.py" ;;
         *) echo "$1_ssmax $plain --attention_type=ssmax" ;;
     esac
@@ -44,7 +45,7 @@ for name in $ONLY; do
         attention=$(grep -o -e "--attention=[^ ]*" <<< "$settings")
         measure $row $attention
         # the cheap rival of SSMax: the clip, put in without training
-        [ $row != $name ] || measure $row $attention --attention_type=logn_clip --tag=clip
+        [ $row != $name ] || [ $name = asentmax ] || measure $row $attention --attention_type=logn_clip --tag=clip
     done | in_parallel
 done
 
