@@ -169,13 +169,14 @@ def fit(cfg, model, run, get_batch):
     if device.type == "cpu" and flops_per_token * cfg.batch_size * block_size > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
-    first, resumed = run["iter"], run.pop("resumed")
+    first, moments = run["iter"], run.pop("optimizers")
+    resumed = moments is not None
     log = Log(cfg, model, run, resumed)
     optimizers = make_optimizers(cfg, model)
     if resumed:
-        for optimizer, moments in zip(optimizers, run["optimizers"], strict=True):
-            optimizer.load_state_dict(moments)
-    del run["optimizers"]
+        for optimizer, of_optimizer in zip(optimizers, moments, strict=True):
+            optimizer.load_state_dict(of_optimizer)
+    del moments  # a second copy of twice the weights
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
     most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     n_rows = runtime.rows_at_once(model, most, compiled=loss_fn is not summed_loss)

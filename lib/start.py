@@ -53,14 +53,13 @@ def begin(cls):
 def model_of(cfg, state, data, device, corpus=None):
     """
     Return (model, run): the model with its weights, and a dict with the keys of a checkpoint
-    (lib/checkpoint.py) that are not the model's, in which "resumed" says whether the run goes on.
+    (lib/checkpoint.py) that are not the model's. Its "optimizers" are None in a new run.
 
     state: see `begin`. data: digest and source of the training text. corpus: its Tokens; None
     (sft.py): the text is encoded with the vocabulary of init_from. UserError if the run cannot be
     as the settings say.
     """
-    resumed = state is not None and bool(checkpoint.checkpoints_in(cfg.out_dir))
-    if resumed:
+    if state and checkpoint.checkpoints_in(cfg.out_dir):
         model, run = continued(cfg, state, data, device)
     else:
         if state:
@@ -71,7 +70,7 @@ def model_of(cfg, state, data, device, corpus=None):
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
                 "optimizers": None}
-    run |= {"resumed": resumed, "code": runtime.code_version()}
+    run["code"] = runtime.code_version()
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
         # Each rank reads the files of its own machine, and could add up gradients of another run.
@@ -161,7 +160,7 @@ def check_run(cfg, model, run):
             dataclasses.replace(model.config, attention_type=cfg.switch_attention_type)
     results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
     results -= {"log.jsonl", "log.json"}
-    if results and not run["resumed"]:
+    if results and run["optimizers"] is None:
         raise UserError(f"{cfg.out_dir} holds results of an earlier run: "
                         f"{', '.join(sorted(results))}; choose another --out_dir, or move them "
                         "away")
