@@ -105,7 +105,7 @@ ATTENTION = {
     "step_3": Factor(partial(step, c=3.0), is_one_below_N=True),
 }
 
-SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature", "nope")
+SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class GPTConfig:
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     window_pattern: str = ""  # S, R or L for each layer, repeated, as in SL; empty: all R
     window: int = 0  # tokens that an S layer sees
-    rope_scaling: Literal[SCALINGS] = ""  # stretches RoPE; nope: R layers have none
+    rope_scaling: Literal[SCALINGS] = ""  # how an evaluation stretches RoPE
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
 
     def letter(self, layer):
@@ -201,8 +201,7 @@ class Attention(nn.Module):
         self.n_head, self.n_kv_head = config.n_head, config.n_kv_head or config.n_head
         self.letter = config.letter(layer)
         self.max_keys = config.window if self.letter == "S" else math.inf
-        without_rope = self.letter == "L" or (self.letter == "R" and config.rope_scaling == "nope")
-        self.uses_rope = self.has_rope and not without_rope
+        self.uses_rope = self.has_rope and self.letter != "L"
         heads = self.n_head + 2 * self.n_kv_head
         # q, k and v of all heads in one product, without biases, as in Llama
         self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)

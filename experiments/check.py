@@ -34,7 +34,7 @@ CASES = [
     ("ssmax", WINDOWS),
     ("ssmax", YARN),
     ("ssmax", {"n_kv_head": 1}),
-    ("ssmax", {"rope_scaling": "nope"}),
+    ("ssmax", {"window_pattern": "L"}),
     ("ssmax", {"window_pattern": "SL", "window": 32}),  # as long as the text
     ("ssmax", {"window_pattern": "SRL", "window": 8, "n_layer": 3}),
     ("ssmax", {"window_pattern": "SR", "window": 8, "attention": "p_rope"}),

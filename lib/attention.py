@@ -48,11 +48,10 @@ class ModelConfig(GPTConfig):
         if set(pattern) == {"S"} and self.attention_type != "softmax":
             raise ValueError(f"window_pattern={pattern} has S layers alone, which are softmax, so "
                              f"no layer would have attention_type={self.attention_type}: add an L")
-        stretches = self.rope_scaling not in ("", "nope")
-        if self.rope_factor < 1 or stretches != (self.rope_factor > 1):
+        if self.rope_factor < 1 or bool(self.rope_scaling) != (self.rope_factor > 1):
             raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
                              f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
-                             "or neither (nope takes no factor)")
+                             "or neither")
 
 
 # -----------------------------------------------------------------------------

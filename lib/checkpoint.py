@@ -64,8 +64,7 @@ class LoadConfig:
                              "RoPE as trained")
 
     NEEDS = {
-        "rope_scaling": "rope_factor > 1 or rope_scaling == 'nope'",
-        "rope_factor": "rope_scaling != 'nope'",
+        "rope_scaling": "rope_factor > 1",
         "swap_scale": "attention_type",
     }
 
@@ -179,14 +178,13 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
     if cfg.attention_type == trained.attention_type:
         raise UserError(f"{path} already has attention_type={cfg.attention_type}: leave "
                         "--attention_type out")
-    if cfg.rope_scaling == "nope" or cfg.rope_factor > 1:
+    if cfg.rope_factor > 1:
         if trained.rope_scaling:
             raise UserError(f"{path} was trained with rope_scaling={trained.rope_scaling}, and "
                             "cannot be stretched again: leave what stretches RoPE out")
         has_rope = attention.load(trained.attention).has_rope
         if has_rope and "R" in (trained.window_pattern or "R"):
-            changes["rope_scaling"] = cfg.rope_scaling
-            changes["rope_factor"] = 1.0 if cfg.rope_scaling == "nope" else cfg.rope_factor
+            changes = {"rope_scaling": cfg.rope_scaling, "rope_factor": cfg.rope_factor}
         else:
             print0(f"note: rope_scaling and rope_factor have no effect on {path}: its layers that "
                    "see all tokens have no RoPE")

@@ -52,7 +52,7 @@ def attend(c, p, layer, h):
     pattern = c.window_pattern or "R"
     letter = pattern[layer % len(pattern)]
     q, k, v = (h @ p["attn.qkv.weight"].T).view(T, -1, D).split((H, n_kv, n_kv), dim=1)
-    if letter == "S" or letter == "R" and c.rope_scaling != "nope":
+    if letter != "L":
         q, k = rope(q, c.rope_theta), rope(k, c.rope_theta)
     k, v = (z.repeat_interleave(H // n_kv, dim=1) for z in (k, v))
     z = torch.einsum("thd,uhd->htu", q, k) / math.sqrt(D)

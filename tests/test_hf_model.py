@@ -181,8 +181,6 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     assert capsys.readouterr().out.count("-" * 80) == 2
     refused("cannot get --attention_type=pn", checkpoint.load_model, tmp_path / "m",
             LoadConfig(attention_type="pn"))
-    refused("rope_scaling=nope is for checkpoints", checkpoint.load_model, tmp_path / "m",
-            LoadConfig(rope_scaling="nope"))
     refused("is a model of transformers", checkpoint.load, tmp_path / "m")
     folder_of(tmp_path / "capped", "gemma2", final_logit_softcapping=1.0, head_dim=8,
               sliding_window=8)

@@ -78,7 +78,6 @@ def test_a_program_starts_where_python_has_no_locks(tmp_path, monkeypatch):
 @pytest.mark.parametrize("settings, trained, expected", [
     ({}, {}, ("", 1.0)), ({"rope_scaling": "yarn", "rope_factor": 4.0}, {}, ("yarn", 4.0)),
     ({"rope_factor": 4.0}, {}, ("theta", 4.0)),
-    ({"rope_scaling": "nope", "rope_factor": 4.0}, {}, ("nope", 1.0)),
     ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SL"}, ("", 1.0)),
     ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SR"}, ("theta", 4.0)),
     ({"rope_factor": 4.0}, {"window_pattern": "L"}, ("", 1.0))])

@@ -45,7 +45,7 @@ def load(folder, cfg, device="cpu"):
                         "on the longest text of a batch; choose another model")
     own, trained_rope = getattr(c, "ssmax", {"kind": "softmax"})["kind"], str(rope_of(c))
     length = training_length(folder, c, cfg.length)
-    if cfg.rope_factor > 1 or cfg.rope_scaling == "nope":
+    if cfg.rope_factor > 1:
         stretch(folder, c, cfg, length)
     vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
     if vocab is None:
@@ -180,8 +180,6 @@ def stretch(folder, c, cfg, length):
         raise UserError(f"the RoPE of {folder} is stretched already, by rope_type="
                         f"{rope['rope_type']} in its config.json: leave rope_scaling and "
                         "rope_factor out")
-    if cfg.rope_scaling == "nope":
-        raise UserError("rope_scaling=nope is for checkpoints of train.py: choose yarn")
     if rope is c.rope_parameters and len(kinds) > 1:
         print0(f"note: {folder} has one RoPE for all layers, so its windows are stretched, too")
     if cfg.rope_scaling == "theta":
