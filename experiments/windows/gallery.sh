@@ -20,7 +20,7 @@ rows() {  # rows NAME: a line for each row, its name and its settings
     [ $1 = scale_invariant ] || echo "$1 $plain"
     case $1 in
         forgetting | asentmax) ;;
-        entmax) echo "entmax_asentmax --attention=experiments/windows/entmax_asentmax.py" ;;
+        entmax) echo "entmax_log_power --attention=experiments/windows/entmax_log_power.py" ;;
         *) echo "$1_ssmax $plain --attention_type=ssmax" ;;
     esac
 }
