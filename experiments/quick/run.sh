@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # (a) softmax and (b) SSMax with windows and NoPE (config/window.py): trained at 128 tokens, and
-# asked for needles in up to 65,536. It needs no GPU and no download, and at most four minutes on two
-# idle cores. What the programs print is in out/quick/output.txt. Every program skips what is done,
-# so the same command continues after any interruption.
+# asked for needles in up to 65,536. It needs no GPU and no download, and four to six minutes on
+# two idle cores. What the programs print is in out/quick/output.txt. Every program skips what is
+# done, so the same command continues after any interruption.
 cd "$(dirname "$0")/../.."
 OUT=out/quick
 source experiments/common.sh
