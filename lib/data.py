@@ -42,7 +42,6 @@ class Shard(NamedTuple):
     dtype: np.dtype
     n_ids: int
     offset: int = 0  # bytes before the ids
-    ends: np.ndarray = np.empty(0, int)  # the number of ids before each end of a document, if known
     added: np.ndarray = np.empty(0, int)  # places of ends of text that are not among the ids
 
     def tokens(self):
@@ -185,8 +184,8 @@ def id_type(vocab):
 
 
 def find_split(folder, split, vocab_size):
-    """Return (vocab, shards, data) of a split of the corpus in `folder`. UserError if it cannot be
-    read."""
+    """Return (vocab, shards, data) of a split of the corpus in `folder`. UserError if there is
+    none that can be read."""
     manifests = read_manifests(folder)
     own = [path for path, manifest in manifests.items() if split in manifest["splits"]]
     foreign = foreign_files(folder, split)
@@ -195,6 +194,7 @@ def find_split(folder, split, vocab_size):
         return own_split(own[0], manifests[own[0]], split)
     if foreign:
         return foreign_split(folder, foreign, vocab_size)
+
     for pattern, program in OTHERS.items():
         if path := next(folder.rglob(pattern), None):
             raise UserError(f"{path} is a file of {program}, which is not read here; prepare the "
@@ -219,8 +219,7 @@ def check_one_corpus(paths):
 
 
 def read_manifests(folder):
-    """Return {path: content} of the JSONs of prepare.py in a folder. UserError if one is damaged.
-    """
+    """Return {path: content} of prepare.py's JSONs in a folder. UserError if one is damaged."""
     contents = {}
     # [!.]: a Mac leaves hidden files, such as ._train.json, on the disks of others
     for path in sorted(folder.glob("[!.]*.json")):
@@ -253,7 +252,8 @@ def own_split(path, manifest, split):
 
 
 # -----------------------------------------------------------------------------
-# Files of other programs. A reader takes the path of one and returns a list of Shards.
+# Files of other programs. A reader takes the path of one and yields (shard, ends), where `ends` is
+# the number of ids before the end of each document, (documents,), or None if that is not known.
 
 # {first two numbers of a header: type of the ids} of llm.c and modded-nanogpt
 LLM_C = {(20240520, 1): np.dtype("<u2"), (20240801, 7): np.dtype("<u4")}
@@ -263,8 +263,9 @@ def bin_shards(path):
     """Read a .bin of nanoGPT, which is ids in uint16, or of llm.c, with 256 int32 before them."""
     header = np.fromfile(path, "<i4", 3).tolist()
     if dtype := LLM_C.get(tuple(header[:2])):
-        return [Shard(path, dtype, header[2], offset=1024)]
-    return [Shard(path, np.dtype("<u2"), path.stat().st_size // 2)]
+        yield Shard(path, dtype, header[2], offset=1024), None
+    else:
+        yield Shard(path, np.dtype("<u2"), path.stat().st_size // 2), None
 
 
 def megatron_shards(path):
@@ -279,20 +280,17 @@ def megatron_shards(path):
     lengths = np.frombuffer(index, "<i4", n, offset=34)
     borders = np.frombuffer(index, "<i8", n_borders, offset=34 + 4 * n + 8 * n)
     ends_of_sequences = np.cumsum(lengths, dtype=np.int64)
-    ends = ends_of_sequences[borders[1:] - 1]
     dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
-    return [Shard(path.with_suffix(".bin"), dtype, int(ends_of_sequences[-1]), ends=ends)]
+    shard = Shard(path.with_suffix(".bin"), dtype, int(ends_of_sequences[-1]))
+    yield shard, ends_of_sequences[borders[1:] - 1]
 
 
 def datatrove_shards(path):
-    """
-    Read a .ds of datatrove: ids in uint16 or uint32. The .ds.index beside it has the number of ids
-    before the end of each document.
-    """
+    """Read a .ds of datatrove: ids in uint16 or uint32. `ends` are in the .ds.index beside it."""
     ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
     n = int(ends[-1])
     dtype = np.dtype({2: "<u2", 4: "<u4"}[path.stat().st_size / n])
-    return [Shard(path, dtype, n, ends=ends)]
+    yield Shard(path, dtype, n), ends
 
 
 def arrow_shards(path):
@@ -301,19 +299,16 @@ def arrow_shards(path):
     Each of its batches, of some 1,000 documents, is a shard.
     """
     import pyarrow  # late: --help does not need it
-    shards = []
     with pyarrow.memory_map(str(path)) as file:
         begin_of_file = file.read_buffer().address
         file.seek(0)
         for batch in pyarrow.ipc.open_stream(file):
             column = batch.column("input_ids")
             borders = column.offsets.to_numpy().astype(np.int64)
+            ends = borders[1:] - borders[0]
             dtype = np.dtype(column.values.type.to_pandas_dtype())
             begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
-            offset = begin_of_ids - begin_of_file
-            ends = borders[1:] - borders[0]
-            shards.append(Shard(path, dtype, int(ends[-1]), offset, ends))
-    return shards
+            yield Shard(path, dtype, int(ends[-1]), begin_of_ids - begin_of_file), ends
 
 
 # {ending of a file: (program, reader)}
@@ -324,8 +319,14 @@ FORMATS = {
     ".arrow": ("datasets", arrow_shards),
 }
 # {pattern of names: program} of formats that are not read
-OTHERS = {"*.mds": "mosaic-streaming", "chunk-*.bin": "litdata", "*.tfrecord*": "TensorFlow",
-          "*.tar": "webdataset", "*.npy": "numpy", "*.h5": "HDF5"}
+OTHERS = {
+    "*.mds": "mosaic-streaming",
+    "chunk-*.bin": "litdata",
+    "*.tfrecord*": "TensorFlow",
+    "*.tar": "webdataset",
+    "*.npy": "numpy",
+    "*.h5": "HDF5",
+}
 # .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
 OTHER_BINS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
 
@@ -348,34 +349,41 @@ def foreign_split(folder, paths, vocab_size):
     for path in paths:
         with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
                      "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
-            for shard in read_shards(path):
-                shards.append(with_ends_of_text(shard) if has_text else shard)
+            for shard, ends in read_shards(path):
                 shard.open()  # an error if the file is cut off
+                if has_text and ends is not None:
+                    shard = with_ends_of_text(shard, ends)
+                shards.append(shard)
+
     first, last = shards[0].open()[:4000], shards[-1].open()[-4000:]
     if has_text and not are_gpt2s(first.tolist()):
         raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
                         "number of its ids, as --vocab_size=65 (they then have no text)")
+
     note = ""
     if len(shards[0].added):
         note = "; an end of text is added after each document"
     elif has_text and GPT2_EOT not in first:
-        note = "; they begin without an end of text"
+        note = f"; its first {len(first):,} ids have no end of text"
     ranks.print0(f"{folder}: files of {program}, such as {paths[0].name} ({len(paths)} in all)"
                  f"{note}")
+
     # The digest is of the numbers and two pieces: to hash all of it would take minutes.
-    content = f"{[shard.n_ids for shard in shards]}".encode() + first.tobytes() + last.tobytes()
-    data = {"digest": hashlib.sha256(content).hexdigest()[:16],
-            "source": {"files": [path.name for path in paths[:3]], "n_files": len(paths)}}
-    return None if has_text else vocab_size, shards, data
+    digest = hashlib.sha256(f"{[shard.n_ids for shard in shards]}".encode())
+    digest.update(first.tobytes())
+    digest.update(last.tobytes())
+    source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
+    vocab = None if has_text else vocab_size
+    return vocab, shards, {"digest": digest.hexdigest()[:16], "source": source}
 
 
-def with_ends_of_text(shard):
+def with_ends_of_text(shard, ends):
     """Return a shard of GPT-2's ids with an end of text after each document, if its file has none.
     ValueError if the ends of the documents are not in order."""
-    lengths = np.diff(shard.ends, prepend=0)
+    lengths = np.diff(ends, prepend=0)
     if (lengths < 0).any():
         raise ValueError("the borders of its documents are not in order")
-    ends = shard.ends[lengths > 0]
+    ends = ends[lengths > 0]
     if (shard.open()[ends[:100] - 1] == GPT2_EOT).all():
         return shard
     return shard._replace(added=ends + np.arange(len(ends)))
