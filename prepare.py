@@ -154,8 +154,8 @@ def new_manifest(cfg):
     vocab = read_tokenizer(cfg.tokenizer) if cfg.tokenizer else None
     if cfg.compact_vocab:
         vocab = almanac.vocabulary()
-    names = {"shard_tokens", *(("embedded", *OF_EMBEDDED) if cfg.embedded else OF_TEXT)}
-    source = {name: value for name, value in vars(cfg).items() if name in names}
+    names = ("embedded", *OF_EMBEDDED) if cfg.embedded else OF_TEXT
+    source = {name: getattr(cfg, name) for name in (*names, "shard_tokens")}
     if cfg.hf:
         source |= {"hf": PRESETS.get(cfg.hf, cfg.hf), "hf_config": cfg.hf_config}
     if cfg.files:

@@ -206,16 +206,15 @@ def find_split(folder, split, vocab_size):
 
 
 def check_one_corpus(paths):
-    """UserError if files are of several corpora, or if one of a numbered row is missing."""
-    corpora = {re.sub(r"\d+", "0", str(path)): path for path in paths}
-    if len(corpora) > 1:
-        raise UserError(f"{' and '.join(map(str, corpora.values()))} are files of several corpora; "
-                        "put each corpus into a folder of its own")
+    """UserError unless the names of the files differ in numbers alone, of which none is missing."""
+    names = {re.sub(r"\d+", "0", str(path)) for path in paths}
     numbers_of_files = [map(int, re.findall(r"\d+", path.name)) for path in paths]
-    for column in zip(*numbers_of_files, strict=True):
-        if max(column) - min(column) >= len(set(column)):
-            raise UserError(f"a number is missing between {paths[0]} and {paths[-1].name}; get the "
-                            "whole row of files")
+    columns = zip(*numbers_of_files, strict=False)
+    gap = any(max(column) - min(column) >= len(set(column)) for column in columns)
+    if len(names) > 1 or gap:
+        raise UserError(f"{paths[0]} and {paths[-1].name} are not of one row of files: there are "
+                        "several corpora, or a number is missing; get the whole row, and put each "
+                        "corpus into a folder of its own")
 
 
 def read_manifests(folder):
@@ -239,10 +238,9 @@ def own_split(path, manifest, split):
     vocab = manifest["vocab"]
     shards, hashes = [], ""
     for content in manifest["splits"][split]["shards"]:
-        file = path.with_name(Path(content["file"]).name)  # never outside of the folder
-        shard = Shard(file, id_type(vocab), content["tokens"])
-        with explain(f"{file} does not hold the {shard.n_ids:,} tokens that {path.name} lists; "
-                     f"delete {path.name} and run prepare.py again", (OSError, ValueError)):
+        shard = Shard(path.with_name(content["file"]), id_type(vocab), content["tokens"])
+        with explain(f"{shard.path} does not hold the {shard.n_ids:,} tokens that {path.name} "
+                     f"lists; delete {path.name} and run prepare.py again", (OSError, ValueError)):
             shard.open()  # an error now, and not after hours
         shards.append(shard)
         hashes += content["sha256"]
