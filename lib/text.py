@@ -62,10 +62,12 @@ def tokenizer(vocab, special=False):
 def find_files(pattern):
     """
     Return the files that a path or pattern names, sorted, because glob has the file system's order.
-    Two stars stand for any number of folders. UserError if there is no such file.
+    Two stars stand for any number of folders, and brackets for themselves: "notes [2024]/**/*.txt".
+    UserError if there is no such file.
     """
-    # glob does not find a file whose own name has brackets in it
-    paths = [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True)
+    paths = [pattern]
+    if not os.path.exists(pattern):  # the name of a file may have a star in it
+        paths = glob.glob(pattern.replace("[", "[[]"), recursive=True)
     files = sorted(filter(os.path.isfile, paths))
     if not files:
         raise UserError(f"{pattern} is not a file; name files of text, as in 'my_texts/*.txt'")
