@@ -235,17 +235,6 @@ def test_an_interrupted_preparation_continues_to_the_same_bins(tmp_path, write, 
             assert hashlib.sha256(content).hexdigest() == shard["sha256"]
 
 
-def test_the_embedded_corpus_has_the_same_numbers_whatever_its_seed(tmp_path):
-    for seed in (0, 1):
-        go(tmp_path, "--embedded=almanac", "--compact_vocab", f"--seed={seed}", "--block_size=32",
-           "--n_train=60", "--n_copy=8", name=f"c{seed}")
-    first, second = (Tokens(tmp_path / f"c{seed}", "train") for seed in (0, 1))
-    assert first.vocab == second.vocab, "a model could not be measured on the corpus of a new seed"
-    assert first.data["digest"] != second.data["digest"], "the seed changes nothing"
-    assert len(first) == 60 * 33, "a document is not a block"
-    assert first.vocab_size < 1000, "it is GPT-2's"
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path, write):
     # not ru_maxrss, which begins with the peak of the process that started this one
