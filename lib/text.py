@@ -67,8 +67,8 @@ def find_files(pattern):
     """
     paths = [pattern]
     if not os.path.exists(pattern):  # the name of a file may have a star in it
-        paths = glob.glob(pattern.replace("[", "[[]"), recursive=True)
-    files = sorted(filter(os.path.isfile, paths))
+        paths = sorted(glob.glob(pattern.replace("[", "[[]"), recursive=True))
+    files = list(filter(os.path.isfile, paths))
     if not files:
         raise UserError(f"{pattern} is not a file; name files of text, as in 'my_texts/*.txt'")
     return files
@@ -129,9 +129,9 @@ def encode(text, vocab=None, special=False):
             # no special tokens are added: callers mark where a document begins or ends
             return loaded.encode(text, add_special_tokens=False).ids
     ids = []
-    allowed = "all" if special else set()
     for piece in pieces([text]):
-        ids += gpt2_encoding().encode(piece, allowed_special=allowed, disallowed_special=())
+        ids += gpt2_encoding().encode(piece, allowed_special="all" if special else set(),
+                                      disallowed_special=())
     if vocab is None:
         return ids
     compact = {gpt2_id: i for i, gpt2_id in enumerate(vocab)}
@@ -159,6 +159,16 @@ def end_of_text(vocab=None):
     return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
 
 
+def token_in_front(vocab, default=None):
+    """Return the id that the tokenizer's own template puts in front of a text, as Gemma's <bos>, or
+    else `default`."""
+    if type(vocab) is str:
+        tokens = tokenizer(vocab).encode("a", add_special_tokens=True)
+        if tokens.special_tokens_mask[:1] == [1]:
+            return tokens.ids[0]
+    return default
+
+
 @functools.cache
 def end_of_tokenizer(vocab):
     ids = tokenizer(vocab).get_vocab()
@@ -172,24 +182,22 @@ def end_of_tokenizer(vocab):
                     "model or --tokenizer")
 
 
-def token_in_front(vocab, default=None):
-    """Return the id that the tokenizer's own template puts in front of a text, as Gemma's <bos>, or
-    else `default`."""
-    if type(vocab) is str:
-        tokens = tokenizer(vocab).encode("a", add_special_tokens=True)
-        if tokens.special_tokens_mask[:1] == [1]:
-            return tokens.ids[0]
-    return default
+def mark_end_of_text(vocab, name):
+    """Return the text of a tokenizer.json in which the token `name` is marked as the end of text.
+    It stays as it is if this token is its end of text without a mark."""
+    ids = tokenizer(vocab).get_vocab()
+    default = next((end for end in END_OF_TEXT if end in ids), None)
+    content = json.loads(vocab)
+    for token in content.get("added_tokens", []):
+        if token["content"] == name and name != default:
+            token["end_of_text"] = True  # the package tokenizers skips this key
+            return json.dumps(content)
+    return vocab
 
 
 def read_tokenizer(path):
-    """
-    Return the `vocab` of a tokenizer.json, or of the folder that holds one. UserError if it cannot
-    be used.
-
-    Only the tokenizer_config.json beside it knows the end of text (Gemma's is <eos>, and its </s>
-    is a tag of HTML). So this token is marked in the `vocab`, if it is not the default.
-    """
+    """Return the `vocab` of a tokenizer.json, or of the folder that holds one. UserError if it
+    cannot be used."""
     path = Path(path)
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.is_file():
@@ -198,21 +206,11 @@ def read_tokenizer(path):
     vocab = decode_file(path.read_bytes(), path)
     config = path.with_name("tokenizer_config.json")
     if config.is_file():
+        # Only this file knows the end of text: Gemma's is <eos>, and its </s> is a tag of HTML.
         with explain(f"{config} is damaged; get a whole copy of it", MALFORMED):
             end = json.loads(config.read_bytes()).get("eos_token")
             vocab = mark_end_of_text(vocab, end["content"] if isinstance(end, dict) else end)
     end_of_text(vocab)  # a tokenizer without one is an error here
-    return vocab
-
-
-def mark_end_of_text(vocab, name):
-    ids = tokenizer(vocab).get_vocab()
-    default = next((end for end in END_OF_TEXT if end in ids), None)
-    content = json.loads(vocab)
-    for token in content.get("added_tokens", []):
-        if token["content"] == name and name != default:
-            token["end_of_text"] = True  # the package tokenizers skips this key
-            return json.dumps(content)
     return vocab
 
 
