@@ -1,8 +1,7 @@
 """
 Turn text into a corpus: token bins, data/NAME/SPLIT-*.bin, and one JSON (see lib/data.py).
 
-    python prepare.py input.txt --name=mine --val_fraction=0.1          as in nanoGPT's quickstart
-    python prepare.py my_texts/*.txt more.jsonl.zst --name=more --val_fraction=0.01
+    python prepare.py my_texts/*.txt more.jsonl.zst --name=mine --val_fraction=0.01
     python prepare.py --hf=slimpajama-6b --name=slimpajama --val_fraction=0.01     from Hugging Face
     python prepare.py --embedded=almanac --compact_vocab --name=almanac     generates the text
 
@@ -14,9 +13,7 @@ Formats:
     .parquet         one document in each row, in the column `text` (--field)
 
 A pattern in quotes works too ('my_texts/**/*.txt'): two stars stand for any number of folders.
-
-This program is for one machine. docs/corpus.md says how to prepare terabytes with other programs,
-and which of their files you can name as --data_dir of train.py without preparing them again.
+docs/corpus.md says how to prepare terabytes with other programs, whose files train.py also reads.
 
 --val_fraction=0.1 moves the last tenth of each bin's tokens into the split val. A corpus below
 --shard_tokens has one bin, so this is the end of its text. If your text is sorted (by topic, say),
@@ -90,15 +87,13 @@ class PrepareConfig:
         if bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
             raise ValueError("name one source, and only one: files, --hf=NAME or "
                              "--embedded=almanac (see --help)")
-        if self.compact_vocab and self.tokenizer:
-            raise ValueError("--compact_vocab and --tokenizer each choose a vocabulary: leave one "
-                             "of them out")
         if self.val_fraction >= 1 or self.val_fraction and self.split == "val":
             raise ValueError(f"val_fraction={self.val_fraction} must be below 1, and the split "
                              "from which it takes val must have another --split than val")
 
     NEEDS = {
         "hf_config": "hf",
+        "tokenizer": "files or hf",
         **dict.fromkeys(OF_TEXT, "files or hf"),
         **dict.fromkeys(OF_EMBEDDED, "embedded"),
     }
@@ -113,13 +108,11 @@ def chunks(rows):
     chunk, size = [], 0
     for row in rows:
         chunk.append(row)
-        _, text, _ = row
-        size += len(text) + 1  # + 1: empty documents fill a chunk too
+        size += len(row[1]) + 1  # + 1: empty documents fill a chunk too
         if size >= CHUNK:
             yield chunk
             chunk, size = [], 0
-    if chunk:
-        yield chunk
+    yield chunk
 
 
 def encode_chunk(chunk, vocab):
@@ -148,8 +141,8 @@ def encode_in_threads(rows, vocab):
             futures.append(pool.submit(encode_chunk, chunk, vocab))
             if len(futures) > 2 * n_threads:
                 yield futures.popleft().result()
-        while futures:
-            yield futures.popleft().result()
+        for future in futures:
+            yield future.result()
 
 
 # -----------------------------------------------------------------------------
@@ -161,8 +154,8 @@ def new_manifest(cfg):
     vocab = read_tokenizer(cfg.tokenizer) if cfg.tokenizer else None
     if cfg.compact_vocab:
         vocab = almanac.vocabulary()
-    names = {"shard_tokens", *(("embedded", *OF_EMBEDDED) if cfg.embedded else OF_TEXT)}
-    source = {name: value for name, value in vars(cfg).items() if name in names}
+    names = ("embedded", *OF_EMBEDDED) if cfg.embedded else OF_TEXT
+    source = {name: getattr(cfg, name) for name in (*names, "shard_tokens")}
     if cfg.hf:
         source |= {"hf": PRESETS.get(cfg.hf, cfg.hf), "hf_config": cfg.hf_config}
     if cfg.files:
@@ -177,11 +170,10 @@ def new_manifest(cfg):
 def open_manifest(cfg, folder):
     """
     Begin or continue a preparation. Return (path of its JSON, content of the JSON). UserError if
-    the folder holds a corpus of other settings or files.
+    the folder holds bins of another program, or a corpus of other settings or files.
     """
-    if others := foreign_files(folder, cfg.split):  # train.py would read them in the place of ours
-        raise UserError(f"{folder} holds files of another program, such as {others[0].name}; "
-                        "choose another --name")
+    if foreign := foreign_files(folder, cfg.split):
+        raise UserError(f"{foreign[0]} is of another program; choose another --name")
     path = folder / f"{cfg.split}.json"
     others = read_manifests(folder)
     new = new_manifest(cfg)
@@ -210,7 +202,7 @@ def bins(rows, vocab, shard_tokens):
         if sum(map(len, arrays)) >= shard_tokens:
             yield n_rows, np.concatenate(arrays)
             n_rows, arrays = 0, []
-    if arrays:
+    if n_rows:
         yield n_rows, np.concatenate(arrays)
 
 

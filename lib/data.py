@@ -17,7 +17,6 @@ Files that other programs wrote (FORMATS) are read without a JSON. The name of t
 names or in that of their folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
 """
 import hashlib
-import itertools
 import json
 import mmap
 import re
@@ -43,7 +42,6 @@ class Shard(NamedTuple):
     dtype: np.dtype
     n_ids: int
     offset: int = 0  # bytes before the ids
-    ends: np.ndarray = np.empty(0, int)  # the number of ids before each end of a document, if known
     added: np.ndarray = np.empty(0, int)  # places of ends of text that are not among the ids
 
     def tokens(self):
@@ -61,21 +59,20 @@ class Shard(NamedTuple):
 
     def read(self, ids, begin, n):
         """Return tokens begin .. begin + n - 1. ids: the memory map."""
-        if not len(self.added):
+        if not len(self.added):  # np.insert takes longer than the rest of a batch
             return ids[begin:begin + n]
-        places = np.arange(begin, begin + n)
-        n_before = np.searchsorted(self.added, places)  # each end of text shifts the ids after it
-        is_end = self.added[np.minimum(n_before, len(self.added) - 1)] == places
-        tokens = np.full(n, GPT2_EOT)
-        tokens[~is_end] = ids[(places - n_before)[~is_end]]
-        return tokens
+        n_before, n_until = np.searchsorted(self.added, [begin, begin + n])
+        # the ids have no place for an end of text, so those after it are one place further left
+        places = self.added[n_before:n_until] - np.arange(n_before, n_until)
+        begin, end = begin - n_before, begin + n - n_until
+        return np.insert(ids[begin:end], places - begin, GPT2_EOT)
 
 
 class Tokens:
     """
     One split of a corpus as one long stream of ids. UserError if it is missing or damaged.
 
-    vocab_size: the number of ids in the files of another program, which are GPT-2's by default.
+    vocab_size: the number of ids if another program wrote the files, and they are not GPT-2's.
     """
 
     def __init__(self, folder, split, vocab_size=GPT2_VOCAB):
@@ -101,14 +98,13 @@ class Tokens:
         maps = {}  # opened again in each call, or the pages that were read would stay in memory
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
             i = int(np.searchsorted(self.ends, start, side="right"))
-            begin = int(start - self.ends[i]) + self.shards[i].tokens()
             while len(row):  # a piece may go on in the next shard
-                shard = self.shards[i]
                 if i not in maps:
-                    maps[i] = shard.open()
-                n = min(len(row), shard.tokens() - begin)
-                row[:n] = shard.read(maps[i], begin, n)
-                row, i, begin = row[n:], i + 1, 0
+                    maps[i] = self.shards[i].open()
+                n = min(len(row), int(self.ends[i] - start))
+                begin = int(start - self.ends[i]) + self.shards[i].tokens()
+                row[:n] = self.shards[i].read(maps[i], begin, n)
+                row, start, i = row[n:], start + n, i + 1
         if out.size and not 0 <= out.min() <= out.max() < self.vocab_size:
             raise UserError(f"{self.folder}: the split {self.split} holds the id {out.max():,} and "
                             f"its vocabulary has only {self.vocab_size:,}: a file is damaged, or "
@@ -191,31 +187,40 @@ def id_type(vocab):
 
 def find_split(folder, split, vocab_size):
     """Return (vocab, shards, data) of a split of the corpus in `folder`. UserError if there is
-    none, or if it is not finished."""
-    foreign = foreign_files(folder, split)
+    none that can be read."""
     manifests = read_manifests(folder)
     own = [path for path, manifest in manifests.items() if split in manifest["splits"]]
-    if own and foreign:
-        raise UserError(f"{folder} holds the split {split} twice, {own[0].name} of prepare.py and "
-                        f"{foreign[0].name} of another program; put each into a folder of its own")
+    foreign = foreign_files(folder, split)
+    check_one_corpus(own + foreign)
     if own:
         return own_split(own[0], manifests[own[0]], split)
     if foreign:
         return foreign_split(folder, foreign, vocab_size)
-    paths = sorted(folder.rglob("[!.]*.*"))
-    for path, (pattern, program) in itertools.product(paths, OTHERS.items()):
-        if path.match(pattern):
+
+    for pattern, program in OTHERS.items():
+        if path := next(folder.rglob(pattern), None):
             raise UserError(f"{path} is a file of {program}, which is not read here; prepare the "
                             "text with prepare.py, or see docs/corpus.md")
-    names = [str(path.relative_to(folder)) for path in paths[:5]]
+    names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("[!.]*.*"))]
     raise UserError(f"{folder} has no split {split!r} that can be read, only "
-                    f"{', '.join(names) or 'nothing'}; to make it: python prepare.py FILES "
+                    f"{', '.join(names[:5]) or 'nothing'}; to make it: python prepare.py FILES "
                     f"--split={split} --name={folder.name} --data_dir={folder.parent} (see --help)")
 
 
+def check_one_corpus(paths):
+    """UserError unless the names of the files differ in numbers alone, of which none is missing."""
+    names = {re.sub(r"\d+", "0", str(path)) for path in paths}
+    numbers_of_files = [map(int, re.findall(r"\d+", path.name)) for path in paths]
+    columns = zip(*numbers_of_files, strict=False)
+    gap = any(max(column) - min(column) >= len(set(column)) for column in columns)
+    if len(names) > 1 or gap:
+        raise UserError(f"{paths[0]} and {paths[-1].name} are not of one row of files: there are "
+                        "several corpora, or a number is missing; get the whole row, and put each "
+                        "corpus into a folder of its own")
+
+
 def read_manifests(folder):
-    """Return {path: content} of the JSONs of prepare.py in a folder. UserError if one is damaged.
-    """
+    """Return {path: content} of prepare.py's JSONs in a folder. UserError if one is damaged."""
     contents = {}
     # [!.]: a Mac leaves hidden files, such as ._train.json, on the disks of others
     for path in sorted(folder.glob("[!.]*.json")):
@@ -235,10 +240,9 @@ def own_split(path, manifest, split):
     vocab = manifest["vocab"]
     shards, hashes = [], ""
     for content in manifest["splits"][split]["shards"]:
-        file = path.with_name(Path(content["file"]).name)  # never outside of the folder
-        shard = Shard(file, id_type(vocab), content["tokens"])
-        with explain(f"{file} does not hold the {shard.n_ids:,} tokens that {path.name} lists; "
-                     f"delete {path.name} and run prepare.py again", (OSError, ValueError)):
+        shard = Shard(path.with_name(content["file"]), id_type(vocab), content["tokens"])
+        with explain(f"{shard.path} does not hold the {shard.n_ids:,} tokens that {path.name} "
+                     f"lists; delete {path.name} and run prepare.py again", (OSError, ValueError)):
             shard.open()  # an error now, and not after hours
         shards.append(shard)
         hashes += content["sha256"]
@@ -248,22 +252,20 @@ def own_split(path, manifest, split):
 
 
 # -----------------------------------------------------------------------------
-# Files of other programs. A reader takes the path of one and returns a list of Shards.
+# Files of other programs. A reader takes the path of one and yields (shard, ends), where `ends` is
+# the number of ids before the end of each document, (documents,), or None if that is not known.
+
+# {first two numbers of a header: type of the ids} of llm.c and modded-nanogpt
+LLM_C = {(20240520, 1): np.dtype("<u2"), (20240801, 7): np.dtype("<u4")}
 
 
 def bin_shards(path):
-    """
-    Read a .bin of nanoGPT, which is ids in uint16, or of llm.c and modded-nanogpt, which put 256
-    int32 before them. In version 7 llm.c's ids are uint32.
-    """
-    size = path.stat().st_size
-    if size >= 1024:
-        magic, version, n = np.fromfile(path, "<i4", 3).tolist()
-        if (magic, version) == (20240520, 1):
-            return [Shard(path, np.dtype("<u2"), n, 1024)]
-        if (magic, version) == (20240801, 7):
-            return [Shard(path, np.dtype("<u4"), n, 1024)]
-    return [Shard(path, np.dtype("<u2"), size // 2)]
+    """Read a .bin of nanoGPT, which is ids in uint16, or of llm.c, with 256 int32 before them."""
+    header = np.fromfile(path, "<i4", 3).tolist()
+    if dtype := LLM_C.get(tuple(header[:2])):
+        yield Shard(path, dtype, header[2], offset=1024), None
+    else:
+        yield Shard(path, np.dtype("<u2"), path.stat().st_size // 2), None
 
 
 def megatron_shards(path):
@@ -278,20 +280,17 @@ def megatron_shards(path):
     lengths = np.frombuffer(index, "<i4", n, offset=34)
     borders = np.frombuffer(index, "<i8", n_borders, offset=34 + 4 * n + 8 * n)
     ends_of_sequences = np.cumsum(lengths, dtype=np.int64)
-    ends = ends_of_sequences[borders[1:] - 1]
     dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
-    return [Shard(path.with_suffix(".bin"), dtype, int(ends_of_sequences[-1]), ends=ends)]
+    shard = Shard(path.with_suffix(".bin"), dtype, int(ends_of_sequences[-1]))
+    yield shard, ends_of_sequences[borders[1:] - 1]
 
 
 def datatrove_shards(path):
-    """
-    Read a .ds of datatrove: ids in uint16 or uint32. The .ds.index beside it has the number of ids
-    before the end of each document.
-    """
+    """Read a .ds of datatrove: ids in uint16 or uint32. `ends` are in the .ds.index beside it."""
     ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
     n = int(ends[-1])
     dtype = np.dtype({2: "<u2", 4: "<u4"}[path.stat().st_size / n])
-    return [Shard(path, dtype, n, ends=ends)]
+    yield Shard(path, dtype, n), ends
 
 
 def arrow_shards(path):
@@ -300,19 +299,16 @@ def arrow_shards(path):
     Each of its batches, of some 1,000 documents, is a shard.
     """
     import pyarrow  # late: --help does not need it
-    shards = []
     with pyarrow.memory_map(str(path)) as file:
         begin_of_file = file.read_buffer().address
         file.seek(0)
         for batch in pyarrow.ipc.open_stream(file):
             column = batch.column("input_ids")
             borders = column.offsets.to_numpy().astype(np.int64)
+            ends = borders[1:] - borders[0]
             dtype = np.dtype(column.values.type.to_pandas_dtype())
             begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
-            offset = begin_of_ids - begin_of_file
-            ends = borders[1:] - borders[0]
-            shards.append(Shard(path, dtype, int(ends[-1]), offset, ends))
-    return shards
+            yield Shard(path, dtype, int(ends[-1]), begin_of_ids - begin_of_file), ends
 
 
 # {ending of a file: (program, reader)}
@@ -323,8 +319,14 @@ FORMATS = {
     ".arrow": ("datasets", arrow_shards),
 }
 # {pattern of names: program} of formats that are not read
-OTHERS = {"*.mds": "mosaic-streaming", "chunk-*.bin": "litdata", "*.tfrecord*": "TensorFlow",
-          "*.tar": "webdataset", "*.npy": "numpy", "*.h5": "HDF5"}
+OTHERS = {
+    "*.mds": "mosaic-streaming",
+    "chunk-*.bin": "litdata",
+    "*.tfrecord*": "TensorFlow",
+    "*.tar": "webdataset",
+    "*.npy": "numpy",
+    "*.h5": "HDF5",
+}
 # .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
 OTHER_BINS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
 
@@ -340,69 +342,61 @@ def foreign_files(folder, split):
     return paths
 
 
-def check_names(paths):
-    """UserError if files are of several corpora, or if one of a numbered row is missing."""
-    corpora = {re.sub(r"\d+", "0", str(path)): path for path in paths}
-    if len(corpora) > 1:
-        raise UserError(f"{' and '.join(map(str, corpora.values()))} are files of several corpora; "
-                        "put each corpus into a folder of its own")
-    numbers_of_files = [map(int, re.findall(r"\d+", path.name)) for path in paths]
-    for column in zip(*numbers_of_files, strict=True):
-        if max(column) - min(column) >= len(set(column)):
-            raise UserError(f"a number is missing between {paths[0]} and {paths[-1].name}; get the "
-                            "whole row of files")
-
-
 def foreign_split(folder, paths, vocab_size):
     """Return (vocab, shards, data) of files that other programs wrote, and print what they are."""
-    check_names(paths)
     program, read_shards = FORMATS[paths[0].suffix]
     shards, has_text = [], vocab_size == GPT2_VOCAB
     for path in paths:
         with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
                      "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
-            for shard in read_shards(path):
-                shards.append(with_ends_of_text(shard) if has_text else shard)
+            for shard, ends in read_shards(path):
                 shard.open()  # an error if the file is cut off
-    first = shards[0].open()[:4000]
-    begin = ""
-    if has_text:
-        if not are_gpt2s(first.tolist()):
-            raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
-                            "number of its ids, as --vocab_size=65 (they then have no text)")
-        begin = f"; they begin {decode(first[:10].tolist())!r}"
+                if has_text and ends is not None:
+                    shard = with_ends_of_text(shard, ends)
+                shards.append(shard)
+
+    first, last = shards[0].open()[:4000], shards[-1].open()[-4000:]
+    if has_text and not are_gpt2s(first.tolist()):
+        raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
+                        "number of its ids, as --vocab_size=65 (they then have no text)")
+
+    note = ""
     if len(shards[0].added):
-        begin += "; an end of text is added after each document"
-    ranks.print0(f"{folder}: read as files of {program}, such as {paths[0].name} ({len(paths)} in "
-                 f"all){begin}")
+        note = "; an end of text is added after each document"
+    elif has_text and GPT2_EOT not in first:
+        note = f"; its first {len(first):,} ids have no end of text"
+    ranks.print0(f"{folder}: files of {program}, such as {paths[0].name} ({len(paths)} in all)"
+                 f"{note}")
+
     # The digest is of the numbers and two pieces: to hash all of it would take minutes.
     digest = hashlib.sha256(f"{[shard.n_ids for shard in shards]}".encode())
     digest.update(first.tobytes())
-    digest.update(shards[-1].open()[-4000:].tobytes())
+    digest.update(last.tobytes())
     source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
     vocab = None if has_text else vocab_size
     return vocab, shards, {"digest": digest.hexdigest()[:16], "source": source}
 
 
-def with_ends_of_text(shard):
+def with_ends_of_text(shard, ends):
     """Return a shard of GPT-2's ids with an end of text after each document, if its file has none.
     ValueError if the ends of the documents are not in order."""
-    lengths = np.diff(shard.ends, prepend=0)
-    if (lengths < 0).any() or (shard.ends > shard.n_ids).any():
+    lengths = np.diff(ends, prepend=0)
+    if (lengths < 0).any():
         raise ValueError("the borders of its documents are not in order")
-    ends = shard.ends[lengths > 0]
+    ends = ends[lengths > 0]
     if (shard.open()[ends[:100] - 1] == GPT2_EOT).all():
         return shard
     return shard._replace(added=ends + np.arange(len(ends)))
 
 
 def are_gpt2s(ids):
-    """Return whether GPT-2's vocabulary gives these ids again for the text that they stand for."""
+    """
+    Return whether GPT-2's vocabulary gives these ids again for the text that they stand for.
+
+    A word may be cut at the end. Ids of other vocabularies stand for nonsense: at most 96.5 % of
+    them came again (tokenizers of 300 to 50,000 tokens, 280 pieces of English).
+    """
     if max(ids) >= GPT2_VOCAB:
         return False
-    # All come again, except where a word is cut at the beginning or at the end. For ids of another
-    # vocabulary or type the text is nonsense: at most 96.5 % of the ids came again (tokenizers of
-    # 300 to 50,000 tokens, 280 pieces of English).
-    again = encode(decode(ids), special=True)
-    common = Counter(ids) & Counter(again)
-    return common.total() >= 0.98 * max(len(ids), len(again))
+    again = Counter(encode(decode(ids), special=True))
+    return (again & Counter(ids)).total() >= 0.98 * len(ids)

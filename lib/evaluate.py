@@ -23,7 +23,7 @@ from lib.checkpoint import LoadConfig
 from lib.data import Tokens
 from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
-from lib.text import check_same_vocab
+from lib.text import GPT2_VOCAB, check_same_vocab
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def corpus_of(cfg, path, state):
     if not folder:
         raise UserError(f"{path} does not say which corpus it was trained on; give --data_dir")
     vocab = state["vocab"]  # a number for ids that have no text
-    tokens = Tokens(folder, cfg.split, vocab if isinstance(vocab, int) else 0)
+    tokens = Tokens(folder, cfg.split, vocab if isinstance(vocab, int) else GPT2_VOCAB)
     check_same_vocab(path, state["vocab"], folder, tokens.vocab,
                      "choose the --data_dir of a corpus with the checkpoint's vocabulary")
     return tokens

@@ -50,27 +50,27 @@ def read_examples(path, val_fraction):
 
 def read_rows(path):
     """Yield (title, context, question, texts of the answers, their starts) of every question."""
-    if path:
-        for article in json.loads(Path(path).read_bytes())["data"]:
-            for paragraph in article["paragraphs"]:
-                for row in paragraph["qas"]:
-                    texts = [answer["text"] for answer in row["answers"]]
-                    starts = [answer["answer_start"] for answer in row["answers"]]
-                    yield article["title"], paragraph["context"], row["question"], texts, starts
-    else:
+    if not path:
         import datasets  # late: the import takes seconds
         for row in datasets.load_dataset(HUB, split="train"):
             answers = row["answers"]
             yield (row["title"], row["context"], row["question"], answers["text"],
                    answers["answer_start"])
+        return
+    for article in json.loads(Path(path).read_bytes())["data"]:
+        for paragraph in article["paragraphs"]:
+            for row in paragraph["qas"]:
+                texts = [answer["text"] for answer in row["answers"]]
+                starts = [answer["answer_start"] for answer in row["answers"]]
+                yield article["title"], paragraph["context"], row["question"], texts, starts
 
 
 def encode_example(example, block_size, vocab=None):
-    """Return (ids, targets) of one question, int64, at most block_size long.
+    """
+    Return (ids, targets) of one question, int64, at most block_size long. Targets are -1 except for
+    the answer and the end of text after it.
 
-    A long context is cut around its answer. Return None if the question leaves too little room for
-    a piece of the context with the answer in it. Targets are -1 except for the answer and the end
-    of text after it.
+    A long context is cut around its answer. Return None if the question leaves no room for it.
     """
     before, _, after = QA_FORMAT.partition("{answer}")
     head, _, tail = before.partition("{context}")
@@ -78,23 +78,26 @@ def encode_example(example, block_size, vocab=None):
     head = encode(head.format(question=question), vocab)
     # the space belongs to the answer: " Paris" is one token, as in any other text
     tail = encode(tail.format(question=question).rstrip(" "), vocab)
-    answer = encode(" " + example["answer"].strip() + after, vocab) + [end_of_text(vocab)]
-    ids = encode(example["context"].strip(), vocab)
+    answer = encode(" " + example["answer"].strip() + after, vocab)
+    answer.append(end_of_text(vocab))
+    context = encode(example["context"].strip(), vocab)
+
     room = block_size + 1 - len(head) - len(tail) - len(answer)  # + 1: the last is only a target
-    if len(ids) > room:
+    if len(context) > room:
         if len(answer) > room:
-            return None  # the part of the context that fits could not hold the answer
-        # Cut the context so that the answer is in its middle, or as near to it as possible. To find
-        # the answer in `ids`, encode the text before it: stripped like the context, and without the
-        # space before the answer, which is part of the answer's first token.
+            return None
+        # The answer shall be in the middle. To find it in the ids, we encode the text before it
+        # without the space at its end, which is part of the answer's first token.
         text_before = example["context"][:example["start"]].lstrip().rstrip(" ")
         middle = len(encode(text_before, vocab)) + len(answer) // 2
-        begin = min(max(0, middle - room // 2), len(ids) - room)
-        ids = ids[begin:begin + room]
-    whole = np.array(head + ids + tail + answer, dtype=np.int64)
-    targets = np.full(len(whole) - 1, -1, dtype=np.int64)
-    targets[-len(answer):] = answer  # position i predicts token i + 1
-    return whole[:-1], targets
+        last_begin = len(context) - room
+        begin = min(max(0, middle - room // 2), last_begin)
+        context = context[begin:begin + room]
+
+    ids = np.array(head + context + tail + answer, dtype=np.int64)
+    targets = ids[1:].copy()  # position i predicts token i + 1
+    targets[:-len(answer)] = -1
+    return ids[:-1], targets
 
 
 def pad(rows, padding, block_size):
