@@ -240,9 +240,10 @@ def own_split(path, manifest, split):
     vocab = manifest["vocab"]
     shards, hashes = [], ""
     for content in manifest["splits"][split]["shards"]:
-        shard = Shard(path.with_name(content["file"]), id_type(vocab), content["tokens"])
-        with explain(f"{shard.path} does not hold the {shard.n_ids:,} tokens that {path.name} "
-                     f"lists; delete {path.name} and run prepare.py again", (OSError, ValueError)):
+        file = path.with_name(Path(content["file"]).name)  # never outside of the folder
+        shard = Shard(file, id_type(vocab), content["tokens"])
+        with explain(f"{file} does not hold the {shard.n_ids:,} tokens that {path.name} lists; "
+                     f"delete {path.name} and run prepare.py again", (OSError, ValueError)):
             shard.open()  # an error now, and not after hours
         shards.append(shard)
         hashes += content["sha256"]
