@@ -40,7 +40,6 @@ PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4
 LINES = ("-", "--", "-.", ":")  # line styles of the lines of one colour
 X_LABELS = {"tokens": "context size (tokens)", "position": "position (tokens)", "update": "update",
             "rank": "head, by rank"}
-FIGURES = {}  # {name: function}, see `figure`
 
 
 @dataclass(frozen=True)
@@ -51,13 +50,6 @@ class PlotConfig:
     baseline: str = "softmax"  # variant or line from which the differences are taken
     out: str = ""  # folder for the pictures; empty: the first folder of results, or out
     title: str = ""  # a line above the picture
-
-
-def figure(draw):
-    """Make a function a figure of this program. It gets the table of results, and returns a figure
-    of matplotlib, or None if the table has nothing to draw."""
-    FIGURES[draw.__name__] = draw
-    return draw
 
 
 # -----------------------------------------------------------------------------
@@ -162,10 +154,10 @@ def save(figure, path):
 
 
 # -----------------------------------------------------------------------------
-# figures of formulas
+# Figures. Each function gets the table of results, and returns a figure of matplotlib, or None if
+# the table has nothing to draw.
 
 
-@figure
 def fading(rows):
     """Fig. 1: the largest weight under softmax and SSMax, if one logit is +3 and all others -2."""
     from lib.results import VARIANTS
@@ -181,7 +173,6 @@ def fading(rows):
     return add_legend(axis, "SSMax: s = 0.43")
 
 
-@figure
 def z_max(rows):
     """
     Fig. 3: the weight of the logit z_max among the n - 1 others 0, 1/(n-2), ..., 1. With SSMax it
@@ -202,11 +193,6 @@ def z_max(rows):
     return add_legend(axis, "(b): s = 0.43")
 
 
-# -----------------------------------------------------------------------------
-# figures of results
-
-
-@figure
 def p_n(rows):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
     from matplotlib import colormaps
@@ -214,8 +200,8 @@ def p_n(rows):
     axis, runs = new_figure().subplots(), {}
     for path in rows.loc[rows["by"] == "end", "path"].unique():
         settings = json.loads(path.with_suffix(".json").read_text())["settings"]
-        types = settings.get("attention_type"), settings.get("switch_attention_type")
-        if "pn" in types and list(path.parent.glob("ckpt_*.pt")):  # the log does not have p_n
+        # the log does not have p_n
+        if "pn" in settings.values() and list(path.parent.glob("ckpt_*.pt")):
             from lib import checkpoint
 
             weights = checkpoint.load(path.parent)["model"]
@@ -237,7 +223,6 @@ def p_n(rows):
     return add_legend(axis) if runs else None
 
 
-@figure
 def learning_curves(rows):
     """
     Fig. 4: training and validation loss; the same enlarged; the training loss minus that of the
@@ -263,7 +248,6 @@ def learning_curves(rows):
     return figure
 
 
-@figure
 def posloss(rows):
     """
     Fig. 5: loss by position, and the same minus that of the baseline. The point at n is the mean
@@ -279,7 +263,6 @@ def answers(rows):
     return [measure.removesuffix(", anywhere") for measure in anywhere]
 
 
-@figure
 def niah(rows):
     """
     Fig. 6: share of needles (or answers of another task) found, by depth and context size. One
@@ -309,28 +292,24 @@ def niah(rows):
     return figure
 
 
-@figure
 def retrieval(rows):
     """Fig. 6 as lines: share of needles found by context size, mean over depths."""
     panels = {f"{measure}: share found": select(rows, measure) for measure in answers(rows)}
     return draw_panels(styles_of(rows), panels, ylim=(-0.02, 1.02))
 
 
-@figure
 def needle_scores(rows):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
     panels = dict(iter(rows[rows["by"] == "rank"].groupby("measure")))
     return draw_panels(styles_of(rows), panels, "one prompt per seed", ylim=(-0.02, 1.02))
 
 
-@figure
 def top_scores(rows):
     """Fig. 8: the top needle scores of the trials of all seeds, in falling order. Markers show how
     much of the answer was right."""
     trials = rows[rows["by"] == "trial"]
     if trials.empty:
         return None
-    trials = trials.assign(measure=trials["measure"].str.split().str[0])
     trials = trials.pivot(index=["line", "seed", "tokens"], columns="measure", values="value")
     axis = new_figure().subplots()
     for line, style in styles_of(rows).items():
@@ -347,7 +326,6 @@ def top_scores(rows):
     return add_legend(axis, "● all right, △ only the beginning, × the beginning is wrong")
 
 
-@figure
 def needle_weight(rows):
     """The weight that the retrieval heads put on the needle, and how often one of them ranks it
     first, by context size."""
@@ -368,6 +346,11 @@ def of_measure(rows, measure):
     return draw_panels(styles_of(rows), with_difference(rows, measure, by))
 
 
+FIGURES = {draw.__name__: draw for draw in (
+    fading, z_max, p_n, learning_curves, posloss, niah, retrieval, needle_scores, top_scores,
+    needle_weight)}
+
+
 # -----------------------------------------------------------------------------
 
 
@@ -377,8 +360,8 @@ def main():
     from lib import results
 
     rows = results.load(inputs, cfg.baseline)
-    by_size = rows["by"].isin(["tokens", "position", "update"])
-    names = ["all", "table", *FIGURES, *rows.loc[by_size, "measure"].unique()]
+    has_axis = rows["by"].isin(X_LABELS)
+    names = ["all", "table", *FIGURES, *rows.loc[has_axis, "measure"].unique()]
     if name not in names:
         raise UserError(f"there is no figure or measure {name!r}{did_you_mean(name, names)}; name "
                         f"one of {', '.join(names)}. Then name folders of results.")
