@@ -346,7 +346,7 @@ def of_measure(rows, measure):
     return draw_panels(styles_of(rows), with_difference(rows, measure, by))
 
 
-FIGURES = {draw.__name__: draw for draw in (
+FIGURES = {figure.__name__: figure for figure in (
     fading, z_max, p_n, learning_curves, posloss, niah, retrieval, needle_scores, top_scores,
     needle_weight)}
 
@@ -370,16 +370,16 @@ def main():
         asked = [each for each in FIGURES if not inputs or each not in ("fading", "z_max")]
     folders = [path for path in map(Path, inputs) if path.is_dir()]
     folder = Path(cfg.out or next(iter(folders), "out"))
-    drawn = []
+    is_drawn = False
     for each in asked:
         picture = FIGURES[each](rows) if each in FIGURES else of_measure(rows, each)
         if picture:
             picture.suptitle(cfg.title)
-            drawn.append(picture)
             save(picture, folder / f"{each.replace('/', '_')}.png")
+            is_drawn = True
     if name in ("all", "table") and len(rows):
         results.print_tables(rows)
-    elif not drawn:
+    elif not is_drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "
                         "name folders with other results, from train.py or an evaluation")
 

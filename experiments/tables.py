@@ -225,7 +225,7 @@ def main():
     out = cfg.out
     if cfg.line:
         table, lines = beside_stored(table, lines, cfg.line)
-        out = cfg.out or "".join(folders[:1])
+        out = cfg.out or (folders[0] if folders else "")
     else:
         if out:
             with atomic_write(Path(out, "results.csv"), "w") as file:

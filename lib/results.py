@@ -127,7 +127,10 @@ def read(path):
         print(f"left out, because it has {len(records):,} of {wanted:,} records: {path}")
         return None
     if file["evaluation"] == "log":
-        return file, numbers_of_log(facts, records)
+        # a run and its fine-tuning have the same line, and losses of different text
+        kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
+        file["evaluation"] = f"{kind}log"
+        return file, numbers_of_log(facts, records, kind)
     if "scores" in records[0]:
         return file, numbers_of_trials(records)
     return file, numbers_of(records)
@@ -165,16 +168,17 @@ def text_of(data):
 
 def differences(settings):
     """Return a text for each setting in which results differ, as "window: 32, but 64 in (b)".
-    settings: {name of a result: its settings}."""
+    settings: {name of a result: its settings}; results that lack a setting are not compared."""
     texts = []
     for name in sorted(set().union(*settings.values())):
-        names = {}  # {value: the names of the results that have it}
+        owners = {}  # {value: the results that have it}
         for result, known in settings.items():
             if name in known:
-                names.setdefault(str(known[name]), []).append(str(result))
-        usual, *others = sorted(names, key=lambda value: -len(names[value]))
+                owners.setdefault(str(known[name]), []).append(str(result))
+        usual = max(owners, key=lambda value: len(owners[value]))
+        others = [f"{value} in {', '.join(results)}" for value, results in owners.items()
+                  if value != usual]
         if others:
-            others = [f"{value} in {', '.join(names[value])}" for value in others]
             texts.append(f"{name}: {usual}, but {' and '.join(others)}")
     return texts
 
@@ -185,7 +189,9 @@ def check(table):
     advice = ("leave one of them out, or give it another --variant or --seed (train.py) or --tag "
               "(an evaluation)")
     for (line, _), files in table.drop_duplicates("path").groupby(["line", "evaluation"]):
-        if texts := differences(dict(zip(files["path"], files["settings"], strict=True))):
+        absent = dict.fromkeys(set().union(*files["settings"]))  # None differs from a value
+        settings = {file.path: absent | file.settings for file in files.itertuples()}
+        if texts := differences(settings):
             raise UserError(f"results that are called {line} differ in {', '.join(texts)[:300]}; "
                             f"{advice}")
     number = ["line", "seed", "measure", "by", "tokens", "depth"]
@@ -249,13 +255,11 @@ def numbers_of_trials(records):
     return numbers
 
 
-def numbers_of_log(facts, records):
+def numbers_of_log(facts, records, kind):
     """
     Return the numbers of a training, see `read`: the losses at its end, and about 100 points of
-    each curve, which are means of as many updates in a row. The losses of fine-tuning have names of
-    their own, because they are of other text.
+    each curve, which are means of as many updates in a row. kind: begins the measures' names.
     """
-    kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
     step = max(1, facts["settings"]["max_iters"] // 100)
     numbers = []
 

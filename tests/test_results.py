@@ -119,7 +119,7 @@ def test_only_seeds_are_averaged_and_other_settings_under_one_name_are_refused(t
 
 @pytest.mark.parametrize("change", [
     {"settings": {"split": "val"}}, {"data": {"digest": "y", "source": {}}},
-    {"run": {"settings": {}, "data": {"digest": "x", "source": {}}, "iter": 300}},
+    {"settings": {}},
     {"run": {"settings": {"learning_rate": 1e-3, "attention_type": "softmax"}, "iter": 100,
              "data": {"digest": "", "source": {"embedded": "almanac", "seed": 2}}}}])
 def test_what_is_compared_between_the_results_of_a_line(tmp_path, change):
@@ -265,8 +265,8 @@ def test_losses_are_subtracted_in_the_same_updates_on_the_same_batches(tmp_path)
 
 def test_losses_of_fine_tuning_have_a_measure_of_their_own(tmp_path):
     plant_log(tmp_path / "a")
-    plant_log(tmp_path / "sft", changes={"epochs": 2}, tag="",
-              data={"digest": "x", "source": {"squad": "train"}}, variant="softmax, tuned")
+    plant_log(tmp_path / "sft", changes={"epochs": 2},
+              data={"digest": "x", "source": {"squad": "train"}})
     for folder, measure in (("a", "training loss"), ("sft", "fine-tuning training loss")):
         assert {path.parent.name for path in rows_of(tmp_path, measure)["path"]} == {folder}
 
