@@ -269,12 +269,12 @@ def numbers_of_log(facts, records, kind):
     for loss, at_end in (("loss", "training loss"), ("val_loss", "validation loss")):
         of_loss = [record for record in records if loss in record]
         for _, point in itertools.groupby(of_loss, key=lambda record: (record["iter"] - 1) // step):
-            first, *_ = point = list(point)
+            point = list(point)
             # losses of two runs are subtracted where they are means over the same batches
             batches = "".join(record["digest"] for record in point)
             numbers += [(kind + name, "update", mean("iter", point), None,
                          batches if name == loss else None, mean(name, point))
-                        for name, value in first.items()
+                        for name, value in point[0].items()
                         if isinstance(value, int | float) and name not in NO_MEASURES]
         if of_loss:
             # single updates are noisy: the mean of the last tenth of them
