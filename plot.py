@@ -94,17 +94,21 @@ def styles_of(rows):
     others = [variant for variant in lines["variant"].unique() if variant not in colors]
     colors |= zip(others, itertools.cycle(PALETTE), strict=False)
     numbers = lines.groupby("variant").cumcount()  # of the lines of a colour
-    return {line: {"color": colors[lines["variant"][line]], "label": as_label(label),
-                   "linestyle": LINES[numbers[line] % len(LINES)]}
-            for line, label in labels_of(rows).items()}
+    styles = {}
+    for line, label in labels_of(rows).items():
+        styles[line] = {
+            "color": colors[lines["variant"][line]],
+            "linestyle": LINES[numbers[line] % len(LINES)],
+            "label": as_label(label)}
+    return styles
 
 
-def draw_panels(styles, panels, note="", height=2.9, ylim=None):
+def draw_panels(table, panels, note="", height=2.9, ylim=None):
     """
     Return a figure with a panel for each measure above each other, or None if there is nothing.
 
-    styles: {line: its style}. panels: {label: rows of one measure}. note: text above the legend.
-    height: of a panel in inches.
+    table: of all results, which gives the lines their styles. panels: {label: rows of one measure}.
+    note: text above the legend. height: of a panel in inches.
     """
     panels = {label: rows for label, rows in panels.items() if len(rows)}
     if not panels:
@@ -112,7 +116,7 @@ def draw_panels(styles, panels, note="", height=2.9, ylim=None):
     figure = new_figure(figsize=(5.6, 0.8 + height * len(panels)))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for axis, (label, rows) in zip(axes, panels.items(), strict=True):
-        draw(axis, rows, styles)
+        draw(axis, rows, styles_of(table))
         by = rows["by"].iloc[0]
         if by in ("tokens", "position"):
             axis.set_xscale("log", base=2)  # training lengths are powers of two
@@ -237,12 +241,12 @@ def learning_curves(rows):
     begin = 0.4 * loss["tokens"].max()
     late = {label: part[part["tokens"] >= begin]
             for label, part in {"loss, enlarged": loss, **panels}.items()}
-    styles = styles_of(rows)
-    figure = draw_panels(styles, {f"{kind}loss": loss} | late,
+    figure = draw_panels(rows, {f"{kind}loss": loss} | late,
                          "loss in nats per token\ndots: validation", height=1.6)
+    styles = styles_of(rows)
     validation = select(rows, f"{kind}val_loss", "update")
-    for axis, shown in zip(figure.axes, (validation, validation[validation["tokens"] >= begin]),
-                           strict=False):
+    late_validation = validation[validation["tokens"] >= begin]
+    for axis, shown in zip(figure.axes, (validation, late_validation), strict=False):
         for line, of_line in shown.groupby("line"):
             axis.plot(of_line["tokens"], of_line["value"], "o", ms=2.5, color=styles[line]["color"])
     return figure
@@ -254,7 +258,7 @@ def posloss(rows):
     over the last n/10 positions.
     """
     by_position = rows[rows["by"] == "position"].groupby("measure")
-    return draw_panels(styles_of(rows), dict(iter(by_position)), "nats per token")
+    return draw_panels(rows, dict(iter(by_position)), "nats per token")
 
 
 def answers(rows):
@@ -295,13 +299,13 @@ def niah(rows):
 def retrieval(rows):
     """Fig. 6 as lines: share of needles found by context size, mean over depths."""
     panels = {f"{measure}: share found": select(rows, measure) for measure in answers(rows)}
-    return draw_panels(styles_of(rows), panels, ylim=(-0.02, 1.02))
+    return draw_panels(rows, panels, ylim=(-0.02, 1.02))
 
 
 def needle_scores(rows):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
     panels = dict(iter(rows[rows["by"] == "rank"].groupby("measure")))
-    return draw_panels(styles_of(rows), panels, "one prompt per seed", ylim=(-0.02, 1.02))
+    return draw_panels(rows, panels, "one prompt per seed", ylim=(-0.02, 1.02))
 
 
 def top_scores(rows):
@@ -332,7 +336,7 @@ def needle_weight(rows):
     panels = {"weight on the needle (mean of the retrieval heads)": select(rows, "weight"),
               "needle ranked first (share of trials)": select(rows, "ranked first")}
     styles = styles_of(rows)
-    figure = draw_panels(styles, panels, "dotted: ranked first by chance", height=2.1,
+    figure = draw_panels(rows, panels, "dotted: ranked first by chance", height=2.1,
                          ylim=(-0.02, 1.02))
     for line, chance in select(rows, "chance").groupby("line"):
         by_tokens = chance.groupby("tokens")["value"].mean()
@@ -343,7 +347,7 @@ def needle_weight(rows):
 def of_measure(rows, measure):
     """Any measure by tokens, positions or updates, and the same minus that of the baseline."""
     by = rows.loc[(rows["measure"] == measure) & rows["by"].isin(X_LABELS), "by"].iloc[0]
-    return draw_panels(styles_of(rows), with_difference(rows, measure, by))
+    return draw_panels(rows, with_difference(rows, measure, by))
 
 
 FIGURES = {figure.__name__: figure for figure in (
@@ -372,7 +376,10 @@ def main():
     folder = Path(cfg.out or next(iter(folders), "out"))
     is_drawn = False
     for each in asked:
-        picture = FIGURES[each](rows) if each in FIGURES else of_measure(rows, each)
+        if each in FIGURES:
+            picture = FIGURES[each](rows)
+        else:
+            picture = of_measure(rows, each)
         if picture:
             picture.suptitle(cfg.title)
             save(picture, folder / f"{each.replace('/', '_')}.png")
