@@ -40,7 +40,6 @@ PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4
 LINES = ("-", "--", "-.", ":")  # line styles of the lines of one colour
 X_LABELS = {"tokens": "context size (tokens)", "position": "position (tokens)", "update": "update",
             "rank": "head, by rank"}
-FIGURES = {}  # {name: function}, see `figure`
 
 
 @dataclass(frozen=True)
@@ -51,13 +50,6 @@ class PlotConfig:
     baseline: str = "softmax"  # variant or line from which the differences are taken
     out: str = ""  # folder for the pictures; empty: the first folder of results, or out
     title: str = ""  # a line above the picture
-
-
-def figure(draw):
-    """Make a function a figure of this program. It gets the table of results, and returns a figure
-    of matplotlib, or None if the table has nothing to draw."""
-    FIGURES[draw.__name__] = draw
-    return draw
 
 
 # -----------------------------------------------------------------------------
@@ -102,17 +94,21 @@ def styles_of(rows):
     others = [variant for variant in lines["variant"].unique() if variant not in colors]
     colors |= zip(others, itertools.cycle(PALETTE), strict=False)
     numbers = lines.groupby("variant").cumcount()  # of the lines of a colour
-    return {line: {"color": colors[lines["variant"][line]], "label": as_label(label),
-                   "linestyle": LINES[numbers[line] % len(LINES)]}
-            for line, label in labels_of(rows).items()}
+    styles = {}
+    for line, label in labels_of(rows).items():
+        styles[line] = {
+            "color": colors[lines["variant"][line]],
+            "linestyle": LINES[numbers[line] % len(LINES)],
+            "label": as_label(label)}
+    return styles
 
 
-def draw_panels(styles, panels, note="", height=2.9, ylim=None):
+def draw_panels(table, panels, note="", height=2.9, ylim=None):
     """
     Return a figure with a panel for each measure above each other, or None if there is nothing.
 
-    styles: {line: its style}. panels: {label: rows of one measure}. note: text above the legend.
-    height: of a panel in inches.
+    table: of all results, which gives the lines their styles. panels: {label: rows of one measure}.
+    note: text above the legend. height: of a panel in inches.
     """
     panels = {label: rows for label, rows in panels.items() if len(rows)}
     if not panels:
@@ -120,7 +116,7 @@ def draw_panels(styles, panels, note="", height=2.9, ylim=None):
     figure = new_figure(figsize=(5.6, 0.8 + height * len(panels)))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for axis, (label, rows) in zip(axes, panels.items(), strict=True):
-        draw(axis, rows, styles)
+        draw(axis, rows, styles_of(table))
         by = rows["by"].iloc[0]
         if by in ("tokens", "position"):
             axis.set_xscale("log", base=2)  # training lengths are powers of two
@@ -162,10 +158,10 @@ def save(figure, path):
 
 
 # -----------------------------------------------------------------------------
-# figures of formulas
+# Figures. Each function gets the table of results, and returns a figure of matplotlib, or None if
+# the table has nothing to draw.
 
 
-@figure
 def fading(rows):
     """Fig. 1: the largest weight under softmax and SSMax, if one logit is +3 and all others -2."""
     from lib.results import VARIANTS
@@ -181,7 +177,6 @@ def fading(rows):
     return add_legend(axis, "SSMax: s = 0.43")
 
 
-@figure
 def z_max(rows):
     """
     Fig. 3: the weight of the logit z_max among the n - 1 others 0, 1/(n-2), ..., 1. With SSMax it
@@ -202,11 +197,6 @@ def z_max(rows):
     return add_legend(axis, "(b): s = 0.43")
 
 
-# -----------------------------------------------------------------------------
-# figures of results
-
-
-@figure
 def p_n(rows):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
     from matplotlib import colormaps
@@ -214,8 +204,8 @@ def p_n(rows):
     axis, runs = new_figure().subplots(), {}
     for path in rows.loc[rows["by"] == "end", "path"].unique():
         settings = json.loads(path.with_suffix(".json").read_text())["settings"]
-        types = settings.get("attention_type"), settings.get("switch_attention_type")
-        if "pn" in types and list(path.parent.glob("ckpt_*.pt")):  # the log does not have p_n
+        # the log does not have p_n
+        if "pn" in settings.values() and list(path.parent.glob("ckpt_*.pt")):
             from lib import checkpoint
 
             weights = checkpoint.load(path.parent)["model"]
@@ -237,7 +227,6 @@ def p_n(rows):
     return add_legend(axis) if runs else None
 
 
-@figure
 def learning_curves(rows):
     """
     Fig. 4: training and validation loss; the same enlarged; the training loss minus that of the
@@ -252,25 +241,24 @@ def learning_curves(rows):
     begin = 0.4 * loss["tokens"].max()
     late = {label: part[part["tokens"] >= begin]
             for label, part in {"loss, enlarged": loss, **panels}.items()}
-    styles = styles_of(rows)
-    figure = draw_panels(styles, {f"{kind}loss": loss} | late,
+    figure = draw_panels(rows, {f"{kind}loss": loss} | late,
                          "loss in nats per token\ndots: validation", height=1.6)
+    styles = styles_of(rows)
     validation = select(rows, f"{kind}val_loss", "update")
-    for axis, shown in zip(figure.axes, (validation, validation[validation["tokens"] >= begin]),
-                           strict=False):
+    late_validation = validation[validation["tokens"] >= begin]
+    for axis, shown in zip(figure.axes, (validation, late_validation), strict=False):
         for line, of_line in shown.groupby("line"):
             axis.plot(of_line["tokens"], of_line["value"], "o", ms=2.5, color=styles[line]["color"])
     return figure
 
 
-@figure
 def posloss(rows):
     """
     Fig. 5: loss by position, and the same minus that of the baseline. The point at n is the mean
     over the last n/10 positions.
     """
     by_position = rows[rows["by"] == "position"].groupby("measure")
-    return draw_panels(styles_of(rows), dict(iter(by_position)), "nats per token")
+    return draw_panels(rows, dict(iter(by_position)), "nats per token")
 
 
 def answers(rows):
@@ -279,7 +267,6 @@ def answers(rows):
     return [measure.removesuffix(", anywhere") for measure in anywhere]
 
 
-@figure
 def niah(rows):
     """
     Fig. 6: share of needles (or answers of another task) found, by depth and context size. One
@@ -309,28 +296,24 @@ def niah(rows):
     return figure
 
 
-@figure
 def retrieval(rows):
     """Fig. 6 as lines: share of needles found by context size, mean over depths."""
     panels = {f"{measure}: share found": select(rows, measure) for measure in answers(rows)}
-    return draw_panels(styles_of(rows), panels, ylim=(-0.02, 1.02))
+    return draw_panels(rows, panels, ylim=(-0.02, 1.02))
 
 
-@figure
 def needle_scores(rows):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
     panels = dict(iter(rows[rows["by"] == "rank"].groupby("measure")))
-    return draw_panels(styles_of(rows), panels, "one prompt per seed", ylim=(-0.02, 1.02))
+    return draw_panels(rows, panels, "one prompt per seed", ylim=(-0.02, 1.02))
 
 
-@figure
 def top_scores(rows):
     """Fig. 8: the top needle scores of the trials of all seeds, in falling order. Markers show how
     much of the answer was right."""
     trials = rows[rows["by"] == "trial"]
     if trials.empty:
         return None
-    trials = trials.assign(measure=trials["measure"].str.split().str[0])
     trials = trials.pivot(index=["line", "seed", "tokens"], columns="measure", values="value")
     axis = new_figure().subplots()
     for line, style in styles_of(rows).items():
@@ -347,14 +330,13 @@ def top_scores(rows):
     return add_legend(axis, "● all right, △ only the beginning, × the beginning is wrong")
 
 
-@figure
 def needle_weight(rows):
     """The weight that the retrieval heads put on the needle, and how often one of them ranks it
     first, by context size."""
     panels = {"weight on the needle (mean of the retrieval heads)": select(rows, "weight"),
               "needle ranked first (share of trials)": select(rows, "ranked first")}
     styles = styles_of(rows)
-    figure = draw_panels(styles, panels, "dotted: ranked first by chance", height=2.1,
+    figure = draw_panels(rows, panels, "dotted: ranked first by chance", height=2.1,
                          ylim=(-0.02, 1.02))
     for line, chance in select(rows, "chance").groupby("line"):
         by_tokens = chance.groupby("tokens")["value"].mean()
@@ -365,7 +347,12 @@ def needle_weight(rows):
 def of_measure(rows, measure):
     """Any measure by tokens, positions or updates, and the same minus that of the baseline."""
     by = rows.loc[(rows["measure"] == measure) & rows["by"].isin(X_LABELS), "by"].iloc[0]
-    return draw_panels(styles_of(rows), with_difference(rows, measure, by))
+    return draw_panels(rows, with_difference(rows, measure, by))
+
+
+FIGURES = {figure.__name__: figure for figure in (
+    fading, z_max, p_n, learning_curves, posloss, niah, retrieval, needle_scores, top_scores,
+    needle_weight)}
 
 
 # -----------------------------------------------------------------------------
@@ -377,8 +364,8 @@ def main():
     from lib import results
 
     rows = results.load(inputs, cfg.baseline)
-    by_size = rows["by"].isin(["tokens", "position", "update"])
-    names = ["all", "table", *FIGURES, *rows.loc[by_size, "measure"].unique()]
+    has_axis = rows["by"].isin(X_LABELS)
+    names = ["all", "table", *FIGURES, *rows.loc[has_axis, "measure"].unique()]
     if name not in names:
         raise UserError(f"there is no figure or measure {name!r}{did_you_mean(name, names)}; name "
                         f"one of {', '.join(names)}. Then name folders of results.")
@@ -387,16 +374,19 @@ def main():
         asked = [each for each in FIGURES if not inputs or each not in ("fading", "z_max")]
     folders = [path for path in map(Path, inputs) if path.is_dir()]
     folder = Path(cfg.out or next(iter(folders), "out"))
-    drawn = []
+    is_drawn = False
     for each in asked:
-        picture = FIGURES[each](rows) if each in FIGURES else of_measure(rows, each)
+        if each in FIGURES:
+            picture = FIGURES[each](rows)
+        else:
+            picture = of_measure(rows, each)
         if picture:
             picture.suptitle(cfg.title)
-            drawn.append(picture)
             save(picture, folder / f"{each.replace('/', '_')}.png")
+            is_drawn = True
     if name in ("all", "table") and len(rows):
         results.print_tables(rows)
-    elif not drawn:
+    elif not is_drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "
                         "name folders with other results, from train.py or an evaluation")
 

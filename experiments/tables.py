@@ -11,6 +11,7 @@ lines.csv has the rows of the tables in their order: group (title of a table), l
 (the price of a line is its loss above that of this one), block (training length in tokens), figure
 (name of the picture that shows the line, or nothing) and colour.
 """
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -154,7 +155,7 @@ def print_verdicts(family, predictions):
 def draw_lines(table, lines, path):
     """Draw needles, prices and attention by context size: the mean and a dot for each seed."""
     lines = lines.drop_duplicates("line")
-    rows = table.reset_index(name="value").merge(lines, on="line")
+    rows = table.reset_index(name="value").merge(lines, on="line").assign(error=math.nan)
     rows["tokens"] /= rows["block"]
     # dashed, because SSMax lies on other lines in places
     styles = {row.line: {"color": row.colour, "label": row.label,
@@ -201,7 +202,7 @@ def beside_stored(table, lines, name):
     if name not in table.index.unique("line"):
         raise UserError(f"there are no results of {name}; run.sh {name} makes them")
     seeds = table[name].index.unique("seed")
-    rows = lines[lines["line"].isin(BESIDE)].drop_duplicates("line")
+    rows = lines[lines["line"].isin({*BESIDE} - {name})].drop_duplicates("line")
     rows = pd.concat([rows, rows[:1].assign(line=name, label=name, colour="#6A3D9A")])
     rows = rows.assign(group=f"{name}, and stored lines of the same seeds", figure=name)
     return table[table.index.isin(seeds, level="seed")], rows
@@ -215,20 +216,20 @@ def main():
         names = [str(path.parent.relative_to(HERE)) for path in sorted(HERE.rglob("lines.csv"))]
         raise UserError(f"{name} is not an experiment; choose one of {', '.join(names)}")
     lines = pd.read_csv(home / "lines.csv", keep_default_na=False)
-    rows = pd.read_csv(home / "results.csv", dtype={"n": "Int64"}, keep_default_na=False,
-                       na_values={"error": "", "n": ""})
+    rows = results.read_table(home / "results.csv")[results.COLUMNS].astype({"n": "Int64"})
     rows = with_new(rows, folders)
     table = rows.set_index(INDEX)["value"]
-    out = Path(cfg.out or folders[0]) if cfg.out or cfg.line else None
-    if cfg.line:
-        table, lines = beside_stored(table, lines, cfg.line)
-    elif out:
-        with atomic_write(out / "results.csv", "w") as file:
-            rows.to_csv(file, index=False)
     if missing := set(lines["line"]) - set(table.index.unique("line")):
         raise UserError(f"results.csv lacks lines that lines.csv names: {sorted(missing)}")
 
-    if not cfg.line:
+    out = cfg.out
+    if cfg.line:
+        table, lines = beside_stored(table, lines, cfg.line)
+        out = cfg.out or (folders[0] if folders else "")
+    else:
+        if out:
+            with atomic_write(Path(out, "results.csv"), "w") as file:
+                rows.to_csv(file, index=False)
         families = verdicts.read_predictions(home / "predictions.csv", table)
         for family, predictions in families.items():
             print_verdicts(family, predictions)
@@ -240,7 +241,7 @@ def main():
     if out:
         for figure, shown in lines[lines["figure"] != ""].groupby("figure"):
             draw = draw_gallery if figure == "gallery" else draw_lines
-            draw(table, shown, out / f"{figure}.png")
+            draw(table, shown, Path(out, f"{figure}.png"))
 
 
 if __name__ == "__main__":

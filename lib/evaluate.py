@@ -42,9 +42,6 @@ class EvalConfig(LoadConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if {"/", "\\"} & set(self.tag):
-            raise ValueError(f"tag={self.tag} would be part of a file name: write it without a "
-                             "slash")
         if not self.files:
             raise ValueError("name one or more checkpoints; see --help")
 
@@ -192,10 +189,9 @@ def existing(cfg, out, facts):
                   if before["settings"].get(name) != value]
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
-        if cfg.overwrite and (differ or len(records) >= before["records"]):
-            return {}
-        commits = [*before["code"].split(", "), facts["code"]]
-        facts["code"] = ", ".join(dict.fromkeys(commits))  # all that have measured it
+        is_finished = len(records) >= before["records"]
+    if cfg.overwrite and (differ or is_finished):
+        return {}
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")

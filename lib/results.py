@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib.errors import MALFORMED, UserError, check_types, explain
+from lib.errors import MALFORMED, UserError, explain
 
 # {variant: (its name, its colour)}, in the order of tables and figures; other variants come after
 # these. The colours suit colour-blind readers (Okabe and Ito).
@@ -49,8 +49,6 @@ COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value"
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
 # A number of a file. What is asked is equal in numbers that are subtracted, and None in others.
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
-FACTS = {"evaluation": str, "variant": str, "tag": str, "seed": int, "settings": dict,
-         "data": dict, "block_size": int}  # keys of X.json that are checked, with their types
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
 # Settings in which the results of one line may differ: seeds, paths, the machine, what the name of
@@ -78,7 +76,7 @@ def load(inputs, baseline="softmax"):
     which are tables already. It has the differences from the line `baseline`, which is the name of
     a variant or of a line. UserError for a damaged file, and if results contradict each other.
     """
-    tables, results = [], []  # results: (content of X.json, numbers) of each file
+    tables, results = [], []
     for path in find(inputs):
         with explain(f"{path} is damaged, or not a result of this program; move it away",
                      MALFORMED):
@@ -86,105 +84,122 @@ def load(inputs, baseline="softmax"):
                 tables.append(read_table(path))
             elif result := read(path):
                 results.append(result)
-    check_lines([facts for facts, _ in results])
     if results:
-        tables.append(table_of(results, baseline))
+        tables.append(table_of(results, name_of(baseline)))
     if not tables:
-        return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path"])
+        return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path", "settings"])
     table = pd.concat(tables, ignore_index=True)
-    check_apart(table)
+    check(table)
     return table
 
 
 def find(inputs):
-    """
-    Return the paths of result files. inputs: files, or folders that are searched with all folders
-    in them. A .jsonl in a folder is a result if it has its .json beside it. UserError for an input
-    that does not exist.
-    """
+    """Return the paths of files, and of all .jsonl in folders and the folders in them. UserError
+    for an input that does not exist."""
     paths = {}  # by where a link leads to: each file once
     for path in map(Path, inputs):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        files = [path]
+        names = [""]
         if path.is_dir():
             names = sorted(glob.glob("**/*.jsonl", root_dir=path, recursive=True))
-            files = [path / name for name in names if (path / name).with_suffix(".json").exists()]
-        paths |= {os.path.realpath(file): file for file in files}
+        paths |= {os.path.realpath(path / name): path / name for name in names}
     return list(paths.values())
 
 
 def read(path):
     """
-    Return (content of X.json with the name of the line and the path, numbers), or None if the
-    result is not finished or the file is of another program. The numbers are tuples, see NUMBER.
+    Return (what the table says of the file, its numbers), or None if the result is not finished or
+    the file is of another program. The numbers are tuples, see NUMBER.
     """
-    facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    about = path.with_suffix(".json")
+    facts = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
     if "evaluation" not in facts:
         return None
-    check_types(facts, FACTS)
+    file = {key: facts[key] for key in ("evaluation", "variant", "tag", "seed")}
+    file |= {"line": name_of(file["variant"], file["tag"]), "settings": settings_of(facts),
+             "run": path.parent.name.removesuffix(f"-{file['seed']}"),
+             "block": facts["block_size"], "path": path}
     lines, _, _ = path.read_text(encoding="utf-8").rpartition("\n")  # no line that was cut short
     records = json.loads(f"[{lines.replace(chr(10), ',')}]")  # at once takes two thirds of the time
     wanted = facts.get("records", 1)
     if len(records) < wanted:
         print(f"left out, because it has {len(records):,} of {wanted:,} records: {path}")
         return None
-    facts |= {"line": name_of(facts["variant"], facts["tag"]), "path": path}
-    if facts["evaluation"] == "log":
-        return facts, numbers_of_log(facts, records)
+    if file["evaluation"] == "log":
+        # a run and its fine-tuning have the same line, and losses of different text
+        kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
+        file["evaluation"] = f"{kind}log"
+        return file, numbers_of_log(facts, records, kind)
     if "scores" in records[0]:
-        return facts, numbers_of_trials(records)
-    return facts, numbers_of(records)
+        return file, numbers_of_trials(records)
+    return file, numbers_of(records)
 
 
 def read_table(path):
     """Return the table in a results.csv."""
     table = pd.read_csv(path, keep_default_na=False, na_values={"error": [""], "n": [""]})
     table = table[COLUMNS].astype({"value": float})
-    return table.assign(by="tokens", depth=math.nan, block=math.nan, path=path)
+    return table.assign(by="tokens", depth=math.nan, block=math.nan, path=path, evaluation="table",
+                        settings=[{}] * len(table))
 
 
 def settings_of(facts):
     """Return {name: value} of the settings that all results of a line have in common. facts: the
     content of X.json."""
-    settings = {}
-    parts = {"": facts}  # a training is described by X.json itself, an evaluation also by its "run"
+    run = facts.get("run", facts)  # a training is described by X.json itself
+    settings = run["settings"] | {"text": text_of(run["data"])}
     if "run" in facts:
-        parts = {"": facts["run"], "eval ": facts}
-        settings["updates"] = facts["run"]["iter"]
-    for prefix, part in parts.items():
-        # text that was generated with another seed counts as the same
-        source = {key: value for key, value in part["data"]["source"].items() if key != "seed"}
-        text = source if "seed" in part["data"]["source"] else part["data"]["digest"]
-        for name, value in (part["settings"] | {"text": text}).items():
-            if name not in FREE:
-                settings[prefix + name] = value
-    return settings
+        of_evaluation = facts["settings"] | {"text": text_of(facts["data"])}
+        settings |= {f"eval {name}": value for name, value in of_evaluation.items()}
+        settings["updates"] = run["iter"]
+    return {name: value for name, value in settings.items()
+            if name.removeprefix("eval ") not in FREE}
 
 
-def check_lines(all_facts):
-    """Raise a UserError if two results of one line have other settings."""
-    firsts = {}  # of each line
-    for facts in all_facts:
-        first = firsts.setdefault((facts["evaluation"], facts["line"]), facts)
-        one, other = settings_of(first), settings_of(facts)
-        differ = [f"{name} ({one.get(name)}, {other.get(name)})" for name in {**one, **other}
-                  if one.get(name) != other.get(name)]
-        if differ:
-            raise UserError(f"{first['path']} and {facts['path']} are both called {facts['line']}, "
-                            f"but differ in {', '.join(differ)[:300]}; name one of them alone, or "
-                            "give it another --variant (train.py) or --tag (an evaluation)")
+def text_of(data):
+    """Return what identifies a text. Text that was generated with another seed counts as the same.
+    """
+    source = data["source"]
+    if "seed" in source:
+        return {key: value for key, value in source.items() if key != "seed"}
+    return data["digest"]
 
 
-def check_apart(table):
-    """Raise a UserError if a line has two numbers for one seed."""
+def differences(settings):
+    """Return a text for each setting in which results differ, as "window: 32, but 64 in (b)".
+    settings: {name of a result: its settings}; results that lack a setting are not compared."""
+    texts = []
+    for name in sorted(set().union(*settings.values())):
+        owners = {}  # {value: the results that have it}
+        for result, known in settings.items():
+            if name in known:
+                owners.setdefault(str(known[name]), []).append(str(result))
+        usual = max(owners, key=lambda value: len(owners[value]))
+        others = [f"{value} in {', '.join(results)}" for value, results in owners.items()
+                  if value != usual]
+        if others:
+            texts.append(f"{name}: {usual}, but {' and '.join(others)}")
+    return texts
+
+
+def check(table):
+    """Raise a UserError if the results of a line have different settings, or two numbers for one
+    seed."""
+    advice = ("leave one of them out, or give it another --variant or --seed (train.py) or --tag "
+              "(an evaluation)")
+    for (line, _), files in table.drop_duplicates("path").groupby(["line", "evaluation"]):
+        absent = dict.fromkeys(set().union(*files["settings"]))  # None differs from a value
+        settings = {file.path: absent | file.settings for file in files.itertuples()}
+        if texts := differences(settings):
+            raise UserError(f"results that are called {line} differ in {', '.join(texts)[:300]}; "
+                            f"{advice}")
     number = ["line", "seed", "measure", "by", "tokens", "depth"]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
     if len(twice):
         one, other = twice["path"][:2]
         raise UserError(f"{one} and {other} are both {twice['line'].iloc[0]} with seed "
-                        f"{twice['seed'].iloc[0]}; leave one of them out, or give it another "
-                        "--variant or --seed (train.py) or --tag (an evaluation)")
+                        f"{twice['seed'].iloc[0]}; {advice}")
 
 
 # -----------------------------------------------------------------------------
@@ -218,55 +233,54 @@ def numbers_of_trials(records):
     chooses = [record["role"] == "chooses heads" for record in records]
     means = scores[chooses].mean(axis=0)
     is_retrieval = means >= means.max() / 2
-    longest = max(record["size"] for record in records if record["role"] == "trial")
-    trials, numbers = [], []
+    longest = max(record["size"] for record in records)
+    numbers = []
     for record, of_heads in zip(records, scores, strict=True):
+        if record["role"] == "trial":
+            ranks = np.array(record["ranks"])[is_retrieval]
+            share = record["needle_tokens"] / record["size"]
+            measured = {"score": record["score"], "weight": float(of_heads[is_retrieval].mean()),
+                        "ranked first": bool((ranks == 1).any()),
+                        "chance": 1 - (1 - share) ** len(ranks)}
+            asked = {key: record[key] for key in ("task", "size", "depth", "i", "digest")}
+            numbers += numbers_of([asked | measured])
+        if record["role"] == "trial" and record["size"] == longest:
+            numbers += [(name, "trial", record["i"] + 1, None, None, record[name])
+                        for name in ("score", "right")]
         if record["role"] == "example" and record["size"] == longest:
             # by score, because it is chance which heads of a run learn to retrieve
             highest = sorted(of_heads.ravel().tolist(), reverse=True)[:25]
             numbers += [(f"score at {longest:,} tokens", "rank", rank, None, None, score)
                         for rank, score in enumerate(highest, start=1)]
-        if record["role"] == "trial" and record["size"] == longest:
-            numbers += [(f"{name} at {longest:,} tokens", "trial", record["i"] + 1, None, None,
-                         record[name]) for name in ("score", "right")]
-        if record["role"] == "trial":
-            share = record["needle_tokens"] / record["size"]
-            asked = {name: record[name] for name in ("task", "size", "depth", "i", "digest")}
-            trials.append(asked | {
-                "score": record["score"],
-                "weight": float(of_heads[is_retrieval].mean()),
-                "ranked first": bool((np.array(record["ranks"])[is_retrieval] == 1).any()),
-                "chance": 1 - (1 - share) ** int(is_retrieval.sum())})
-    return numbers_of(trials) + numbers
+    return numbers
 
 
-def numbers_of_log(facts, records):
+def numbers_of_log(facts, records, kind):
     """
     Return the numbers of a training, see `read`: the losses at its end, and about 100 points of
-    each curve, which are means of as many updates in a row. The losses of fine-tuning have names of
-    their own, because they are of other text.
+    each curve, which are means of as many updates in a row. kind: begins the measures' names.
     """
-    kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
     step = max(1, facts["settings"]["max_iters"] // 100)
     numbers = []
+
+    def mean(name, of):
+        return sum(record.get(name, math.nan) for record in of) / len(of)
+
     for loss, at_end in (("loss", "training loss"), ("val_loss", "validation loss")):
         of_loss = [record for record in records if loss in record]
         for _, point in itertools.groupby(of_loss, key=lambda record: (record["iter"] - 1) // step):
             point = list(point)
-            update = sum(record["iter"] for record in point) / len(point)
             # losses of two runs are subtracted where they are means over the same batches
             batches = "".join(record["digest"] for record in point)
-            for name, value in point[0].items():
-                if isinstance(value, int | float) and name not in NO_MEASURES:
-                    mean = sum(record.get(name, math.nan) for record in point) / len(point)
-                    asked = batches if name == loss else None
-                    numbers.append((kind + name, "update", update, None, asked, mean))
+            numbers += [(kind + name, "update", mean("iter", point), None,
+                         batches if name == loss else None, mean(name, point))
+                        for name, value in point[0].items()
+                        if isinstance(value, int | float) and name not in NO_MEASURES]
         if of_loss:
             # single updates are noisy: the mean of the last tenth of them
             last = of_loss[-max(1, len(of_loss) // 10):] if loss == "loss" else of_loss[-1:]
-            mean = sum(record[loss] for record in last) / len(last)
-            end = last[-1]
-            numbers.append((kind + at_end, "end", end["iter"], None, end["digest"], mean))
+            numbers.append((kind + at_end, "end", last[-1]["iter"], None, last[-1]["digest"],
+                            mean(loss, last)))
     return numbers
 
 
@@ -275,34 +289,29 @@ def numbers_of_log(facts, records):
 
 
 def table_of(results, baseline):
-    """Return the table of some results, see `load`. results: what `read` returns of each file."""
-    variants = [*VARIANTS, *sorted({facts["variant"] for facts, _ in results})]
+    """Return the table of some results, see `load`. results: what `read` returns of each file.
+    baseline: name of a line."""
+    variants = [*VARIANTS, *sorted({file["variant"] for file, _ in results})]
     results = sorted(results, key=lambda result: (
         variants.index(result[0]["variant"]), result[0]["tag"], result[0]["seed"]))
-    files = pd.DataFrame([{
-        "line": facts["line"], "run": facts["path"].parent.name.removesuffix(f"-{facts['seed']}"),
-        "variant": facts["variant"], "tag": facts["tag"], "seed": facts["seed"],
-        "block": facts["block_size"], "path": facts["path"]} for facts, _ in results])
-    numbers = pd.DataFrame(
-        [(i, facts["seed"], *number) for i, (facts, numbers) in enumerate(results)
-         for number in numbers], columns=["file", "seed", *NUMBER])
+    files = pd.DataFrame([file for file, _ in results])
+    numbers = pd.DataFrame([(i, *number) for i, (_, numbers) in enumerate(results)
+                            for number in numbers], columns=["file", *NUMBER])
     cells = ["file", "measure", "by", "tokens"]
     at_depth = numbers[(numbers["by"] == "tokens") & numbers["depth"].notna()].assign(by="depth")
 
     # the difference from the baseline, for what was asked of both
-    is_baseline = (files["variant"] == baseline) & (files["tag"] == "")
-    is_baseline |= files["line"] == baseline
-    paired = numbers[numbers["asked"].notna()]
-    of_baseline = paired["file"].map(is_baseline)
+    paired = numbers[numbers["asked"].notna()].join(files[["seed", "line"]], on="file")
     asked = ["seed", "measure", "by", "tokens", "asked"]
-    minus = paired[~of_baseline].merge(paired.loc[of_baseline, [*asked, "value"]], on=asked,
+    is_baseline = paired["line"] == baseline
+    minus = paired[~is_baseline].merge(paired.loc[is_baseline, [*asked, "value"]], on=asked,
                                        suffixes=("", "_of_baseline"))
     minus["value"] -= minus["value_of_baseline"]
-    minus["measure"] += MINUS + "".join(files.loc[is_baseline, "line"].unique())
+    minus["measure"] += MINUS + baseline
 
     table = pd.concat([summary(numbers, cells), summary(at_depth, [*cells, "depth"]),
                        summary(minus, cells)])
-    return table.join(files, on="file").sort_values("file", kind="stable")
+    return table.join(files, on="file")
 
 
 def summary(numbers, cells):
@@ -310,21 +319,17 @@ def summary(numbers, cells):
     Return a row for each cell of the numbers, with their mean (the median, if it is a score, as in
     the paper), its standard error (NaN if there is none) and n. cells: the columns that tell them.
     """
-    numbers = numbers.assign(is_share=numbers["value"].abs().isin([0, 1]))
-    groups = numbers.groupby(cells, sort=False)
+    is_share = numbers["value"].abs().isin([0, 1])
+    groups = numbers.assign(is_share=is_share).groupby(cells, sort=False)
     values = groups["value"]
-    table = pd.DataFrame({"value": values.mean(), "error": values.sem(), "n": values.count(),
-                          "is_share": groups["is_share"].all(), "median": values.median()})
-    table = table.reset_index()
+    mean, error, n = values.mean(), values.sem(), values.count()
+    measure = mean.index.get_level_values("measure")
     # Of two shares that are as far apart in each prompt the difference is a share, too.
-    is_minus = table["measure"].str.contains(MINUS)
-    is_share = table.pop("is_share") & (table["n"] > 1) & (~is_minus | (table["error"] == 0))
-    of_share = error_of_share(table["value"].abs() * table["n"], table["n"])
-    table["error"] = table["error"].mask(is_share, of_share)
-    is_score = table["measure"] == "score"
-    table["value"] = table["value"].mask(is_score, table.pop("median"))
-    table["error"] = table["error"].mask(is_score)
-    return table
+    is_share = groups["is_share"].all() & (n > 1) & (~measure.str.contains(MINUS) | (error == 0))
+    error = error.mask(is_share, error_of_share(mean.abs() * n, n))
+    is_score = measure == "score"
+    return pd.DataFrame({"value": mean.mask(is_score, values.median()),
+                         "error": error.mask(is_score), "n": n}).reset_index()
 
 
 def error_of_share(hits, n):
@@ -357,25 +362,6 @@ def over_seeds(rows):
                          "n": n})
 
 
-def differences(rows):
-    """Return a text for each setting in which the lines differ, as "window: 32, but 64 in (b)"."""
-    settings = {}  # {line: {name: text}}
-    for line, path in rows[["line", "path"]].drop_duplicates().itertuples(index=False):
-        if path.suffix != ".csv":
-            facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-            settings.setdefault(line, {}).update(settings_of(facts))
-    texts = []
-    for name in sorted(set().union(*settings.values())):
-        values = pd.Series({line: str(known[name]) for line, known in settings.items()
-                            if name in known})
-        usual = values.value_counts(sort=False).idxmax()
-        others = [f"{value} in {', '.join(values.index[values == value])}"
-                  for value in values.unique() if value != usual]
-        if others:
-            texts.append(f"{name}: {usual}, but {' and '.join(others)}")
-    return texts
-
-
 # -----------------------------------------------------------------------------
 # printed tables
 
@@ -391,15 +377,6 @@ TITLES = {  # {measure: its title}; a measure that is not here is its own title
 }
 
 
-def title_of(measure, by="tokens"):
-    """Return the title of the table of a measure."""
-    if MINUS in measure:
-        return f"{measure}, with the same seed, on the same text"
-    if by == "position":
-        return f"{measure} (nats), mean of the tenth before a position"
-    return TITLES.get(measure, measure)
-
-
 def print_tables(rows):
     """Print a table for each measure, with mean ± standard error of each line, and then the
     settings in which the lines differ."""
@@ -409,17 +386,23 @@ def print_tables(rows):
     is_shown = rows["by"] == "tokens"
     is_shown |= (rows["by"] == "position") & (rows["tokens"] / rows["block"]).isin(MULTIPLES)
     shown = rows[is_shown & ~rows["measure"].str.contains(", first")]
-    by_measure = shown.sort_values("measure", key=lambda names: names.str.contains(MINUS),
-                                   kind="stable").groupby("measure", sort=False)
-    for measure, of_measure in by_measure:
-        print_table(title_of(measure, of_measure["by"].iloc[0]), means_of(of_measure))
+    for measure, of_measure in shown.groupby("measure", sort=False):
+        title = TITLES.get(measure, measure)
+        if MINUS in measure:
+            title += ", with the same seed, on the same text"
+        elif (of_measure["by"] == "position").all():
+            title += " (nats), mean of the tenth before a position"
+        print_table(title, means_of(of_measure))
     losses = rows[rows["by"] == "end"]
     # as in "training loss minus (a) softmax"
     parts = losses["measure"].str.extract("(.*) loss(.*)")
     for minus, part in losses.assign(tokens=parts[0]).groupby(parts[1]):
         print_table(f"losses at the end{minus} (nats; training: mean of the last tenth)",
                     means_of(part))
-    if texts := differences(rows):
+    settings = {}  # {line: {name: value}}
+    for file in rows.drop_duplicates("path").itertuples():
+        settings.setdefault(file.line, {}).update(file.settings)
+    if texts := differences(settings):
         print("\nsettings that differ")
         for text in texts:
             print(textwrap.fill(text, WIDTH, subsequent_indent="    "))

@@ -86,12 +86,15 @@ def test_new_results_replace_stored_ones_of_their_seeds(new_results, capsys):
     assert {path.name for path in new_results.glob("*.png")} == {"windows.png", "gallery.png"}
 
 
-def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, capsys):
+def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, monkeypatch, capsys):
     call(tables, "windows", new_results, "--line=mine")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:5] == ["mine", "3", "–", "–", ".12"] for line in lines)
     assert any(line[:3] == ["(a)", "softmax", "3"] for line in lines)
     assert (new_results / "mine.png").exists()
+    rows = tables.results.load([])
+    monkeypatch.setattr(tables.results, "load", lambda paths: rows[rows["seed"] == 1])
+    call(tables, "windows", new_results, "--line=mine")  # a single seed has a picture, too
 
 
 def test_the_chosen_constant_has_the_lowest_validation_loss():
