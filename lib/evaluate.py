@@ -42,6 +42,9 @@ class EvalConfig(LoadConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if {"/", "\\"} & set(self.tag):
+            raise ValueError(f"tag={self.tag} would be part of a file name: write it without a "
+                             "slash")
         if not self.files:
             raise ValueError("name one or more checkpoints; see --help")
 
@@ -190,8 +193,10 @@ def existing(cfg, out, facts):
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
         is_finished = len(records) >= before["records"]
+        commits = [*before["code"].split(", "), facts["code"]]
     if cfg.overwrite and (differ or is_finished):
         return {}
+    facts["code"] = ", ".join(dict.fromkeys(commits))  # all that have measured it
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")

@@ -20,7 +20,7 @@ from conftest import (
 import eval_niah
 import eval_posloss
 from eval_niah import NiahConfig
-from lib import checkpoint, evaluate, storage
+from lib import checkpoint, evaluate, runtime, storage
 from lib.config import configure
 from lib.data import Tokens
 from lib.tasks import make_sample
@@ -249,6 +249,21 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
     refused("is not a result of this program", measure, program, "b", *more)
 
 
+def test_a_result_names_all_commits_that_have_measured_it(measure, tmp_path, monkeypatch):
+    path = tmp_path / "b/posloss.jsonl"
+
+    def measure_at(commit, cut=True):
+        if cut and path.exists():
+            path.write_text("\n".join(path.read_text().splitlines()[:4]))
+        monkeypatch.setattr(runtime, "code_version", lambda: commit)
+        measure(eval_posloss, "b")
+        return facts_of(tmp_path / "b", "posloss")["code"]
+
+    assert measure_at("aaa") == "aaa"
+    assert measure_at("bbb", cut=False) == "aaa", "it was finished"
+    assert measure_at("bbb") == measure_at("bbb") == "aaa, bbb"
+
+
 @PROGRAMS
 def test_out_keeps_the_results_of_several_checkpoints_apart(
         measure, corpus, tmp_path, capsys, program, kind):
@@ -303,6 +318,7 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_measured(
     (eval_posloss, "pn", "--seed=1", "has learned 32 positions, and 90 are needed"),
     (eval_niah, "reversed", "--seed=1", "different vocabularies"),
     (eval_posloss, "a", "--seq_len=99999", "choose a smaller --seq_len"),
+    (eval_posloss, "a", "--tag=../x", "a slash"),
     (eval_posloss, "a", "--n_seqs=0", "positive"),
     (eval_posloss, "nowhere", "--seed=1", "no checkpoint .*nowhere"),
     (eval_posloss, "reversed", "--seed=1", "different vocabularies")])
