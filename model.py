@@ -189,7 +189,8 @@ class Attention(nn.Module):
         weights         from the logits
         mix             from the layer's input to the output of all heads
 
-    It must keep the promises of experiments/check.py, for instance: no query sees a later key.
+    (S layers with an attention of in_windows make their mask in Window.attend.) It must keep the
+    promises of experiments/check.py, for instance: no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
     in_windows = False  # whether S layers have this attention, too
@@ -381,7 +382,7 @@ class Window(Attention):
         # The sequence is cut into blocks of W tokens. The queries of a block see keys of their own
         # block and of the block before. So the cost is linear in T.
         B, T, W = q.size(0), q.size(2), self.max_keys
-        k, v = k[:, :, 1 - W - T:], v[:, :, 1 - W - T:]  # no query sees more
+        k, v = (z[:, :, -(T + W - 1):] for z in (k, v))  # no query sees more
         if T == 1:
             return super().attend(q, k, v, context)
         S = k.size(2)
@@ -527,9 +528,9 @@ class GPT(nn.Module):
             first_token = torch.searchsorted(documents, documents)
             pos = (pos - first_token)[:, None]
         # Layers of one letter have the same factor f(n) and the same RoPE: one computes it for all.
-        layers = {block.attn.letter: block.attn for block in self.blocks}.values()
-        f = {attn.type: ATTENTION[attn.type].f(pos + 1, self) for attn in layers}
-        rope = {attn.letter: attn.rope(pos) for attn in layers if attn.uses_rope}
+        one_of_each = {block.attn.letter: block.attn for block in self.blocks}.values()
+        f = {attn.type: ATTENTION[attn.type].f(pos + 1, self) for attn in one_of_each}
+        rope = {attn.letter: attn.rope(pos) for attn in one_of_each if attn.uses_rope}
         return Context(pos + 1, f, rope, documents, cache)
 
     def hidden(self, idx, cache=None, documents=None, last=False):
@@ -589,7 +590,8 @@ class GPT(nn.Module):
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):
-                attn.s.fill_((scale - attn.b[0]) / mean)  # all heads are equal here
+                b = attn.b[0]  # all heads are equal here
+                attn.s.fill_((scale - b) / mean)  # so that s * mean + b = scale
             else:
                 attn.scale_queries(scale / mean)
 
@@ -598,8 +600,7 @@ class GPT(nn.Module):
         b, ... Training logs them and gives them no weight decay."""
         scales = {} if self.p_n is None else {"p_n": self.p_n}
         for layer, block in enumerate(self.blocks):
-            # sorted: optimizers store their state in this order
-            for name, p in sorted(block.attn.named_parameters(recurse=False)):
+            for name, p in block.attn.named_parameters(recurse=False):
                 if p.dim() == 1:
                     scales[f"blocks.{layer}.attn.{name}"] = p
         return scales

@@ -1,5 +1,5 @@
 """
-Pretrain a Transformer with any attention type in ATTENTION (model.py).
+Pretrain a Transformer with any attention: a type in ATTENTION (model.py), gallery/, or a file.
 
     python train.py config/b_ssmax.py                    one GPU, or the CPU
     torchrun --standalone --nproc_per_node=8 train.py config/b_ssmax.py     eight GPUs
@@ -416,14 +416,11 @@ def make_optimizers(cfg, model, before=()):
 
     before: optimizers whose moments are taken over, as after the switch of (f).
     """
-    # Learned scales have no weight decay, as in the paper: it would pull s to 0, which is uniform
-    # attention.
-    scales = model.learned_scales()
-    rest = [p for name, p in model.named_parameters() if name not in scales]
-    groups = [{"params": [p for p in rest if p.dim() >= 2], "weight_decay": cfg.weight_decay},
-              {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}]
-    if scales:
-        groups.append({"params": list(scales.values()), "weight_decay": 0.0})
+    parameters = list(model.parameters())
+    # Norms and learned scales have no weight decay, as in the paper: it would pull s to 0, which is
+    # uniform attention.
+    groups = [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": cfg.weight_decay},
+              {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
     # fused on a CPU too, unlike nanoGPT: one pass over the parameters instead of a dozen
     adamw = torch.optim.AdamW(groups, lr=cfg.learning_rate, betas=(cfg.beta1, cfg.beta2),
                               fused=True)

@@ -10,7 +10,8 @@ results.csv, and the rest is arithmetic as pandas evaluates it:
 If there is a margin, the number is a difference that should lie within it. A verdict depends on the
 95 % interval of the number's mean (Student's t over the seeds):
 
-    holds       the interval is above 0; with a margin, it is within the margin
+    holds       the interval is above 0; with a margin, it is within the margin ("no spread": all
+                seeds gave one number, so the interval has no width and proves little)
     failed      the interval is below 0; with a margin, it is outside of the margin
     undecided   otherwise
 
@@ -122,5 +123,8 @@ def verdict(p):
 def judge(predictions):
     """Return (verdict, verdict corrected by Holm) for each prediction of a family."""
     ps = [p_value(prediction.values, prediction.margin) for prediction in predictions]
-    return [(verdict(p), verdict(corrected))
-            for p, corrected in zip(ps, holm(ps), strict=True)]
+    verdicts = []
+    for prediction, p, corrected in zip(predictions, ps, holm(ps), strict=True):
+        spread = "" if p is None or prediction.values.nunique() > 1 else ", no spread"
+        verdicts.append((verdict(p) + spread, verdict(corrected)))
+    return verdicts

@@ -31,7 +31,7 @@ from lib.runtime import DType
 from lib.storage import atomic_write
 from model import ATTENTION, SCALINGS
 
-VERSION = 4
+VERSION = 5
 KEYS = {  # that are checked, with their types
     "version": int, "model": dict, "optimizers": list, "model_config": dict, "config": dict,
     "variant": str, "iter": int, "vocab": list | str | int | None, "data": dict,

@@ -122,8 +122,8 @@ class Tokens:
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
             starts = random_starts(seed, self.split, step, batch_size, n_starts)
         else:
-            row_numbers = step * batch_size + np.arange(batch_size)
-            starts = block_size + row_numbers % n_rows * (block_size + 1)
+            row_numbers = (step * batch_size + np.arange(batch_size)) % n_rows
+            starts = block_size + row_numbers * (block_size + 1)
         corpus = f"{self.data['digest']} {block_size}".encode()
         digest = hashlib.sha256(corpus + starts.tobytes()).hexdigest()[:16]
         return *self.rows_of_rank(starts, block_size), digest

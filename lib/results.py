@@ -100,10 +100,11 @@ def find(inputs):
     for path in map(Path, inputs):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        names = [""]
+        files = [path]
         if path.is_dir():
-            names = sorted(glob.glob("**/*.jsonl", root_dir=path, recursive=True))
-        paths |= {os.path.realpath(path / name): path / name for name in names}
+            files = [path / name for name in
+                     sorted(glob.glob("**/*.jsonl", root_dir=path, recursive=True))]
+        paths |= {os.path.realpath(file): file for file in files}
     return list(paths.values())
 
 

@@ -48,7 +48,7 @@ def test_verdicts_are_corrected_for_all_predictions_of_the_family():
     assert verdicts.judge([one] + 20 * [one._replace(values=seeds)])[0] == ("holds", "undecided")
     family = [(-one.values, None), (seeds[:2], None), (0 * seeds, 0.1)]
     outcomes = verdicts.judge([one._replace(values=x, margin=margin) for x, margin in family])
-    assert [first for first, _ in outcomes] == ["failed", "few seeds", "holds"]
+    assert [first for first, _ in outcomes] == ["failed", "few seeds", "holds, no spread"]
 
 
 @pytest.mark.parametrize("file, old, new, message", [
