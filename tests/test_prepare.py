@@ -102,6 +102,8 @@ def word_tokenizer(folder, special=("</s>",)):
     words = tokenizers.Tokenizer(tokenizers.models.BPE())
     words.add_special_tokens(list(special))
     words.add_tokens(["ab", "c", "a", "<", "/", "s", ">", "\ufffd"])
+    words.enable_truncation(1)  # as a call with truncation leaves them in a file of transformers
+    words.enable_padding(length=9)
     words.save(f"{folder}/tokenizer.json")
 
 
