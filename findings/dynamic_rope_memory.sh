@@ -17,10 +17,7 @@ def llama(rope, length):
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(vocab_size=100, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
         num_attention_heads=4, max_position_embeddings=length, initializer_range=0.2, rope_parameters=rope)).eval()
-plain = dict(rope_type="default", rope_theta=10000.0)
 dynamic = dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0)
-longrope = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0] * 8, factor=4.0,
-    long_factor=[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 8.0], original_max_position_embeddings=64)
 torch.manual_seed(1)
 ids = torch.randint(3, 100, (1, 120))
 model = llama(dynamic, 64)

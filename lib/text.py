@@ -42,11 +42,12 @@ def gpt2_encoding():
 
 
 @functools.cache
-def tokenizer(vocab, special=False):
+def tokenizer(vocab, special=False, strict=False):
     """
     Return the tokenizers.Tokenizer of a `vocab` that is the text of a tokenizer.json.
 
     special: whether it turns a special token that is written in a text into its id.
+    strict: whether a character that it does not know is an error. BPE alone may leave it out.
     """
     with explain("this vocabulary is a tokenizer.json: pip install tokenizers", ImportError):
         import tokenizers  # late: GPT-2's vocabulary does not need it
@@ -56,6 +57,9 @@ def tokenizer(vocab, special=False):
     loaded.no_truncation()  # the files of fine-tuned models may ask for truncation and padding
     loaded.no_padding()
     loaded.encode_special_tokens = not special
+    is_bpe = isinstance(loaded.model, tokenizers.models.BPE)
+    if strict and is_bpe and loaded.model.unk_token is None:
+        loaded.model.unk_token = "of an unknown character"  # there is none, which is an error
     return loaded
 
 
@@ -120,10 +124,9 @@ def encode(text, vocab=None, special=False):
     """
     check_has_text(vocab)
     if type(vocab) is str:
-        loaded = tokenizer(vocab, special)
-        # a model without a token for unknown characters may raise an error where it meets one
+        loaded = tokenizer(vocab, special, strict=True)
         with explain("the tokenizer cannot encode this text; choose another model or --tokenizer"):
-            letter = "".join(loaded.encode("a", add_special_tokens=False).tokens)
+            letter = "".join(tokenizer(vocab).encode("a", add_special_tokens=False).tokens)
             # SentencePiece (Llama 2, Mistral) puts a space in front by itself
             text = text.removeprefix(" ") if letter.startswith("▁") else text
             # no special tokens are added: callers mark where a document begins or ends

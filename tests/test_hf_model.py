@@ -153,6 +153,18 @@ def test_rope_that_depends_on_the_batch_is_refused(tmp_path):
             tmp_path / "m")
 
 
+@pytest.mark.parametrize("changes", [{"rope_theta": 5e6}, {"rope_scaling": {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}}])
+def test_a_theta_that_transformers_would_not_read_is_refused(tmp_path, changes):
+    """It keeps 1e6 in the first case, and takes 10,000 in the second."""
+    folder_of(tmp_path / "m", rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+    edit(tmp_path / "m/config.json", **changes)
+    refused("says rope_theta=.*e\\+06, and transformers reads .*: write the right one",
+            checkpoint.load_model, tmp_path / "m")
+    edit(tmp_path / "m/config.json", rope_theta=1e6)  # as hf.py writes it, and so it is read
+    assert "1000000.0" in checkpoint.load_model(tmp_path / "m")[0].config.rope
+
+
 def test_a_model_that_was_stretched_before_keeps_its_training_length(tmp_path):
     folder_of(tmp_path / "m", rope_parameters={
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,

@@ -12,7 +12,7 @@ from reference import N, farthest, reference_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from experiments.check import WINDOWS, tokens
-from lib.loss import loss_at_once, summed_loss, token_losses
+from lib.loss import chunked_loss, loss_at_once, summed_loss, token_losses
 from lib.runtime import flops_per_token
 from model import ATTENTION, GPT, Attention, Factor, GPTConfig, Learned
 from train import TrainConfig, make_optimizers
@@ -152,6 +152,15 @@ def test_chunked_loss_is_the_plain_loss(dtype, tolerance, chunk):
     assert farthest(losses.sum(), plain[0]) < tolerance * (1 + plain[0].abs())
     assert farthest(losses.mean(), model(idx, targets)[1]) < 10 * tolerance
     assert not any(p.any() for p in loss_and_gradients(torch.full_like(idx, -1), chunk))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_many_losses_of_bf16_logits_are_added_in_fp32(grad):
+    x, weight = torch.randn(20_000, 8).bfloat16(), torch.randn(16, 8)
+    targets = torch.randint(16, (20_000,))
+    want = F.cross_entropy((x @ weight.bfloat16().T).float(), targets, reduction="sum")
+    with torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(grad):
+        assert chunked_loss(x, weight, targets, 0, None) == pytest.approx(want, rel=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -102,6 +102,8 @@ def word_tokenizer(folder, special=("</s>",)):
     words = tokenizers.Tokenizer(tokenizers.models.BPE())
     words.add_special_tokens(list(special))
     words.add_tokens(["ab", "c", "a", "<", "/", "s", ">", "\ufffd"])
+    words.enable_truncation(1)  # as a call with truncation leaves them in a file of transformers
+    words.enable_padding(length=9)
     words.save(f"{folder}/tokenizer.json")
 
 
@@ -127,11 +129,13 @@ def test_the_token_that_the_models_own_files_name_ends_a_document(tmp_path, writ
 def test_a_tokenizer_that_cannot_be_used_is_one_line_and_nothing_is_written(tmp_path, write):
     path = write("a.jsonl", GOOD)
     unigram = tokenizers.models.Unigram([("</s>", 0.0), ("a", -1.0)])
+    bpe = tokenizers.models.BPE({"</s>": 0, "a": 1}, [])  # would leave out all but the letter a
     for content, message in (
             (None, "t.json is not a file; name a tokenizer.json"),
             (b"[1]", "not a tokenizer.json"),
             (tokenizers.Tokenizer(tokenizers.models.BPE()).to_str().encode(), "has no end of text"),
-            (tokenizers.Tokenizer(unigram).to_str().encode(), "tokenizer cannot encode this text")):
+            *((tokenizers.Tokenizer(model).to_str().encode(), "tokenizer cannot encode this text")
+              for model in (unigram, bpe))):
         if content is not None:
             write("t.json", content)
         refused(message, go, tmp_path, path, f"--tokenizer={tmp_path}/t.json")

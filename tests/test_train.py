@@ -80,6 +80,16 @@ def test_first_updates_are_the_golden_ones(run, tmp_path, attention_type, golden
     assert [r["loss"] for r in log(tmp_path)] == pytest.approx(golden, abs=1e-3)
 
 
+def test_bfloat16_takes_the_updates_of_float32(run, tmp_path):
+    """A bf16 copy of a weight that outlives an update would give the loss before it."""
+    both = {}
+    for dtype in ("float32", "bfloat16"):
+        run(tmp_path / dtype, f"--dtype={dtype}", "--learning_rate=0.02", "--micro_batch_size=4")
+        both[dtype] = numbers(tmp_path / dtype, ["loss", "val_loss"])
+    assert both["bfloat16"] == pytest.approx(both["float32"], abs=0.02)
+    assert both["float32"][1, "loss"] - both["float32"][6, "loss"] > 0.1
+
+
 def broken_compile(function, dynamic):
     raise RuntimeError("no compiler")
 

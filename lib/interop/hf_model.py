@@ -5,6 +5,7 @@ by ssmax_hf.py, and --rope_scaling stretches RoPE in the layers that see all key
 """
 import copy
 import inspect
+import json
 import math
 import os
 import zlib
@@ -80,6 +81,15 @@ def read_config(folder):
     """Return the config of transformers for a folder."""
     with readable(folder):
         hf_config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    content = content.get("text_config") or content
+    rope = rope_of(SimpleNamespace(rope_parameters=content.get("rope_parameters")))
+    theta = rope_of(hf_config.get_text_config()).get("rope_theta")
+    # transformers reads one place alone: rope_scaling, if it is there, and else rope_parameters
+    for written in (content.get("rope_theta"), rope.get("rope_theta")):
+        if theta and written and written != theta:
+            raise UserError(f"the config.json of {folder} says rope_theta={written:g}, and "
+                            f"transformers reads {theta:g}: write the right one beside rope_type")
     hf_config._attn_implementation = None  # a config.json could name code to download and run
     return hf_config
 
