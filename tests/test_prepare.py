@@ -164,7 +164,8 @@ HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
     (b"", ["--embedded=almanac", "--tokenizer=t"], "tokenizer=t has no effect unless files or hf"),
     (b"x", ["a.txt", "--split=val", "--val_fraction=0.1"], "another --split than val"),
     (b"", ["a", "--name=../up"], "of letters, digits"),
-    (b"", ["--hf=no/such-dataset"], "no/such-dataset .*run the same command again")])
+    (b"", ["--hf=no/such-dataset"], "no/such-dataset .*run the same command again")],
+    ids=map(str, range(15)))  # not the bytes, which hold the time of their compression
 def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
