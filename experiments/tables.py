@@ -165,8 +165,10 @@ def draw_lines(table, lines, path):
     figure = plot.new_figure(figsize=(4.4 * len(panels), 4), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, measure in zip(axes, panels, strict=True):
-        plot.draw(axis, rows[rows["measure"] == measure], styles)
+        shown = rows[rows["measure"] == measure]
+        plot.draw(axis, shown, styles)
         axis.set_xscale("log", base=2)
+        axis.set_xticks(shown["tokens"].unique())
         axis.xaxis.set_major_formatter("{x:g}")
         axis.set(title=PANELS[measure], xlabel="context size / training length")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
