@@ -29,7 +29,9 @@ class ModelConfig(GPTConfig):
         if self.attention_type not in ATTENTION:
             raise ValueError(f"unknown attention_type {self.attention_type}; choose one of "
                              f"{', '.join(ATTENTION)}")
-        for key in ("block_size", "vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
+        if self.block_size < 2:
+            raise ValueError(f"block_size={self.block_size} must be at least 2: log 1 is 0")
+        for key in ("vocab_size", "n_layer", "n_head", "n_embd", "n_inner",
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key}={getattr(self, key)} must be positive")

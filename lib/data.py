@@ -280,10 +280,9 @@ def megatron_shards(path):
         raise ValueError("it does not begin as an .idx of Megatron, version 1")
     lengths = np.frombuffer(index, "<i4", n, offset=34)
     borders = np.frombuffer(index, "<i8", n_borders, offset=34 + 4 * n + 8 * n)
-    ends_of_sequences = np.cumsum(lengths, dtype=np.int64)
+    n_before = np.append(0, np.cumsum(lengths, dtype=np.int64))  # ids before each sequence
     dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
-    shard = Shard(path.with_suffix(".bin"), dtype, int(ends_of_sequences[-1]))
-    yield shard, ends_of_sequences[borders[1:] - 1]
+    yield Shard(path.with_suffix(".bin"), dtype, int(n_before[-1])), n_before[borders[1:]]
 
 
 def datatrove_shards(path):
@@ -308,6 +307,10 @@ def arrow_shards(path):
             borders = column.offsets.to_numpy().astype(np.int64)
             ends = borders[1:] - borders[0]
             dtype = np.dtype(column.values.type.to_pandas_dtype())
+            if column.values.null_count:
+                raise ValueError("some of its ids are null")
+            if not ends[-1]:  # documents without a single id have no memory
+                continue
             begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
             yield Shard(path, dtype, int(ends[-1]), begin_of_ids - begin_of_file), ends
 
@@ -335,7 +338,11 @@ OTHER_BINS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.b
 def foreign_files(folder, split):
     """Return the files of a split that other programs wrote."""
     paths = []
-    for path in sorted([*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")]):
+
+    def by_numbers(path):  # 9 comes before 10
+        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(path))]
+
+    for path in sorted([*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")], key=by_numbers):
         words = re.split(r"[\W_]+", str(path.relative_to(folder)))
         is_read = path.suffix in FORMATS and not OTHER_BINS.fullmatch(path.name)
         if is_read and split in words and path.stat().st_size:  # datatrove may leave empty files
@@ -356,8 +363,12 @@ def foreign_split(folder, paths, vocab_size):
                     shard = with_ends_of_text(shard, ends)
                 shards.append(shard)
 
+    if not shards:
+        raise UserError(f"{paths[0]} has no documents; name another folder")
     first, last = shards[0].open()[:4000], shards[-1].open()[-4000:]
-    if has_text and not are_gpt2s(first.tolist()):
+    # with the ends of text, or the words of two documents could be other tokens together
+    as_read = shards[0].read(shards[0].open(), 0, min(4000, shards[0].tokens()))
+    if has_text and not are_gpt2s(as_read.tolist()):
         raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
                         "number of its ids, as --vocab_size=65 (they then have no text)")
 

@@ -206,6 +206,24 @@ def test_the_files_of_other_programs_are_the_corpus_that_prepare_makes(
     assert Tokens(tmp_path / "other", "train").data["digest"] != tokens.data["digest"]
 
 
+def test_short_and_empty_documents_are_read_and_numbers_are_in_order(tmp_path):
+    documents = [[], *(encode(f"{word}s") for word in "the cat on a mat in his hat".split() * 40)]
+    for write in (megatron, saved_dataset):  # without ends of text the words would be others
+        folder = tmp_path / write.__name__
+        folder.mkdir()
+        write(folder, documents)
+        tokens = Tokens(folder, "train")
+        wanted = sum(([*ids, GPT2_EOT] for ids in documents[1:]), [])
+        assert tokens[0:len(tokens)].tolist() == wanted
+    for i in range(8, 12):
+        (tmp_path / f"val_{i}.bin").write_bytes(array([i]))
+    assert Tokens(tmp_path, "val", 65)[0:4].tolist() == [8, 9, 10, 11]
+    saved_dataset(tmp_path, [[1, None], [], [2]], "test")
+    refused("some of its ids are null", Tokens, tmp_path, "test")
+    saved_dataset(tmp_path, [[]], "validation")
+    refused("has no documents", Tokens, tmp_path, "validation")
+
+
 def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     characters = [i % 65 for i in range(5000)]
     for ids in ([9, 50257], characters):
