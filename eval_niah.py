@@ -59,7 +59,8 @@ class NiahConfig(EvalConfig):
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
 
-    NEEDS = EvalConfig.NEEDS | {"n_needles": "task == 'multikey'"}
+    NEEDS = EvalConfig.NEEDS | {"n_needles": "task == 'multikey'",
+                                "trials": "task != 'every_depth'"}
 
     def __post_init__(self):
         super().__post_init__()
@@ -126,7 +127,7 @@ def niah(cfg, path, model, state):
         items = prompts_of_trials(cfg, model.config.block_size)
     else:  # Fig. 6
         items = [{"size": size, "depth": depth, "i": i} for size in cfg.context_sizes
-                 for depth in cfg.depths for i in range(cfg.n_samples)]
+                 for i in range(cfg.n_samples) for depth in cfg.depths]
     items = [{"task": cfg.task} | item for item in items]
 
     def sample_of(item):
@@ -158,7 +159,8 @@ def answer(cfg, model, vocab, samples, device):
         # As in the paper, the model may not answer with the end-of-text token.
         rows = model.generate(idx, longest, temperature=0, banned=(end_of_text(vocab),))
         weights = model.last_query_attention(idx) if cfg.trials else None
-    measure = {"needle": "needles", "multikey": f"needles among {cfg.n_needles or 3} others"}.get(
+    measure = {"needle": "needles", "multikey": f"needles among {cfg.n_needles or 3} others",
+               "every_depth": f"needles among {len(cfg.depths) - 1} others"}.get(
         cfg.task, f"{cfg.task} answers")
     records = []
     for row, sample in enumerate(samples):

@@ -622,14 +622,15 @@ class GPT(nn.Module):
         return torch.stack(weights, dim=1)
 
     @torch.no_grad()
-    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=0, banned=()):
+    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=0, banned=(), cache=None):
         """
         Continue each row of idx (B, T) and return (B, T + max_new_tokens).
 
         temperature 0 is greedy; `top_k` keeps the k likeliest tokens (0: all); `banned` ids are
-        never sampled (the end of text, in the paper's needle test).
+        never sampled (the end of text, in the paper's needle test). idx continues the tokens in
+        `cache`, if one is given.
         """
-        cache = self.new_cache()
+        cache = self.new_cache() if cache is None else cache
         new = idx
         for _ in range(max_new_tokens):
             logits, _ = self(new, cache=cache)

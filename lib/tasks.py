@@ -2,8 +2,8 @@
 The prompts of eval_niah.py. A prompt has exactly the asked number of tokens and is the same on
 every machine.
 
-A task is a function (cfg, rng, size, depth, i) -> Asked, and a name in TASKS. Source: the paper
-(needle; multikey is its sentence for several cities).
+A task is a function (cfg, rng, depth, i) -> Asked, and a name in TASKS. Source: the paper
+(needle; multikey and every_depth are its sentence for several cities).
 
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
 """
@@ -39,16 +39,17 @@ class Fact(NamedTuple):
     """A sentence with an answer in it, as text."""
     sentence: str  # with ANSWER where the answer stands
     answer: str  # as it stands there; a number may be in groups of digits, 81 06 42 2
+    city: str = ""  # which the question names
     depth: float | None = None  # in percent; None: a random one
 
 
 @dataclass
 class Asked:
     """What a task puts into the hay and what it asks, as text."""
-    fact: Fact  # the one that is asked for
+    facts: list
+    k: int  # which of them is asked for
     question: str  # text after the hay, up to where the answer begins
     lead: str = ""  # text before the hay
-    others: tuple = ()  # of Fact: those that are not asked for
 
 
 def parts(fact):
@@ -62,10 +63,11 @@ def parts(fact):
 # the tasks
 
 
-def needle(cfg, rng, size, depth, i, n_others=0):
-    """One sentence with a number, as in the paper, and `n_others` sentences about other cities."""
+def about_cities(cfg, rng, n, i):
+    """Return `n` needles about different cities at random depths. The last one is about Tokyo if
+    i is PAPER_EXAMPLE."""
     digits = sum(cfg.number_format)
-    cities = rng.sample(CITIES, 1 + n_others)
+    cities = rng.sample(CITIES, n)
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
     numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
     if i == PAPER_EXAMPLE:  # formats of more than seven digits repeat its number
@@ -75,24 +77,42 @@ def needle(cfg, rng, size, depth, i, n_others=0):
     facts = []
     for city, number in zip(cities, numbers, strict=True):
         sentence = cfg.needle.replace("{city}", city).replace("{number}", ANSWER)
-        facts.append(Fact(sentence, spaced(number, cfg.number_format)))
-    asked, *others = facts
-    asked = asked._replace(depth=rng.uniform(0, 100) if depth is None else depth)
-    lead, question = "", parts(asked)[0]
+        facts.append(Fact(sentence, spaced(number, cfg.number_format), city))
+    return [*facts[1:], facts[0]]
+
+
+def ask(cfg, facts, k):
+    """Return what is asked for the number of facts[k]."""
+    lead, question = "", parts(facts[k])[0]
     if cfg.prompt == "sft":
-        text = cfg.qa_format.replace("{question}", cfg.question.replace("{city}", cities[0]))
+        text = cfg.qa_format.replace("{question}", cfg.question.replace("{city}", facts[k].city))
         lead, _, question = text.partition("{context}")
         # the space before the answer is part of the answer's first token
         question = question.partition("{answer}")[0].rstrip(" ")
-    return Asked(asked, question, lead, others)
+    return Asked(facts, k, question, lead)
 
 
-def multikey(cfg, rng, size, depth, i):
+def needle(cfg, rng, depth, i, n_others=0):
+    """One sentence with a number, as in the paper, and `n_others` sentences about other cities."""
+    *others, asked = about_cities(cfg, rng, 1 + n_others, i)
+    asked = asked._replace(depth=rng.uniform(0, 100) if depth is None else depth)
+    return ask(cfg, [*others, asked], n_others)
+
+
+def multikey(cfg, rng, depth, i):
     """The needle among n_needles sentences with the numbers of other cities."""
-    return needle(cfg, rng, size, depth, i, n_others=cfg.n_needles or 3)
+    return needle(cfg, rng, depth, i, n_others=cfg.n_needles or 3)
 
 
-TASKS = {task.__name__: task for task in (needle, multikey)}
+def every_depth(cfg, rng, depth, i):
+    """A needle at each depth, all in one hay. The prompts of one i differ in the question alone, so
+    a model can read the hay once for all of them."""
+    facts = about_cities(cfg, rng, len(cfg.depths), i)
+    facts = [fact._replace(depth=at) for fact, at in zip(facts, cfg.depths, strict=True)]
+    return ask(cfg, facts, cfg.depths.index(depth))
+
+
+TASKS = {task.__name__: task for task in (needle, multikey, every_depth)}
 
 # -----------------------------------------------------------------------------
 # hay
@@ -111,13 +131,14 @@ def open_haystack(cfg, vocab):
     return np.array(encode(text, vocab)), {"digest": digest, "source": {"haystack": cfg.haystack}}
 
 
-def draw_hay(vocab, rng, hay, n, fact):
-    """Return `n` ids of the hay, as a list, in which no other number is the answer of `fact`."""
+def draw_hay(vocab, rng, hay, n, facts):
+    """Return `n` ids of the hay, as a list, in which no other number is the answer of a fact."""
     if n > len(hay):
         raise UserError(f"the hay has only {len(hay):,} tokens, and {n:,} are needed; choose a "
                         "smaller context or more text")
-    before, _, after = parts(fact)
-    with_any_number = re.escape(before.strip()) + r"[\d\s]+" + re.escape(after.strip())
+    with_any_number = "|".join(
+        re.escape(before.strip()) + r"[\d\s]+" + re.escape(after.strip())
+        for before, _, after in map(parts, facts))
     for _ in range(10):
         begin = rng.randrange(len(hay) - n + 1)
         for _ in range(3):  # a character has at most four bytes, and each may be a token
@@ -234,12 +255,13 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     UserError if the size is too small for the question, or the hay too short for the size.
     """
     # seeded by a str: the hash of a tuple may differ from process to process
-    rng = random.Random(f"{cfg.seed} {size} {depth} {i}")
-    asked = TASKS[cfg.task](cfg, rng, size, depth, i)
+    same_hay = cfg.task == "every_depth"
+    rng = random.Random(f"{cfg.seed} {size} {'' if same_hay else depth} {i}")
+    asked = TASKS[cfg.task](cfg, rng, depth, i)
+    fact = asked.facts[asked.k]
     lead = encode(asked.lead, vocab)
     question = encode(asked.question, vocab)
-    facts = [*asked.others, asked.fact]
-    encoded = [encode_fact(vocab, fact) for fact in facts]
+    encoded = [encode_fact(vocab, each) for each in asked.facts]
     lengths = [len(before) + len(tail) for before, tail, _ in encoded]
     n_hay = size - len(lead) - len(question) - sum(lengths)
     if n_hay < 1:
@@ -249,16 +271,16 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     # 1 if the prompt begins with an end of text, or with what the tokenizer puts in front
     first = token_in_front(vocab, end_of_text(vocab) if cfg.begin else None)
     n_begin = int(first is not None)
-    ids = draw_hay(vocab, rng, hay, n_hay, asked.fact)
+    ids = draw_hay(vocab, rng, hay, n_hay, asked.facts)
     ids[:n_begin] = [first] * n_begin  # in place of a token: the size stays
-    places = choose_places(vocab, rng, ids, n_begin, facts, lengths)
+    places = choose_places(vocab, rng, ids, n_begin, asked.facts, lengths)
     ids, spans = bury(ids, encoded, places)
     return {
         # a number that stands in groups of digits is given without spaces
-        "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),
-        "max_new_tokens": room_for(asked.fact, spans[-1]),
+        "answer": re.sub(r"(?<=\d) (?=\d)", "", fact.answer),
+        "max_new_tokens": room_for(fact, spans[asked.k]),
         "prompt": ids[:n_begin] + lead + ids[n_begin:] + question,  # the end of text comes first
-        "span": tuple(len(lead) + index for index in spans[-1]),
+        "span": tuple(len(lead) + index for index in spans[asked.k]),
     }
 
 

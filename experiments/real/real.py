@@ -20,6 +20,7 @@ FACTORS = {kind: f" --attention_type={kind}"
            for kind in ("logn_clip", "log_floor", "llama4", "power", "step_1.5")}
 FACTORS |= {f"constant_{c}": f" --attention_type=head_scale --swap_scale={c}"
             for c in (1.1, 1.2, 1.4)}
+NEEDLES = ",".join(map(str, range(5, 100, 10)))  # depths in percent
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,16 @@ def lines_of(folder, c, length, factor):
 
 
 def commands(cfg, folder, lines, lengths, hays):
-    """Yield the evaluations of all lines: 8 pieces, and 20 needles of each length in each hay."""
+    """Yield the evaluations of all lines: 8 pieces, and for each length two prompts with ten needles
+    in each kind of hay."""
     for line, settings in lines.items():
         yield (f"eval_posloss.py {folder} --n_seqs=8 {cfg.posloss} --seq_len={max(lengths)} "
                f"{settings} --data_dir={cfg.data_dir} --out={cfg.out} --tag={line}")
     for line, settings in lines.items():
         for hay in hays:
             text = "--haystack=noise" if hay == "noise" else f"--data_dir={cfg.data_dir}"
-            yield (f"eval_niah.py {folder} --n_samples=4 --prompt=completion {cfg.niah} "
+            yield (f"eval_niah.py {folder} --task=every_depth --depths={NEEDLES} --n_samples=2 "
+                   f"--micro_batch_size=10 --prompt=completion {cfg.niah} "
                    f"--context_sizes={','.join(map(str, lengths))}, {settings} {text} "
                    f"--out={cfg.out} --tag={hay}_{line}")
 
@@ -73,7 +76,7 @@ def hours(folder, n_lines, lengths):
         seconds.append((time.perf_counter() - begin) / size)
     b = max(0, seconds[2] - seconds[1]) / (2048 - 512)
     cost = {T: (seconds[1] + b * (T - 512)) * T for T in lengths}
-    return n_lines * (8 * cost[max(lengths)] + 40 * sum(cost.values())) / 3600
+    return n_lines * (8 * cost[max(lengths)] + 4 * sum(cost.values())) / 3600
 
 
 def read(cfg, folder, line, lengths, hays):
@@ -82,6 +85,7 @@ def read(cfg, folder, line, lengths, hays):
     of_line = Path(cfg.out, folder.name)
     prompts = [pd.DataFrame(read_lines(of_line / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
                for hay in hays]
+    prompts = [frame.rename(columns={"needles among 9 others": "needles"}) for frame in prompts]
     pieces = pd.DataFrame(read_lines(of_line / f"posloss-{line}.jsonl")).set_index("i")
     by_position = pieces.filter(like=" loss").squeeze(axis=1).apply(pd.Series).rename(columns=int)
     for T in lengths:  # or the last position before it that was measured

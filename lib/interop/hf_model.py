@@ -274,7 +274,19 @@ class HFModel(nn.Module):
         """Return the logits (B, 1, V) of the last position, and None, as GPT.forward does."""
         return self.last(idx, cache).logits, None
 
-    generate = GPT.generate
+    @torch.no_grad()
+    def generate(self, idx, max_new_tokens, **options):
+        """As GPT.generate. What all rows of idx (B, T) begin with is read once, as the hay of
+        task=every_depth."""
+        differs = (idx != idx[:1]).any(dim=0).nonzero().flatten().tolist()
+        n = differs[0] if differs else 0
+        if n < idx.size(1) // 2:
+            return GPT.generate(self, idx, max_new_tokens, **options)
+        begun = self.new_cache()
+        self.read(idx[:1, :n], begun)
+        new = [GPT.generate(self, row[None, n:], max_new_tokens, cache=copy.deepcopy(begun),
+                            **options) for row in idx]
+        return torch.cat((idx[:, :n], torch.cat(new)), dim=1)
 
     @torch.no_grad()
     def last_query_attention(self, idx):
