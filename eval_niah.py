@@ -159,8 +159,7 @@ def answer(cfg, model, vocab, samples, device):
         # As in the paper, the model may not answer with the end-of-text token.
         rows = model.generate(idx, longest, temperature=0, banned=(end_of_text(vocab),))
         weights = model.last_query_attention(idx) if cfg.trials else None
-    measure = {"needle": "needles", "multikey": f"needles among {cfg.n_needles or 3} others",
-               "every_depth": f"needles among {len(cfg.depths) - 1} others"}.get(
+    measure = {"needle": "needles", "multikey": f"needles among {cfg.n_needles or 3} others"}.get(
         cfg.task, f"{cfg.task} answers")
     records = []
     for row, sample in enumerate(samples):

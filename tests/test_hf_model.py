@@ -121,6 +121,21 @@ def test_a_long_prompt_goes_through_in_pieces(tmp_path, monkeypatch, family):
         monkeypatch.undo()
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+@torch.no_grad()
+def test_a_hay_is_read_once_for_all_questions(tmp_path, monkeypatch, family):
+    folder_of(tmp_path / "m", family)
+    model, _ = checkpoint.load_model(tmp_path / "m", LoadConfig())
+    idx = torch.randint(V, (1, 100)).repeat(3, 1)
+    idx[:, 90:] = torch.randint(V, (3, 10))
+    alone = [model.generate(row[None], 6, temperature=0) for row in idx]
+    tokens, read = [], hf_model.HFModel.read
+    monkeypatch.setattr(hf_model.HFModel, "read", lambda self, idx, cache: (
+        tokens.append(idx.numel()), read(self, idx, cache))[1])
+    assert torch.equal(model.generate(idx, 6, temperature=0), torch.cat(alone))
+    assert sum(tokens) < 100 + 3 * 10
+
+
 @pytest.mark.parametrize("scaling", ["theta", "ntk", "yarn", "yarn_no_temperature"])
 @torch.no_grad()
 def test_rope_is_stretched_as_in_our_own_models(tmp_path, scaling):
@@ -290,7 +305,7 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     corpus = corpus_of_bytes(tmp_path)
     monkeypatch.setattr(real, "FACTORS", {"step_1.5": real.FACTORS["step_1.5"]})
     arguments = (tmp_path / "m", f"--data_dir={corpus}", f"--out={tmp_path}/out",
-                 "--niah=--n_samples=2")
+                 "--niah=--n_samples=2 --depths=20,80")
     capsys.readouterr()
     call(real, *arguments)
     printed = capsys.readouterr()

@@ -52,6 +52,19 @@ def test_prompts_stay_those_that_were_published(task, crc):
     assert zlib.crc32(json.dumps(prompts).encode()) == crc
 
 
+def test_prompts_of_every_depth_differ_in_the_question_alone():
+    cfg = configure(NiahConfig, ["x", "--haystack=noise", "--task=every_depth", "--depths=10,50,90",
+                                 "--prompt=completion"])
+    hay, _ = open_haystack(cfg, None)
+    samples = [make_sample(cfg, None, hay, 800, depth, 3) for depth in cfg.depths]
+    texts = [decode(sample["prompt"], None) for sample in samples]
+    for depth, sample, text in zip(cfg.depths, samples, texts, strict=True):
+        assert what_is_asked(text) == sample["answer"]
+        assert abs(sample["span"][0] / 800 - depth / 100) < 0.12
+        assert sample["prompt"][:780] == samples[0]["prompt"][:780]
+    assert len(set(texts)) == 3
+
+
 @pytest.mark.parametrize("size", [64, 501])
 @pytest.mark.parametrize("depth", [0, 10, 50, 90, 100])
 def test_prompts_have_their_size_and_needle(corpus, size, depth):

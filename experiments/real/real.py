@@ -85,7 +85,7 @@ def read(cfg, folder, line, lengths, hays):
     of_line = Path(cfg.out, folder.name)
     prompts = [pd.DataFrame(read_lines(of_line / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
                for hay in hays]
-    prompts = [frame.rename(columns={"needles among 9 others": "needles"}) for frame in prompts]
+    prompts = [frame.rename(columns={"every_depth answers": "needles"}) for frame in prompts]
     pieces = pd.DataFrame(read_lines(of_line / f"posloss-{line}.jsonl")).set_index("i")
     by_position = pieces.filter(like=" loss").squeeze(axis=1).apply(pd.Series).rename(columns=int)
     for T in lengths:  # or the last position before it that was measured
