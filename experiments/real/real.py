@@ -50,8 +50,8 @@ def lines_of(folder, c, length, factor):
 
 
 def commands(cfg, folder, lines, lengths, hays):
-    """Yield the evaluations of all lines: 8 pieces, and for each length two prompts with ten needles
-    in each kind of hay."""
+    """Yield the evaluations of all lines: 8 pieces, and for each length and kind of hay two prompts
+    with ten needles each."""
     for line, settings in lines.items():
         yield (f"eval_posloss.py {folder} --n_seqs=8 {cfg.posloss} --seq_len={max(lengths)} "
                f"{settings} --data_dir={cfg.data_dir} --out={cfg.out} --tag={line}")
