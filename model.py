@@ -395,12 +395,14 @@ class Window(Attention):
             z = blocks(F.pad(z, (0, 0, before, after)))
             return torch.cat((z[:, :-1], z[:, 1:]), dim=3).flatten(0, 1)
 
-        i = torch.arange(T + after, device=q.device).view(-1, W, 1)  # queries: (blocks, W, 1)
-        j = i[:, :1] - W + torch.arange(2 * W, device=q.device)  # keys: (blocks, 1, 2 W)
-        seen = (j <= i) & (j > i - W) & (j >= T - S)  # there is no key before T - S
+        query_at = torch.arange(T + after, device=q.device).view(-1, W, 1)  # (blocks, W, 1)
+        key_at = query_at[:, :1] - W + torch.arange(2 * W, device=q.device)  # (blocks, 1, 2 W)
+        seen = (key_at <= query_at) & (key_at > query_at - W)
+        seen &= key_at >= T - S  # there is no key before
         if context.documents is not None:
-            of_queries = context.documents[:, i.clamp(max=T - 1)]
-            seen = seen & (of_queries == context.documents[:, j.clamp(0, T - 1)])
+            of_queries = context.documents[:, query_at.clamp(max=T - 1)]
+            of_keys = context.documents[:, key_at.clamp(0, T - 1)]
+            seen = seen & (of_queries == of_keys)
         seen = seen.expand(B, -1, -1, -1).flatten(0, 1)[:, None]
         q = blocks(F.pad(q, (0, 0, 0, after))).flatten(0, 1)
         y = self.weighted_sum(q, with_block_before(k), with_block_before(v), seen)

@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from lib.config import configure
 from lib.corpora import almanac
@@ -243,6 +242,7 @@ def main():
     path, manifest = open_manifest(cfg, folder)
     vocab = manifest["vocab"]
     if not manifest["complete"]:
+        from tqdm import tqdm  # late: --help does not need it
         rows = almanac.documents(cfg) if cfg.embedded else documents(cfg)
         rows = itertools.islice(rows, manifest["rows"], None)
         # `with`: the bar ends before an error is printed

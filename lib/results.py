@@ -320,13 +320,14 @@ def summary(numbers, cells):
     Return a row for each cell of the numbers, with their mean (the median, if it is a score, as in
     the paper), its standard error (NaN if there is none) and n. cells: the columns that tell them.
     """
-    is_share = numbers["value"].abs().isin([0, 1])
-    groups = numbers.assign(is_share=is_share).groupby(cells, sort=False)
+    zero_or_one = numbers["value"].abs().isin([0, 1])
+    groups = numbers.assign(zero_or_one=zero_or_one).groupby(cells, sort=False)
     values = groups["value"]
     mean, error, n = values.mean(), values.sem(), values.count()
     measure = mean.index.get_level_values("measure")
     # Of two shares that are as far apart in each prompt the difference is a share, too.
-    is_share = groups["is_share"].all() & (n > 1) & (~measure.str.contains(MINUS) | (error == 0))
+    is_share = groups["zero_or_one"].all() & (n > 1)
+    is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))
     is_score = measure == "score"
     return pd.DataFrame({"value": mean.mask(is_score, values.median()),
