@@ -255,8 +255,9 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     UserError if the size is too small for the question, or the hay too short for the size.
     """
     # seeded by a str: the hash of a tuple may differ from process to process
-    same_hay = cfg.task == "every_depth"
-    rng = random.Random(f"{cfg.seed} {size} {'' if same_hay else depth} {i}")
+    # and without the depth where it only says which needle of the same hay is asked for
+    drawn_for = "" if cfg.task == "every_depth" else depth
+    rng = random.Random(f"{cfg.seed} {size} {drawn_for} {i}")
     asked = TASKS[cfg.task](cfg, rng, depth, i)
     fact = asked.facts[asked.k]
     lead = encode(asked.lead, vocab)

@@ -275,16 +275,16 @@ class HFModel(nn.Module):
         return self.last(idx, cache).logits, None
 
     @torch.no_grad()
-    def generate(self, idx, max_new_tokens, *how, **named):
+    def generate(self, idx, max_new_tokens, *args, **kwargs):
         """As GPT.generate. What all rows of idx (B, T) begin with is read once, as the hay of
         task=every_depth."""
         differs = (idx != idx[:1]).any(dim=0).nonzero().flatten().tolist()
         n = differs[0] if differs else 0
         if n < max(1, idx.size(1) // 2):
-            return GPT.generate(self, idx, max_new_tokens, *how, **named)
+            return GPT.generate(self, idx, max_new_tokens, *args, **kwargs)
         begun = self.new_cache()
         self.read(idx[:1, :n], begun)
-        new = [GPT.generate(self, row[None, n:], max_new_tokens, *how, **named,
+        new = [GPT.generate(self, row[None, n:], max_new_tokens, *args, **kwargs,
                             cache=copy.deepcopy(begun)) for row in idx]
         return torch.cat((idx[:, :n], torch.cat(new)), dim=1)
 
