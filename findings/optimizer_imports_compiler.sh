@@ -3,10 +3,10 @@
 # Versions: torch 2.13.0, CPU.
 # Guess: `import torch` is what a plain training script imports of torch.
 # True: the constructor of any torch optimizer imports torch._dynamo and with it sympy, also if nothing is ever
-#   compiled: 822 more modules, which take about as long as those of torch itself, and 90 MB.
+#   compiled: 823 more modules, which take about as long as those of torch itself, and 90 MB.
 # Hurt: the start of small runs, of sweeps and of tests, and the memory of every process that makes an optimizer.
 # Output seen:
-#   modules: 1,136 after import torch, 1,136 after a backward pass, 1,958 after AdamW([weight]), of the new ones torch 315, sympy 419
+#   modules: 1,114 after import torch, 1,114 after a backward pass, 1,937 after AdamW([weight]), of the new ones torch 315, sympy 419
 . "$(dirname "$0")/common.sh"
 venv torch==2.13.0 numpy==2.4.6
 
