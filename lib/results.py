@@ -52,12 +52,12 @@ NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
 # Settings in which the results of one line may differ: seeds, paths, the machine, what the name of
-# the variant says, and how much is measured
+# the variant and the text say, and how much is measured
 FREE = {
     "seed", "init_from", "out_dir", "data_dir", "haystack", "device", "compile", "loss_chunk",
     "micro_batch_size", "eval_interval", "save_interval", "log_interval", "wandb_log",
     "wandb_project", "wandb_run_name", "variant", "attention_type", "switch_attention_type",
-    "context_sizes", "n_samples", "n_seqs"}
+    "vocab_size", "context_sizes", "n_samples", "n_seqs"}
 
 
 def name_of(variant, tag=""):
