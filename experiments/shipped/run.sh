@@ -8,12 +8,14 @@
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/shipped}
 source experiments/common.sh
-# `converted`, `yarn` and `windows` have ten seeds, `step` eight, `rope` and `rrrl` five, `four`
-# three.
-PARTS=${PARTS:-"converted yarn windows four rope rrrl step"}
-# 10 is added to them in `converted` and `yarn`, 30 in `rope`, 50 in `rrrl`, 70 in `step`, and 20 in
-# the others
+# `converted`, `yarn`, `windows` and `slsl` have ten seeds, `step` eight, `rope` and `rrrl` five,
+# `four` three.
+PARTS=${PARTS:-"converted yarn windows four rope rrrl step slsl"}
+# 10 is added to them in `converted` and `yarn`, 30 in `rope`, 50 in `rrrl`, 70 in `step`, 90 in
+# `slsl`, and 20 in the others
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
+
+SLSL="--n_layer=4 --window_pattern=SLSL --window=32"
 
 factor() {  # factor NAME: the settings that put it into a softmax model, with its tag
     case $1 in
@@ -80,21 +82,33 @@ mistral() {  # mistral PREFIX SEED SETTINGS: Mistral Large 4's arrangement, RoPE
         done
     } | in_parallel
 }
+briefly() {  # briefly CHECKPOINT FACTOR ...: without and with factors, on less text than `measure`
+    local name settings
+    for name in none ${*:2}; do
+        settings=$([ $name = none ] || factor $name)
+        echo "$niah --context_sizes=(128,2048,8192) --n_samples=4 --out=$OUT/measured/near" \
+            "$1 $settings"
+        echo "$niah --context_sizes=(32768,65536) --n_samples=1 --out=$OUT/measured/far" \
+            "$1 $settings"
+        echo "$posloss --seq_len=8192 --n_seqs=24 --out=$OUT/measured/loss $1 $settings"
+    done
+}
 steps() {  # steps SEED: 1 up to the training length and a constant beyond, beside the clip
-    local model name settings
     corpora $1
     { train step.windows $1 config/window.py; train rope $1; } | in_parallel
     train step.converted $1 config/convert.py --init_from=$(runs $1 rope) | in_parallel
     for model in $(runs $1 step.windows step.converted); do
-        for name in none clip step_1.5 step_2 step_3; do
-            settings=$([ $name = none ] || factor $name)
-            echo "$niah --context_sizes=(128,2048,8192) --n_samples=4 --out=$OUT/measured/near" \
-                "$model $settings"
-            echo "$niah --context_sizes=(32768,65536) --n_samples=1 --out=$OUT/measured/far" \
-                "$model $settings"
-            echo "$posloss --seq_len=8192 --n_seqs=24 --out=$OUT/measured/loss $model $settings"
-        done
+        briefly $model clip step_1.5 step_2 step_3
     done | in_parallel
+}
+slsl() {  # slsl SEED: four layers again, with the cheap rivals
+    corpora $1
+    types slsl. $1 "softmax ssmax head_scale" $SLSL
+    {
+        briefly $(runs $1 slsl.softmax) clip step_1.5 constant_2
+        briefly $(runs $1 slsl.ssmax)
+        briefly $(runs $1 slsl.head_scale)
+    } | in_parallel
 }
 chosen() { [[ " $PARTS " == *" $1 "* ]]; }
 
@@ -126,8 +140,7 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
     fi
     if chosen four && [ $number -le 3 ]; then
         corpora $seed
-        types four. $seed "softmax ssmax ssmax_bias_s0 power" --n_layer=4 --window_pattern=SLSL \
-            --window=32
+        types four. $seed "softmax ssmax ssmax_bias_s0 power" $SLSL
         {
             measure "$(runs $seed four.softmax four.ssmax four.ssmax_bias_s0 four.power)"
             for name in e clip power constant_2; do
@@ -136,6 +149,7 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
         } | in_parallel
     fi
     if chosen step && [ $number -le 8 ]; then steps $((number + 70)); fi
+    if chosen slsl; then slsl $((number + 90)); fi
     if [ $number -le 5 ]; then
         if chosen rope; then mistral rl $((number + 30)) --window_pattern=RL; fi
         if chosen rrrl; then mistral rrrl $((number + 50)) --n_layer=4 --window_pattern=RRRL; fi
