@@ -103,11 +103,10 @@ steps() {  # steps SEED: 1 up to the training length and a constant beyond, besi
 }
 slsl() {  # slsl SEED: four layers again, with the cheap rivals
     corpora $1
-    types slsl. $1 "softmax ssmax head_scale" $SLSL
+    types slsl. $1 "softmax ssmax" $SLSL
     {
         briefly $(runs $1 slsl.softmax) clip step_1.5 constant_2
         briefly $(runs $1 slsl.ssmax)
-        briefly $(runs $1 slsl.head_scale)
     } | in_parallel
 }
 chosen() { [[ " $PARTS " == *" $1 "* ]]; }
