@@ -21,8 +21,6 @@ check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that t
 test: $(VENV)/ready-test
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal --durations=10
-	$(VENV)/newest/bin/python -m pytest -n 2 --dist=worksteal \
-		tests/test_ssmax_hf.py tests/test_hf.py tests/test_hf_model.py
 
 # --no-compile: Python compiles what it imports, which is a tenth of what is installed.
 PIP = $(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-compile
@@ -41,11 +39,6 @@ $(VENV)/ready: $(FILES) $(VENV)/made
 # one installation with all that `ready` has, not a second one after it
 $(VENV)/ready-test: $(FILES) $(VENV)/made
 	$(PIP) -c constraints.txt '.[test]'
-# A second environment with all packages of the first, but for the newest transformers.
-	$(VENV)/bin/python -m venv --without-pip $(VENV)/newest
-	$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-		> $$($(VENV)/newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
-	$(PIP:$(VENV)/%=$(VENV)/newest/%) --upgrade transformers
 	@touch $(VENV)/ready $@
 
 clean:  # the environment and what the quick run made; corpora and runs of your own stay

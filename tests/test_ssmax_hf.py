@@ -50,7 +50,7 @@ FAMILIES = {  # one of each kind
     "deepseek_v3": {  # queries and values differ in size
         "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
         "qk_nope_head_dim": 8, "v_head_dim": 24, "head_dim": 8, "first_k_dense_replace": 3}}
-# The newest transformers calls the argument `cache`, the pinned one `past_key_values`.
+# transformers calls the argument `cache`, and before 5.24 `past_key_values`.
 CACHE = "past_key_values"
 if "cache" in transformers.LlamaForCausalLM.forward.__code__.co_varnames:
     CACHE = "cache"
