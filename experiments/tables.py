@@ -221,8 +221,6 @@ def main():
     rows = results.read_table(home / "results.csv")[results.COLUMNS].astype({"n": "Int64"})
     rows = with_new(rows, folders)
     table = rows.set_index(INDEX)["value"]
-    if missing := set(lines["line"]) - set(table.index.unique("line")):
-        raise UserError(f"results.csv lacks lines that lines.csv names: {sorted(missing)}")
 
     out = cfg.out
     if cfg.line:

@@ -26,8 +26,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from lib.errors import UserError
-
 FEWEST = 3  # seeds needed for a verdict: two that agree have no spread and would look certain
 
 
@@ -52,7 +50,7 @@ def read_predictions(path, table):
     """
     Return {family: its Predictions} of a predictions.csv. A number in its column first_seed, if it
     has one, leaves out the seeds before this one, which were known when the prediction was made.
-    UserError if the table lacks a number that a formula names.
+    A prediction whose numbers are not in the table yet has no seeds.
     """
     families = {}
     for row in pd.read_csv(path, keep_default_na=False).itertuples():
@@ -70,12 +68,8 @@ def evaluate(formula, table):
 
     def column_of(match):
         line, measure, tokens = match[1].rsplit("; ", 2)
-        values = by_seed(table, line, measure, int(tokens))
-        if values.empty:
-            raise UserError(f"results.csv has no {measure} of {line} at {tokens} tokens, which a "
-                            "prediction names; measure it, or correct the formula")
         name = f"number_{len(columns)}"
-        columns[name] = values
+        columns[name] = by_seed(table, line, measure, int(tokens))
         return name
 
     formula = re.sub("`(.*?)`", column_of, formula)
