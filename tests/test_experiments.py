@@ -60,7 +60,7 @@ def test_predictions_may_come_before_the_results(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tables, "HERE", tmp_path)
     call(tables, "windows")
     printed = capsys.readouterr().out
-    assert re.search(r"512x: \(b\) finds more than \(a\) +– share +0 +few seeds +few seeds", printed)
+    assert re.search(r"\(b\) finds more than \(a\) +– share +0 +few seeds +few seeds", printed)
 
 
 @pytest.fixture
