@@ -278,12 +278,12 @@ class Attention(nn.Module):
             # they need a mask, which takes 400 MB at 20,000 tokens.
             needs_mask = context.documents is not None or 1 < T < S
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
-        outputs = []
+        outputs, cached = [], S - T
         for start in range(0, T, self.piece):  # the weights of 20,000 tokens take 1.6 GB per head
-            some = q[:, :, start:start + self.piece]
-            end = S - T + start + some.size(2)  # later keys are not seen
-            seen = self.visible(some, k[:, :, :end], context)
-            outputs.append(self.weighted_sum(some, k[:, :, :end], v[:, :, :end], seen))
+            queries = q[:, :, start:start + self.piece]
+            end = cached + start + queries.size(2)  # later keys are not seen
+            seen = self.visible(queries, k[:, :, :end], context)
+            outputs.append(self.weighted_sum(queries, k[:, :, :end], v[:, :, :end], seen))
         return torch.cat(outputs, dim=2)
 
     def weighted_sum(self, q, k, v, seen):
@@ -298,7 +298,7 @@ class Attention(nn.Module):
         """Return whether a fused kernel computes the weights. It knows nothing of subclasses."""
         cls = type(self)
         return (cls.visible, cls.logits, cls.weights) == (
-            Attention.visible, Attention.logits, Attention.weights)
+            Attention.visible, Attention.logits, cls.fused_weights)
 
     def per_head(self, z):
         """Repeat keys or values (B, n_kv_head, S, D) for every head of their group."""
@@ -314,6 +314,7 @@ class Attention(nn.Module):
         seen = (distance >= 0) & (distance < self.max_keys)
         if context.documents is None:
             return seen
+        # k may end with the last key that is seen
         of_keys = context.documents[:, None, None, :k.size(2)]
         of_queries = of_keys[..., -q.size(2):].mT
         return seen & (of_queries == of_keys)
@@ -327,6 +328,8 @@ class Attention(nn.Module):
     def weights(self, q, k, seen):
         """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
+
+    fused_weights = weights  # what the fused kernel in weighted_sum computes
 
     # -- RoPE, once in a forward pass
 
@@ -385,8 +388,8 @@ class Window(Attention):
         k, v = (z[:, :, -(T + W - 1):] for z in (k, v))  # no query sees more
         if T == 1:
             return super().attend(q, k, v, context)
-        S = k.size(2)
-        before, after = W + T - S, -T % W  # zeros that complete the first and the last block
+        cached = k.size(2) - T
+        before, after = W - cached, -T % W  # zeros that complete the first and the last block
 
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
             return z.unflatten(2, (-1, W)).transpose(1, 2)
@@ -398,7 +401,7 @@ class Window(Attention):
         query_at = torch.arange(T + after, device=q.device).view(-1, W, 1)  # (blocks, W, 1)
         key_at = query_at[:, :1] - W + torch.arange(2 * W, device=q.device)  # (blocks, 1, 2 W)
         seen = (key_at <= query_at) & (key_at > query_at - W)
-        seen &= key_at >= T - S  # there is no key before
+        seen &= key_at >= -cached  # there is no key before
         if context.documents is not None:
             of_queries = context.documents[:, query_at.clamp(max=T - 1)]
             of_keys = context.documents[:, key_at.clamp(0, T - 1)]
@@ -527,7 +530,7 @@ class GPT(nn.Module):
                              f"has {cached + T}; use a shorter one")
         pos = torch.arange(cached, cached + T, device=idx.device)
         if documents is not None:
-            first_token = torch.searchsorted(documents, documents)
+            first_token = torch.searchsorted(documents, documents)  # ids rise within a row
             pos = (pos - first_token)[:, None]
         # Layers of one letter have the same factor f(n) and the same RoPE: one computes it for all.
         one_of_each = {block.attn.letter: block.attn for block in self.blocks}.values()
@@ -549,8 +552,8 @@ class GPT(nn.Module):
         *layers, final = self.blocks
         for block in layers:
             x = block(x, context)
-        context.last_only = last  # all layers but the final one need every query
-        x = final(x, context)
+        # all layers but the final one need every query
+        x = final(x, replace(context, last_only=last))
         if cache is not None:  # advanced once, after all layers have appended
             cache.length += idx.size(1)
         return self.norm(x)
@@ -594,7 +597,7 @@ class GPT(nn.Module):
             if isinstance(attn.s, nn.Parameter):
                 b = attn.b[0]  # all heads are equal here
                 attn.s.fill_((scale - b) / mean)  # so that s * mean + b = scale
-            else:
+            else:  # the constant goes into the weights that make q
                 attn.scale_queries(scale / mean)
 
     def learned_scales(self):
