@@ -109,7 +109,7 @@ def niah(cfg, path, model, state):
 
         answer, text    the right answer, and what the model wrote
         needles         whether the answer is right (see `score`; named after the task), and
-                        whether its first digit is, and whether it is anywhere in the text
+                        whether it is anywhere in the text
 
     or with --trials what `attention_record` returns.
     """
@@ -170,8 +170,7 @@ def answer(cfg, model, vocab, samples, device):
             record |= {"right": exact + first}  # 2: all of it, 1: only its beginning
             record |= attention_record(sample, weights[row])
         else:
-            record |= {measure: exact, f"{measure}, first digit": first,
-                       f"{measure}, anywhere": anywhere}
+            record |= {measure: exact, f"{measure}, anywhere": anywhere}
         records.append(record)
     return records
 

@@ -299,7 +299,7 @@ def micro_batches(x, y, documents, n_rows, device):
         T = x.shape[1]
         counted = None
         if (y[rows] < 0).any():
-            last = np.flatnonzero((y[rows] >= 0).any(axis=0)).max(initial=0)
+            last = np.flatnonzero((y[rows] >= 0).any(axis=0)).max(initial=0)  # column
             T = min(T, 64 * (last // 64 + 1))
             # found on the CPU, because asking the GPU would stall every micro-batch
             counted = np.flatnonzero(y[rows, :T] >= 0)
@@ -428,7 +428,7 @@ def make_optimizers(cfg, model, before=()):
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group.setdefault("lr_ratio", 1.0)
-            for old in before:
+            for old in before:  # parameters that stay keep their moments
                 optimizer.state.update({p: old.state[p] for p in group["params"] if p in old.state})
     return optimizers
 

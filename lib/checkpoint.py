@@ -25,17 +25,13 @@ import torch
 
 from lib import attention
 from lib.attention import ModelConfig
-from lib.errors import UserError, check_types, explain
+from lib.errors import UserError, explain
 from lib.ranks import print0
 from lib.runtime import DType
 from lib.storage import atomic_write
 from model import ATTENTION, SCALINGS
 
 VERSION = 5
-KEYS = {  # that are checked, with their types
-    "version": int, "model": dict, "optimizers": list, "model_config": dict, "config": dict,
-    "variant": str, "iter": int, "vocab": list | str | int | None, "data": dict,
-    "code": str}
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,6 @@ def load(path):
         if state.get("version") != VERSION:
             raise UserError(f"{path} was not saved by this version of the program; take the one "
                             "that saved it, or train it again")
-        check_types(state, KEYS)
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
         state["model_config"] = dataclasses.asdict(ModelConfig(**state["model_config"]))

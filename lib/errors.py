@@ -74,16 +74,3 @@ def explain(message, errors=Exception, status=2):
         if isinstance(e, UserError) or out_of_memory(e):  # they have their own messages
             raise
         raise UserError(f"{message} ({describe(e)})", status) from e
-
-
-def check_types(content, types):
-    """
-    Raise an error of MALFORMED unless the dict `content` has all keys of `types`, with values of
-    these types. Whole numbers are counts, so they must not be negative.
-    """
-    if missing := types.keys() - content.keys():
-        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    for key, kind in types.items():
-        value = content[key]
-        if not isinstance(value, kind) or (kind is int and not 0 <= value < 2**63):
-            raise TypeError(f"its {key} is {value!r}")

@@ -387,8 +387,7 @@ def print_tables(rows):
     # a loss is known at many positions; the table shows some
     is_shown = rows["by"] == "tokens"
     is_shown |= (rows["by"] == "position") & (rows["tokens"] / rows["block"]).isin(MULTIPLES)
-    shown = rows[is_shown & ~rows["measure"].str.contains(", first")]
-    for measure, of_measure in shown.groupby("measure", sort=False):
+    for measure, of_measure in rows[is_shown].groupby("measure", sort=False):
         title = TITLES.get(measure, measure)
         if MINUS in measure:
             title += ", with the same seed, on the same text"

@@ -2,16 +2,9 @@
 import ast
 import importlib
 import re
-import sys
 
 import pytest
 from conftest import ROOT
-from packaging.requirements import Requirement
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pytest brings it
 
 PROGRAMS = {path.stem for path in ROOT.glob("*.py")} - {"model", "ssmax_hf"}
 EXPERIMENTS = sorted(ROOT.glob("experiments/**/*.py"))
@@ -87,32 +80,3 @@ def test_the_readme_shows_lines_of_model_py():
     shown = [line.split("  #")[0].rstrip() for line in shown.splitlines()]
     lines = {line.strip() for line in (ROOT / "model.py").read_text().splitlines()}
     assert len(shown) == 2 and set(shown) <= lines
-
-
-def dependencies():
-    """Return {name: Requirement} of all dependencies and extras in pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lists = [project["dependencies"], *project["optional-dependencies"].values()]
-    requirements = [Requirement(text) for of_extra in lists for text in of_extra]
-    return {r.name: r for r in requirements if r.name != project["name"]}
-
-
-@pytest.mark.parametrize("python", ["3.10", "3.14"])
-def test_the_constraints_name_a_version_in_the_range_of_each_dependency(python):
-    pinned = {}
-    for line in (ROOT / "constraints.txt").read_text().splitlines():
-        if line.startswith("#"):
-            continue
-        pin = Requirement(line)
-        if not pin.marker or pin.marker.evaluate({"python_version": python}):
-            assert pin.name not in pinned, f"{pin.name} has two versions"
-            pinned[pin.name] = str(pin.specifier).removeprefix("==")
-    for name, requirement in dependencies().items():
-        assert requirement.specifier.contains(pinned[name]), name
-
-
-@pytest.mark.parametrize("installed", ["2.11.0", "2.11.0+cu126", "2.13.0", "3.0.0"])
-def test_an_installation_leaves_a_torch_from_2_11_on_as_it_is(installed):
-    torch = dependencies()["torch"]
-    assert torch.marker is None and torch.specifier.contains(installed)
-    assert not torch.specifier.contains("2.10.0"), "2.11 is the oldest that was measured"

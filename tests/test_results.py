@@ -64,7 +64,7 @@ def plant_niah(folder, variant="softmax", seed=1, sizes=(128, 256, 1024), n=20, 
         share = 0.9 - LEVEL.get(variant, 0.05) - size / 10_000 - 0.05 * seed
         right = i < n * share
         records.append({"size": size, "depth": depth, "i": i, "text": "8", "needles": right,
-                        "needles, first digit": right or i % 2 == 0, "needles, anywhere": right,
+                        "needles, anywhere": right,
                         "digest": f"{size} {depth} {i}"})
     return write(folder / f"niah{tag and '-' + tag}.jsonl", variant, seed, records, tag, **more)
 
