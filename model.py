@@ -315,9 +315,9 @@ class Attention(nn.Module):
         if context.documents is None:
             return seen
         # k may end with the last key that is seen
-        of_keys = context.documents[:, None, None, :k.size(2)]
-        of_queries = of_keys[..., -q.size(2):].mT
-        return seen & (of_queries == of_keys)
+        key_documents = context.documents[:, None, None, :k.size(2)]
+        query_documents = key_documents[..., -q.size(2):].mT
+        return seen & (query_documents == key_documents)
 
     def logits(self, q, k):
         """Return the logits (B, H, T, S) of q and k in fp32, also of keys that are not seen."""
@@ -403,9 +403,9 @@ class Window(Attention):
         seen = (key_at <= query_at) & (key_at > query_at - W)
         seen &= key_at >= -cached  # there is no key before
         if context.documents is not None:
-            of_queries = context.documents[:, query_at.clamp(max=T - 1)]
-            of_keys = context.documents[:, key_at.clamp(0, T - 1)]
-            seen = seen & (of_queries == of_keys)
+            query_documents = context.documents[:, query_at.clamp(max=T - 1)]
+            key_documents = context.documents[:, key_at.clamp(0, T - 1)]
+            seen = seen & (query_documents == key_documents)
         seen = seen.expand(B, -1, -1, -1).flatten(0, 1)[:, None]
         q = blocks(F.pad(q, (0, 0, 0, after))).flatten(0, 1)
         y = self.weighted_sum(q, with_block_before(k), with_block_before(v), seen)

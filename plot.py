@@ -133,14 +133,14 @@ def draw(axis, rows, styles):
     """Draw the lines of one measure: the mean over the seeds, and a dot for each seed. Curves of
     many points have thin lines instead of dots. A single seed has the error over its prompts."""
     for line, style in styles.items():
-        of_line = rows[rows["line"] == line].sort_values("tokens")
-        if len(of_line):
-            seeds = of_line.pivot(index="tokens", columns="seed", values="value")
+        line_rows = rows[rows["line"] == line].sort_values("tokens")
+        if len(line_rows):
+            seeds = line_rows.pivot(index="tokens", columns="seed", values="value")
             one_seed = "o" if len(seeds) <= 20 else "-"
             axis.plot(seeds.index, seeds.mean(axis=1), **style)
             axis.plot(seeds.index, seeds, one_seed, color=style["color"], ms=2.5, lw=0.5, alpha=0.4)
             if seeds.shape[1] == 1:
-                low, high = (of_line["value"] + k * of_line["error"] for k in (-2, 2))
+                low, high = (line_rows["value"] + k * line_rows["error"] for k in (-2, 2))
                 axis.fill_between(seeds.index, low, high, color=style["color"], alpha=0.15, lw=0)
 
 
@@ -247,8 +247,9 @@ def learning_curves(rows):
     validation = select(rows, f"{kind}val_loss", "update")
     late_validation = validation[validation["tokens"] >= begin]
     for axis, shown in zip(figure.axes, (validation, late_validation), strict=False):
-        for line, of_line in shown.groupby("line"):
-            axis.plot(of_line["tokens"], of_line["value"], "o", ms=2.5, color=styles[line]["color"])
+        for line, line_rows in shown.groupby("line"):
+            axis.plot(line_rows["tokens"], line_rows["value"], "o", ms=2.5,
+                      color=styles[line]["color"])
     return figure
 
 
@@ -279,9 +280,9 @@ def niah(rows):
     across = min(len(panels), 4)  # more panels in a row are too small to read
     down = math.ceil(len(panels) / 4)
     figure = new_figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
-    for i, ((measure, line), of_line) in enumerate(panels, 1):
+    for i, ((measure, line), line_rows) in enumerate(panels, 1):
         axis = figure.add_subplot(down, across, i)
-        shares = of_line.pivot_table(index="depth", columns="tokens", values="value")
+        shares = line_rows.pivot_table(index="depth", columns="tokens", values="value")
         image = axis.imshow(shares, vmin=0, vmax=1, aspect="auto")  # one scale for all panels
         for (y, x), share in np.ndenumerate(shares):
             color = "white" if share < 0.6 else "black"  # cells with low shares are dark
@@ -319,11 +320,11 @@ def top_scores(rows):
     for line, style in styles_of(rows).items():
         if line not in trials.index:
             continue
-        of_line = trials.loc[line].sort_values("score", ascending=False)
-        rank = 100 * (np.arange(len(of_line)) + 0.5) / len(of_line)
-        axis.plot(rank, of_line["score"], linewidth=0.8, **style)
+        line_rows = trials.loc[line].sort_values("score", ascending=False)
+        rank = 100 * (np.arange(len(line_rows)) + 0.5) / len(line_rows)
+        axis.plot(rank, line_rows["score"], linewidth=0.8, **style)
         for right, marker, fill in ((2, "o", "full"), (1, "^", "none"), (0, "x", "none")):
-            top = of_line["score"].where(of_line["right"] == right)
+            top = line_rows["score"].where(line_rows["right"] == right)
             axis.plot(rank, top, marker, color=style["color"], ms=3, fillstyle=fill)
     axis.set(xlabel="trials of all seeds by rank (%)", ylabel="top needle score, longest prompts",
              ylim=(-0.02, 1.02))
@@ -344,7 +345,7 @@ def needle_weight(rows):
     return figure
 
 
-def of_measure(rows, measure):
+def draw_measure(rows, measure):
     """Any measure by tokens, positions or updates, and the same minus that of the baseline."""
     by = rows.loc[(rows["measure"] == measure) & rows["by"].isin(X_LABELS), "by"].iloc[0]
     return draw_panels(rows, with_difference(rows, measure, by))
@@ -383,7 +384,7 @@ def main():
         if each in FIGURES:
             picture = FIGURES[each](rows)
         else:
-            picture = of_measure(rows, each)
+            picture = draw_measure(rows, each)
         if picture:
             picture.suptitle(cfg.title)
             save(picture, folder / f"{each.replace('/', '_')}.png")

@@ -174,8 +174,8 @@ def fit(cfg, model, run, get_batch):
     log = Log(cfg, model, run, resumed)
     optimizers = make_optimizers(cfg, model)
     if resumed:
-        for optimizer, of_optimizer in zip(optimizers, moments, strict=True):
-            optimizer.load_state_dict(of_optimizer)
+        for optimizer, its_moments in zip(optimizers, moments, strict=True):
+            optimizer.load_state_dict(its_moments)
     del moments  # a second copy of twice the weights
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
     most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)

@@ -173,8 +173,8 @@ def table(settings, n):
         folder = Path(f"out/bench_results/run-{i}")
         folder.mkdir(parents=True, exist_ok=True)
         for path in Path("out/bench").glob("niah.json*"):
-            of_seed = path.read_text().replace('"seed": 1337', f'"seed": {i}')
-            (folder / path.name).write_text(of_seed)
+            seed_text = path.read_text().replace('"seed": 1337', f'"seed": {i}')
+            (folder / path.name).write_text(seed_text)
     return run("plot.py table out/bench_results")
 
 

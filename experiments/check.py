@@ -119,7 +119,7 @@ def packed_documents_are_as_each_alone(model):
 def weights_times_v_are_the_output(model):
     idx = tokens(2, 30)
     context, x = model.context(idx), model.wte(idx)
-    of_last = model.last_query_attention(idx)
+    last_weights = model.last_query_attention(idx)
     for layer, block in enumerate(model.blocks):
         attn = block.attn
         if attn.uses_rope:
@@ -132,7 +132,7 @@ def weights_times_v_are_the_output(model):
         attn.piece = 7  # queries at a time, so that this text has several pieces
         output = attn.attend(q, k, v, context)
         assert_near(weights @ attn.per_head(v), output, 1e-5, f"layer {layer}: they differ")
-        assert_near(weights[:, :, -1], of_last[:, layer], 5e-6,
+        assert_near(weights[:, :, -1], last_weights[:, layer], 5e-6,
                     f"layer {layer}: the weights of the last query alone differ")
         x = block(x, context)
     with torch.autocast(idx.device.type, torch.bfloat16):
@@ -225,11 +225,11 @@ def make_model(config):
     torch.manual_seed(0)
     model = attention.build(config)
     with torch.device("meta"):
-        of_plain = dict(GPT(config).named_parameters())
+        plain = dict(GPT(config).named_parameters())
     for name, p in model.named_parameters():
         if p.dim() == 1:
             p.data += 0.4 * torch.rand_like(p)
-        elif name not in of_plain:
+        elif name not in plain:
             p.data += config.init_std * torch.randn_like(p)
     return model.eval()
 

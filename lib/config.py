@@ -178,8 +178,8 @@ def help_text(cls):
     headings, comments = {}, {}  # of each setting
     for parent in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         heading = "settings"
-        of_fields = re.split(r"\n    (?:def|NEEDS) ", inspect.getsource(parent))[0]
-        for line in of_fields.splitlines():
+        field_lines = re.split(r"\n    (?:def|NEEDS) ", inspect.getsource(parent))[0]
+        for line in field_lines.splitlines():
             code, mark, comment = line.strip().partition("# ")
             if mark and not code:
                 heading = comment

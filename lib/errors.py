@@ -55,9 +55,11 @@ def out_of_memory(error):
     # CUDA, Triton and MPS; cuBLAS; torch on a CPU; oneDNN
     wordings = ("out of memory", "ALLOC_FAILED", "can't allocate memory",
                 "could not create a primitive")
-    of_torch = isinstance(error, RuntimeError) and any(words in str(error) for words in wordings)
+    torch_says_so = isinstance(error, RuntimeError) and any(
+        words in str(error) for words in wordings)
     # torch is not imported here, because --help would wait for it
-    return of_torch or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    is_named_so = type(error).__name__ == "OutOfMemoryError"
+    return torch_says_so or isinstance(error, MemoryError) or is_named_so
 
 
 def describe(error):

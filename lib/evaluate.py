@@ -216,8 +216,8 @@ def in_turns(items, measure, device, name, at_once=0):
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only
     bar = tqdm(total=len(items), desc=name, unit="", disable=disable)
-    for size, of_size in itertools.groupby(items, key=lambda item: item["size"]):
-        left, per_rank = list(of_size), at_once or max(1, tokens // size)
+    for size, same_size in itertools.groupby(items, key=lambda item: item["size"]):
+        left, per_rank = list(same_size), at_once or max(1, tokens // size)
         while left:
             turn = left[:per_rank * ranks.WORLD_SIZE]
             mine = turn[ranks.RANK::ranks.WORLD_SIZE]  # may be empty at the end

@@ -29,17 +29,17 @@ class Log:
         if ranks.RANK != 0:
             return
         path, facts = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
-        records, of_wandb = [], {}
+        records, wandb_facts = [], {}
         if resumed and path.exists():
             records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
         if cfg.wandb_log:
             before = json.loads(facts.read_text()) if resumed and facts.exists() else {}
-            of_wandb = {"wandb_id": before.get("wandb_id", uuid.uuid4().hex)}
+            wandb_facts = {"wandb_id": before.get("wandb_id", uuid.uuid4().hex)}
         storage.write_lines(facts, [{
             "evaluation": "log", **self.run, "tag": "", "settings": dataclasses.asdict(cfg),
             "data": run["data"], "code": run["code"],
             "torch": torch.__version__, "block_size": model.config.block_size,
-            "params": model.num_params(), **of_wandb}])
+            "params": model.num_params(), **wandb_facts}])
         storage.write_lines(path, records)
         self.file = open(path, "a", encoding="utf-8")
         if cfg.wandb_log:
@@ -50,7 +50,7 @@ class Log:
                 self.wandb = wandb.init(project=cfg.wandb_project, config=config,
                                         dir=os.environ.get("WANDB_DIR", cfg.out_dir),
                                         name=cfg.wandb_run_name or path.parent.name,
-                                        id=of_wandb["wandb_id"], resume="allow")
+                                        id=wandb_facts["wandb_id"], resume="allow")
             except Exception as e:  # there may be no key, network or package
                 self.wandb_is_off(e)
 
@@ -66,8 +66,8 @@ class Log:
             numbers = {}
             for name, value in record.items():
                 if isinstance(value, list):  # wandb cannot plot lists: the mean of each layer
-                    numbers |= {f"{name}/layer {layer}": sum(of_heads) / len(of_heads)
-                                for layer, of_heads in enumerate(value) if of_heads}
+                    numbers |= {f"{name}/layer {layer}": sum(head_scales) / len(head_scales)
+                                for layer, head_scales in enumerate(value) if head_scales}
                 elif name != "digest":
                     numbers[name] = value
             try:

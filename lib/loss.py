@@ -109,9 +109,9 @@ def cross_entropy_(logits, targets, grad):
     losses = []
     for z, t in zip(logits.split(n), targets[:, None].split(n), strict=True):
         p = z.float()  # z itself, if it is fp32
-        of_targets, largest = p.gather(1, t), p.amax(dim=1, keepdim=True)
+        target_logits, largest = p.gather(1, t), p.amax(dim=1, keepdim=True)
         total = p.sub_(largest).exp_().sum(dim=1, keepdim=True)
-        losses.append(total.log() + largest - of_targets)
+        losses.append(total.log() + largest - target_logits)
         if grad:
             p.div_(total).scatter_add_(1, t, torch.full_like(total, -1))  # softmax minus one-hot
             z.copy_(p)

@@ -151,8 +151,8 @@ def settings_of(facts):
     run = facts.get("run", facts)  # a training is described by X.json itself
     settings = run["settings"] | {"text": text_of(run["data"])}
     if "run" in facts:
-        of_evaluation = facts["settings"] | {"text": text_of(facts["data"])}
-        settings |= {f"eval {name}": value for name, value in of_evaluation.items()}
+        eval_settings = facts["settings"] | {"text": text_of(facts["data"])}
+        settings |= {f"eval {name}": value for name, value in eval_settings.items()}
         settings["updates"] = run["iter"]
     return {name: value for name, value in settings.items()
             if name.removeprefix("eval ") not in FREE}
@@ -236,11 +236,11 @@ def numbers_of_trials(records):
     is_retrieval = means >= means.max() / 2
     longest = max(record["size"] for record in records)
     numbers = []
-    for record, of_heads in zip(records, scores, strict=True):
+    for record, head_scores in zip(records, scores, strict=True):
         if record["role"] == "trial":
             ranks = np.array(record["ranks"])[is_retrieval]
             share = record["needle_tokens"] / record["size"]
-            measured = {"score": record["score"], "weight": float(of_heads[is_retrieval].mean()),
+            measured = {"score": record["score"], "weight": float(head_scores[is_retrieval].mean()),
                         "ranked first": bool((ranks == 1).any()),
                         "chance": 1 - (1 - share) ** len(ranks)}
             asked = {key: record[key] for key in ("task", "size", "depth", "i", "digest")}
@@ -250,7 +250,7 @@ def numbers_of_trials(records):
                         for name in ("score", "right")]
         if record["role"] == "example" and record["size"] == longest:
             # by score, because it is chance which heads of a run learn to retrieve
-            highest = sorted(of_heads.ravel().tolist(), reverse=True)[:25]
+            highest = sorted(head_scores.ravel().tolist(), reverse=True)[:25]
             numbers += [(f"score at {longest:,} tokens", "rank", rank, None, None, score)
                         for rank, score in enumerate(highest, start=1)]
     return numbers
@@ -268,8 +268,8 @@ def numbers_of_log(facts, records, kind):
         return sum(record.get(name, math.nan) for record in of) / len(of)
 
     for loss, at_end in (("loss", "training loss"), ("val_loss", "validation loss")):
-        of_loss = [record for record in records if loss in record]
-        for _, point in itertools.groupby(of_loss, key=lambda record: (record["iter"] - 1) // step):
+        losses = [record for record in records if loss in record]
+        for _, point in itertools.groupby(losses, key=lambda record: (record["iter"] - 1) // step):
             point = list(point)
             # losses of two runs are subtracted where they are means over the same batches
             batches = "".join(record["digest"] for record in point)
@@ -277,9 +277,9 @@ def numbers_of_log(facts, records, kind):
                          batches if name == loss else None, mean(name, point))
                         for name, value in point[0].items()
                         if isinstance(value, int | float) and name not in NO_MEASURES]
-        if of_loss:
+        if losses:
             # single updates are noisy: the mean of the last tenth of them
-            last = of_loss[-max(1, len(of_loss) // 10):] if loss == "loss" else of_loss[-1:]
+            last = losses[-max(1, len(losses) // 10):] if loss == "loss" else losses[-1:]
             numbers.append((kind + at_end, "end", last[-1]["iter"], None, last[-1]["digest"],
                             mean(loss, last)))
     return numbers
@@ -387,13 +387,13 @@ def print_tables(rows):
     # a loss is known at many positions; the table shows some
     is_shown = rows["by"] == "tokens"
     is_shown |= (rows["by"] == "position") & (rows["tokens"] / rows["block"]).isin(MULTIPLES)
-    for measure, of_measure in rows[is_shown].groupby("measure", sort=False):
+    for measure, measure_rows in rows[is_shown].groupby("measure", sort=False):
         title = TITLES.get(measure, measure)
         if MINUS in measure:
             title += ", with the same seed, on the same text"
-        elif (of_measure["by"] == "position").all():
+        elif (measure_rows["by"] == "position").all():
             title += " (nats), mean of the tenth before a position"
-        print_table(title, means_of(of_measure))
+        print_table(title, means_of(measure_rows))
     losses = rows[rows["by"] == "end"]
     # as in "training loss minus (a) softmax"
     parts = losses["measure"].str.extract("(.*) loss(.*)")

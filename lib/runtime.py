@@ -128,10 +128,10 @@ def tokens_that_fit(model, free, compiled):
     # With the paper's model we measured 4.8, 10.6 and 33.9 GiB on an H100 for 4, 16 and 64
     # sequences of 1,024 tokens: 2.9 GiB and .485 GiB a sequence. Uncompiled code does not keep the
     # logits, but more of each layer.
-    config, logits, of_layers = model.config, 6 * model.config.vocab_size, 23
+    config, logits, layer_bytes = model.config, 6 * model.config.vocab_size, 23
     if not compiled:
-        logits, of_layers = 0, 66
-    bytes_per_token = logits + of_layers * config.n_layer * config.n_embd
+        logits, layer_bytes = 0, 66
+    bytes_per_token = logits + layer_bytes * config.n_layer * config.n_embd
     # gradients, AdamW's two moments and a copy in bf16 (4, 8 and 2 bytes), and what the loss needs
     fixed = 14 * model.num_params() + 2**28
     return max(0, int((0.92 * free - fixed) / bytes_per_token))  # 8 % for fragmentation

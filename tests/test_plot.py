@@ -81,9 +81,9 @@ def test_any_measure_of_a_log_an_evaluation_or_a_stored_table_is_drawn(tmp_path)
         plant_log(tmp_path / variant, variant)
         plant_niah(tmp_path / variant, variant)
     rows = load([tmp_path])
-    axis, = plot.of_measure(rows, "grad_norm").axes
+    axis, = plot.draw_measure(rows, "grad_norm").axes
     assert axis.lines[0].get_ydata() == pytest.approx(1.0)
-    whole, difference = plot.of_measure(rows, "needles").axes
+    whole, difference = plot.draw_measure(rows, "needles").axes
     assert len(whole.lines[0].get_xdata()) == 3
     assert difference.lines[0].get_ydata() == pytest.approx(0.2)
     call(plot, "needles", "experiments/windows/results.csv", f"--out={tmp_path}")

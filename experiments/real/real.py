@@ -83,10 +83,10 @@ def hours(folder, n_lines, lengths):
 def read(cfg, folder, line, lengths, hays):
     """Return (needles, a row for each prompt; losses, a row for each piece of text, with a column
     for each position and for `lengths`)."""
-    of_line = Path(cfg.out, folder.name)
-    prompts = [pd.DataFrame(read_lines(of_line / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
+    line_rows = Path(cfg.out, folder.name)
+    prompts = [pd.DataFrame(read_lines(line_rows / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
                for hay in hays]
-    pieces = pd.DataFrame(read_lines(of_line / f"posloss-{line}.jsonl")).set_index("i")
+    pieces = pd.DataFrame(read_lines(line_rows / f"posloss-{line}.jsonl")).set_index("i")
     by_position = pieces.filter(like=" loss").squeeze(axis=1).apply(pd.Series).rename(columns=int)
     for T in lengths:  # or the last position before it that was measured
         by_position[T] = by_position[max(at for at in by_position if at <= T)]
