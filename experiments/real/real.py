@@ -83,10 +83,10 @@ def hours(folder, n_lines, lengths):
 def read(cfg, folder, line, lengths, hays):
     """Return (needles, a row for each prompt; losses, a row for each piece of text, with a column
     for each position and for `lengths`)."""
-    line_rows = Path(cfg.out, folder.name)
-    prompts = [pd.DataFrame(read_lines(line_rows / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
+    measured = Path(cfg.out, folder.name)
+    prompts = [pd.DataFrame(read_lines(measured / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
                for hay in hays]
-    pieces = pd.DataFrame(read_lines(line_rows / f"posloss-{line}.jsonl")).set_index("i")
+    pieces = pd.DataFrame(read_lines(measured / f"posloss-{line}.jsonl")).set_index("i")
     by_position = pieces.filter(like=" loss").squeeze(axis=1).apply(pd.Series).rename(columns=int)
     for T in lengths:  # or the last position before it that was measured
         by_position[T] = by_position[max(at for at in by_position if at <= T)]
@@ -141,6 +141,9 @@ def main():
         c = hf_model.read_config(folder).get_text_config()
         length = hf_model.training_length(folder, c)
         lengths = cfg.lengths or (length, 2 * length, 4 * length)
+        if min(lengths) < length:
+            raise UserError(f"the lengths are in tokens, and begin at the training length: write "
+                            f"{length},{2 * length}, or leave them out")
         # a compact vocabulary, of a model that hf.py has exported, lacks the words of the noise
         hays = ["text"] if hasattr(c, "compact_vocab") else ["noise", "text"]
         lines = lines_of(folder, c, length, max(1.0, max(lengths) / length))
