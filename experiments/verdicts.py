@@ -119,6 +119,7 @@ def judge(predictions):
     ps = [p_value(prediction.values, prediction.margin) for prediction in predictions]
     verdicts = []
     for prediction, p, corrected in zip(predictions, ps, holm(ps), strict=True):
-        spread = "" if p is None or prediction.values.nunique() > 1 else ", no spread"
+        one_number = prediction.values.round(9).nunique() == 1  # .8 - .2 is not quite 1 - .4
+        spread = ", no spread" if p is not None and one_number else ""
         verdicts.append((verdict(p) + spread, verdict(corrected)))
     return verdicts

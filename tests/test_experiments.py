@@ -47,9 +47,11 @@ def test_verdicts_are_corrected_for_all_predictions_of_the_family():
     one = verdicts.Prediction(1, "more", "share", pd.Series([1.0, 1.2, 1.1]))
     assert verdicts.judge([one]) == [("holds", "holds")]
     assert verdicts.judge([one] + 20 * [one._replace(values=seeds)])[0] == ("holds", "undecided")
-    family = [(-one.values, None), (seeds[:2], None), (0 * seeds, 0.1)]
+    equal = pd.Series([0.8 - 0.2, 1 - 0.4, 0.6])
+    family = [(-one.values, None), (seeds[:2], None), (0 * seeds, 0.1), (equal, None)]
     outcomes = verdicts.judge([one._replace(values=x, margin=margin) for x, margin in family])
-    assert [first for first, _ in outcomes] == ["failed", "few seeds", "holds, no spread"]
+    assert [first for first, _ in outcomes] == ["failed", "few seeds", "holds, no spread",
+                                                "holds, no spread"]
 
 
 def test_predictions_may_come_before_the_results(tmp_path, monkeypatch, capsys):
