@@ -105,7 +105,7 @@ slsl() {  # slsl SEED: four layers again, with the cheap rivals
     corpora $1
     types slsl. $1 "softmax ssmax" $SLSL
     {
-        briefly $(runs $1 slsl.softmax) clip step_1.5 constant_2
+        briefly $(runs $1 slsl.softmax) clip step_1.5 step_2 constant_2
         briefly $(runs $1 slsl.ssmax)
     } | in_parallel
 }
