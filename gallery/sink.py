@@ -33,7 +33,7 @@ class Sink(Attention):
         sink = q[..., -1:].float() / math.sqrt(self.head_size)
         return torch.cat((sink, z), dim=-1).softmax(dim=-1)[..., 1:]
 
-    fused_weights = weights
+    fused_weights = weights  # weighted_sum below computes these
 
     def weighted_sum(self, q, k, v, seen):
         """Return the weights times v by a fused kernel, with the sink as a key in front."""
