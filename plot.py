@@ -77,14 +77,6 @@ def with_difference(rows, measure, by):
     return dict(iter(rows[is_shown & (rows["by"] == by)].groupby("measure")))
 
 
-def as_label(name):
-    """Return a name as matplotlib shows it. Two $ would be a formula, and a legend leaves out what
-    begins with _."""
-    if name.startswith("_"):
-        name = f" {name}"
-    return name.replace("$", r"\$")
-
-
 def styles_of(rows):
     """Return {line: its colour, line style and label for matplotlib}, of all lines of a table."""
     from lib.results import VARIANTS, labels_of
@@ -99,7 +91,7 @@ def styles_of(rows):
         styles[line] = {
             "color": colors[lines["variant"][line]],
             "linestyle": LINES[numbers[line] % len(LINES)],
-            "label": as_label(label)}
+            "label": label}
     return styles
 
 
@@ -124,7 +116,7 @@ def draw_panels(table, panels, note="", height=2.9, ylim=None):
             for block in sorted(rows["block"].dropna().unique()):
                 axis.axvline(block, color="0.4", linestyle=":", label=f"trained on {block:,.0f}")
         axis.set(xlabel=X_LABELS[by] if axis is axes[-1] else "", ylim=ylim,
-                 ylabel=textwrap.fill(as_label(label), 40))
+                 ylabel=textwrap.fill(label, 40))
     return add_legend(axes[0], f"line: mean of the seeds; faint: each seed,\n"
                       f"or ± 2 standard errors of a single one\n{note}".strip())
 
@@ -221,7 +213,7 @@ def p_n(rows):
             a1, a2 = np.polyfit(log, y, 1)
             r2 = np.corrcoef(log, y)[0, 1] ** 2
             axis.plot(n[first - 1:], a1 * log + a2, line, color=color,
-                      label=f"{as_label(name)}, n ≥ {first}: {a1:.3f} log n {a2:+.3f}, "
+                      label=f"{name}, n ≥ {first}: {a1:.3f} log n {a2:+.3f}, "
                             f"R² = {r2:.2f}")
     axis.set(xscale="log", xlabel="number of keys n", ylabel="$p_n$")
     return add_legend(axis) if runs else None
@@ -289,7 +281,7 @@ def niah(rows):
             axis.text(x, y, f"{share:.2f}", ha="center", va="center", fontsize=6, color=color)
         axis.set_xticks(range(shares.shape[1]), [f"{n:,.0f}" for n in shares], rotation=45)
         axis.set_yticks(range(shares.shape[0]), [f"{depth:g} %" for depth in shares.index])
-        axis.set_title(textwrap.fill(as_label(f"{line}: {measure}"), 36))  # as wide as a panel
+        axis.set_title(textwrap.fill(f"{line}: {measure}", 36))  # as wide as a panel
         axis.grid(False)
     figure.supxlabel("context size (tokens)")
     figure.supylabel("depth of what is asked for")

@@ -193,10 +193,8 @@ def existing(cfg, out, facts):
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
         is_finished = len(records) >= before["records"]
-        commits = [*before["code"].split(", "), facts["code"]]
     if cfg.overwrite and (differ or is_finished):
         return {}
-    facts["code"] = ", ".join(dict.fromkeys(commits))  # all that have measured it
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")

@@ -1,16 +1,12 @@
 """Writing files all or nothing, locks, and .jsonl."""
 import contextlib
+import fcntl
 import json
 import os
 from pathlib import Path
 
 from lib import ranks
 from lib.errors import UserError, explain
-
-try:
-    import fcntl
-except ImportError:  # on Windows: there two programs can write the same thing at once
-    fcntl = None
 
 
 def writing(path):
@@ -46,7 +42,7 @@ def lock(path):
     protect: what it has checked then stays true.
     """
     path = Path(path).absolute()
-    if ranks.RANK != 0 or path in LOCKS or not fcntl:
+    if ranks.RANK != 0 or path in LOCKS:
         return
     # The hidden file is never removed: another program may have opened it and be about to lock it,
     # and a third would then lock a new file of that name.

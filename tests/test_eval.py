@@ -20,7 +20,7 @@ from conftest import (
 import eval_niah
 import eval_posloss
 from eval_niah import NiahConfig
-from lib import checkpoint, evaluate, runtime, storage
+from lib import checkpoint, evaluate, storage
 from lib.config import configure
 from lib.data import Tokens
 from lib.tasks import make_sample
@@ -247,21 +247,6 @@ def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
         n_measured("--overwrite")
     path.with_suffix(".json").write_text('{"a": 1}\n')
     refused("is not a result of this program", measure, program, "b", *more)
-
-
-def test_a_result_names_all_commits_that_have_measured_it(measure, tmp_path, monkeypatch):
-    path = tmp_path / "b/posloss.jsonl"
-
-    def measure_at(commit, cut=True):
-        if cut and path.exists():
-            path.write_text("\n".join(path.read_text().splitlines()[:4]))
-        monkeypatch.setattr(runtime, "code_version", lambda: commit)
-        measure(eval_posloss, "b")
-        return facts_of(tmp_path / "b", "posloss")["code"]
-
-    assert measure_at("aaa") == "aaa"
-    assert measure_at("bbb", cut=False) == "aaa", "it was finished"
-    assert measure_at("bbb") == measure_at("bbb") == "aaa, bbb"
 
 
 @PROGRAMS

@@ -128,17 +128,6 @@ def test_needles_are_drawn_by_depth_and_by_size(tmp_path):
     assert image.mean(0) == pytest.approx(axis.lines[0].get_ydata())
 
 
-def test_names_are_shown_as_they_are(tmp_path):
-    for i, variant in enumerate(("_mine", "cost $1 or $2_")):
-        for plant in (plant_log, plant_posloss, plant_niah, plant_scores):
-            plant(tmp_path / str(i), variant)
-    rows = load([tmp_path])
-    for name in ("learning_curves", "posloss", "retrieval", "needle_scores"):
-        axis = plot.FIGURES[name](rows).axes[0]
-        labels = [text.get_text() for text in axis.get_legend().get_texts()]
-        assert {" _mine", r"cost \$1 or \$2_"} <= {*labels}, "a name is a formula or is left out"
-
-
 @pytest.mark.parametrize("arguments, message", [
     (["learned_curves"], "did you mean learning_curves"), (["pie"], "name one of all, table, "),
     ([], "name one of all, table, "), (["all", "nowhere/x"], "no such file"),

@@ -1,6 +1,4 @@
 """Command lines, help, and the settings with which a checkpoint is loaded."""
-import runpy
-import sys
 
 import pytest
 from conftest import call, program, refused, save_model, tiny_model
@@ -65,14 +63,6 @@ def test_help_and_refusals_do_not_wait_for_slow_imports():
         code = f"import sys, {programs}; print(*sys.modules)"
         imported = program("-c", code).split()
         assert (slow | more).isdisjoint(imported), "import them where they are needed"
-
-
-def test_a_program_starts_where_python_has_no_locks(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows: its import fails
-    storage = runpy.run_path("lib/storage.py")
-    storage["lock"](tmp_path / "a")
-    storage["write_lines"](tmp_path / "a", [1])
-    assert (tmp_path / "a").read_text() == "1\n"
 
 
 @pytest.mark.parametrize("settings, trained, expected", [
