@@ -221,6 +221,9 @@ def needle_scores(weights, start, end):
 
 def main():
     cfg = config.configure(NiahConfig)
+    if cfg.task == "every_depth" and not cfg.micro_batch_size:
+        # a model of transformers then reads each hay once, for all of its questions
+        cfg = config.complete(cfg, micro_batch_size=len(cfg.depths))
     evaluate(cfg, "scores" if cfg.trials else "niah", niah)
 
 

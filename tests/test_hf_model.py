@@ -134,6 +134,10 @@ def test_a_hay_is_read_once_for_all_questions(tmp_path, monkeypatch, family):
         tokens.append(idx.numel()), read(self, idx, cache))[1])
     assert torch.equal(model.generate(idx, 6, temperature=0), torch.cat(alone))
     assert sum(tokens) < 100 + 3 * 10
+    tokens.clear()
+    call(eval_niah, tmp_path / "m", "--haystack=noise", "--task=every_depth", "--depths=10,50,90",
+         "--context_sizes=5000", "--n_samples=1")
+    assert sum(tokens) < 2 * 5000
 
 
 @pytest.mark.parametrize("scaling", ["theta", "ntk", "yarn", "yarn_no_temperature"])

@@ -59,7 +59,7 @@ def commands(cfg, folder, lines, lengths, hays):
         for hay in hays:
             text = "--haystack=noise" if hay == "noise" else f"--data_dir={cfg.data_dir}"
             yield (f"eval_niah.py {folder} --task=every_depth --depths={NEEDLES} --n_samples=2 "
-                   f"--micro_batch_size=10 --prompt=completion {cfg.niah} "
+                   f"--prompt=completion {cfg.niah} "
                    f"--context_sizes={','.join(map(str, lengths))}, {settings} {text} "
                    f"--out={cfg.out} --tag={hay}_{line}")
 
