@@ -246,6 +246,15 @@ def test_models_without_rope_or_length_are_one_line(tmp_path):
             tmp_path / "cohere", LoadConfig(rope_factor=2.0))
 
 
+@pytest.mark.parametrize("family, settings", [
+    ("mamba", {}), ("bamba", {"attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 16}),
+    ("minimax", {})])
+def test_a_model_that_cannot_read_in_pieces_is_refused(tmp_path, family, settings):
+    folder_of(tmp_path / "m", family, **settings)
+    refused(f"m is a {family}, which cannot read a text in pieces", checkpoint.load_model,
+            tmp_path / "m")
+
+
 def test_an_edited_config_is_another_model(tmp_path):
     folder_of(tmp_path / "m")
     first = checkpoint.load_model(tmp_path / "m")[1]["fingerprint"]

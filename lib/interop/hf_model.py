@@ -62,6 +62,7 @@ def load(folder, cfg, device="cpu"):
     put_factor_in(hf_model)
     model = HFModel(hf_model.to(device), cfg.attention_type or own, length,
                     text.token_in_front(vocab))
+    model.check_pieces(folder)
     print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens")
     name = folder.resolve().name
     return model, {
@@ -241,6 +242,20 @@ class HFModel(nn.Module):
         decoder = self.hf_model.get_decoder()
         return [decoder(piece, use_cache=True, **{self.cache_name: cache}).last_hidden_state
                 for piece in idx.split(PIECE, dim=1)]
+
+    @torch.no_grad()
+    def check_pieces(self, folder):
+        """UserError if a text in two pieces is not the whole text: Mamba, Jamba and Bamba forget or
+        misplace what came before a piece of several tokens."""
+        refusal = (f"{folder} is a {self.config.model_type}, which cannot read a text in pieces; "
+                   "choose a model with attention alone")
+        idx = torch.arange(1, 9, device=self.wte.weight.device)[None]
+        with explain(refusal):
+            cache = self.new_cache()
+            parts = [self.read(part, cache)[0] for part in idx.split(4, dim=1)]
+            (whole,) = self.read(idx, self.new_cache())
+        if (torch.cat(parts, dim=1) - whole).abs().max() > 1e-3 * whole.abs().max():
+            raise UserError(refusal)
 
     def hidden(self, idx):
         """Return the last hidden states (B, T, C) of idx (B, T). UserError if the logits are not
