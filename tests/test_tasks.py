@@ -45,8 +45,7 @@ def test_prompts_stay_those_that_were_published(task, crc):
 
 
 def test_prompts_of_every_depth_differ_in_the_question_alone():
-    arguments = ["--haystack=noise", "--task=every_depth", "--depths=10,50,90",
-                 "--prompt=completion"]
+    arguments = ["--haystack=noise", "--task=every_depth", "--depths=10,50,90"]
     depths = (10, 50, 90)
     samples = [sample_of(*arguments, size=800, depth=depth, i=3) for depth in depths]
     texts = [decode(sample["prompt"], None) for sample in samples]
@@ -73,16 +72,22 @@ def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
     assert not decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
 
 
+def test_no_needle_is_inside_another(tmp_path):
+    (tmp_path / "hay.txt").write_text(("many words " * 30 + "and an end. ") * 100)
+    for i in range(20):
+        sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey", "--n_needles=30",
+                           size=600, i=i)
+        needles = re.findall(r" The special magic \w+ number is: \d{7}\.", decode(sample["prompt"]))
+        assert (len(needles), len(sample["prompt"])) == (31, 600)
+
+
 @pytest.mark.parametrize("n_needles, size", [(3, 300), (15, 800), (30, 600)])
 @pytest.mark.parametrize("depth", [0, 10, 50, 90, 100])
-def test_the_needle_among_others_is_at_its_depth_and_in_no_other(tmp_path, n_needles, size, depth):
+def test_the_needle_among_others_is_at_its_depth(tmp_path, n_needles, size, depth):
     (tmp_path / "hay.txt").write_text("Some words and an end. " * 200)
     for i in range(5):
         sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey",
                            f"--n_needles={n_needles}", size=size, depth=depth, i=i)
-        prompt = decode(sample["prompt"])
-        needles = re.findall(r" The special magic \w+ number is: \d{7}\.", prompt)
-        assert (len(needles), len(sample["prompt"])) == (n_needles + 1, size)
         # the question is the needle up to its number, which has four more tokens with its full stop
         question = len(encode(" The special magic Tokyo number is:"))
         place = sample["span"][0] - question
