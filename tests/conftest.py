@@ -1,7 +1,6 @@
 """What the tests share: a tiny corpus, a tiny model, and the programs, in this process or apart."""
 import dataclasses
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -57,11 +57,12 @@ def refused(message, work, /, *arguments, **options):
     return error.value.status
 
 
-def byte_tokenizer(*merged, end="<|endoftext|>"):
+def byte_tokenizer(*merged):
     """A tokenizer of bytes with an end of text, and with more tokens: "x y" merges x and y, and no
     merge makes "xy"."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
     from tokenizers.pre_tokenizers import ByteLevel
+    end = "<|endoftext|>"
     pieces = [end, *sorted(ByteLevel.alphabet()), *(piece.replace(" ", "") for piece in merged)]
     merges = [tuple(piece.split()) for piece in merged if " " in piece]
     tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
@@ -71,16 +72,13 @@ def byte_tokenizer(*merged, end="<|endoftext|>"):
     return tokenizer
 
 
-def make_corpus(folder):
-    """Make a small embedded corpus in blocks of 32 words, with a compact vocabulary."""
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A small embedded corpus in blocks of 32 words, with a compact vocabulary."""
+    folder = tmp_path_factory.mktemp("data")
     call(prepare, "--embedded=almanac", "--compact_vocab", "--name=tiny", f"--data_dir={folder}",
          "--block_size=32", "--n_copy=64", "--n_train=256")
     return folder / "tiny"
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory):
-    return make_corpus(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture
@@ -116,20 +114,10 @@ def two_ranks(code):
     return printed
 
 
-def hold_lock(path):
-    """Return a process that has locked `path`, until it is killed."""
-    fork = multiprocessing.get_context("fork")
-    locked = fork.Event()
-
-    def hold():
-        storage.lock(path)
-        locked.set()
-        signal.pause()
-
-    process = fork.Process(target=hold, daemon=True)
-    process.start()
-    assert locked.wait(60)
-    return process
+def held(path):
+    """Lock `path` as another program does. Return the file that holds the lock until it closes."""
+    storage.lock(path)
+    return storage.LOCKS.pop(path)
 
 
 def signal_in(update, number=signal.SIGTERM):
@@ -141,6 +129,21 @@ def signal_in(update, number=signal.SIGTERM):
         return mock.DEFAULT
 
     return mock.patch("train.learning_rate", side_effect=preempt, wraps=train.learning_rate)
+
+
+class Shapes(TorchDispatchMode):
+    """Notes the shapes of all tensors that operators return."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.shapes = []
+        return self.shapes
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.shapes.append(out.shape)
+        return out
 
 
 def log(out_dir):
@@ -176,13 +179,6 @@ def save_model(folder, model, vocab, **changes):
         "config": {"seed": 1, "data_dir": "data/x", "max_iters": 1}, "code": "c",
         "variant": model.config.attention_type, "iter": 1, "optimizers": [],
         "vocab": vocab, "data": {"digest": "x", "source": {}}, **changes})
-
-
-def text_file(path):
-    """Write 300 short documents, and an empty line, which is counted and left out."""
-    texts = [json.dumps({"text": f"{'box ' * (i % 7)}{i * i} is red."}) for i in range(300)]
-    path.write_text("\n".join(["", *texts]))
-    return path
 
 
 def squad_file(path):

@@ -23,7 +23,6 @@ F_OF_N = {
     "step_1.5": lambda n: 1.5 if n > N else 1,
     "step_2": lambda n: 2 if n > N else 1,
     "step_3": lambda n: 3 if n > N else 1,
-    "sqrt": math.sqrt,  # a type that a test adds
 }
 
 

@@ -1,12 +1,18 @@
-"""The experiments: stored results give the tables of their pages, and new ones join them."""
+"""The experiments: the tables of their pages, the commands of their scripts, and the benchmark."""
+import os
 import re
+import shlex
 import shutil
+import subprocess
+from importlib import import_module
 
 import pandas as pd
 import pytest
-from conftest import ROOT, call
+from conftest import ROOT, call, refused
 
-from experiments import tables, verdicts
+from experiments import bench, tables, verdicts
+from lib.config import configure
+from train import TrainConfig
 
 HOME = ROOT / "experiments"
 # {experiment: (numbers of predictions, lines that it prints; several blanks count as one)}
@@ -89,19 +95,73 @@ def test_new_results_replace_stored_ones_of_their_seeds(new_results, capsys):
     assert {path.name for path in new_results.glob("*.png")} == {"windows.png", "gallery.png"}
 
 
-def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, monkeypatch, capsys):
+def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, capsys):
     call(tables, "windows", new_results, "--line=mine")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:5] == ["mine", "3", "–", "–", ".12"] for line in lines)
     assert any(line[:3] == ["(a)", "softmax", "3"] for line in lines)
     assert (new_results / "mine.png").exists()
-    rows = tables.results.load([])
-    monkeypatch.setattr(tables.results, "load", lambda paths: rows[rows["seed"] == 1])
-    call(tables, "windows", new_results, "--line=mine")  # a single seed has a picture, too
 
 
-def test_the_chosen_constant_has_the_lowest_validation_loss():
-    rows = pd.read_csv(HOME / "shipped/results.csv").query("measure == 'validation loss'")
-    for name, of_name in rows.groupby(rows["line"].str.split("|").str[0]):
-        losses = of_name.pivot(index="seed", columns="line", values="value")
-        assert (losses.pop(f"{name}|chosen") == losses.min(axis=1)).all() and len(losses) == 10
+CONFIGS = {"train": "TrainConfig", "sft": "SFTConfig", "prepare": "PrepareConfig",
+           "eval_niah": "NiahConfig", "eval_posloss": "PosLossConfig", "plot": "PlotConfig"}
+# {script and arguments: (variables, least number of commands)}
+SCRIPTS = {
+    "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 400), "windows/gallery.sh": ({}, 180),
+    "windows/run.sh mine --set='--attention=sink --max_iters=9'": ({"SEEDS": "1 2"}, 30),
+    "shipped/run.sh": ({}, 1400), "convert/run.sh": ({}, 480),
+    "convert/text.sh": ({"DATA": "texts"}, 28), "paper/run.sh": ({"GPUS": "8"}, 30),
+    "paper/run.sh mini": ({"SIZE": "mini", "WINDOWS": "config/window.py --window=128"}, 30)}
+
+
+def dry_run(script, *arguments, **variables):
+    path = ROOT / "experiments" / script
+    return subprocess.run(["bash", path, *arguments], cwd=ROOT, text=True, timeout=60,
+                          env=os.environ | variables, capture_output=True)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_dry_run_prints_commands_of_settings_that_exist(script):
+    name, *arguments = shlex.split(script)
+    variables, least = SCRIPTS[script]
+    done = dry_run(name, "--dry_run", *[a for a in arguments if a != "mini"], **variables)
+    assert done.returncode == 0 and not done.stderr
+    commands = [line for line in done.stdout.splitlines() if line.startswith(("+ p", "+ torchrun"))]
+    assert len(commands) >= least
+    once = [command for command in commands if "prepare.py" not in command]
+    assert len({*once}) == len(once), "a command twice"
+    checked = set()
+    for command in commands:
+        program, _, settings = command.partition(".py ")
+        program = program.split()[-1]
+        if program in CONFIGS:
+            checked.add(program)
+            configure(getattr(import_module(program), CONFIGS[program]), shlex.split(settings))
+        if program == "train" and "quick" not in script:
+            assert " --variant=" in command and " --seed=" in command
+    assert {"train", "prepare"} <= checked
+
+
+def test_an_unknown_option_of_a_script_is_refused():
+    for script in {script.split()[0] for script in SCRIPTS}:
+        done = dry_run(script, "--dry-run")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, script
+
+
+ALL = bench.ROWS | bench.GPU_ROWS
+
+
+def test_a_tiny_row_is_measured_and_an_unknown_one_refused(monkeypatch, capsys):
+    tiny = "--block_size=16 --n_layer=2 --n_head=2 --n_embd=8 --n_inner=16"
+    monkeypatch.setitem(bench.ROWS, "tiny", {bench.OURS: (bench.next_token, tiny, 40)})
+    call(bench, "tiny", f"--side={bench.OURS}")
+    assert 0 < float(capsys.readouterr().out) < 60
+    assert refused("there is no row x; the rows are update_quick, ", call, bench, "x") == 2
+
+
+@pytest.mark.parametrize("row", ALL)
+def test_a_row_has_a_side_of_this_checkout_and_settings_that_exist(row):
+    assert bench.OURS in ALL[row]
+    for function, *arguments in ALL[row].values():
+        if function in (bench.update, bench.products, bench.next_token, bench.from_cpu):
+            configure(TrainConfig, arguments[0].split())

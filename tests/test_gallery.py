@@ -1,5 +1,4 @@
-"""The attentions of gallery/ against their authors' programs, or against their formulas written as
-loops over i and j in float64; and how --attention chooses a file."""
+"""The attentions of gallery/ against their authors' programs, or formulas as loops in float64."""
 import math
 
 import pytest
@@ -10,11 +9,8 @@ from conftest import refused, tiny_model
 from experiments import check
 from experiments.check import GALLERY, tokens
 from lib import attention, checkpoint
-from lib.attention import ModelConfig, build, load
+from lib.attention import load
 from model import Attention, Context, GPTConfig
-
-# -----------------------------------------------------------------------------
-# numbers that the authors' programs gave
 
 T, D = 6, 8  # tokens, channels of a head
 
@@ -125,20 +121,12 @@ def test_differential_is_the_authors_with_rope():
         -0.077511, 0.288779, -1.670523, 0.316105, -0.528195, -0.642287, 0.074835], abs=2e-5)
 
 
-@pytest.mark.parametrize("H, slopes", [
-    (2, [1 / 16, 1 / 256]),
-    (12, [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625, 0.70710678,
-          0.35355339, 0.17677670, 0.08838835])])
-def test_alibi_has_the_authors_slopes(H, slopes):
+def test_alibi_has_the_authors_slopes():
     """ofirpress/attention_with_linear_biases 4b92f28, get_slopes."""
-    attn, *_ = layer("alibi", H)
-    assert attn.slopes("cpu").tolist() == pytest.approx(slopes, rel=1e-6)
-
-
-def test_differential_refuses_heads_that_rope_cannot_turn_in_halves():
-    with pytest.raises(ValueError, match="6 channels are not two halves of pairs"):
-        tiny_model(attention="differential", n_embd=12)
-    tiny_model(attention="differential", n_embd=12, window_pattern="L")
+    attn, *_ = layer("alibi", 12)
+    assert attn.slopes("cpu").tolist() == pytest.approx([
+        0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625, 0.70710678, 0.35355339,
+        0.17677670, 0.08838835], rel=1e-6)
 
 
 # -----------------------------------------------------------------------------
@@ -214,10 +202,13 @@ def test_p_rope_leaves_out_the_slowest_pairs():
     assert speeds == pytest.approx([*(10_000 ** (-i / 8) for i in range(4)), 0, 0, 0, 0])
 
 
-@pytest.mark.parametrize("name", ["asentmax", "log_power"])
-def test_no_second_factor_is_set(name):
-    with pytest.raises(ValueError, match="leave one of them out"):
-        tiny_model("ssmax", attention=name)
+@pytest.mark.parametrize("name, changes, message", [
+    ("differential", {"n_embd": 12}, "6 channels are not two halves of pairs"),
+    ("asentmax", {}, "leave one of them out"), ("log_power", {}, "leave one of them out"),
+    ("snk", {}, "there is no attention .*snk.py; choose one of alibi, ")])
+def test_an_attention_that_would_compute_something_else_is_refused(name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_model("ssmax", attention=name, **changes)
 
 
 def test_constant_norm_cannot_be_scaled_by_its_weights():
@@ -229,9 +220,6 @@ def test_every_file_is_tested_here():
     others = {"differential", "gated", "p_rope"}
     assert set(GALLERY) == {*AUTHORS, *(formula.__name__ for formula in FORMULAS), *others}
 
-
-# -----------------------------------------------------------------------------
-# the choice of a file
 
 CAP = '''
 from gallery.gated import Gated
@@ -265,9 +253,7 @@ def test_a_file_of_ones_own_combines_two_attentions_in_windows_too(cap, settings
         promise(tiny_model(attention=str(cap), **settings))
 
 
-def test_a_name_or_file_that_is_no_attention_is_refused(tmp_path, run):
-    with pytest.raises(ValueError, match="there is no attention .*snk.py; choose one of alibi, "):
-        build(ModelConfig(attention="snk"))
+def test_a_file_that_is_no_attention_is_refused(tmp_path, run):
     (tmp_path / "empty.py").write_text("x = 1\n")
     refused("defines no subclass of model.Attention", run, tmp_path / "out",
             f"--attention={tmp_path}/empty.py")
@@ -294,8 +280,3 @@ def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(
     run(tmp_path / "plain")
     refused("was trained with attention=none", checkpoint.load_model, tmp_path / "plain",
             checkpoint.LoadConfig(attention="sink"))
-
-
-def test_a_path_into_the_gallery_is_no_file_of_ones_own():
-    assert attention.is_own_file("./mine.py")
-    assert not attention.is_own_file("gallery/sink.py") and not attention.is_own_file("")

@@ -1,8 +1,6 @@
-"""
-What a GPU would refuse or wait for, on torch's device "meta": its tensors have a shape and no
+"""What a GPU would refuse or wait for, on torch's device "meta": its tensors have a shape and no
 numbers, so whatever lies on the CPU by mistake, or reads a number back, is seen. It does not show
-what a GPU computes, or which kernel it takes: experiments/bench.py --device=cuda does.
-"""
+what a GPU computes, or which kernel it takes: experiments/bench.py --device=cuda does."""
 import contextlib
 
 import numpy as np

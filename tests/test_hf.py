@@ -137,12 +137,12 @@ def test_a_compact_vocabulary_leaves_with_a_tokenizer_that_gives_its_ids(corpus,
     assert read(text.decode(passage, tokens.vocab))["input_ids"] == [end, *passage]
     model, state = checkpoint.load_model(tmp_path / "theirs")
     assert state["vocab"] == tokens.vocab and model.config.vocab_size == len(tokens.vocab)
+    assert state["model_config"]["attention_type"] == "ssmax"  # which was saved with it
 
 
 def test_what_cannot_be_exported_is_one_line(tmp_path):
     for kind in ATTENTION.keys() - EXPORTED:
         refuse_export(f"attention_type={kind} cannot be exported", tmp_path, model_of(kind))
-    refuse_export("attention=sink cannot be exported", tmp_path, model_of(attention="sink"))
     refuse_export("rope_scaling=yarn cannot be exported", tmp_path,
                   model_of(rope_scaling="yarn", rope_factor=4.0))
     stretched = model_of(**WINDOWS | {"window_pattern": "SR"})

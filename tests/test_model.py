@@ -1,24 +1,18 @@
 """The paper's mathematics, against what this project did not write: Llama, float64, gradients."""
 import math
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, tiny_model
-from reference import N, farthest, reference_logits
-from torch.utils._python_dispatch import TorchDispatchMode
+from conftest import ROOT, Shapes, program, tiny_model
+from reference import N, farthest
 
 from experiments.check import WINDOWS, tokens
 from lib.loss import chunked_loss, loss_at_once, summed_loss, token_losses
 from lib.runtime import flops_per_token
-from model import ATTENTION, GPT, Attention, Factor, GPTConfig, Learned
+from model import ATTENTION, GPT, Attention, GPTConfig, Learned
 from train import TrainConfig, make_optimizers
-
-# -----------------------------------------------------------------------------
-# the model
 
 
 @pytest.mark.parametrize("attention_type, learned", [
@@ -40,18 +34,6 @@ def test_a_seed_gives_the_weights_that_it_always_gave(attention_type, settings, 
     assert model(idx, idx.roll(-1))[1].item() == pytest.approx(loss, abs=2e-5)
 
 
-def test_a_new_variant_is_one_line(monkeypatch):
-    sqrt = Factor(lambda n, model: n.float().sqrt(), s=Learned(), b=0.5)
-    monkeypatch.setitem(ATTENTION, "sqrt", sqrt)
-    model, idx = tiny_model("sqrt"), tokens(48)
-    assert farthest(model(idx[None], idx[None])[0][0], reference_logits(model, idx)) < 2e-4
-    check_the_swap("sqrt", {})
-    # not learned, and 1 for a single key, but not below the training length
-    monkeypatch.setitem(ATTENTION, "sqrt", Factor(lambda n, model: n.float().sqrt()))
-    check_the_swap("sqrt", {})
-    check_the_scales("sqrt")
-
-
 def test_rope_is_exact_at_a_million():
     config = GPTConfig(n_embd=64, n_head=1, rope_theta=500_000.0)
     cos, sin = Attention(config, 0).rope(torch.tensor([1_000_000]))
@@ -60,7 +42,8 @@ def test_rope_is_exact_at_a_million():
     assert sin[0, 32:].tolist() == pytest.approx([math.sin(a) for a in angles], abs=1e-6)
 
 
-def check_the_scales(attention_type):
+@pytest.mark.parametrize("attention_type", ATTENTION)
+def test_scales_are_fp32_and_not_decayed(attention_type):
     model = tiny_model(attention_type)
     groups = make_optimizers(TrainConfig(weight_decay=0.1), model)[0].param_groups
     decay = {p: group["weight_decay"] for group in groups for p in group["params"]}
@@ -75,20 +58,10 @@ def check_the_scales(attention_type):
         assert 0 < p.grad.abs().sum() < math.inf, f"no gradient for {name}"
 
 
-@pytest.mark.parametrize("attention_type", ATTENTION)
-def test_scales_are_fp32_and_not_decayed(attention_type):
-    check_the_scales(attention_type)
-
-
-def test_a_swap_does_not_change_the_order_of_scales():
-    swapped = tiny_model("softmax", attention="sink")
-    swapped.swap_attention("ssmax")
-    built = tiny_model("ssmax", attention="sink")
-    assert list(swapped.learned_scales()) == list(built.learned_scales())
-
-
+@pytest.mark.parametrize("settings", [{}, {"attention": "sink"}], ids=str)
+@pytest.mark.parametrize("attention_type", [kind for kind in ATTENTION if kind != "softmax"])
 @torch.no_grad()
-def check_the_swap(attention_type, settings):
+def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings):
     model, swapped = (tiny_model("softmax", n_layer=1, **settings) for _ in range(2))
     swapped.swap_attention(attention_type)
     idx = tokens(1, min(100, swapped.max_len))
@@ -108,25 +81,6 @@ def check_the_swap(attention_type, settings):
     assert farthest(last_logits(swapped), factor * last_logits(model)) < 1e-4
     with pytest.raises(ValueError, match="only softmax"):
         swapped.swap_attention("pn")
-
-
-@pytest.mark.parametrize("settings", [{}, {"attention": "sink"}], ids=str)
-@pytest.mark.parametrize("attention_type", [kind for kind in ATTENTION if kind != "softmax"])
-def test_the_swap_scales_logits_by_a_factor_of_mean_one(attention_type, settings):
-    check_the_swap(attention_type, settings)
-
-
-def test_generate_bans_and_keeps_the_top_k():
-    model, prompt = tiny_model(), tokens(2, 5)
-    greedy = model.generate(prompt, 1, temperature=0)
-    assert torch.equal(model.generate(prompt, 1, top_k=1), greedy)
-    banned = greedy[:, -1].tolist()
-    other = model.generate(prompt, 1, temperature=0, banned=banned)[:, -1].tolist()
-    assert not set(banned) & set(other)
-
-
-# -----------------------------------------------------------------------------
-# lib/loss.py
 
 
 @pytest.mark.parametrize("chunk", [17, 1000])
@@ -180,23 +134,12 @@ def test_the_padded_output_layer_gives_the_plain_loss(dtype):
 
 @pytest.mark.parametrize("grad", [False, True])
 def test_chunks_bound_the_logits_that_exist(grad):
-    model, idx, rows = tiny_model(vocab_size=200), torch.randint(200, (2, 90)), set()
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            out = function(*args, **(kwargs or {}))
-            if isinstance(out, torch.Tensor) and out.shape[-1:] in ((200,), (256,)):  # 256: padded
-                rows.add(len(out))
-            return out
-
-    with Watch(), torch.set_grad_enabled(grad):
+    model, idx = tiny_model(vocab_size=200), torch.randint(200, (2, 90))
+    with Shapes() as shapes, torch.set_grad_enabled(grad):
         summed_loss(model, idx, idx, chunk=64)
+    rows = {shape[0] for shape in shapes if shape[-1:] in ((200,), (256,))}  # 256: padded
     # the gradient of the head, n_embd rows, is as wide as logits
     assert max(rows - {model.config.n_embd}) == 64
-
-
-# -----------------------------------------------------------------------------
-# the file, and the compiler
 
 
 @pytest.mark.parametrize("settings, chunk", [({}, 0), (WINDOWS, 16)], ids=str)
@@ -237,5 +180,4 @@ print(model.generate(torch.tensor([[3, 4]]), 3, temperature=0).tolist())
 
 def test_model_py_alone_in_an_empty_folder_trains(tmp_path):
     shutil.copy(ROOT / "model.py", tmp_path)
-    printed = subprocess.check_output([sys.executable, "-c", ALONE], cwd=tmp_path, text=True)
-    assert printed.strip() == "[[3, 4, 5, 6, 7]]"
+    assert program("-c", ALONE, folder=tmp_path).strip() == "[[3, 4, 5, 6, 7]]"

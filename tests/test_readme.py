@@ -1,13 +1,16 @@
-"""The changes that the pages show fit the code, and what is changed runs."""
-import importlib.util
+"""The changes that the pages show fit the code, and what is changed runs; the notebook runs."""
+import importlib
+import json
 import math
 import re
 import shutil
 
+import matplotlib
 import pytest
 from conftest import ROOT, TINY_RUN, call, program, state_of
 
 import plot
+import train
 from experiments.check import PROMISES
 from lib import checkpoint, storage
 
@@ -43,14 +46,13 @@ for line in lines:
 
 
 def test_a_new_evaluation_is_one_file_with_a_table_a_difference_and_a_figure(
-        run, corpus, tmp_path, capsys):
+        run, corpus, tmp_path, monkeypatch, capsys):
     for variant in ("softmax", "ssmax"):
         run(tmp_path / variant, f"--attention_type={variant}")
     path = tmp_path / "eval_entropy.py"
     path.write_text(new_programs()[path.name])
-    spec = importlib.util.spec_from_file_location("eval_entropy", path)
-    eval_entropy = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(eval_entropy)
+    monkeypatch.syspath_prepend(tmp_path)
+    eval_entropy = importlib.import_module(path.stem)
     capsys.readouterr()
     call(eval_entropy, tmp_path / "softmax", tmp_path / "ssmax", f"--data_dir={corpus}",
          "--split=val", "--sizes=16,40", "--device=cpu")
@@ -84,20 +86,18 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         changed.add(file)
     assert changed == {"model.py", "train.py", "lib/documents.py", "lib/start.py", "lib/tasks.py"}
 
-    train = " ".join(["train", *TINY_RUN, f"--data_dir={corpus}"])
+    training = " ".join(["train", *TINY_RUN, f"--data_dir={corpus}"])
     needles = (f"eval_niah config/quick_niah.py --data_dir={corpus} --n_samples=2 "
                "--context_sizes=40 --device=cpu")
-    runs = {"sqrt": "--attention_type=sqrt"}
-    lines = []
-    for name, settings in runs.items():
-        lines += [f"experiments.check {settings}", f"{train} {settings} --out_dir=out/{name}"]
-    lines += [
-        f"{needles} --trials=3 --trial_sizes=40 " + " ".join(f"out/{name}" for name in runs),
+    lines = [
+        "experiments.check --attention_type=sqrt",
+        f"{training} --attention_type=sqrt --out_dir=out/sqrt",
+        f"{needles} --trials=3 --trial_sizes=40 out/sqrt",
         # Muon's moments survive the switch (f) and a resume
-        f"{train} --switch_iter=3 --out_dir=out/whole",
-        f"{train} --switch_iter=3 --max_iters=4 --out_dir=out/parts",
-        f"{train} --switch_iter=3 --out_dir=out/parts",
-        f"{train} --switch_iter=3 --recompute --out_dir=out/recomputed",
+        f"{training} --switch_iter=3 --out_dir=out/whole",
+        f"{training} --switch_iter=3 --max_iters=4 --out_dir=out/parts",
+        f"{training} --switch_iter=3 --out_dir=out/parts",
+        f"{training} --switch_iter=3 --recompute --out_dir=out/recomputed",
         f"{needles} --task=adjective out/sqrt",
         "prepare text.tex --name=tex",
         "plot grad_norm out/sqrt"]
@@ -106,11 +106,30 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
     assert printed.count("    kept    ") == len(PROMISES)
     assert "\nadjective answers\n" in printed and "1 documents" in printed
     assert (tmp_path / "out/sqrt/grad_norm.png").stat().st_size > 10_000
-    for name in runs:
-        records = storage.read_lines(tmp_path / f"out/{name}/scores.jsonl")
-        assert records and all(0 <= record["score"] < 1 for record in records)
+    records = storage.read_lines(tmp_path / "out/sqrt/scores.jsonl")
+    assert records and all(0 <= record["score"] < 1 for record in records)
     for name in ("parts", "recomputed"):
         assert state_of(tmp_path / f"out/{name}") == state_of(tmp_path / "out/whole")
     adamw, muon = checkpoint.load(tmp_path / "out/whole")["optimizers"]
     rates = [optimizer["param_groups"][0]["lr"] for optimizer in (adamw, muon)]
     assert rates[1] == pytest.approx(10 * rates[0])
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path, corpus, monkeypatch):
+    cells = json.loads((ROOT / "fading.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(cells) <= 20
+    assert sum(bool(cell["outputs"]) for cell in code) >= 5, "the stored notebook has no outputs"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/almanac").symlink_to(corpus)
+    for name in ("a_softmax", "b_ssmax"):  # the notebook trains this pair if it is not there
+        call(train, "config/quick.py", "config/window.py", f"config/{name}.py", "--max_iters=2",
+             "--eval_seqs=1", "--device=cpu", f"--out_dir=out/quick/{name}")
+    matplotlib.use("agg")
+    names = {}
+    for cell in code:  # prompts of 4,096 tokens take a moment, and 65,536 a quarter of a minute
+        exec("".join(cell["source"]).replace("65536", "4096"), names)
+    assert set(names["prompts"]) == {128, 2048, 4096}

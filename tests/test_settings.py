@@ -47,10 +47,8 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ([], "takes one checkpoint, not 0"), (["a", "b"], "takes one checkpoint, not 2"),
-    (["nowhere"], "no checkpoint nowhere"), (["a", "--rope_factor=0.5"], "must be at least 1"),
-    (["a", "--swap_scale=0"], "not be 0"),
-    (["a", "--rope_scaling=yarm"], "did you mean yarn"), (["a", "--device=tpu"], "device tpu")])
+    (["a", "b"], "takes one checkpoint, not 2"), (["a", "--swap_scale=0"], "not be 0"),
+    (["a", "--rope_factor=0.5"], "must be at least 1"), (["nowhere"], "no checkpoint nowhere")])
 def test_what_sample_cannot_do_is_one_line(arguments, message):
     assert refused(message, call, sample, *arguments) == 2
 
@@ -59,7 +57,7 @@ def test_help_and_refusals_do_not_wait_for_slow_imports():
     slow = {"torch._dynamo", "datasets", "transformers", "scipy", "matplotlib", "wandb",
             "lib.interop.hf_model"}  # a second or more each
     for programs, more in (("train, sft, sample, eval_posloss, eval_niah", set()),
-                           ("prepare, plot", {"torch", "pandas"})):
+                           ("prepare, plot", {"torch", "pandas"}), ("lib.results", {"torch"})):
         code = f"import sys, {programs}; print(*sys.modules)"
         imported = program("-c", code).split()
         assert (slow | more).isdisjoint(imported), "import them where they are needed"
@@ -81,7 +79,6 @@ def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, tra
     (LoadConfig, "--rope_scaling=yarn", "rope_scaling=yarn has no effect unless rope_factor > 1"),
     (LoadConfig, "--swap_scale=2", "swap_scale=2.0 has no effect unless attention_type"),
     (TrainConfig, "--decay_iters=6 --min_lr=1e-5", "decay_iters=6 has no effect unless decay !="),
-    (TrainConfig, "--switch_warmup_iters=5", "has no effect unless switch_iter"),
     (SFTConfig, "--init_from=x --data_order=sequence", "has no effect in this program")])
 def test_a_setting_without_effect_is_refused(cls, arguments, message):
     refused(f"{message}.*; set what it needs, or leave", configure, cls, arguments.split())
@@ -98,11 +95,3 @@ def test_a_setting_of_a_config_file_may_be_turned_off():
     assert (cfg.decay, cfg.decay_iters) == ("none", 1000)
     cfg = configure(SFTConfig, ["--init_from=x", "--epochs=2", "--max_iters=5"])
     assert (cfg.max_iters, cfg.epochs) == (5, 2.0)
-
-
-def test_every_condition_of_an_effect_names_settings():
-    for cls in (TrainConfig, SFTConfig, LoadConfig):
-        cfg = cls(init_from="x") if cls == SFTConfig else cls()
-        for key, condition in cls.NEEDS.items():
-            assert hasattr(cfg, key)
-            assert condition is None or eval(condition, {}, vars(cfg)) is not NotImplemented

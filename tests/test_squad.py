@@ -108,13 +108,10 @@ def test_a_mistake_is_one_line(tune, tmp_path):
     path = tmp_path / "squad.json"
     good = path.read_text()
     for text, arguments, message in (
-            (good, "--data=none.json", "none.json cannot be read as SQuAD 2.0"),
             ("{}", "", "squad.json cannot be read as SQuAD 2.0"),
             (good.replace('start": 4', 'start": 5'), "", "is not at answer_start=5"),
             (good.replace("Which", "Which " * 99), "", "no question fits a block of 96 tokens"),
             (good, "--val_fraction=0", "=0 leaves no article for validation: .* --eval_interval=0"),
-            (good, "--val_fraction=0.9", "=0.9 leaves no article for training"),
-            (good, "--val_fraction=1", "must be below 1"),
             (good, "--init_from=", "set --init_from=CHECKPOINT"),
             (good, "--max_iters=0 --epochs=2 --switch_iter=9", "must be below max_iters=8")):
         path.write_text(text)

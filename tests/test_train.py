@@ -10,22 +10,9 @@ from unittest import mock
 
 import pytest
 import torch
-from conftest import (
-    ROOT,
-    TINY_RUN,
-    call,
-    log,
-    refused,
-    save_model,
-    signal_in,
-    state_of,
-    text_file,
-    tiny_model,
-    two_ranks,
-)
+from conftest import ROOT, TINY_RUN, call, log, refused, signal_in, state_of, two_ranks
 
 import prepare
-import sample
 import train
 from eval_niah import NiahConfig
 from eval_posloss import PosLossConfig
@@ -34,7 +21,6 @@ from lib.config import configure
 from lib.data import Tokens
 from lib.loss import summed_loss
 from lib.text import end_of_text
-from model import ATTENTION
 from prepare import PrepareConfig
 from sft import SFTConfig
 from train import TrainConfig, learning_rate
@@ -45,7 +31,7 @@ def numbers(out_dir, kinds=("loss", "val_loss", "lr", "grad_norm")):
     return {(r["iter"], kind): r[kind] for r in log(out_dir) for kind in kinds if kind in r}
 
 
-def test_training_lowers_the_loss_and_logs_it(run, tmp_path, capsys):
+def test_training_lowers_the_loss_and_logs_it(run, tmp_path):
     run(tmp_path, "--attention_type=ssmax_bias", "--max_iters=60", "--eval_interval=30",
         "--micro_batch_size=0", "--window=8", "--window_pattern=SL")
     records = log(tmp_path)
@@ -61,9 +47,6 @@ def test_training_lowers_the_loss_and_logs_it(run, tmp_path, capsys):
     assert len({r["digest"] for r in records if "loss" in r}) == 60, "each batch is another text"
     assert facts["data"]["source"]["embedded"] == "almanac"
     assert facts["code"] == checkpoint.load(tmp_path)["code"] == runtime.code_version()
-    printed = capsys.readouterr().out
-    assert "attention_type=ssmax_bias" in printed and "data_order=sequence" in printed
-    assert "grad_clip" not in printed, "it has its default"
 
 
 @pytest.mark.parametrize("attention_type, golden", [  # losses; a new variant needs none
@@ -118,12 +101,7 @@ def full_at(monkeypatch, call, fits):
 
 # Calls 1 to 4 validate (16 rows in fours), 5 to 10 are three updates, 11 to 14 validate again, and
 # 15 to 20 are three more updates.
-VALIDATION, UPDATE, MIDDLE_OF_UPDATE, SECOND_VALIDATION, FOURTH_UPDATE = 1, 5, 6, 11, 15
-
-
-@pytest.mark.parametrize("call, fits", [
-    (VALIDATION, 2), (UPDATE, 1), (MIDDLE_OF_UPDATE, 2), (SECOND_VALIDATION, 2),
-    (FOURTH_UPDATE, 1)])
+@pytest.mark.parametrize("call, fits", [(1, 2), (5, 1), (6, 2), (11, 2), (15, 1)])
 def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
         run, tmp_path, monkeypatch, capsys, call, fits):
     run(tmp_path / "a", "--micro_batch_size=4")
@@ -220,18 +198,6 @@ def test_the_micro_batch_fits_the_card(monkeypatch, card, compiled_rows, eager_r
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, card * 2**30))
     for compiled, rows in ((True, compiled_rows), (False, eager_rows)):
         assert runtime.rows_at_once(paper, 2048, compiled) == rows
-    if card > 2:  # what was measured, beside the 1 GiB above
-        assert 2.9 - 0.6 + 0.485 * compiled_rows < free / 2**30
-
-
-def test_the_optimizers_have_each_parameter_once():
-    model = tiny_model("pn", attention="sink")
-    groups = [group for optimizer in train.make_optimizers(TrainConfig(), model)
-              for group in optimizer.param_groups]
-    trained = [p for group in groups for p in group["params"]]
-    assert sorted(map(id, trained)) == sorted(map(id, model.parameters()))
-    decayed = [p for group in groups for p in group["params"] if group["weight_decay"]]
-    assert all(p.dim() == 2 for p in decayed), "s must not decay"
 
 
 def test_learning_rate_warms_up_and_decays():
@@ -278,15 +244,6 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number, new_
     steps = [int(moments["step"]) for moments in state["optimizers"][0]["state"].values()]
     assert state["variant"] == f"sink softmax>>{new_type}"
     assert sorted(steps) == [3] * renewed + [6] * (len(steps) - renewed), "Adam has forgotten"
-
-
-def test_a_run_may_become_longer_with_newer_code(run, tmp_path, monkeypatch):
-    run(tmp_path, "--decay=none")
-    monkeypatch.setattr(runtime, "code_version", lambda: "newer")
-    run(tmp_path, "--decay=none", "--max_iters=9")
-    facts = json.loads((tmp_path / "log.json").read_text())
-    assert (facts["settings"]["max_iters"], facts["code"]) == (9, "newer")
-    assert [r["iter"] for r in log(tmp_path) if "loss" in r] == list(range(1, 10))
 
 
 def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
@@ -377,31 +334,20 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
 
 
 def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
-    save_model(tmp_path / "gpt2", tiny_model(vocab_size=50257), None)  # None: GPT-2's
-    run(tmp_path / "almanac")
-    call(prepare, text_file(tmp_path / "a.jsonl"), "--name=words", f"--data_dir={tmp_path}",
-         "--val_fraction=0.1")
-    for begin, data in (("gpt2", None), ("almanac", tmp_path / "words")):
-        refused("have different vocabularies; prepare the text with", run, tmp_path / "new",
-                f"--init_from={tmp_path / begin}", *([f"--data_dir={data}"] if data else []))
-
-
-def test_sample_continues_a_prompt(run, tmp_path, capsys):
-    run(tmp_path)
-    prompt = " The special magic number of Tokyo :"
-    call(sample, tmp_path, f"--prompt={prompt}", "--max_new_tokens=5", "--num_samples=2")
-    assert capsys.readouterr().out.count(prompt) == 2
-    refused("has no token 'z", call, sample, tmp_path, "--prompt=zebra")
+    run(tmp_path / "gpt2", "--max_iters=0")
+    state = checkpoint.load(tmp_path / "gpt2")
+    checkpoint.save(tmp_path / "gpt2", state | {"vocab": None})  # GPT-2's
+    refused("have different vocabularies; prepare the text with", run, tmp_path / "new",
+            f"--init_from={tmp_path}/gpt2")
 
 
 def test_wandb_continues_its_run_and_its_failure_stops_nothing(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
-    monkeypatch.setenv("WANDB_DIR", "elsewhere")
     init = sys.modules["wandb"].init
     for folder, updates in (("x", 1), ("x", 2), ("y", 1)):
         run(tmp_path / folder, "--wandb_log", f"--max_iters={updates}", "--attention_type=ssmax")
     begun, resumed, other = [c.kwargs["id"] for c in init.call_args_list]
-    assert begun == resumed != other and init.call_args.kwargs["dir"] == "elsewhere"
+    assert begun == resumed != other
     logged = init.return_value.log.call_args.args[0]
     assert logged["s/layer 1"] == pytest.approx(1, abs=0.1), "wandb cannot plot lists"
     for part in (init, init.return_value.log):
@@ -423,16 +369,12 @@ def test_every_shipped_config_is_valid():
 
 
 @pytest.mark.parametrize("argument, message", [
-    ("--learning_rat=1", "did you mean learning_rate"), ("config/none.py", "no config file"),
-    ("--attention_type=sofmax", "must be one of softmax, ssmax,"),
-    ("--n_head=5", "must be an even whole number"), ("--vocab_size=99", "vocabulary"),
-    ("--device=tpu", "device tpu"), ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
+    ("--vocab_size=99", "vocabulary"), ("--device=tpu", "device tpu"),
+    ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--switch_iter=99", "below max_iters=6"),
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
     ("--switch_iter=3 --attention_type=ssmax", "needs a softmax model to switch from"),
-    ("--batch_size=0", "counts the sequences of all ranks"), ("--eval_seqs=0", "must be positive"),
-    (f"--seed={2**32}", r"must be below 2\*\*32"),
-    ("--beta1=1", "beta1=1.0 and beta2=0.95 must be below 1"), ("--beta2=1", "must be below 1")])
+    (f"--seed={2**32}", r"must be below 2\*\*32"), ("--beta2=1", "must be below 1")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     assert refused(message, run, tmp_path, *argument.split()) == 2
     assert not list(tmp_path.glob("[!.]*")), "something was written before all was checked"
@@ -450,15 +392,16 @@ def test_config_files_compose_or_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("cls", [TrainConfig, SFTConfig, PrepareConfig, NiahConfig, PosLossConfig])
-def test_help_explains_every_setting_in_groups(cls, capsys):
+def test_help_explains_every_setting(cls, capsys):
     with pytest.raises(SystemExit):
         configure(cls, ["--help"])
-    _, groups = capsys.readouterr().out.split("into a config file.\n")
-    assert "\nsettings:" not in groups, "a setting without a group or a comment"
+    printed = capsys.readouterr().out
     for field in dataclasses.fields(cls):
-        assert re.search(rf"^  --{field.name}=.*\s+\w", groups, re.M), field.name
-    if cls == TrainConfig:
-        assert re.search(f"--attention_type=.*{', '.join(ATTENTION)}", groups)
+        assert re.search(rf"^  --{field.name}=.*\s+\w", printed, re.M), field.name
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+    for key, condition in cls.NEEDS.items():
+        assert key in defaults
+        eval(condition or "True", {}, defaults)  # a misspelt name is an error
 
 
 def test_doc_mask_trains_each_document_as_if_it_were_alone(run, corpus, tmp_path):
