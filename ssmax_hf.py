@@ -215,14 +215,28 @@ def sees_all(config, layer):
     return not getattr(config, "sliding_window", None)
 
 
+def rope_of(config):
+    """Return the rope_parameters of the layers that see all keys, {} if there are none."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return rope.get("full_attention", rope)  # some models have one dict for each kind of layer
+
+
+def training_length(config):
+    """Return the length in tokens at which a model was trained, None if its config, that of the
+    text, does not say it."""
+    return (getattr(config, "training_length", None)  # of a model that hf.py has exported
+            or rope_of(config).get("original_max_position_embeddings")  # RoPE was stretched
+            or getattr(config, "max_position_embeddings", None))
+
+
 def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, s=None):
     """
     Multiply the queries of `model`, in place, by the factor of a `kind` of KINDS. Return the model.
 
     scale: the mean factor over n = 1 to `length`, from which s follows. A softmax model has 1. With
         kind="head_scale" this is a constant for all n.
-    length: the training length N in tokens; None: max_position_embeddings, which is too large for a
-        model that was trained on less.
+    length: the training length N in tokens; None: what the config says, see `training_length`,
+        which is too large for a model that was trained on less.
     layers: indices of layers; None: all that see all keys. Layers with a window are left alone.
     s: a value for s instead of the one that follows from `scale`; 1 is the paper's start of a
         training from random weights.
@@ -243,7 +257,10 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         raise ValueError(f"layers={layers} must name layers of {type(model).__name__} that SSMax "
                          f"can be put into: {list(modules)} (None: those that see all keys)")
     config = model.config.get_text_config()
-    N = length or config.max_position_embeddings
+    N = length or training_length(config)
+    if not N:
+        raise ValueError(f"the config of this {type(model).__name__} does not say at which length "
+                         "it was trained: give `length`")
     s = start_of_s(kind, scale, N) if s is None else s
     # An offloaded layer has its weights on the meta device.
     device = next((p.device for p in model.parameters() if not p.is_meta), "meta")

@@ -247,6 +247,16 @@ def test_a_kind_is_that_of_model_py(kind):
     assert KINDS[kind][1] == "".join(name for name, _ in factor.named_parameters())
 
 
+@pytest.mark.parametrize("length, settings", [
+    (256, {}),
+    (64, {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
+                              "original_max_position_embeddings": 64}}),
+    (48, {"training_length": 48})])  # hf.py writes it
+def test_the_length_is_that_of_the_training(length, settings):
+    model = add_ssmax(build(**settings), "logn_clip")
+    assert [factor.N for factor in factors(model).values()] == [length] * 3
+
+
 @pytest.mark.parametrize("hidden", [True, -math.inf, -1e4])
 @torch.no_grad()
 def test_a_hidden_key_does_not_count_whatever_number_hides_it(hidden):

@@ -139,7 +139,7 @@ def main():
     folder = Path(*cfg.files)
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the commands
         c = hf_model.read_config(folder).get_text_config()
-        length = hf_model.training_length(folder, c)
+        length = hf_model.length_of(folder, c)
         lengths = cfg.lengths or (length, 2 * length, 4 * length)
         if min(lengths) < length:
             raise UserError(f"the lengths are in tokens, and begin at the training length: write "

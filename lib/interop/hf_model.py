@@ -21,7 +21,11 @@ from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
 from model import GPT
-from ssmax_hf import add_ssmax  # also puts in the factor that a model was saved with
+from ssmax_hf import (  # also puts in the factor that a model was saved with
+    add_ssmax,
+    rope_of,
+    training_length,
+)
 
 PIECE = 1024  # tokens that go through the model at once, so that memory is linear in the length
 
@@ -45,7 +49,7 @@ def load(folder, cfg, device="cpu"):
         raise UserError(f"{folder} has rope_type={rope_type}: its RoPE, and so its results, depend "
                         "on the longest text of a batch; choose another model")
     own, trained_rope = getattr(c, "ssmax", {"kind": "softmax"})["kind"], str(rope_of(c))
-    length = training_length(folder, c, cfg.length)
+    length = length_of(folder, c, cfg.length)
     if cfg.rope_factor > 1:
         stretch(folder, c, cfg, length)
     vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
@@ -152,17 +156,9 @@ def layer_types(c):
     return getattr(c, "layer_types", None) or ["full_attention"] * c.num_hidden_layers
 
 
-def rope_of(c):
-    """Return the rope_parameters of the layers that see all keys, {} if there are none."""
-    rope = getattr(c, "rope_parameters", None) or {}
-    return rope.get("full_attention", rope)  # some models have one dict for each kind of layer
-
-
-def training_length(folder, c, given=0):
-    """Return the length in tokens at which a model was trained, which its config may not say."""
-    length = (getattr(c, "training_length", None)  # of a model that hf.py has exported
-              or rope_of(c).get("original_max_position_embeddings")
-              or getattr(c, "max_position_embeddings", None))
+def length_of(folder, c, given=0):
+    """Return the training length that the config c says, or the one that the command gives."""
+    length = training_length(c)
     if length and given:
         raise UserError(f"the config.json of {folder} says {length} tokens: leave --length={given} "
                         "out, or change it there")
