@@ -256,8 +256,8 @@ def posloss(rows):
 
 def answers(rows):
     """Return the measures of right answers: needles, and those of other tasks."""
-    anywhere = rows.loc[rows["measure"].str.endswith(", anywhere"), "measure"].unique()
-    return [measure.removesuffix(", anywhere") for measure in anywhere]
+    measures = rows["measure"]
+    return measures[measures.str.fullmatch("needles( among .*)?|.* answers")].unique()
 
 
 def niah(rows):

@@ -47,7 +47,7 @@ class TrainConfig(ModelConfig):
     val_split: str = "val"  # split for the validation loss
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # start from this checkpoint; type, windows, theta and length may change
+    init_from: str = ""  # start from this checkpoint; type, windows, mask, theta, length may change
     variant: str = ""  # name in tables and figures; empty: the name of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)

@@ -12,7 +12,8 @@ from lib.text import check_same_vocab
 from model import GPTConfig
 
 # the settings of a trained model that --init_from may change
-CONVERTIBLE = {"window_pattern", "window", "attention_type", "rope_theta", "block_size"}
+CONVERTIBLE = {
+    "window_pattern", "window", "attention_type", "doc_mask", "rope_theta", "block_size"}
 # The settings that may change when a run continues: they change the result by rounding at most.
 # (data_dir may name another folder with the same data: their digests are compared.)
 FREE_TO_CHANGE = {

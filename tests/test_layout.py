@@ -37,6 +37,20 @@ def test_links_of_the_pages_lead_to_files():
         assert not missing, f"{name(page)} has links to what is not there"
 
 
+def test_links_lead_to_headings_and_tables_are_whole():
+    anchors = {}
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+        anchors[page] = {re.sub(r"[^\w -]", "", h).replace(" ", "-").lower() for h in headings}
+        # a table begins with its head
+        assert not re.search(r"\n\n\|.*\n(?!\|-)", text), f"{name(page)} has half a table"
+    for page in PAGES:
+        for file, anchor in re.findall(r"\]\(([^)\s:]*)#([^)\s]+)\)", page.read_text()):
+            target = (page.parent / file).resolve() if file else page
+            assert anchor in anchors[target], f"{name(page)}: no heading for {file}#{anchor}"
+
+
 def test_experiments_that_are_named_exist():
     assert len(TEXTS) > 50
     for path in (path for path in TEXTS if path.name != "CHANGES.md"):  # it says what is gone

@@ -66,6 +66,8 @@ def test_needles_are_drawn_by_depth_and_by_size(tmp_path):
     image = np.array(figure.axes[0].images[0].get_array())
     assert image.shape == (3, 3)
     assert image.mean(0) == pytest.approx(axis.lines[0].get_ydata())
+    stored = load([ROOT / "experiments/windows/results.csv"])
+    assert len(plot.retrieval(stored).axes) == 4, "needles alone and among 3, 15 and 63 others"
 
 
 @pytest.mark.parametrize("arguments, message", [

@@ -316,6 +316,8 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     assert torch.equal(back(idx)[0], a(idx)[0]) and not torch.equal(w(idx)[0], a(idx)[0])
     assert w.blocks[0].attn.uses_rope and not w.blocks[1].attn.uses_rope
     assert state["variant"] == "softmax, converted"
+    run(tmp_path / "masked", *begin, "--doc_mask=True")
+    assert "changed in it: doc_mask none -> True" in capsys.readouterr().out
 
     run(tmp_path / "long", f"--init_from={tmp_path}/a", "--block_size=64",
         "--attention_type=ssmax", "--max_iters=1")
