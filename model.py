@@ -189,8 +189,8 @@ class Attention(nn.Module):
         weights         from the logits
         mix             from the layer's input to the output of all heads
 
-    (S layers with an attention of in_windows make their mask in Window.attend.) It must keep the
-    promises of experiments/check.py, for instance: no query sees a later key.
+    With in_windows, `visible` is not asked in S layers: Window.attend makes their mask. A subclass
+    must keep the promises of experiments/check.py, for instance: no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
     in_windows = False  # whether S layers have this attention, too
@@ -652,7 +652,7 @@ class GPT(nn.Module):
             idx = torch.cat((idx, new), dim=1)  # `new` is not in the cache yet
         return idx
 
-    def new_cache(self):
+    def new_cache(self):  # models of transformers have another one
         return KVCache()
 
     def num_params(self):

@@ -106,7 +106,7 @@ def main():
         # sorted before the ranks share them, so that all ranks have about the same work
         mine = sorted(batch, key=lambda row: len(row[0]))[ranks.RANK::ranks.WORLD_SIZE]
         x, y = pad(mine, end_of_text(vocab), block_size)
-        return x, y, None, digest
+        return (x, y, None), digest
 
     fit(cfg, model, run, get_batch)
 

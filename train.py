@@ -132,7 +132,7 @@ def main():
     print0(f"{len(corpus):,} training tokens, {cfg.batch_size * block_size:,} of them per update")
 
     def get_batch(split, step):
-        """Return this rank's part of a batch: x, y and documents as in `micro_batches`, and the
+        """Return this rank's part of a batch, (x, y, documents) as in `micro_batches`, and the
         digest of the whole batch."""
         if split == "train":
             x, y, digest = corpus.batch(cfg.seed, step, cfg.batch_size, block_size,
@@ -145,7 +145,7 @@ def main():
             # The end of text counts as the first token of the next document, as in a prompt that
             # begins with it.
             documents = np.cumsum(x == end_of_text(corpus.vocab), axis=1)
-        return x, y, documents, digest
+        return (x, y, documents), digest
 
     fit(cfg, model, run, get_batch)
 
@@ -236,7 +236,7 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows):
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = lr * group["lr_ratio"]
-    *batch, digest = get_batch("train", step)
+    batch, digest = get_batch("train", step)
     sums, n_rows = fitting(
         lambda n: forward_backward(cfg, model, loss_fn, batch, n), n_rows)
 
@@ -351,7 +351,7 @@ def fitting(work, n_rows):
 def validate(cfg, model, get_batch, n_rows, log, done):
     """Log and print the validation loss after `done` updates. Return the micro-batch size that
     fitted."""
-    *batch, digest = get_batch("val", 0)
+    batch, digest = get_batch("val", 0)
     # not compiled: without gradients it would be compiled a second time
     sums, n_rows = fitting(
         lambda n: forward_backward(cfg, model, summed_loss, batch, n), n_rows)

@@ -325,7 +325,7 @@ def summary(numbers, cells):
     values = groups["value"]
     mean, error, n = values.mean(), values.sem(), values.count()
     measure = mean.index.get_level_values("measure")
-    # Of two shares that are as far apart in each prompt the difference is a share, too.
+    # A difference that is the same in each prompt would have no error: it is a share, too.
     is_share = groups["zero_or_one"].all() & (n > 1)
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))

@@ -51,6 +51,10 @@ class Asked:
     question: str  # text after the hay, up to where the answer begins
     lead: str = ""  # text before the hay
 
+    @property
+    def fact(self):
+        return self.facts[self.k]
+
 
 def parts(fact):
     """Return the text before a fact's answer, that of the answer, and that after it."""
@@ -254,12 +258,11 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     depth: in percent, None for a random one. i: number of the sample, or PAPER_EXAMPLE.
     UserError if the size is too small for the question, or the hay too short for the size.
     """
-    # seeded by a str: the hash of a tuple may differ from process to process
-    # and without the depth where it only says which needle of the same hay is asked for
+    # In every_depth all questions are about the same hay, so the depth draws nothing.
     drawn_for = "" if cfg.task == "every_depth" else depth
+    # seeded by a str: the hash of a tuple may differ from process to process
     rng = random.Random(f"{cfg.seed} {size} {drawn_for} {i}")
     asked = TASKS[cfg.task](cfg, rng, depth, i)
-    fact = asked.facts[asked.k]
     lead = encode(asked.lead, vocab)
     question = encode(asked.question, vocab)
     encoded = [encode_fact(vocab, each) for each in asked.facts]
@@ -278,8 +281,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     ids, spans = bury(ids, encoded, places)
     return {
         # a number that stands in groups of digits is given without spaces
-        "answer": re.sub(r"(?<=\d) (?=\d)", "", fact.answer),
-        "max_new_tokens": room_for(fact, spans[asked.k]),
+        "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),
+        "max_new_tokens": room_for(asked.fact, spans[asked.k]),
         "prompt": ids[:n_begin] + lead + ids[n_begin:] + question,  # the end of text comes first
         "span": tuple(len(lead) + index for index in spans[asked.k]),
     }

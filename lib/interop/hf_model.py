@@ -287,8 +287,8 @@ class HFModel(nn.Module):
 
     @torch.no_grad()
     def generate(self, idx, max_new_tokens, *args, **kwargs):
-        """As GPT.generate. What all rows of idx (B, T) begin with is read once, as the hay of
-        task=every_depth."""
+        """As GPT.generate. What all rows of idx (B, T) begin with is read once, if it is at least
+        half of them: the hay of task=every_depth, of which each row asks another question."""
         differs = (idx != idx[:1]).any(dim=0).nonzero().flatten().tolist()
         n = differs[0] if differs else 0
         if n < max(1, idx.size(1) // 2):
