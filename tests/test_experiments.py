@@ -110,7 +110,7 @@ SCRIPTS = {
     "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 400), "windows/gallery.sh": ({}, 180),
     "windows/run.sh mine --set='--attention=sink --max_iters=9'": ({"SEEDS": "1 2"}, 30),
     "shipped/run.sh": ({}, 1400), "convert/run.sh": ({}, 480),
-    "convert/text.sh": ({"DATA": "texts"}, 28), "paper/run.sh": ({"GPUS": "8"}, 30),
+    "paper/run.sh": ({"GPUS": "8"}, 30),
     "paper/run.sh mini": ({"SIZE": "mini", "WINDOWS": "config/window.py --window=128"}, 30)}
 
 
