@@ -28,7 +28,6 @@ from typing import Literal
 import torch
 
 from lib import config, runtime
-from lib.corpora.almanac import CITIES
 from lib.corpora.squad import QA_FORMAT
 from lib.errors import launch
 from lib.evaluate import EvalConfig, check_length, corpus_of, digest_of, evaluate
@@ -79,8 +78,6 @@ class NiahConfig(EvalConfig):
                 raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
         if not all(type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
-        if self.n_needles >= len(CITIES):
-            raise ValueError(f"n_needles={self.n_needles} must be below {len(CITIES)}")
 
 
 # -----------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from lib.corpora import almanac
 from lib.data import Tokens, foreign_files, id_type, read_manifests
 from lib.documents import PRESETS, documents, input_files
 from lib.errors import UserError, launch
+from lib.interop.tokenizer_files import vocab_of
 from lib.storage import atomic_write, lock, write_lines
 from lib.text import encode, end_of_text, gpt2_encoding, pieces, read_tokenizer, vocab_size
 
@@ -150,7 +151,7 @@ def encode_in_threads(rows, vocab):
 
 def new_manifest(cfg):
     """Return the JSON of a corpus before its first document. The bins follow from its `source`."""
-    vocab = read_tokenizer(cfg.tokenizer) if cfg.tokenizer else None
+    vocab = vocab_of(read_tokenizer(cfg.tokenizer)) if cfg.tokenizer else None
     if cfg.compact_vocab:
         vocab = almanac.vocabulary()
     names = ("embedded", *OF_EMBEDDED) if cfg.embedded else OF_TEXT

@@ -384,9 +384,10 @@ def print_tables(rows):
     settings in which the lines differ."""
     print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
           "text")
-    # a loss is known at many positions; the table shows some
-    is_shown = rows["by"] == "tokens"
-    is_shown |= (rows["by"] == "position") & (rows["tokens"] / rows["block"]).isin(MULTIPLES)
+    # a loss is known at many positions; the table shows some, and the last of each file
+    some = (rows["tokens"] / rows["block"]).isin(MULTIPLES)
+    some |= rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
+    is_shown = (rows["by"] == "tokens") | (rows["by"] == "position") & some
     for measure, measure_rows in rows[is_shown].groupby("measure", sort=False):
         title = TITLES.get(measure, measure)
         if MINUS in measure:

@@ -1,4 +1,5 @@
 """The start of a run of train.py or sft.py: is it resumed, or where does its model come from?"""
+import copy
 import dataclasses
 from pathlib import Path
 
@@ -154,11 +155,9 @@ def check_run(cfg, model, run):
     """UserError if the run would fail later, or if a new run finds results of another one in its
     folder."""
     if cfg.switch_iter and run["iter"] <= cfg.switch_iter:  # it is still to come
-        if model.config.attention_type != "softmax":
-            raise UserError(f"switch_iter={cfg.switch_iter} needs a softmax model to switch from, "
-                            f"not {model.config.attention_type}: leave switch_iter out")
-        with explain("the model cannot be switched; leave switch_iter out", ValueError):
-            dataclasses.replace(model.config, attention_type=cfg.switch_attention_type)
+        with explain(f"switch_iter={cfg.switch_iter}: the model cannot be switched to "
+                     f"{cfg.switch_attention_type}; leave switch_iter out", ValueError):
+            copy.deepcopy(model).swap_attention(cfg.switch_attention_type)
     results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
     results -= {"log.jsonl", "log.json"}
     if results and run["optimizers"] is None:

@@ -70,6 +70,9 @@ def parts(fact):
 def about_cities(cfg, rng, n, i):
     """Return `n` needles about different cities at random depths. The last one is about Tokyo if
     i is PAPER_EXAMPLE."""
+    if n > len(CITIES):
+        raise UserError(f"{n} needles need as many cities, and there are only {len(CITIES)}: take "
+                        "fewer --n_needles (task=multikey) or --depths (task=every_depth)")
     digits = sum(cfg.number_format)
     cities = rng.sample(CITIES, n)
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits

@@ -7,6 +7,7 @@ import torch
 from conftest import CPU, byte_tokenizer, call, refused, save_model, tiny_model
 
 import hf
+import prepare
 import sample
 from lib import checkpoint, text
 from lib.checkpoint import LoadConfig
@@ -115,6 +116,8 @@ def test_a_folder_continues_prompts_as_sample_does(tmp_path, capsys, settings):
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs").eval()
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     assert checkpoint.load_model(tmp_path / "theirs")[1]["vocab"] is None, "it is not GPT-2's"
+    cfg = prepare.PrepareConfig(files=("README.md",), name="x", tokenizer=f"{tmp_path}/theirs")
+    assert prepare.new_manifest(cfg)["vocab"] is None, "the folder could not be asked this corpus"
     for prompt in (" the", "of and\nto", "", "naïve 中文 😀  two"):
         assert read(prompt)["input_ids"] == [text.GPT2_EOT, *text.encode(prompt)]
         capsys.readouterr()

@@ -70,13 +70,14 @@ ASK = [*CPU, "--haystack=noise", "--context_sizes=200", "--n_samples=2", "--dept
 
 @pytest.mark.parametrize("family", ["llama", "gemma3_text"])
 @torch.no_grad()
-def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, family):
+def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, capsys, family):
     folder = tmp_path / "m"
     theirs = folder_of(folder, family)
     theirs.set_attn_implementation("eager")
     corpus = corpus_of_bytes(tmp_path)
     call(eval_posloss, folder, *CPU, f"--data_dir={corpus}", "--seq_len=90", "--n_seqs=3",
          "--loss_chunk=11")
+    assert "90" in capsys.readouterr().out.split(), "the loss at the end of the text is not printed"
     tokens = Tokens(corpus, "test")
     cfg = eval_posloss.PosLossConfig(files=("x",), seq_len=90, n_seqs=3)
     pieces = torch.from_numpy(tokens.read(eval_posloss.choose_pieces(cfg, len(tokens)), 91))

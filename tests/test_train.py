@@ -297,7 +297,7 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path, capsys):
     for changes, message in (
             ("--n_head=4", "a was trained with n_head=2, which cannot change now; leave"),
             (f"--init_from={tmp_path}/e --attention_type=pn", "only softmax weights can be swap"),
-            (f"--init_from={tmp_path}/e --switch_iter=3", "needs a softmax model to switch from")):
+            (f"--init_from={tmp_path}/e --switch_iter=3", "only softmax weights can be swap")):
         assert refused(message, run, tmp_path / "x", init, *changes.split()) == 2
     assert not list(tmp_path.glob("x/[!.]*"))
 
@@ -375,7 +375,8 @@ def test_every_shipped_config_is_valid():
     ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--switch_iter=99", "below max_iters=6"),
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
-    ("--switch_iter=3 --attention_type=ssmax", "needs a softmax model to switch from"),
+    ("--switch_iter=3 --attention_type=ssmax", "cannot be switched to ssmax.*only softmax"),
+    ("--switch_iter=3 --attention=log_power", "log_power has its own factor"),
     (f"--seed={2**32}", r"must be below 2\*\*32"), ("--beta2=1", "must be below 1")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     assert refused(message, run, tmp_path, *argument.split()) == 2
