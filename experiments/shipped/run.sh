@@ -8,8 +8,8 @@
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/shipped}
 source experiments/common.sh
-# `converted`, `yarn` and `windows` have ten seeds, `step` eight, `rope` and `rrrl` five, `slsl`
-# four (1, 2, 3 and 10 of the ten that it has here), `four` three.
+# `converted`, `yarn`, `windows` and `slsl` have ten seeds, `step` eight, `rope` and `rrrl` five,
+# `four` three.
 PARTS=${PARTS:-"converted yarn windows four rope rrrl step slsl"}
 # 10 is added to them in `converted` and `yarn`, 30 in `rope`, 50 in `rrrl`, 70 in `step`, 90 in
 # `slsl`, and 20 in the others
@@ -105,7 +105,7 @@ slsl() {  # slsl SEED: four layers again, with the cheap rivals
     corpora $1
     types slsl. $1 "softmax ssmax" $SLSL
     {
-        briefly $(runs $1 slsl.softmax) clip step_1.5 step_2 constant_2
+        briefly $(runs $1 slsl.softmax) clip step_1.5 step_2 constant_2 e power
         briefly $(runs $1 slsl.ssmax)
     } | in_parallel
 }
