@@ -155,7 +155,8 @@ def layer_types(c):
 def rope_of(c):
     """Return the rope_parameters of the layers that see all keys, {} if there are none."""
     rope = getattr(c, "rope_parameters", None) or {}
-    return rope.get("full_attention", rope)  # some models have one dict for each kind of layer
+    # some models have one dict for each kind of layer, and Beam None for those without RoPE
+    return rope.get("full_attention", rope) or {}
 
 
 def training_length(folder, c, given=0):
