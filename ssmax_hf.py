@@ -218,7 +218,8 @@ def sees_all(config, layer):
 def rope_of(config):
     """Return the rope_parameters of the layers that see all keys, {} if there are none."""
     rope = getattr(config, "rope_parameters", None) or {}
-    return rope.get("full_attention", rope)  # some models have one dict for each kind of layer
+    # some models have one dict for each kind of layer, and Beam None for those without RoPE
+    return rope.get("full_attention", rope) or {}
 
 
 def training_length(config):

@@ -207,6 +207,8 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
      "stretched already, by rope_type=yarn in its config.json"),
     ("gpt2", {}, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
     ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
+    pytest.param("beam", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see",
+                 marks=pytest.mark.skipif(not hasattr(transformers, "BeamConfig"), reason="new")),
     ("bloom", {}, LoadConfig(attention_type="ssmax"), "cannot get --attention_type=ssmax"),
     ("llama", {}, eval_posloss.PosLossConfig(files=("x",), seq_len=10**12),
      "needs more than .* for 1,000,000,000,000 tokens, .*: ask for shorter texts")])
