@@ -34,7 +34,10 @@ TINY = {"vocab_size": V, "hidden_size": 32, "intermediate_size": 48, "num_hidden
 GEMMA = {"sliding_window": 16, "layer_types": ["sliding_attention"] * 2 + ["full_attention"],
          "head_dim": 8}
 FAMILIES = {"llama": {}, "qwen3": {"head_dim": 16}, "gemma3_text": GEMMA, "olmo2": {},
-            "mistral": {"sliding_window": 20}, "phi3": {}}
+            "mistral": {"sliding_window": 20}, "phi3": {},
+            # its heads differ by layer
+            "gemma4_text": {**GEMMA, "vocab_size_per_layer_input": V,
+                            "hidden_size_per_layer_input": 8}}
 OLD = {"gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4}, "bloom": {"n_layer": 2, "n_head": 4}}
 
 
@@ -204,7 +207,9 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     ("llama", {"rope_parameters": {**STRETCHED, "rope_type": "dynamic"}}, LoadConfig(),
      "rope_type=dynamic: its RoPE.* on the longest text of a batch"),
     ("llama", {"rope_parameters": STRETCHED}, LoadConfig(rope_factor=2.0),
-     "stretched already, by rope_type=yarn in its config.json"),
+     "has rope_type=yarn, .* so it cannot be stretched"),
+    ("llama", {"layer_rope_theta": [1e4] * 3}, LoadConfig(rope_factor=2.0),
+     "a theta for each layer, .* so it cannot be stretched"),
     ("gpt2", {}, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
     ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
     pytest.param("beam", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see",

@@ -128,13 +128,15 @@ def check_memory(folder, empty, cfg, device):
     larger than the memory of the device."""
     c = empty.config.get_text_config()
     T = max(getattr(cfg, "seq_len", 0), *getattr(cfg, "context_sizes", ()), 0)
-    keys = sum(min(T, c.sliding_window) if kind == "sliding_attention" else T
-               for kind in layer_types(c))
-    heads = getattr(c, "num_attention_heads", None) or 1
-    width = getattr(c, "head_dim", None) or c.hidden_size // heads
+    numbers = 0  # of keys and values
+    layers = getattr(c, "per_layer_config", None) or [c] * c.num_hidden_layers
+    for layer, kind in zip(layers, layer_types(c), strict=True):
+        heads = getattr(layer, "num_attention_heads", None) or 1
+        width = getattr(layer, "head_dim", None) or layer.hidden_size // heads
+        n_keys = min(T, c.sliding_window) if kind == "sliding_attention" else T
+        numbers += 2 * n_keys * (getattr(layer, "num_key_value_heads", None) or heads) * width
     size_of_number = 2 if runtime.dtype_name(device, cfg.dtype) == "bfloat16" else 4
-    needed = 4 * sum(p.numel() for p in empty.parameters())
-    needed += 2 * keys * (getattr(c, "num_key_value_heads", None) or heads) * width * size_of_number
+    needed = 4 * sum(p.numel() for p in empty.parameters()) + numbers * size_of_number
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory
     else:
@@ -172,7 +174,7 @@ def stretch(folder, c, cfg, length):
     """
     Stretch RoPE in a config of transformers as cfg says, in the layers that see all keys where they
     have rope_parameters of their own. UserError for a model without RoPE in such layers, or with
-    RoPE that is stretched already.
+    RoPE of another kind, such as one that is stretched already.
     """
     rope, factor = rope_of(c), cfg.rope_factor
     types = layer_types(c)
@@ -183,10 +185,11 @@ def stretch(folder, c, cfg, length):
     if not rope.get("rope_theta") or "full_attention" not in kinds:
         raise UserError(f"{folder} is a {c.model_type} without RoPE in layers that see all tokens, "
                         "so it cannot be stretched: leave rope_scaling and rope_factor out")
-    if rope.get("rope_type", "default") != "default":
-        raise UserError(f"the RoPE of {folder} is stretched already, by rope_type="
-                        f"{rope['rope_type']} in its config.json: leave rope_scaling and "
-                        "rope_factor out")
+    rope_type = rope.get("rope_type", "default")
+    if rope_type != "default" or getattr(c, "layer_rope_theta", None):  # Granite's, of each layer
+        raise UserError(f"the RoPE of {folder} has rope_type={rope_type}, or a theta for each "
+                        "layer, in its config.json, so it cannot be stretched: leave rope_scaling "
+                        "and rope_factor out")
     if rope is c.rope_parameters and len(kinds) > 1:
         print0(f"note: {folder} has one RoPE for all layers, so its windows are stretched, too")
     if cfg.rope_scaling == "theta":
