@@ -59,7 +59,7 @@ def test_an_update_stays_on_the_gpu_and_waits_for_it_once(gpu, settings):
     x = np.zeros((2, 32), dtype=np.int64)
     documents = x if cfg.doc_mask else None
     optimizers = train.make_optimizers(cfg, model)
-    train.update(cfg, model, optimizers, summed_loss, lambda *_: (x, x, documents, ""), 0, 1)
+    train.update(cfg, model, optimizers, summed_loss, lambda *_: ((x, x, documents), ""), 0, 1)
     assert len(gpu) == 1, "an update reads something back more than once"
     assert all(tensor.device == META for tensor in (*model.parameters(), *model.buffers()))
 
