@@ -21,11 +21,7 @@ from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
 from model import GPT
-from ssmax_hf import (  # also puts in the factor that a model was saved with
-    add_ssmax,
-    rope_of,
-    training_length,
-)
+from ssmax_hf import add_ssmax, rope_of, training_length  # it also loads a saved factor
 
 PIECE = 1024  # tokens that go through the model at once, so that memory is linear in the length
 
