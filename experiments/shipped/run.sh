@@ -102,11 +102,12 @@ steps() {  # steps SEED: 1 up to the training length and a constant beyond, besi
     done | in_parallel
 }
 slsl() {  # slsl SEED: four layers again, with the cheap rivals
+    local trained="ssmax head_scale power ssmax_bias_s0" type
     corpora $1
-    types slsl. $1 "softmax ssmax" $SLSL
+    types slsl. $1 "softmax $trained" $SLSL
     {
         briefly $(runs $1 slsl.softmax) clip step_1.5 step_2 constant_2 e power
-        briefly $(runs $1 slsl.ssmax)
+        for type in $trained; do briefly $(runs $1 slsl.$type); done
     } | in_parallel
 }
 chosen() { [[ " $PARTS " == *" $1 "* ]]; }
