@@ -320,8 +320,10 @@ def post_init(self):
     """Add the factor at the end of a model's __init__, before weights are loaded."""
     self.plain_post_init()
     saved = getattr(self.config.get_text_config(), "ssmax", None)
-    # MtpModel has the config of another model, and no config_class
-    if saved and self.config_class and self.get_decoder() is self:
+    # MtpModel has the config of another model, and no config_class. Two classes of Llama 4, one in
+    # the other, both say that they are the decoder.
+    has_factor = any(isinstance(module, SSMax) for module in self.modules())
+    if saved and self.config_class and self.get_decoder() is self and not has_factor:
         add_ssmax(self, **saved)
 
 

@@ -207,9 +207,9 @@ def existing(cfg, out, facts):
 
 def in_turns(items, measure, device, name, at_once=0):
     """
-    Yield lists of records as they are measured, on all ranks together: rank by rank, so they are
-    not in the order of `items`. If memory runs out on any rank, all go on with half as many at
-    once. at_once: how many a rank measures; 0: chosen for the device. name: in the progress bar.
+    Yield lists of records as they are measured, on all ranks together. If memory runs out on any
+    rank, all go on with half as many at once. at_once: how many a rank measures; 0: chosen for the
+    device. name: in the progress bar.
     """
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only
@@ -218,7 +218,9 @@ def in_turns(items, measure, device, name, at_once=0):
         left, per_rank = list(same_size), at_once or max(1, tokens // size)
         while left:
             turn = left[:per_rank * ranks.WORLD_SIZE]
-            mine = turn[ranks.RANK::ranks.WORLD_SIZE]  # may be empty at the end
+            # neighbours, which may have a text in common; a rank may have none at the end
+            n = math.ceil(len(turn) / ranks.WORLD_SIZE)
+            mine = turn[ranks.RANK * n:(ranks.RANK + 1) * n]
             try:
                 numbers = ranks.attempt(lambda items: measure(items) if items else [], mine)
             except torch.OutOfMemoryError:

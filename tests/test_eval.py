@@ -289,6 +289,9 @@ call(eval_niah, *EVALS["eval_niah"], *more, "--trials=4")
 call(eval_posloss, *EVALS["eval_posloss"], *more, "--n_seqs=3")
 """)
     for kind, records in zip(("niah", "scores", "posloss"), one, strict=True):
-        assert same(storage.read_lines(tmp_path / f"b/{kind}-two.jsonl"), records)
+        two = storage.read_lines(tmp_path / f"b/{kind}-two.jsonl")
+        assert same(two, records)
+        # a rank measures neighbours, such as the prompts of every_depth that share their hay
+        assert list(map(evaluate.key_of, two)) == list(map(evaluate.key_of, records))
         facts = facts_of(tmp_path / "b", f"{kind}-two")
         assert {**facts, "tag": ""} == facts_of(tmp_path / "b", kind)

@@ -35,6 +35,8 @@ GEMMA = {"sliding_window": 16, "layer_types": ["sliding_attention"] * 2 + ["full
          "head_dim": 8}
 FAMILIES = {"llama": {}, "qwen3": {"head_dim": 16}, "gemma3_text": GEMMA, "olmo2": {},
             "mistral": {"sliding_window": 20}, "phi3": {},
+            "llama4_text": {"attention_chunk_size": 16, "no_rope_layers": [1, 1, 0],
+                            "num_local_experts": 2},
             # its heads differ by layer
             "gemma4_text": {**GEMMA, "vocab_size_per_layer_input": V,
                             "hidden_size_per_layer_input": 8}}

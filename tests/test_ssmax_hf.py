@@ -36,6 +36,9 @@ FAMILIES = {  # one of each kind
     "smollm3": {**WINDOW, "use_sliding_window": True, "no_rope_layers": [1, 0, 0]},
     "afmoe": {**WINDOW, "num_dense_layers": 3},  # gives the mask by its name
     "laguna": {**WINDOW, "num_attention_heads_per_layer": [2, 2, 4], "mlp_layer_types": DENSE},
+    "llama4_text": {  # two of its classes say that they are the decoder
+        "attention_chunk_size": 64, "no_rope_layers": [1, 0, 0], "intermediate_size_mlp": 96,
+        "num_local_experts": 2},
     "deepseek_v3": {  # queries and values differ in size
         "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
         "qk_nope_head_dim": 8, "v_head_dim": 24, "head_dim": 8, "first_k_dense_replace": 3}}
@@ -410,7 +413,8 @@ def test_what_is_saved_is_loaded_with_the_factor_or_not_at_all(tmp_path):
     train(adapted, tmp_path)
     models = {"images": with_images(), "merged": adapted.merge_and_unload().eval()}
     assert all(factor.s.all() for factor in factors(models["merged"]).values()), "not trained"
-    for family, kind in [("llama", "logn_clip"), ("smollm3", "ssmax"), ("laguna", "ssmax_bias")]:
+    for family, kind in [("llama", "logn_clip"), ("smollm3", "ssmax"), ("laguna", "ssmax_bias"),
+                         ("llama4_text", "ssmax")]:
         models[family] = with_ssmax(family, kind)
     arguments = []
     for name, model in models.items():

@@ -123,9 +123,12 @@ def table(cfg, folder, lines, lengths, hays):
     ours, theirs = by_prompt[best][~is_even], by_prompt[rival][~is_even]
     lead = ours - theirs
     finds = "more" if lead.mean() > 2 * lead.sem() else "no more beyond doubt"
+    judged = (f"in the odd ones it finds {ours.mean():.2f}, which is {finds} than {rival} "
+              f"({theirs.mean():.2f})")
+    if is_even.all():
+        judged = "a second prompt must judge it (NIAH=--n_samples=2)"
     print(f"For this model: of the lines that cost at most .01 nats at {first:,} tokens, or not "
-          f"surely more, {best} finds most needles at {last:,} in even prompts; in the odd ones "
-          f"it finds {ours.mean():.2f}, which is {finds} than {rival} ({theirs.mean():.2f}).")
+          f"surely more, {best} finds most needles at {last:,} in even prompts; {judged}.")
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for line in lines:

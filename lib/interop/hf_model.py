@@ -235,6 +235,8 @@ class HFModel(nn.Module):
         """Return the last hidden states, piece by piece, of idx (B, T), which continues the tokens
         in `cache`, one of transformers."""
         decoder = self.hf_model.get_decoder()
+        if decoder is self.hf_model:  # Llama 4's mistake
+            decoder = decoder.model
         return [decoder(piece, use_cache=True, **{self.cache_name: cache}).last_hidden_state
                 for piece in idx.split(PIECE, dim=1)]
 
