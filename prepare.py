@@ -37,9 +37,10 @@ import numpy as np
 
 from lib.config import configure
 from lib.corpora import almanac
-from lib.data import Tokens, foreign_files, id_type, read_manifests
+from lib.data import Tokens, id_type, read_manifests
 from lib.documents import PRESETS, documents, input_files
 from lib.errors import UserError, launch
+from lib.interop.foreign import foreign_files
 from lib.interop.tokenizer_files import vocab_of
 from lib.storage import atomic_write, lock, write_lines
 from lib.text import encode, end_of_text, gpt2_encoding, pieces, read_tokenizer, vocab_size
