@@ -28,15 +28,11 @@ from typing import Literal
 import torch
 
 from lib import config, runtime
-from lib.corpora.squad import QA_FORMAT
 from lib.errors import launch
 from lib.evaluate import EvalConfig, check_length, corpus_of, digest_of, evaluate
 from lib.ranks import print0
 from lib.tasks import PAPER_EXAMPLE, TASKS, make_sample, open_haystack
 from lib.text import decode, end_of_text
-
-FIELDS = {"needle": ["city", "number"], "question": ["city"],
-          "qa_format": ["context", "question", "answer"]}  # that these settings have in braces
 
 
 @dataclass(frozen=True)
@@ -50,27 +46,25 @@ class NiahConfig(EvalConfig):
     trials: int = 0  # number of random samples to measure needle scores on, instead of the grid
     trial_sizes: tuple = (8000,)  # tokens in the prompt of a trial
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
-    question: str = "What is the special magic {city} number?"  # the question of prompt=sft
     prompt: Literal["", "sft", "completion"] = ""  # empty: sft after sft.py, else completion
-    qa_format: str = QA_FORMAT  # format of the prompt=sft prompts; the default is sft.py's
     number_format: tuple = (7,)  # digits in each group of the number; (2, 2, 2, 1): 81 06 42 2
     task: Literal[tuple(TASKS)] = "needle"  # the task, see lib/tasks.py
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
 
-    NEEDS = EvalConfig.NEEDS | {"n_needles": "task == 'multikey'",
-                                "trials": "task != 'every_depth'"}
+    NEEDS = EvalConfig.NEEDS | {"n_needles": "task == 'multikey'"}
 
     def __post_init__(self):
         super().__post_init__()
-        for key, names in FIELDS.items():
-            fields = re.findall("{(.*?)}", getattr(self, key))
-            # A prompt is cut off where its answer would begin, so this field must be the last one.
-            # The needle is cut off in this way with prompt=completion only.
-            ends_prompt = key != "needle" or self.prompt == "completion"
-            if sorted(fields) != sorted(names) or (ends_prompt and fields[-1] != names[-1]):
-                raise ValueError(f"{key} must have these fields in braces, each once and the last "
-                                 f"one last: {' '.join(names)}")
+        fields = re.findall("{(.*?)}", self.needle)
+        # a prompt of completion is cut off where its answer would begin
+        if sorted(fields) != ["city", "number"] or (
+                self.prompt == "completion" and fields[-1] != "number"):
+            raise ValueError("needle must have the fields {city} and {number}, each once; with "
+                             "prompt=completion {number} comes last")
+        if self.trials and self.task == "every_depth":
+            raise ValueError(f"trials={self.trials} have random depths, so they do not go with "
+                             "task=every_depth: leave one of the two out")
         for key in ("context_sizes", "trial_sizes", "number_format", "n_samples"):
             sizes = getattr(self, key)
             sizes = sizes if type(sizes) is tuple else (sizes,)

@@ -36,6 +36,8 @@ class HFConfig(LoadConfig):
     # output
     out_dir: str = ""  # folder to write
 
+    NEEDS = LoadConfig.NEEDS | {"device": None, "dtype": None}
+
     def __post_init__(self):
         super().__post_init__()
         if len(self.files) != 2 or self.files[0] != "export" or not self.out_dir:

@@ -26,7 +26,7 @@ from lib.errors import UserError, launch
 from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.ranks import print0
-from lib.text import end_of_text
+from lib.text import check_same_vocab, end_of_text
 from model import ATTENTION
 
 # -----------------------------------------------------------------------------
@@ -126,6 +126,8 @@ def main():
     held_out = None
     if cfg.eval_interval:
         held_out = Tokens(cfg.data_dir, cfg.val_split, cfg.vocab_size)
+        check_same_vocab(cfg.train_split, corpus.vocab, cfg.val_split, held_out.vocab,
+                         f"prepare both splits of {cfg.data_dir} in the same way")
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size

@@ -25,7 +25,7 @@ import numpy as np
 
 from lib import ranks, text
 from lib.errors import MALFORMED, UserError, explain
-from lib.interop.foreign import OTHERS, foreign_files, foreign_split
+from lib.interop.foreign import foreign_files, foreign_split
 from lib.shards import Shard
 from lib.text import GPT2_VOCAB
 
@@ -71,7 +71,8 @@ class Tokens:
                 row[:n] = self.shards[i].read(maps[i], begin, n)
                 row, start, i = row[n:], start + n, i + 1
         if out.size and not 0 <= out.min() <= out.max() < self.vocab_size:
-            raise UserError(f"{self.folder}: the split {self.split} holds the id {out.max():,} and "
+            wrong = out.min() if out.min() < 0 else out.max()
+            raise UserError(f"{self.folder}: the split {self.split} holds the id {wrong:,} and "
                             f"its vocabulary has only {self.vocab_size:,}: a file is damaged, or "
                             "its ids are of another vocabulary (see --vocab_size)")
         return out
@@ -162,12 +163,8 @@ def find_split(folder, split, vocab_size):
     if foreign:
         return foreign_split(folder, foreign, vocab_size)
 
-    for pattern, program in OTHERS.items():
-        if path := next(folder.rglob(pattern), None):
-            raise UserError(f"{path} is a file of {program}, which is not read here; prepare the "
-                            "text with prepare.py, or see docs/corpus.md")
     names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("[!.]*.*"))]
-    raise UserError(f"{folder} has no split {split!r} that can be read, only "
+    raise UserError(f"{folder} has no split {split!r} in a format of docs/corpus.md, only "
                     f"{', '.join(names[:5]) or 'nothing'}; to make it: python prepare.py FILES "
                     f"--split={split} --name={folder.name} --data_dir={folder.parent} (see --help)")
 

@@ -51,7 +51,7 @@ class EvalConfig(LoadConfig):
 
 # settings that a result does not depend on, or that X.json holds in another form
 NOT_OF_THE_RESULT = {"files", "data", "data_dir", "tag", "out", "overwrite", "device",
-                     "micro_batch_size", "loss_chunk"}
+                     "micro_batch_size", "loss_chunk", "context_sizes", "n_samples"}
 
 
 def evaluate(cfg, name, ask):
@@ -71,14 +71,17 @@ def evaluate(cfg, name, ask):
     files = result_files(cfg, name)
     for out in files.values():
         storage.lock(out)
+    lines = {}  # {line: {checkpoint: settings of its result}}
     for path, out in files.items():
         with torch.no_grad():
             model, state = checkpoint.load_model(path, cfg, device)
             items, measure, more = ask(cfg, path, model, state)
             items = list({key_of(item): item for item in items}.values())  # each once
-            facts = facts_of(cfg, name, model, state, more, len(items))
-            print0(f"{path}: {results.name_of(facts['variant'], cfg.tag)}, update "
-                   f"{state['iter']:,}")
+            facts = facts_of(cfg, name, model, state, more)
+            line = results.name_of(facts["variant"], cfg.tag)
+            lines.setdefault(line, {})[path] = results.settings_of(facts)
+            results.check_settings(line, lines[line])  # known before hours of measuring
+            print0(f"{path}: {line}, update {state['iter']:,}")
             measure_missing(cfg, out, facts, items, measure, device)
     if ranks.RANK == 0:
         results.print_tables(results.load(files.values()))
@@ -133,7 +136,7 @@ def result_files(cfg, name):
     return files
 
 
-def facts_of(cfg, name, model, state, more, n_records):
+def facts_of(cfg, name, model, state, more):
     """Return the content of X.json, see lib/results.py."""
     settings = {key: value for key, value in (dataclasses.asdict(cfg) | more).items()
                 if key not in NOT_OF_THE_RESULT}
@@ -144,7 +147,7 @@ def facts_of(cfg, name, model, state, more, n_records):
     facts = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
              "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
-             "params": sum(p.numel() for p in model.parameters()), "records": n_records,
+             "params": sum(p.numel() for p in model.parameters()),
              "code": runtime.code_version(), "torch": torch.__version__}
     return json.loads(json.dumps(facts))  # tuples become lists, as in the file
 
@@ -152,8 +155,9 @@ def facts_of(cfg, name, model, state, more, n_records):
 def measure_missing(cfg, out, facts, items, measure, device):
     """Measure the items that have no record in the result file `out` yet. Records are appended as
     they come, so that a kill costs little. UserError if the file is of other settings."""
-    records = existing(cfg, out, facts)
+    records = existing(cfg, out, facts)  # also of more sizes and samples than are asked for now
     left = [item for item in items if key_of(item) not in records]
+    facts["records"] = len(records) + len(left)
     ranks.must_agree(left=len(left))  # with another disk a rank would wait for the others
     if not left:
         print0(f"{out} is not measured again, see --overwrite")

@@ -51,13 +51,12 @@ NO_MEASURES = ("size", "depth", "i", "iter", "seed")
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
-# Settings in which the results of one line may differ: seeds, paths, the machine, what the name of
-# the variant and the text say, and how much is measured
+# Settings in which the results of one line may differ: seeds, paths, the machine, what the text
+# says, and how much is measured
 FREE = {
     "seed", "init_from", "out_dir", "data_dir", "haystack", "device", "compile", "loss_chunk",
     "micro_batch_size", "eval_interval", "save_interval", "log_interval", "wandb_log",
-    "wandb_project", "wandb_run_name", "variant", "attention_type", "switch_attention_type",
-    "vocab_size", "context_sizes", "n_samples", "n_seqs"}
+    "wandb_project", "wandb_run_name", "variant", "vocab_size", "n_seqs"}
 
 
 def name_of(variant, tag=""):
@@ -131,7 +130,11 @@ def read(path):
         # a run and its fine-tuning have the same line, and losses of different text
         kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
         file["evaluation"] = f"{kind}log"
-        return file, numbers_of_log(facts, records, kind)
+        done, wanted = records[-1]["iter"] if records else 0, facts["settings"]["max_iters"]
+        if done < wanted:
+            print(f"without losses at the end, because it has {done:,} of {wanted:,} updates: "
+                  f"{path}")
+        return file, numbers_of_log(facts, records, kind, is_finished=done >= wanted)
     if "scores" in records[0]:
         return file, numbers_of_trials(records)
     return file, numbers_of(records)
@@ -184,23 +187,29 @@ def differences(settings):
     return texts
 
 
+ADVICE = ("leave one of them out, or give it another --variant or --seed (train.py) or --tag (an "
+          "evaluation)")
+
+
 def check(table):
     """Raise a UserError if the results of a line have different settings, or two numbers for one
     seed."""
-    advice = ("leave one of them out, or give it another --variant or --seed (train.py) or --tag "
-              "(an evaluation)")
     for (line, _), files in table.drop_duplicates("path").groupby(["line", "evaluation"]):
-        absent = dict.fromkeys(set().union(*files["settings"]))  # None differs from a value
-        settings = {file.path: absent | file.settings for file in files.itertuples()}
-        if texts := differences(settings):
-            raise UserError(f"results that are called {line} differ in {', '.join(texts)[:300]}; "
-                            f"{advice}")
+        check_settings(line, {file.path: file.settings for file in files.itertuples()})
     number = ["line", "seed", "measure", "by", "tokens", "depth"]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
     if len(twice):
         one, other = twice["path"][:2]
         raise UserError(f"{one} and {other} are both {twice['line'].iloc[0]} with seed "
-                        f"{twice['seed'].iloc[0]}; {advice}")
+                        f"{twice['seed'].iloc[0]}; {ADVICE}")
+
+
+def check_settings(line, settings):
+    """Raise a UserError if results of a line differ. settings: {name of a result: its settings}."""
+    absent = dict.fromkeys(set().union(*settings.values()))  # None differs from a value
+    if texts := differences({name: absent | known for name, known in settings.items()}):
+        raise UserError(f"results that are called {line} differ in {', '.join(texts)[:300]}; "
+                        f"{ADVICE}")
 
 
 # -----------------------------------------------------------------------------
@@ -256,7 +265,7 @@ def numbers_of_trials(records):
     return numbers
 
 
-def numbers_of_log(facts, records, kind):
+def numbers_of_log(facts, records, kind, is_finished):
     """
     Return the numbers of a training, see `read`: the losses at its end, and about 100 points of
     each curve, which are means of as many updates in a row. kind: begins the measures' names.
@@ -277,7 +286,7 @@ def numbers_of_log(facts, records, kind):
                          batches if name == loss else None, mean(name, point))
                         for name, value in point[0].items()
                         if isinstance(value, int | float) and name not in NO_MEASURES]
-        if losses:
+        if losses and is_finished:
             # single updates are noisy: the mean of the last tenth of them
             last = losses[-max(1, len(losses) // 10):] if loss == "loss" else losses[-1:]
             numbers.append((kind + at_end, "end", last[-1]["iter"], None, last[-1]["digest"],
@@ -403,7 +412,9 @@ def print_tables(rows):
                     means_of(part))
     settings = {}  # {line: {name: value}}
     for file in rows.drop_duplicates("path").itertuples():
-        settings.setdefault(file.line, {}).update(file.settings)
+        said_by_name = {"attention_type", "switch_attention_type", "eval attention_type"}
+        settings.setdefault(file.line, {}).update(
+            {name: value for name, value in file.settings.items() if name not in said_by_name})
     if texts := differences(settings):
         print("\nsettings that differ")
         for text in texts:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lib.corpora.almanac import CITIES, spaced
+from lib.corpora.squad import QA_FORMAT
 from lib.errors import UserError
 from lib.text import (
     END_OF_TEXT,
@@ -31,6 +32,7 @@ from lib.text import (
 # the hay of RULER, arXiv 2404.06654: these sentences, repeated
 NOISE = ("The grass is green. The sky is blue. The sun is yellow. Here we go. There and back "
          "again. ")
+QUESTION = "What is the special magic {city} number?"  # of prompt=sft
 ANSWER = "\0"  # marks the place of the answer in the sentence of a fact
 PAPER_EXAMPLE = -1  # the number of the prompt that asks for Tokyo's 8106422, at depth 50
 
@@ -92,7 +94,7 @@ def ask(cfg, facts, k):
     """Return what is asked for the number of facts[k]."""
     lead, question = "", parts(facts[k])[0]
     if cfg.prompt == "sft":
-        text = cfg.qa_format.replace("{question}", cfg.question.replace("{city}", facts[k].city))
+        text = QA_FORMAT.replace("{question}", QUESTION.replace("{city}", facts[k].city))
         lead, _, question = text.partition("{context}")
         # the space before the answer is part of the answer's first token
         question = question.partition("{answer}")[0].rstrip(" ")
@@ -149,7 +151,8 @@ def draw_hay(vocab, rng, hay, n, facts):
     for _ in range(10):
         begin = rng.randrange(len(hay) - n + 1)
         for _ in range(3):  # a character has at most four bytes, and each may be a token
-            if begin and decode(hay[begin:begin + 4].tolist(), vocab).startswith("\ufffd"):
+            four = hay[begin:min(begin + 4, len(hay))].tolist()
+            if begin and decode(four, vocab).startswith("\ufffd"):
                 begin -= 1  # it was inside a character
         ids = hay[begin:begin + n].tolist()
         if not re.search(with_any_number, decode(ids, vocab)):

@@ -103,7 +103,7 @@ def test_an_unusable_corpus_is_refused(tmp_path):
             ('"complete": true', '"complete": false', "its preparation was interrupted"),
             ('"tokens": 3, "sha256"', '"tokens": 4, "sha256"', "does not hold the 4 tokens"),
             (whole, '{"splits"', "train.json is damaged"),
-            (whole, "[]", "has no split 'train' that can be read, only train-00000.bin, train.json;"
+            (whole, "[]", "has no split 'train' in a format .* only train-00000.bin, train.json;"
              f" .*: python prepare.py FILES --split=train --name=c --data_dir={tmp_path} ")):
         assert old in whole
         path.write_text(whole.replace(old, new))
@@ -221,6 +221,8 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     refused("have no text: it was read with --vocab_size=65", text.end_of_text, tokens.vocab)
     refused("holds the id 64 and its vocabulary has only 60", Tokens(tmp_path, "train", 60).spread,
             9, 99)
+    saved_dataset(tmp_path, [[1, -1, 2]] * 9, "my_split")
+    refused("holds the id -1", Tokens(tmp_path, "my_split", 60).spread, 1, 9)
     llm_c(tmp_path, [[100_000, 128_255], [3], [4], [5]], "test", "<u4", (20240801, 7))
     assert Tokens(tmp_path, "test", 128_256)[0:3].tolist() == [100_000, 128_255, 3]
 
@@ -230,7 +232,7 @@ def cut(name, size):
 
 
 @pytest.mark.parametrize("write, spoil, message", [
-    (nanogpt, cut("train.bin", 0), "no split 'train' that can be read, only train.bin"),
+    (nanogpt, cut("train.bin", 0), "no split 'train' in a format .* only train.bin"),
     (nanogpt, lambda d: make(d, [[1, 2]]), "there are several corpora"),
     (llm_c, cut("fineweb_train_000002.bin", 2000), "000002.bin cannot be read as a file of nanoG"),
     (llm_c, lambda d: (d / "fineweb_train_000001.bin").rename(d / "fineweb_train_000004.bin"),
@@ -239,7 +241,7 @@ def cut(name, size):
     (datatrove, lambda d: (d / "train_00000_unshuffled.ds.index").write_bytes(
         array([900, len(sum(WITH_ENDS[:4], []))], "<u8")), "unshuffled.ds cannot be read as"),
     (saved_dataset, cut("train/data-00001-of-00002.arrow", 900), "data-00001-of-00002.arrow canno"),
-    (nanogpt, lambda d: (d / "train.bin").rename(d / "train.mds"), "is a file of mosaic-streaming"),
+    (nanogpt, lambda d: (d / "train.bin").rename(d / "train.mds"), "no split .* only train.mds"),
 ])
 def test_a_damaged_or_foreign_file_is_one_line(tmp_path, write, spoil, message):
     write(tmp_path, WITH_ENDS)

@@ -15,6 +15,7 @@ import eval_posloss
 import hf
 import prepare
 import sample
+from eval_niah import NiahConfig
 from experiments.real import real
 from lib import checkpoint, storage
 from lib.checkpoint import LoadConfig
@@ -217,6 +218,8 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     pytest.param("beam", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see",
                  marks=pytest.mark.skipif(not hasattr(transformers, "BeamConfig"), reason="new")),
     ("bloom", {}, LoadConfig(attention_type="ssmax"), "cannot get --attention_type=ssmax"),
+    ("llama", {}, LoadConfig(attention="gated"), "leave --attention=gated out"),
+    ("llama", {}, NiahConfig(files=("x",), trials=2, trial_sizes=(10**12,)), "ask for shorter"),
     ("llama", {}, eval_posloss.PosLossConfig(files=("x",), seq_len=10**12),
      "needs more than .* for 1,000,000,000,000 tokens, .*: ask for shorter texts")])
 def test_what_a_model_cannot_do_is_known_before_its_weights_are_read(

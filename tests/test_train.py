@@ -4,10 +4,12 @@ import itertools
 import json
 import math
 import re
+import shutil
 import signal
 import sys
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT, TINY_RUN, call, log, refused, signal_in, state_of, two_ranks
@@ -333,6 +335,13 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
             ([init, "--block_size=1024"], "with block_size=32, which can change only in softmax")):
         assert refused(message, run, tmp_path / "x", *changes) == 2
     assert not list(tmp_path.glob("x/[!.]*"))
+
+
+def test_both_splits_must_have_one_vocabulary(run, corpus, tmp_path):
+    folder = shutil.copytree(corpus, tmp_path / "both")
+    np.full(9000, 50256, "<u2").tofile(folder / "other.bin")
+    refused("train and other have different vocabularies; prepare both splits of", run,
+            tmp_path / "r", f"--data_dir={folder}", "--val_split=other")
 
 
 def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):

@@ -40,6 +40,8 @@ def lines_of(folder, c, length, factor):
     """Return {line, which is its tag: settings}. Factors are put in after RoPE is stretched without
     YaRN's temperature, or as it is where it cannot be stretched."""
     lines, before = {"as_it_is": ""}, ""
+    if factor == 1:  # the training length alone
+        return lines | FACTORS
     try:
         hf_model.stretch(folder, c, LoadConfig(rope_scaling="yarn", rope_factor=factor), length)
         before = f"--rope_factor={factor:g} --rope_scaling=yarn_no_temperature"

@@ -83,15 +83,6 @@ FORMATS = {
     ".ds": ("datatrove", datatrove_shards),
     ".arrow": ("datasets", arrow_shards),
 }
-# {pattern of names: program} of formats that are not read
-OTHERS = {
-    "*.mds": "mosaic-streaming",
-    "chunk-*.bin": "litdata",
-    "*.tfrecord*": "TensorFlow",
-    "*.tar": "webdataset",
-    "*.npy": "numpy",
-    "*.h5": "HDF5",
-}
 # .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
 OTHER_BINS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
 
@@ -104,9 +95,10 @@ def foreign_files(folder, split):
         return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(path))]
 
     for path in sorted([*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")], key=by_numbers):
-        words = re.split(r"[\W_]+", str(path.relative_to(folder)))
+        words = "_".join(re.split(r"[\W_]+", f" {path.relative_to(folder)} "))
         is_read = path.suffix in FORMATS and not OTHER_BINS.fullmatch(path.name)
-        if is_read and split in words and path.stat().st_size:  # datatrove may leave empty files
+        # datatrove may leave empty files
+        if is_read and f"_{split}_" in words and path.stat().st_size:
             paths.append(path)
     return paths
 

@@ -38,6 +38,9 @@ def load(folder, cfg, device="cpu"):
             with explain(f"{folder} cannot get --attention_type={cfg.attention_type}", ValueError):
                 add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
 
+    if cfg.attention:
+        raise UserError(f"{folder} is a model of transformers, which has its own attention: leave "
+                        f"--attention={cfg.attention} out")
     hf_config = read_config(folder)
     c = hf_config.get_text_config()
     rope_type = rope_of(c).get("rope_type")
@@ -123,7 +126,8 @@ def check_memory(folder, empty, cfg, device):
     """Raise a UserError if weights and keys and values of the longest text that `cfg` asks for are
     larger than the memory of the device."""
     c = empty.config.get_text_config()
-    T = max(getattr(cfg, "seq_len", 0), *getattr(cfg, "context_sizes", ()), 0)
+    sizes = cfg.trial_sizes if getattr(cfg, "trials", 0) else getattr(cfg, "context_sizes", ())
+    T = max(getattr(cfg, "seq_len", 0), *sizes, 0)
     numbers = 0  # of keys and values
     layers = getattr(c, "per_layer_config", None) or [c] * c.num_hidden_layers
     for layer, kind in zip(layers, layer_types(c), strict=True):
