@@ -187,6 +187,8 @@ class Attention(nn.Module):
         visible         which keys a query sees
         logits          of all queries and keys
         weights         from the logits
+        weighted_sum    the same times v, where a fused kernel can compute it (sink.py)
+        scale_queries   multiplies what makes q, for a swap (constant_norm.py)
         mix             from the layer's input to the output of all heads
 
     With in_windows, `visible` is not asked in S layers: Window.attend makes their mask. A subclass
@@ -295,10 +297,11 @@ class Attention(nn.Module):
         return self.weights(q, k, seen).to(v.dtype) @ self.per_head(v)
 
     def is_fused(self):
-        """Return whether a fused kernel computes the weights. It knows nothing of subclasses."""
+        """Return whether a fused kernel computes the weights: not in a subclass that changes them,
+        the logits or what is seen, of which the kernel knows nothing."""
         cls = type(self)
-        return (cls.visible, cls.logits, cls.weights) == (
-            Attention.visible, Attention.logits, cls.fused_weights)
+        return (cls.weights is cls.fused_weights and cls.logits is Attention.logits
+                and cls.visible is Attention.visible)
 
     def per_head(self, z):
         """Repeat keys or values (B, n_kv_head, S, D) for every head of their group."""
@@ -389,7 +392,8 @@ class Window(Attention):
         if T == 1:
             return super().attend(q, k, v, context)
         cached = k.size(2) - T
-        before, after = W - cached, -T % W  # zeros that complete the first and the last block
+        # zeros, so that the first block has a block before it, and the last one is complete
+        before, after = W - cached, -T % W
 
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
             return z.unflatten(2, (-1, W)).transpose(1, 2)
@@ -532,7 +536,8 @@ class GPT(nn.Module):
         if documents is not None:
             first_token = torch.searchsorted(documents, documents)  # ids rise within a row
             pos = (pos - first_token)[:, None]
-        # Layers of one letter have the same factor f(n) and the same RoPE: one computes it for all.
+        # Layers of one letter have the same class, type and RoPE, so one of them, the last of each
+        # letter, computes f(n) and RoPE for all.
         one_of_each = {block.attn.letter: block.attn for block in self.blocks}.values()
         f = {attn.type: ATTENTION[attn.type].f(pos + 1, self) for attn in one_of_each}
         rope = {attn.letter: attn.rope(pos) for attn in one_of_each if attn.uses_rope}
@@ -546,7 +551,8 @@ class GPT(nn.Module):
         `context`; they go with neither a cache nor `last`.
         """
         context = self.context(idx, cache, documents)
-        if torch.compiler.is_compiling():  # in one graph each layer would compute the cosines
+        if torch.compiler.is_compiling():
+            # In one graph with the layers, each of them would compute the cosines again.
             torch._dynamo.graph_break()
         x = self.wte(idx)
         *layers, final = self.blocks

@@ -102,6 +102,7 @@ def main():
         if split == "train":
             numbers = examples_of_batch(cfg, step, len(rows))
             batch = [rows[i] for i in numbers]
+            # of the data, and of the examples in this batch
             digest += f"-{zlib.crc32(np.array(numbers, dtype=np.int64)):08x}"
         # sorted before the ranks share them, so that all ranks have about the same work
         mine = sorted(batch, key=lambda row: len(row[0]))[ranks.RANK::ranks.WORLD_SIZE]

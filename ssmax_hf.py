@@ -196,6 +196,7 @@ def attention_modules(model):
     for name, module in model.get_decoder().named_modules():
         layer = getattr(module, "layer_idx", None)
         causal = getattr(module, "is_causal", None)
+        # an attention that asks transformers for its kernel names get_interface in its forward
         calls = "get_interface" in inspect.unwrap(type(module).forward).__code__.co_names
         if causal is None or not calls and layer is None:
             continue  # not an attention, or one on images
@@ -289,7 +290,8 @@ MARK = "SSMax: import ssmax_hf before you load this model"
 
 
 def mark(config):
-    """Mark the dict of a config that has a factor: transformers alone then refuses to load it."""
+    """Mark the dict of a config that has a factor. transformers refuses unknown layer_types, so a
+    process without this file cannot load the folder as plain softmax."""
     if "ssmax" in config:
         config["ssmax"]["layer_types"] = config.get("layer_types")
         config["layer_types"] = [MARK] * len(config.get("layer_types") or [MARK])

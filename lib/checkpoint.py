@@ -183,7 +183,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
         else:
             print0(f"note: rope_scaling and rope_factor have no effect on {path}: its layers that "
                    "see all tokens have no RoPE")
-    model = restore(state, device, path, cfg.attention_type or None, cfg.swap_scale, **changes)
+    model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
     return model, state
 
 
@@ -208,7 +208,7 @@ def allow_attention(state, name, given):
         attention.load(state["model_config"]["attention"])
 
 
-def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_scale=1.0,
+def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scale=1.0,
             **overrides):
     """
     Return the model of a checkpoint dict, in eval mode. UserError if a change does not fit it.
@@ -225,7 +225,7 @@ def restore(state, device="cpu", name="checkpoint", attention_type=None, swap_sc
         if overrides:
             model = attention.convert(model, **overrides)
         # swapped after loading, because the weights are those of the old type
-        if attention_type not in (None, trained.attention_type):
+        if attention_type not in ("", trained.attention_type):
             model.swap_attention(attention_type, swap_scale)
     return model.to(device).eval()
 

@@ -52,9 +52,9 @@ def complete(cfg, **values):
 
 def refuse_without_effect(cfg, given):
     """
-    UserError if a setting in `given` has no effect because of another one that was not given, which
-    was probably forgotten. If that one was given, too, as --decay=none after a config file with a
-    decay, the setting is only turned off.
+    UserError if a setting in `given` has no effect, and none of the settings in its condition was
+    given: one of them was probably forgotten. If one was given, as --decay=none after a config file
+    with a decay, the setting was turned off on purpose.
     """
     for key, condition in getattr(cfg, "NEEDS", {}).items():
         default = getattr(type(cfg), key)

@@ -34,7 +34,8 @@ class Shard(NamedTuple):
         if not len(self.added):  # np.insert takes longer than the rest of a batch
             return ids[begin:begin + n]
         n_before, n_until = np.searchsorted(self.added, [begin, begin + n])
-        # the ids have no place for an end of text, so those after it are one place further left
+        # `added` counts places in the stream, with the ends of text. Less the ends before it, a
+        # place is an index in the file.
         places = self.added[n_before:n_until] - np.arange(n_before, n_until)
         begin, end = begin - n_before, begin + n - n_until
         return np.insert(ids[begin:end], places - begin, GPT2_EOT)

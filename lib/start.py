@@ -125,6 +125,7 @@ def from_checkpoint(cfg, state, corpus, device):
         check_same_vocab(cfg.init_from, state["vocab"], cfg.data_dir, corpus.vocab,
                          "prepare the text with the checkpoint's vocabulary (--tokenizer or "
                          "--compact_vocab of prepare.py)")
+    # attention_type is swapped in, as (e); the other changes are settings
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     converted = [f"{key} {trained[key] or 'none'} -> {value or 'none'}"
                  for key, value in changes.items()]

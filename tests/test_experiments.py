@@ -108,7 +108,7 @@ CONFIGS = {"train": "TrainConfig", "sft": "SFTConfig", "prepare": "PrepareConfig
 # {script and arguments: (variables, least number of commands)}
 SCRIPTS = {
     "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 400), "windows/gallery.sh": ({}, 180),
-    "windows/run.sh mine --set='--attention=sink --max_iters=9'": ({"SEEDS": "1 2"}, 30),
+    "windows/run.sh mine --set='--attention=sink --max_iters=9'": ({"SEEDS": "1 2"}, 29),
     "shipped/run.sh": ({}, 1400), "convert/run.sh": ({}, 480),
     "paper/run.sh": ({"GPUS": "8"}, 30),
     "paper/run.sh mini": ({"SIZE": "mini", "WINDOWS": "config/window.py --window=128"}, 30)}

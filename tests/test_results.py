@@ -113,8 +113,8 @@ def test_only_seeds_are_averaged_and_other_settings_under_one_name_are_refused(t
 
 
 @pytest.mark.parametrize("change", [
-    {"changes": {"attention_type": "ssmax"}}, {"settings": {"split": "val"}}, {"data": {"digest": "y", "source": {}}},
-    {"settings": {}},
+    {"changes": {"attention_type": "ssmax"}}, {"settings": {"split": "val"}},
+    {"data": {"digest": "y", "source": {}}}, {"settings": {}},
     {"run": {"settings": {"learning_rate": 1e-3, "attention_type": "softmax"}, "iter": 100,
              "data": {"digest": "", "source": {"embedded": "almanac", "seed": 2}}}}])
 def test_what_is_compared_between_the_results_of_a_line(tmp_path, change):

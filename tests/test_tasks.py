@@ -191,6 +191,6 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, 
     assert prompt_of() == "completion"
     assert ": prompt=completion\n" in capsys.readouterr().out
     assert prompt_of("--prompt=sft") == "sft"
-    refused("with prompt=completion {number} comes last", prompt_of, "--needle={number} is of {city}")
+    refused("prompt=completion {number} comes last", prompt_of, "--needle={number} is of {city}")
     save_model(tmp_path, model, None, data={"digest": "x", "source": {"squad": "train"}})
     assert prompt_of() == prompt_of("--needle={number} is of {city}") == "sft"

@@ -122,6 +122,7 @@ def documents(cfg):
     for split, (count, n_words) in sizes.items():
         for i in range(count):
             rng = random.Random(f"{cfg.seed} {split} {i}")  # each document has its own seed
+            # a copy exercise, with probability 1 - i / n_copy
             if split == "train" and cfg.n_copy * rng.random() > i:
                 period = [rng.choice(WORDS) for _ in range(rng.randint(4, 16))]
                 words = period * n_words

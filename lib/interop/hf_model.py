@@ -55,7 +55,9 @@ def load(folder, cfg, device="cpu"):
     if vocab is None:
         vocab = tokenizer_files.vocab_of(text.read_tokenizer(folder))
     with readable(folder):
-        with torch.device("meta"):  # a copy, because building a model may change its config
+        # First an empty copy, to refuse before the weights are read. (A copy of the config, too,
+        # because building a model may change it.)
+        with torch.device("meta"):
             empty = transformers.AutoModelForCausalLM.from_config(
                 copy.deepcopy(hf_config), trust_remote_code=False)
         check_memory(folder, empty, cfg, torch.device(device))
