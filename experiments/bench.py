@@ -227,7 +227,7 @@ GPU_ROWS = {
     "paper": {OURS: (update, PAPER), "softmax": (update, f"{PAPER} --attention_type=softmax"),
               "16 at once": (update, f"{PAPER} --micro_batch_size=16"),
               "loss_chunk": (update, f"{PAPER} --loss_chunk=16384"),
-              "windows": (update, f"{PAPER} config/window_paper.py")},
+              "windows": (update, f"{PAPER} --window_pattern=SL --window=256")},
     "fp32": {OURS: (from_cpu, f"{QUICK} --attention_type=ssmax")},
 }
 
