@@ -52,12 +52,13 @@ SETTINGS = {  # our name: theirs
     "n_embd": "hidden_size", "n_inner": "intermediate_size", "norm_eps": "rms_norm_eps",
     "init_std": "initializer_range",
 }
+# {our parameter: those of transformers whose rows it has, one after the other}
 OUTER = {
-    "wte.weight": "model.embed_tokens.weight",
-    "norm.weight": "model.norm.weight",
-    "lm_head.weight": "lm_head.weight",
+    "wte.weight": ["model.embed_tokens.weight"],
+    "norm.weight": ["model.norm.weight"],
+    "lm_head.weight": ["lm_head.weight"],
 }
-LAYER = {  # our parameter has the rows of all of theirs, one after the other
+LAYER = {
     "norm_1.weight": ["input_layernorm.weight"],
     "attn.qkv.weight": [f"self_attn.{x}_proj.weight" for x in "qkv"],
     "attn.s": ["self_attn.ssmax_norm.s"],
@@ -67,14 +68,6 @@ LAYER = {  # our parameter has the rows of all of theirs, one after the other
     "mlp.gate_up.weight": ["mlp.gate_proj.weight", "mlp.up_proj.weight"],
     "mlp.down.weight": ["mlp.down_proj.weight"],
 }
-
-
-def names_in_transformers(name):
-    """Return the parameters of transformers whose rows our parameter of this name has."""
-    if name in OUTER:
-        return [OUTER[name]]
-    _, layer, rest = name.split(".", 2)
-    return [f"model.layers.{layer}.{part}" for part in LAYER[rest]]
 
 
 @torch.no_grad()
@@ -116,9 +109,13 @@ def to_hf(model):
         # Clients cut prompts at this length. Not more, because vLLM reserves memory for it: 4.8 GB
         # for 131,072 tokens of the paper's model in fp16.
         max_position_embeddings=max(2**17, 32 * c.block_size), **settings))
+    names = dict(OUTER)
+    for layer in range(c.n_layer):
+        names |= {f"blocks.{layer}.{ours}": [f"model.layers.{layer}.{part}" for part in theirs]
+                  for ours, theirs in LAYER.items()}
     tensors = hf_model.state_dict()  # shares the memory of its model
     for name, rows in model.state_dict().items():
-        for part in names_in_transformers(name):
+        for part in names[name]:
             if part in tensors:  # a constant goes into the weights, below
                 tensors[part].copy_(rows[:len(tensors[part])])
                 rows = rows[len(tensors[part]):]

@@ -606,16 +606,6 @@ class GPT(nn.Module):
             else:  # the constant goes into the weights that make q
                 attn.scale_queries(scale / mean)
 
-    def learned_scales(self):
-        """Return {name: parameter} of p_n and of the vectors that stand in an attention itself: s,
-        b, ... Training logs them and gives them no weight decay."""
-        scales = {} if self.p_n is None else {"p_n": self.p_n}
-        for layer, block in enumerate(self.blocks):
-            for name, p in block.attn.named_parameters(recurse=False):
-                if p.dim() == 1:
-                    scales[f"blocks.{layer}.attn.{name}"] = p
-        return scales
-
     @torch.no_grad()
     def last_query_attention(self, idx):
         """

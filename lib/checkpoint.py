@@ -129,7 +129,8 @@ def load(path):
             # torch does not read a record that is marked as a folder: its tensor is any memory
             if any(record.external_attr for record in records.infolist()):
                 raise zipfile.BadZipFile("a record has attributes")
-            identity = hash_of_sums(records)
+            sums = [record.CRC for record in records.infolist()]
+            identity = f"{zlib.crc32(repr(sums).encode()):08x}"
         file.seek(0)
         # weights_only: without it a checkpoint could run code
         state = torch.load(file, map_location="cpu", weights_only=True)
@@ -140,12 +141,6 @@ def load(path):
                  "version that trained it, or name another checkpoint"):
         state["model_config"] = dataclasses.asdict(ModelConfig(**state["model_config"]))
     return state | {"fingerprint": identity}
-
-
-def hash_of_sums(records):
-    """Return 8 hex digits: a hash of the CRC-32s of the records in an open checkpoint."""
-    sums = [record.CRC for record in records.infolist()]
-    return f"{zlib.crc32(repr(sums).encode()):08x}"
 
 
 # -----------------------------------------------------------------------------

@@ -77,11 +77,12 @@ class Log:
 
 
 def scales_by_layer(model):
-    """Return {name: a list for each layer, or None} of the learned scales: s, b, ..."""
+    """Return {name: a list for each layer, or None} of the vectors that stand in an attention
+    itself: s, b, ..."""
     scales = {}
-    for name, p in model.learned_scales().items():
-        if name.startswith("blocks."):  # leaves out p_n, which stays in the checkpoint
-            _, layer, *_, letter = name.split(".")
-            by_layer = scales.setdefault(letter, [None] * len(model.blocks))
-            by_layer[int(layer)] = p.detach().cpu().double().round(decimals=5).tolist()
+    for layer, block in enumerate(model.blocks):
+        for name, p in block.attn.named_parameters(recurse=False):
+            if p.dim() == 1:
+                by_layer = scales.setdefault(name, [None] * len(model.blocks))
+                by_layer[layer] = p.detach().cpu().double().round(decimals=5).tolist()
     return scales
