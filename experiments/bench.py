@@ -137,16 +137,32 @@ def reading(settings, n):
     return seconds(lambda: [(q @ k.mT) @ v for k, v in stored], 20)
 
 
+def llama(settings):
+    """The model of transformers that has this shape."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    c = model_of(settings).config
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=c.vocab_size, hidden_size=c.n_embd, num_hidden_layers=c.n_layer,
+        intermediate_size=c.n_inner, num_attention_heads=c.n_head))
+
+
+@torch.no_grad()
+def dynamic_cache(settings, n):
+    """One more token of transformers, after n tokens in its DynamicCache: the seconds."""
+    from transformers import DynamicCache
+    model = llama(settings)
+    c, cache = model.config, DynamicCache(config=model.config)
+    for layer in range(c.num_hidden_layers):
+        cache.update(*torch.randn(2, 1, c.num_key_value_heads, n, c.head_dim), layer)
+    idx = torch.zeros(1, 1, dtype=torch.int64)
+    return seconds(lambda: model(idx, past_key_values=cache, use_cache=True), 20)
+
+
 @torch.no_grad()
 def mask(settings, n, factor, memory=False):
     """Pass a 4-D mask through a Llama of this shape, with our factor or without: seconds, or MB."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     from ssmax_hf import add_ssmax
-    c = model_of(settings).config
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=c.vocab_size, hidden_size=c.n_embd, num_hidden_layers=c.n_layer,
-        intermediate_size=c.n_inner, num_attention_heads=c.n_head))
+    model = llama(settings)
     if factor:
         add_ssmax(model, "ssmax", length=128)
     seen, idx = torch.ones(1, 1, n, n, dtype=torch.bool).tril_(), torch.zeros(1, n).long()
@@ -209,7 +225,8 @@ ROWS = {
                "products": (products, MIDDLE, 4096, 50257)},  # C0 is 1 / ratio
     "ssmax": {OURS: (update, f"{SHORT} --attention_type=ssmax"), "softmax": (update, SHORT)},
     **{f"next_token_{name}_{n}": {
-        OURS: (next_token, settings, n), "reading once": (reading, settings, n)}
+        OURS: (next_token, settings, n), "reading once": (reading, settings, n),
+        "DynamicCache": (dynamic_cache, settings, n)}
        for name, settings, n in (("quick", QUICK, 20_000), ("quick", QUICK, 131_072),
                                  ("large", LARGE, 20_000), ("large", LARGE, 65_536))},
     "prefill": {OURS: (prefill, QUICK, 65_536), "products": (products, QUICK, 65_536, 1, 1)},
