@@ -70,7 +70,10 @@ class NiahConfig(EvalConfig):
             sizes = sizes if type(sizes) is tuple else (sizes,)
             if not sizes or not all(type(size) is int and size > 0 for size in sizes):
                 raise ValueError(f"{key} must be positive whole numbers, such as 128 or 128,256")
-        if not all(type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):
+        if sum(self.number_format) > 100:
+            raise ValueError(f"number_format={self.number_format} asks for more than 100 digits")
+        if not self.depths or not all(
+                type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
 
 
@@ -124,7 +127,8 @@ def niah(cfg, path, model, state):
     def sample_of(item):
         return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"])
 
-    # a prompt that does not fit is an error here, before anything is written
+    # A size that is too small is an error here, before anything is written. (Near the smallest one
+    # it depends on the city.)
     for item in {item["size"]: item for item in items}.values():
         # the last token of the answer is never an input
         check_length(path, model, item["size"] + sample_of(item)["max_new_tokens"] - 1)

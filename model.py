@@ -387,7 +387,8 @@ class Window(Attention):
     def attend(self, q, k, v, context):
         # The sequence is cut into blocks of W tokens. The queries of a block see keys of their own
         # block and of the block before. So the cost is linear in T.
-        B, T, W = q.size(0), q.size(2), self.max_keys
+        B, T = q.size(0), q.size(2)
+        W = min(self.max_keys, k.size(2))  # a longer window sees no more
         k, v = (z[:, :, -(T + W - 1):] for z in (k, v))  # no query sees more
         if T == 1:
             return super().attend(q, k, v, context)

@@ -252,6 +252,8 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind}; choose one of {', '.join(KINDS)}")
+    if any(isinstance(module, SSMax) for module in model.modules()):
+        raise ValueError("this model has a factor already: load it again")
     modules = attention_modules(model)
     if layers is None:
         layers = [i for i, (_, module) in modules.items() if sees_all(module.config, i)]
@@ -260,16 +262,14 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
                          f"can be put into: {list(modules)} (None: those that see all keys)")
     config = model.config.get_text_config()
     N = length or training_length(config)
-    if not N:
+    if type(N) is not int or N < 2:  # log 1 is 0
         raise ValueError(f"the config of this {type(model).__name__} does not say at which length "
-                         "it was trained: give `length`")
+                         f"it was trained, and length={length}: give `length` in tokens")
     s = start_of_s(kind, scale, N) if s is None else s
     # An offloaded layer has its weights on the meta device.
     device = next((p.device for p in model.parameters() if not p.is_meta), "meta")
     for layer in layers:
         name, module = modules[layer]
-        if hasattr(module, "ssmax_norm"):
-            raise ValueError(f"layer {layer} of this model has a factor already: load it again")
         heads = getattr(module, "num_heads", None) or config.num_attention_heads
         module.ssmax_norm = SSMax(heads, kind, s, N).to(device)
         # transformers' MtpModel takes the class of a layer's first "norm", so ours comes last.

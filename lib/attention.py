@@ -50,6 +50,9 @@ class ModelConfig(GPTConfig):
         if set(pattern) == {"S"} and self.attention_type != "softmax":
             raise ValueError(f"window_pattern={pattern} has S layers alone, which are softmax, so "
                              f"no layer would have attention_type={self.attention_type}: add an L")
+        if self.rope_scaling and "R" not in (pattern or "R"):
+            raise ValueError(f"rope_scaling={self.rope_scaling} stretches R layers alone, and "
+                             f"window_pattern={pattern} has none: leave one of the two out")
         if self.rope_factor < 1 or bool(self.rope_scaling) != (self.rope_factor > 1):
             raise ValueError(f"rope_scaling={self.rope_scaling!r} and rope_factor="
                              f"{self.rope_factor} do not fit: set both, with rope_factor above 1, "
@@ -61,8 +64,8 @@ class ModelConfig(GPTConfig):
 
 
 def file_of(name):
-    """Return the file of a value of --attention: a name in gallery/, or a path that ends in .py."""
-    return Path(name) if name.endswith(".py") else GALLERY / f"{name}.py"
+    """Return the file of a value of --attention: a name in gallery/, or a path."""
+    return GALLERY / f"{name}.py" if name.isidentifier() else Path(name)
 
 
 def is_own_file(name):
@@ -108,6 +111,9 @@ def load(name):
 def build(config):
     """Return the GPT of a ModelConfig. ValueError if its attention does not exist."""
     attention, window = load(config.attention), Window
+    if config.attention and not attention.in_windows and set(config.window_pattern) == {"S"}:
+        raise ValueError(f"attention={config.attention} is not for windows, and window_pattern="
+                         f"{config.window_pattern} has nothing else: add an L")
     if attention.in_windows:
         window = type(attention.__name__, (attention, Window), {})
     return GPT(config, attention, window)

@@ -71,7 +71,8 @@ class LoadConfig:
 
 def checkpoints_in(folder):
     """Return the paths of the checkpoints in a run's folder, the oldest first."""
-    return sorted(Path(folder).glob("ckpt_[0-9]*.pt"), key=lambda path: int(path.stem[5:]))
+    paths = [path for path in Path(folder).glob("ckpt_*.pt") if path.stem[5:].isdecimal()]
+    return sorted(paths, key=lambda path: int(path.stem[5:]))
 
 
 def find(path):

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def evaluate(cfg, name, ask):
     for out in files.values():
         storage.lock(out)
     lines = {}  # {line: {checkpoint: settings of its result}}
+    owners = {}  # {(line, seed): checkpoint}
     for path, out in files.items():
         with torch.no_grad():
             model, state = checkpoint.load_model(path, cfg, device)
@@ -79,8 +81,13 @@ def evaluate(cfg, name, ask):
             items = list({key_of(item): item for item in items}.values())  # each once
             facts = facts_of(cfg, name, model, state, more)
             line = results.name_of(facts["variant"], cfg.tag)
+            # refused before hours of measuring: what would be two numbers for one place of a table
             lines.setdefault(line, {})[path] = results.settings_of(facts)
-            results.check_settings(line, lines[line])  # known before hours of measuring
+            results.check_settings(line, lines[line])
+            owner = owners.setdefault((line, facts["seed"]), path)
+            if owner != path:
+                raise UserError(f"{owner} and {path} would both be {line} with seed "
+                                f"{facts['seed']}: evaluate one at a time, with another --tag")
             print0(f"{path}: {line}, update {state['iter']:,}")
             measure_missing(cfg, out, facts, items, measure, device)
     if ranks.RANK == 0:
@@ -155,9 +162,11 @@ def facts_of(cfg, name, model, state, more):
 def measure_missing(cfg, out, facts, items, measure, device):
     """Measure the items that have no record in the result file `out` yet. Records are appended as
     they come, so that a kill costs little. UserError if the file is of other settings."""
-    records = existing(cfg, out, facts)  # also of more sizes and samples than are asked for now
+    # also records of sizes and samples that are not asked for now
+    records, wanted = existing(cfg, out, facts)
     left = [item for item in items if key_of(item) not in records]
-    facts["records"] = len(records) + len(left)
+    n_records = n_by_size([*records.values(), *left])
+    facts["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
     ranks.must_agree(left=len(left))  # with another disk a rank would wait for the others
     if not left:
         print0(f"{out} is not measured again, see --overwrite")
@@ -180,15 +189,21 @@ def key_of(item):
     return tuple(item.get(name) for name in ("size", "depth", "i"))
 
 
+def n_by_size(records):
+    """Return a Counter {size, as text: number of records or items}."""
+    return Counter(str(record["size"]) for record in records)
+
+
 def existing(cfg, out, facts):
     """
-    Return {key: record} of the result `out`, which is continued; {} if it begins. UserError if it
-    is a result of other settings, data or weights, which may have taken days. With --overwrite a
-    finished or other result begins again.
+    Return ({key: record}, {size: number of records}) of the result `out`, which is continued, and
+    which shall have so many; both empty if it begins. UserError if it is a result of other
+    settings, data or weights, which may have taken days. With --overwrite a finished or other
+    result begins again.
     """
     about = out.with_suffix(".json")
     if not about.exists():
-        return {}
+        return {}, {}
     with explain(f"{out} is not a result of this program; move it away", (OSError, *MALFORMED)):
         before = json.loads(about.read_text(encoding="utf-8"))
         records = {key_of(record): record for record in storage.read_lines(out)}
@@ -196,13 +211,13 @@ def existing(cfg, out, facts):
                   if before["settings"].get(name) != value]
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
-        is_finished = len(records) >= before["records"]
+        is_finished = not Counter(before["records"]) - n_by_size(records.values())
     if cfg.overwrite and (differ or is_finished):
-        return {}
+        return {}, {}
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")
-    return records
+    return records, before["records"]
 
 
 # -----------------------------------------------------------------------------

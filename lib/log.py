@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from lib import ranks, storage
-from lib.errors import describe
+from lib.errors import MALFORMED, describe, explain
 from lib.ranks import print0
 
 
@@ -29,17 +29,19 @@ class Log:
         if ranks.RANK != 0:
             return
         path, facts = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
-        records, wandb_facts = [], {}
-        if resumed and path.exists():
-            records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
-        if cfg.wandb_log:
-            before = json.loads(facts.read_text()) if resumed and facts.exists() else {}
-            wandb_facts = {"wandb_id": before.get("wandb_id", uuid.uuid4().hex)}
+        records, wandb_id = [], None
+        with explain(f"{path} or {facts.name} is damaged; move both away", MALFORMED):
+            if resumed and path.exists():
+                records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
+            if resumed and facts.exists():
+                wandb_id = json.loads(facts.read_text()).get("wandb_id")
+        if cfg.wandb_log and not wandb_id:
+            wandb_id = uuid.uuid4().hex
         storage.write_lines(facts, [{
             "evaluation": "log", **self.run, "tag": "", "settings": dataclasses.asdict(cfg),
             "data": run["data"], "code": run["code"],
             "torch": torch.__version__, "block_size": model.config.block_size,
-            "params": model.num_params(), **wandb_facts}])
+            "params": model.num_params(), "wandb_id": wandb_id}])
         storage.write_lines(path, records)
         self.file = open(path, "a", encoding="utf-8")
         if cfg.wandb_log:
@@ -50,7 +52,7 @@ class Log:
                 self.wandb = wandb.init(project=cfg.wandb_project, config=config,
                                         dir=os.environ.get("WANDB_DIR", cfg.out_dir),
                                         name=cfg.wandb_run_name or path.parent.name,
-                                        id=wandb_facts["wandb_id"], resume="allow")
+                                        id=wandb_id, resume="allow")
             except Exception as e:  # there may be no key, network or package
                 self.wandb_is_off(e)
 

@@ -25,6 +25,7 @@ import json
 import math
 import os
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -122,15 +123,21 @@ def read(path):
              "block": facts["block_size"], "path": path}
     lines, _, _ = path.read_text(encoding="utf-8").rpartition("\n")  # no line that was cut short
     records = json.loads(f"[{lines.replace(chr(10), ',')}]")  # at once takes two thirds of the time
-    wanted = facts.get("records", 1)
-    if len(records) < wanted:
-        print(f"left out, because it has {len(records):,} of {wanted:,} records: {path}")
+    n_records = Counter(str(record["size"]) for record in records if "size" in record)
+    for size, wanted in facts.get("records", {}).items():
+        if n_records[size] < wanted:  # it is not measured to its end
+            print(f"left out, because it has {n_records[size]:,} of {wanted:,} records of {size} "
+                  f"tokens: {path}")
+            # the heads of all trials are chosen at one size
+            records = [record for record in records if str(record["size"]) != size
+                       and facts["evaluation"] != "scores"]
+    if not records:
         return None
     if file["evaluation"] == "log":
         # a run and its fine-tuning have the same line, and losses of different text
         kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
         file["evaluation"] = f"{kind}log"
-        done, wanted = records[-1]["iter"] if records else 0, facts["settings"]["max_iters"]
+        done, wanted = records[-1]["iter"], facts["settings"]["max_iters"]
         if done < wanted:
             print(f"without losses at the end, because it has {done:,} of {wanted:,} updates: "
                   f"{path}")

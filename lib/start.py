@@ -47,7 +47,7 @@ def begin(cls):
         trained = state["model_config"] | {"seed": state["config"].get("seed", cls.seed)}
     if given.get("init_from"):
         defaults = {key: trained[key] for key in (*MODEL_SETTINGS, "seed") if key in trained}
-        if defaults["attention"].endswith(".py"):  # a file that the command must name, to run it
+        if attention.is_own_file(defaults["attention"]):  # the command must name what it executes
             del defaults["attention"]
     return config.make(cls, given, defaults), state
 
@@ -97,6 +97,9 @@ def continued(cfg, state, data, device):
         raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differences)}; choose "
                         f"another --out_dir (--init_from={cfg.out_dir} trains on from its weights, "
                         "with a new schedule), or delete that folder")
+    if cfg.max_iters < state["iter"]:
+        raise UserError(f"{cfg.out_dir} has done {state['iter']:,} updates already: leave "
+                        f"max_iters={cfg.max_iters} out, or set it higher")
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
     checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
     model = checkpoint.restore(state, device, name=cfg.out_dir)
@@ -148,13 +151,17 @@ def from_scratch(cfg, corpus, device):
     # Initialized on the CPU, so that the weights do not depend on the device. They do not depend on
     # the attention type either, because s and b are not random.
     torch.manual_seed(cfg.seed)
-    model = attention.build(ModelConfig(**settings)).to(device)
+    with explain("the settings of the model do not go together", ValueError):
+        model = attention.build(ModelConfig(**settings)).to(device)
     return model, {"variant": attention.name_of(cfg), "vocab": corpus.vocab}
 
 
 def check_run(cfg, model, run):
     """UserError if the run would fail later, or if a new run finds results of another one in its
     folder."""
+    if cfg.switch_iter and cfg.switch_iter >= cfg.max_iters:
+        raise UserError(f"switch_iter={cfg.switch_iter} must be below max_iters={cfg.max_iters}; "
+                        "set both")
     if cfg.switch_iter and run["iter"] <= cfg.switch_iter:  # it is still to come
         with explain(f"switch_iter={cfg.switch_iter}: the model cannot be switched to "
                      f"{cfg.switch_attention_type}; leave switch_iter out", ValueError):

@@ -128,16 +128,16 @@ TASKS = {task.__name__: task for task in (needle, multikey, every_depth)}
 
 
 def open_haystack(cfg, vocab):
-    """Return (hay, {digest, source}) of --haystack: an array with the ids of text files."""
-    if cfg.haystack == "noise":
-        longest = max(*cfg.context_sizes, *cfg.trial_sizes)
-        text = NOISE * (longest // 10)
-    else:
+    """Return (hay, {digest, source}) of --haystack: an array with the ids of text files, or None
+    for noise, of which `make_sample` makes as much as a prompt needs."""
+    text, is_noise = NOISE, cfg.haystack == "noise"
+    if not is_noise:
         paths = find_files(cfg.haystack)
         text = "\n".join(decode_file(Path(path).read_bytes(), path) for path in paths)
     # the digest is of the text itself, whatever its files are called
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return np.array(encode(text, vocab)), {"digest": digest, "source": {"haystack": cfg.haystack}}
+    hay = None if is_noise else np.array(encode(text, vocab))
+    return hay, {"digest": digest, "source": {"haystack": cfg.haystack}}
 
 
 def draw_hay(vocab, rng, hay, n, facts):
@@ -281,6 +281,9 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     # 1 if the prompt begins with an end of text, or with what the tokenizer puts in front
     first = token_in_front(vocab, end_of_text(vocab) if cfg.begin else None)
     n_begin = int(first is not None)
+    if hay is None:
+        # a sentence has more than four tokens, and the prompts of one size stay the same
+        hay = np.array(encode(NOISE * max(1000, n_hay // 10), vocab))
     ids = draw_hay(vocab, rng, hay, n_hay, asked.facts)
     ids[:n_begin] = [first] * n_begin  # in place of a token: the size stays
     places = choose_places(vocab, rng, ids, n_begin, asked.facts, lengths)

@@ -15,6 +15,7 @@ from eval_niah import NiahConfig
 from lib import checkpoint, evaluate, storage
 from lib.config import configure
 from lib.data import Tokens
+from lib.results import load
 from lib.tasks import make_sample
 
 
@@ -144,7 +145,8 @@ def test_a_record_is_whole_and_its_settings_stand_beside_it(measure, tmp_path, c
             "depth": None, "i": 0}
     assert record["digest"] == plain[0]["digest"] and record["test loss"] != plain[0]["test loss"]
     facts = facts_of(tmp_path / "a", "posloss-e")
-    assert facts["data"]["source"]["embedded"] == "almanac" and facts["records"] == len(records)
+    assert facts["data"]["source"]["embedded"] == "almanac"
+    assert facts["records"] == {"90": len(records)}
     assert (facts["settings"]["rope_factor"], facts["settings"]["dtype"]) == (50, "float32")
     assert facts["run"]["settings"]["n_embd"] == 32 and facts["block_size"] == 32
     assert "a: (e) swapped after [e], update 1\n" in capsys.readouterr().out
@@ -221,12 +223,18 @@ def test_two_runs_that_would_be_one_line_are_refused_before_both_are_measured(me
     assert not list((tmp_path / "c").glob("*.jsonl"))
 
 
-def test_more_sizes_and_samples_are_added_to_a_result(measure, tmp_path):
+def test_more_sizes_and_samples_are_added_to_a_result(measure, tmp_path, capsys):
     few = measure(eval_niah, "b", "--context_sizes=64", "--n_samples=2")
     more = measure(eval_niah, "b", "--n_samples=3")
     assert (len(few), len(more)) == (4, 12) and more[:4] == few, "it was measured again"
     assert measure(eval_niah, "b", "--context_sizes=64", "--n_samples=2") == more
-    assert facts_of(tmp_path / "b", "niah")["records"] == 12
+    assert facts_of(tmp_path / "b", "niah")["records"] == {"64": 6, "100": 6}
+    path = tmp_path / "b/niah.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:8]))  # as after a kill
+    measure(eval_niah, "b", "--context_sizes=64", "--n_samples=3")
+    assert "left out, because it has 2 of 6 records of 100 tokens" in capsys.readouterr().out
+    table = load([path])
+    assert set(table["tokens"]) == {64}, "a size that is not complete is no column"
     assert same(measure(eval_niah, "b", "--n_samples=3", "--overwrite"), more)
 
 

@@ -241,6 +241,19 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
+def test_a_checkpoint_cannot_name_a_file_to_run(tmp_path, run):
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')")
+    save_model(tmp_path / "a", tiny_model(), [1, 2, 50256])
+    state = checkpoint.load(tmp_path / "a")
+    for name in (f"{tmp_path}/evil", f"{tmp_path}/evil.py", f"../../../../../..{tmp_path}/evil"):
+        state["model_config"]["attention"] = name
+        checkpoint.save(tmp_path / "a", state)
+        refused("an attention that is not in gallery/", run, tmp_path / "b",
+                f"--init_from={tmp_path}/a")
+        refused("an attention that is not in gallery/", checkpoint.load_model, tmp_path / "a")
+    assert not (tmp_path / "owned").exists()
+
+
 @pytest.mark.parametrize("changes, message", [
     ({"attention_type": "sofmax"}, "attention_type sofmax"),
     ({"n_layer": 2}, "does not fit the settings")])

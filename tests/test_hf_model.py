@@ -179,7 +179,7 @@ def test_a_theta_that_transformers_would_not_read_is_refused(tmp_path, changes):
     """It keeps 1e6 in the first case, and takes 10,000 in the second."""
     folder_of(tmp_path / "m", rope_parameters={"rope_type": "default", "rope_theta": 1e6})
     edit(tmp_path / "m/config.json", **changes)
-    refused("says rope_theta=.*e\\+06, and transformers reads .*: write the right one",
+    refused("says rope_theta=.*000.0, and transformers reads .*: write the right one",
             checkpoint.load_model, tmp_path / "m")
     edit(tmp_path / "m/config.json", rope_theta=1e6)  # as hf.py writes it, and so it is read
     assert "1000000.0" in checkpoint.load_model(tmp_path / "m")[0].config.rope
@@ -217,6 +217,10 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
     pytest.param("beam", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see",
                  marks=pytest.mark.skipif(not hasattr(transformers, "BeamConfig"), reason="new")),
+    ("mistral", {"sliding_window": 20}, LoadConfig(rope_factor=2.0), "without RoPE in layers that"),
+    ("llama", {"position_embedding_type": "nope"}, LoadConfig(rope_factor=2.0), "without RoPE in"),
+    ("llama", {"training_length": 1}, LoadConfig(), "a training length of 1 tokens.* above 1"),
+    ("llama", {"training_length": "abc"}, LoadConfig(), "a training length of abc tokens"),
     ("bloom", {}, LoadConfig(attention_type="ssmax"), "cannot get --attention_type=ssmax"),
     ("llama", {}, LoadConfig(attention="gated"), "leave --attention=gated out"),
     ("llama", {}, NiahConfig(files=("x",), trials=2, trial_sizes=(10**12,)), "ask for shorter"),

@@ -2,6 +2,7 @@
 import itertools
 import json
 import shutil
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,8 @@ def write(path, variant, seed, lines, tag="", digest="", changes=(), **facts):
     about = {"evaluation": path.stem.split("-")[0], **whose, "block_size": BLOCK, "data": text,
              "settings": trained}
     if path.stem != "log":
-        about |= {"records": len(lines), "settings": {"seed": 7, "split": "test"},
+        n_records = Counter(str(line["size"]) for line in lines)
+        about |= {"records": n_records, "settings": {"seed": 7, "split": "test"},
                   "run": {"settings": trained, "data": text, "iter": 300}}
         asked = {"task": "x", "depth": None, "digest": digest}
         lines = [asked | {"digest": f"{digest}{i}"} | line for i, line in enumerate(lines)]
@@ -142,9 +144,10 @@ def test_links_are_followed_and_what_is_no_result_is_not_read(tmp_path, capsys):
     (path.parent / "data.jsonl").write_text('{"text": "x"}\n')
     (path.parent / "data.json").write_text('{"splits": {}}')
     assert set(load([tmp_path / "out"])["line"]) == {"(a) softmax", "(b) SSMax"}
-    path = plant_posloss(tmp_path / "out/c", records=10)
+    path = plant_posloss(tmp_path / "out/c", records={"2048": 10})
     assert path not in set(load([tmp_path])["path"])
-    assert f"left out, because it has 8 of 10 records: {path}" in capsys.readouterr().out
+    said = f"left out, because it has 8 of 10 records of 2048 tokens: {path}"
+    assert said in capsys.readouterr().out
     refused("nowhere: no such file", load, [tmp_path / "nowhere"])
     path = plant_niah(tmp_path)
     whole = load([path])

@@ -303,7 +303,8 @@ def test_what_it_cannot_do_is_refused_by_name():
             (build(), {"kind": "ssmx"}, "unknown kind ssmx; choose one of ssmax,"),
             (build(), {"layers": [7]}, r"layers=\[7\] must name"),
             (build("mistral"), {}, r"layers=\[\] must name"),  # it has windows only
-            (add_ssmax(build()), {}, "layer 0 of this model has a factor already")]:
+            (build(), {"length": 1}, "length=1: give `length` in tokens"),
+            (add_ssmax(build(), layers=[0]), {"layers": [1]}, "this model has a factor already")]:
         with pytest.raises(ValueError, match=message):
             add_ssmax(model, **options)
     model.config._attn_implementation = "eq_2"

@@ -276,6 +276,8 @@ def test_the_last_two_checkpoints_stay_and_the_earlier_one_continues(run, tmp_pa
     last.write_bytes(last.read_bytes()[:-100])
     refused("ckpt_000006.pt is damaged.*; delete it, and the one before is taken", run, tmp_path)
     last.unlink()
+    shutil.copy(earlier, tmp_path / "ckpt_000004_1.pt")  # a copy is no checkpoint of the run
+    refused("has done 4 updates already: leave max_iters=3 out", run, tmp_path, "--max_iters=3")
     run(tmp_path)
     assert "after iter 4" in capsys.readouterr().out and state_of(tmp_path) == whole
     assert [r["iter"] for r in log(tmp_path) if "loss" in r] == list(range(1, 7))
@@ -383,6 +385,10 @@ def test_every_shipped_config_is_valid():
     ("--vocab_size=99", "vocabulary"), ("--device=tpu", "device tpu"),
     ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--switch_iter=99", "below max_iters=6"),
+    ("--switch_iter=5 --max_iters=0", "below max_iters=0"),
+    ("--attention=log_power --attention_type=ssmax", "do not go together.*log_power has its own"),
+    ("--attention=sink --window_pattern=S --window=8", "attention=sink is not for windows"),
+    ("--window_pattern=L --rope_scaling=yarn --rope_factor=2", "stretches R layers alone"),
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
     ("--switch_iter=3 --attention_type=ssmax", "cannot be switched to ssmax.*only softmax"),
     ("--switch_iter=3 --attention=log_power", "log_power has its own factor"),

@@ -15,6 +15,7 @@ from lib.config import configure
 from lib.errors import UserError, launch
 from lib.interop import hf_model
 from lib.storage import read_lines
+from ssmax_hf import sees_all
 
 FACTORS = {kind: f" --attention_type={kind}"
            for kind in ("logn_clip", "log_floor", "llama4", "power", "step_1.5")}
@@ -35,11 +36,18 @@ class RealConfig:
     out: str = "out/real"  # folder of the results
     table: bool = False  # print the table, and draw the picture
 
+    def __post_init__(self):
+        if len(self.files) != 1:
+            raise ValueError("name one folder of a model of transformers, as in hf/smol")
+
 
 def lines_of(folder, c, length, factor):
     """Return {line, which is its tag: settings}. Factors are put in after RoPE is stretched without
     YaRN's temperature, or as it is where it cannot be stretched."""
     lines, before = {"as_it_is": ""}, ""
+    if not any(sees_all(c, layer) for layer in range(c.num_hidden_layers)):
+        raise UserError(f"all layers of {folder} have windows, so no factor goes into it: choose "
+                        "another model")
     if factor == 1:  # the training length alone
         return lines | FACTORS
     try:

@@ -21,7 +21,7 @@ from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
 from model import GPT
-from ssmax_hf import add_ssmax, rope_of, training_length  # it also loads a saved factor
+from ssmax_hf import add_ssmax, rope_of, sees_all, training_length  # it also loads a saved factor
 
 PIECE = 1024  # tokens that go through the model at once, so that memory is linear in the length
 
@@ -88,14 +88,14 @@ def read_config(folder):
     with readable(folder):
         hf_config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    content = content.get("text_config") or content
-    rope = rope_of(SimpleNamespace(rope_parameters=content.get("rope_parameters")))
-    theta = rope_of(hf_config.get_text_config()).get("rope_theta")
-    # transformers reads one place alone: rope_scaling, if it is there, and else rope_parameters
-    for written in (content.get("rope_theta"), rope.get("rope_theta")):
-        if theta and written and written != theta:
-            raise UserError(f"the config.json of {folder} says rope_theta={written:g}, and "
-                            f"transformers reads {theta:g}: write the right one beside rope_type")
+        content = content.get("text_config") or content
+        rope = rope_of(SimpleNamespace(rope_parameters=content.get("rope_parameters")))
+        theta = rope_of(hf_config.get_text_config()).get("rope_theta")
+        # transformers reads one place alone: rope_scaling, if it is there, and else rope_parameters
+        for written in (content.get("rope_theta"), rope.get("rope_theta")):
+            if theta and written and written != theta:
+                raise UserError(f"the config.json of {folder} says rope_theta={written}, and "
+                                f"transformers reads {theta}: write the right one beside rope_type")
     hf_config._attn_implementation = None  # a config.json could name code to download and run
     return hf_config
 
@@ -157,7 +157,9 @@ NO_ROPE_BESIDE_WINDOWS = ("afmoe", "cohere2", "exaone", "kolibri")
 
 
 def layer_types(c):
-    return getattr(c, "layer_types", None) or ["full_attention"] * c.num_hidden_layers
+    return getattr(c, "layer_types", None) or [
+        "full_attention" if sees_all(c, layer) else "sliding_attention"
+        for layer in range(c.num_hidden_layers)]
 
 
 def length_of(folder, c, given=0):
@@ -168,7 +170,10 @@ def length_of(folder, c, given=0):
                         "out, or change it there")
     if not length and not given:
         raise UserError(f"the config.json of {folder} does not say at which length this "
-                        f"{c.model_type} was trained; give it: --length=2048")
+                        f"{c.model_type} was trained; give it: --length=2048, or write it there")
+    if type(length or given) is not int or (length or given) < 2:
+        raise UserError(f"a training length of {length or given} tokens, in the config.json of "
+                        f"{folder} or by --length, is no whole number above 1: correct it")
     return length or given
 
 
@@ -184,7 +189,8 @@ def stretch(folder, c, cfg, length):
     kinds = {kind for kind, has in zip(types, has_rope, strict=True) if has}
     if c.model_type.startswith(NO_ROPE_BESIDE_WINDOWS) and len(kinds) > 1:
         kinds.remove("full_attention")
-    if not rope.get("rope_theta") or "full_attention" not in kinds:
+    has_none = getattr(c, "position_embedding_type", None) == "nope"  # Granite 4 hybrids
+    if not rope.get("rope_theta") or "full_attention" not in kinds or has_none:
         raise UserError(f"{folder} is a {c.model_type} without RoPE in layers that see all tokens, "
                         "so it cannot be stretched: leave rope_scaling and rope_factor out")
     rope_type = rope.get("rope_type", "default")
@@ -192,7 +198,7 @@ def stretch(folder, c, cfg, length):
         raise UserError(f"the RoPE of {folder} has rope_type={rope_type}, or a theta for each "
                         "layer, in its config.json, so it cannot be stretched: leave rope_scaling "
                         "and rope_factor out")
-    if rope is c.rope_parameters and len(kinds) > 1:
+    if rope is c.rope_parameters and "sliding_attention" in kinds:
         print0(f"note: {folder} has one RoPE for all layers, so its windows are stretched, too")
     if cfg.rope_scaling == "theta":
         rope["rope_theta"] *= factor
