@@ -3,7 +3,7 @@
 # into softmax models afterwards, which were trained with windows or converted to them (README.md in
 # this folder). The same command continues after any interruption.
 #
-#   bash experiments/shipped/run.sh                      about eleven hours on two cores
+#   bash experiments/shipped/run.sh                      about fourteen hours on two cores
 #   PARTS=converted SEEDS="1 2" bash experiments/shipped/run.sh
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/shipped}
