@@ -88,10 +88,6 @@ class TrainConfig(ModelConfig):
                              f"it to at least {ranks.WORLD_SIZE}, one for each rank")
         if self.eval_seqs < 1:
             raise ValueError("eval_seqs=0 must be positive; eval_interval=0 turns validation off")
-        # max_iters=0 passes: train.py then only saves the model, and sft.py sets it later.
-        if self.max_iters and self.switch_iter >= self.max_iters:
-            raise ValueError(f"switch_iter={self.switch_iter} must be below max_iters="
-                             f"{self.max_iters}; set both")
         if self.decay != "none" and self.min_lr > self.learning_rate:
             raise ValueError(f"min_lr={self.min_lr} is above learning_rate={self.learning_rate}, "
                              "so the learning rate would rise: set --min_lr lower")

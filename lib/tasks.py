@@ -282,7 +282,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     first = token_in_front(vocab, end_of_text(vocab) if cfg.begin else None)
     n_begin = int(first is not None)
     if hay is None:
-        # a sentence has more than four tokens, and the prompts of one size stay the same
+        # At least twice as long as what is drawn from it. Below 10,000 tokens its length is always
+        # the same, so that a prompt depends on its own size alone.
         hay = np.array(encode(NOISE * max(1000, n_hay // 10), vocab))
     ids = draw_hay(vocab, rng, hay, n_hay, asked.facts)
     ids[:n_begin] = [first] * n_begin  # in place of a token: the size stays
