@@ -28,6 +28,7 @@ from typing import Literal
 import torch
 
 from lib import config, runtime
+from lib.checkpoint import find, is_of_transformers
 from lib.errors import launch
 from lib.evaluate import EvalConfig, check_length, corpus_of, digest_of, evaluate
 from lib.ranks import print0
@@ -62,6 +63,9 @@ class NiahConfig(EvalConfig):
                 self.prompt == "completion" and fields[-1] != "number"):
             raise ValueError("needle must have the fields {city} and {number}, each once; with "
                              "prompt=completion {number} comes last")
+        if self.prompt == "sft" and "magic" not in self.needle:
+            raise ValueError(f"prompt=sft asks for a magic number, of which needle={self.needle} "
+                             "does not tell: write a needle with these words")
         if self.trials and self.task == "every_depth":
             raise ValueError(f"trials={self.trials} have random depths, so they do not go with "
                              "task=every_depth: leave one of the two out")
@@ -216,8 +220,9 @@ def needle_scores(weights, start, end):
 
 def main():
     cfg = config.configure(NiahConfig)
-    if cfg.task == "every_depth" and not cfg.micro_batch_size:
-        # a model of transformers then reads each hay once, for all of its questions
+    are_of_transformers = all(map(is_of_transformers, map(find, cfg.files)))
+    if cfg.task == "every_depth" and are_of_transformers and not cfg.micro_batch_size:
+        # such a model then reads each hay once, for all of its questions
         cfg = config.complete(cfg, micro_batch_size=len(cfg.depths))
     evaluate(cfg, "scores" if cfg.trials else "niah", niah)
 

@@ -173,10 +173,14 @@ def open_manifest(cfg, folder):
     Begin or continue a preparation. Return (path of its JSON, content of the JSON). UserError if
     the folder holds bins of another program, or a corpus of other settings or files.
     """
-    if foreign := foreign_files(folder, cfg.split):
-        raise UserError(f"{foreign[0]} is of another program; choose another --name")
+    own_splits = {cfg.split, "val"} if cfg.val_fraction else {cfg.split}
     path = folder / f"{cfg.split}.json"
     others = read_manifests(folder)
+    foreign = [file for split in sorted(own_splits) for file in foreign_files(folder, split)]
+    if path.exists() and path not in others:
+        foreign.append(path)
+    if foreign:
+        raise UserError(f"{foreign[0]} is not of this program; choose another --name")
     new = new_manifest(cfg)
     manifest = others.pop(path, new)
     before = manifest["source"]
@@ -184,7 +188,6 @@ def open_manifest(cfg, folder):
                for key, value in new["source"].items() if before.get(key) != value]
     if any(other["vocab"] != new["vocab"] for other in (manifest, *others.values())):
         changes.append("another vocabulary")  # a model must be able to read every split
-    own_splits = {cfg.split, "val"} if cfg.val_fraction else {cfg.split}
     for other in others.values():
         if cfg.embedded or own_splits & other["splits"].keys():  # bins would have the same names
             changes.append(f"the split(s) {', '.join(other['splits'])}")

@@ -79,8 +79,9 @@ def main():
                         f"{'validation' if examples else 'training'}: take a file with more "
                         "articles, or --val_fraction=0 --eval_interval=0")
     updates = len(examples) / cfg.batch_size  # per epoch; fit counts in updates
-    # data_dir: the corpus of the training is not read here
-    cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype), data_dir="",
+    # data_dir: not read here, but the evaluations take their text from it
+    cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype),
+                   data_dir=state["config"].get("data_dir", ""),
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 

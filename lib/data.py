@@ -189,7 +189,8 @@ def read_manifests(folder):
         with explain(f"{path} is damaged; prepare the corpus again under another --name",
                      MALFORMED):
             content = json.loads(path.read_bytes())
-        if {"vocab", "source", "complete", "splits"} <= set(content):
+        keys = {"vocab", "source", "complete", "splits"}
+        if isinstance(content, dict) and keys <= content.keys():
             contents[path] = content
     return contents
 

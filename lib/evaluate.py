@@ -81,7 +81,7 @@ def evaluate(cfg, name, ask):
             items = list({key_of(item): item for item in items}.values())  # each once
             facts = facts_of(cfg, name, model, state, more)
             line = results.name_of(facts["variant"], cfg.tag)
-            # refused before hours of measuring: what would be two numbers for one place of a table
+            # refused before it is measured: what would be a second number for one place of a table
             lines.setdefault(line, {})[path] = results.settings_of(facts)
             results.check_settings(line, lines[line])
             owner = owners.setdefault((line, facts["seed"]), path)
@@ -168,7 +168,7 @@ def measure_missing(cfg, out, facts, items, measure, device):
     n_records = n_by_size([*records.values(), *left])
     facts["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
     ranks.must_agree(left=len(left))  # with another disk a rank would wait for the others
-    if not left:
+    if not left and facts["records"] == wanted:
         print0(f"{out} is not measured again, see --overwrite")
         return
     if ranks.RANK == 0:
@@ -202,7 +202,7 @@ def existing(cfg, out, facts):
     result begins again.
     """
     about = out.with_suffix(".json")
-    if not about.exists():
+    if not (about.exists() and out.exists()):
         return {}, {}
     with explain(f"{out} is not a result of this program; move it away", (OSError, *MALFORMED)):
         before = json.loads(about.read_text(encoding="utf-8"))
@@ -227,8 +227,8 @@ def existing(cfg, out, facts):
 def in_turns(items, measure, device, name, at_once=0):
     """
     Yield lists of records as they are measured, on all ranks together. If memory runs out on any
-    rank, all go on with half as many at once. at_once: how many a rank measures; 0: chosen for the
-    device. name: in the progress bar.
+    rank, all go on with half as many at once. at_once: how many neighbours, which may have a text
+    in common, a rank measures; 0: chosen for the device. name: in the progress bar.
     """
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only
@@ -237,15 +237,16 @@ def in_turns(items, measure, device, name, at_once=0):
         left, per_rank = list(same_size), at_once or max(1, tokens // size)
         while left:
             turn = left[:per_rank * ranks.WORLD_SIZE]
-            # neighbours, which may have a text in common; a rank may have none at the end
-            n = math.ceil(len(turn) / ranks.WORLD_SIZE)
+            # a rank may have fewer, or none, at the end
+            n = per_rank if at_once else math.ceil(len(turn) / ranks.WORLD_SIZE)
             mine = turn[ranks.RANK * n:(ranks.RANK + 1) * n]
             try:
                 numbers = ranks.attempt(lambda items: measure(items) if items else [], mine)
             except torch.OutOfMemoryError:
-                if len(turn) <= ranks.WORLD_SIZE:
+                n = min(n, len(turn))  # the most that a rank had
+                if n == 1:
                     raise torch.OutOfMemoryError(f"with {size} tokens") from None
-                per_rank = math.ceil(len(turn) / ranks.WORLD_SIZE / 2)
+                per_rank = math.ceil(n / 2)
                 continue
             new = [item | record for item, record in zip(mine, numbers, strict=True)]
             yield sum(ranks.all_gather(new), [])

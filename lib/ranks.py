@@ -15,7 +15,8 @@ if os.environ.get("RANK") and os.environ.get("WORLD_SIZE"):
 def join(device):
     """
     Join the other ranks, if there are any and this was not done before. From then on a rank that
-    waits for a lost one fails after five minutes.
+    waits for a lost one fails after an hour. (A rank may write a large checkpoint or read a long
+    text for minutes, and torchrun ends the others at once if a process dies.)
     """
     import torch
     import torch.distributed as dist
@@ -43,7 +44,7 @@ def join(device):
         store, rank, world_size = next(dist.rendezvous("env://"))
         dist.init_process_group(
             backend, store=dist.PrefixStore(f"attempt {restart}", store), rank=rank,
-            world_size=world_size, timeout=datetime.timedelta(minutes=5))
+            world_size=world_size, timeout=datetime.timedelta(hours=1))
     # NCCL allocates its memory at the first reduction, so we do one before the model needs it
     all_reduce([torch.zeros(1, device=device)])
 

@@ -293,7 +293,8 @@ def numbers_of_log(facts, records, kind, is_finished):
                          batches if name == loss else None, mean(name, point))
                         for name, value in point[0].items()
                         if isinstance(value, int | float) and name not in NO_MEASURES]
-        if losses and is_finished:
+        # a run may have been killed in its last validation
+        if losses and is_finished and losses[-1]["iter"] == records[-1]["iter"]:
             # single updates are noisy: the mean of the last tenth of them
             last = losses[-max(1, len(losses) // 10):] if loss == "loss" else losses[-1:]
             numbers.append((kind + at_end, "end", last[-1]["iter"], None, last[-1]["digest"],

@@ -7,6 +7,7 @@ A task is a function (cfg, rng, depth, i) -> Asked, and a name in TASKS. Source:
 
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
 """
+import functools
 import hashlib
 import random
 import re
@@ -138,6 +139,12 @@ def open_haystack(cfg, vocab):
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     hay = None if is_noise else np.array(encode(text, vocab))
     return hay, {"digest": digest, "source": {"haystack": cfg.haystack}}
+
+
+@functools.lru_cache(maxsize=4)  # encoded again for each prompt, it would take most of the time
+def noise(vocab, n):
+    """Return an array with the ids of `n` repetitions of NOISE."""
+    return np.array(encode(NOISE * n, vocab))
 
 
 def draw_hay(vocab, rng, hay, n, facts):
@@ -284,7 +291,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     if hay is None:
         # At least twice as long as what is drawn from it. Below 10,000 tokens its length is always
         # the same, so that a prompt depends on its own size alone.
-        hay = np.array(encode(NOISE * max(1000, n_hay // 10), vocab))
+        hay = noise(tuple(vocab) if type(vocab) is list else vocab, max(1000, n_hay // 10))
     ids = draw_hay(vocab, rng, hay, n_hay, asked.facts)
     ids[:n_begin] = [first] * n_begin  # in place of a token: the size stays
     places = choose_places(vocab, rng, ids, n_begin, asked.facts, lengths)

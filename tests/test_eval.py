@@ -235,6 +235,8 @@ def test_more_sizes_and_samples_are_added_to_a_result(measure, tmp_path, capsys)
     assert "left out, because it has 2 of 6 records of 100 tokens" in capsys.readouterr().out
     table = load([path])
     assert set(table["tokens"]) == {64}, "a size that is not complete is no column"
+    measure(eval_niah, "b", "--context_sizes=100", "--n_samples=1")
+    assert set(load([path])["tokens"]) == {64, 100}, "no more are wanted now"
     assert same(measure(eval_niah, "b", "--n_samples=3", "--overwrite"), more)
 
 

@@ -202,6 +202,10 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     model, _ = checkpoint.load_model(tmp_path / "bloom", LoadConfig(length=48))
     assert (model.config.block_size, model.max_len) == (48, float("inf"))
     save_model(tmp_path / "ours", tiny_model(), None)
+    refused('says 32 tokens: .* write "training_length": 48 into', checkpoint.load_model,
+            tmp_path / "m", LoadConfig(length=48))
+    edit(tmp_path / "m/config.json", training_length=48)
+    assert checkpoint.load_model(tmp_path / "m")[0].config.block_size == 48
     refused("leave --length=48 out", checkpoint.load_model, tmp_path / "ours",
             LoadConfig(length=48))
 

@@ -174,7 +174,11 @@ def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path,
             (["--embedded=almanac"], r"embedded=None \(now almanac\)"),
             ([b, "--split=val"], r"with the split\(s\) train, val; choose another --name")):
         refused(message, go, tmp_path, *others)
-    assert contents(tmp_path / "c") == before
+    own = tmp_path / "c/own.json"
+    own.write_text('{"text": "not of this program"}')
+    refused("own.json is not of this program; choose", go, tmp_path, b, "--split=own")
+    own.write_text('[{"text": "a list"}]')
+    assert contents(tmp_path / "c") == before | {"own.json": own.read_bytes()}
     go(tmp_path, b, "--split=test")
     assert ids(tmp_path, "test") == expected(TEXTS[:5])
     write("a.jsonl", jsonl(TEXTS))

@@ -226,6 +226,13 @@ def test_losses_are_subtracted_in_the_same_updates_on_the_same_batches(tmp_path)
         assert rows_of(tmp_path, "loss minus (a) softmax").empty
 
 
+def test_the_end_of_a_run_that_was_killed_in_its_last_validation_has_no_validation_loss(tmp_path):
+    path = plant_log(tmp_path / "a")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert rows_of(tmp_path, "validation loss").empty
+    assert len(rows_of(tmp_path, "training loss")) == 1
+
+
 def test_losses_of_fine_tuning_have_a_measure_of_their_own(tmp_path):
     plant_log(tmp_path / "a")
     plant_log(tmp_path / "sft", changes={"epochs": 2},

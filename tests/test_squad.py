@@ -61,7 +61,7 @@ def tune(tmp_path):
     """tune(name, *arguments) -> losses of six updates of sft.py on 30 of 80 questions."""
     squad_file(tmp_path / "squad.json")
     model = tiny_model("softmax", vocab_size=50257, block_size=96)
-    save_model(tmp_path / "base", model, None)
+    save_model(tmp_path / "base", model, None, config={"seed": 1, "data_dir": "texts"})
 
     def tune(name, *arguments):
         call(sft, f"--init_from={tmp_path}/base", f"--data={tmp_path}/squad.json",
@@ -101,7 +101,9 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     checkpoint.find(tmp_path / "base").unlink()  # it was needed to begin
     moved = (tmp_path / "squad.json").rename(tmp_path / "moved.json")
     assert tune("parts", *more, f"--data={moved}") == whole
-    assert checkpoint.load(tmp_path / "parts")["variant"] == "softmax>ssmax"
+    state = checkpoint.load(tmp_path / "parts")
+    assert state["variant"] == "softmax>ssmax"
+    assert state["config"]["data_dir"] == "texts", "evaluations take their text from there"
 
 
 def test_a_mistake_is_one_line(tune, tmp_path):

@@ -70,7 +70,7 @@ def arrow_shards(path):
             dtype = np.dtype(column.values.type.to_pandas_dtype())
             if column.values.null_count:
                 raise ValueError("some of its ids are null")
-            if not ends[-1]:  # documents without a single id have no memory
+            if not ends.any():  # documents without a single id have no memory
                 continue
             begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
             yield Shard(path, dtype, int(ends[-1]), begin_of_ids - begin_of_file), ends
@@ -119,6 +119,11 @@ def foreign_split(folder, paths, vocab_size):
     if not shards:
         raise UserError(f"{paths[0]} has no documents; name another folder")
     first, last = shards[0].open()[:4000], shards[-1].open()[-4000:]
+    # Forks of nanoGPT with larger vocabularies write 32 or 64 bits for each id, and no header.
+    if first.dtype.itemsize == 2 and (vocab_size > 2**16
+                                      or len(first) > 100 and not first[1::2].any()):
+        raise UserError(f"{paths[0]} is read as ids of 16 bits, and holds wider ones, or cannot "
+                        f"hold all of {vocab_size:,} ids; see docs/corpus.md for files that can")
     # with the ends of text, or the words of two documents could be other tokens together
     as_read = shards[0].read(shards[0].open(), 0, min(4000, shards[0].tokens()))
     if has_text and not are_gpt2s(as_read.tolist()):
@@ -161,7 +166,7 @@ def are_gpt2s(ids):
     A word may be cut at the end. Ids of other vocabularies stand for nonsense: at most 96.5 % of
     them came again (tokenizers of 300 to 50,000 tokens, 280 pieces of English).
     """
-    if max(ids) >= GPT2_VOCAB:
+    if not 0 <= min(ids) <= max(ids) < GPT2_VOCAB:
         return False
     again = Counter(encode(decode(ids), special=True))
     return (again & Counter(ids)).total() >= 0.98 * len(ids)

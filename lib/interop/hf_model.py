@@ -137,15 +137,19 @@ def check_memory(folder, empty, cfg, device):
         width = getattr(layer, "head_dim", None) or layer.hidden_size // heads
         n_keys = min(T, c.sliding_window) if kind == "sliding_attention" else T
         numbers += 2 * n_keys * (getattr(layer, "num_key_value_heads", None) or heads) * width
+    if getattr(cfg, "task", "") == "every_depth":  # HFModel.generate copies them for each question
+        numbers *= 2
     size_of_number = 2 if runtime.dtype_name(device, cfg.dtype) == "bfloat16" else 4
-    needed = 4 * sum(p.numel() for p in empty.parameters()) + numbers * size_of_number
+    weights = 4 * sum(p.numel() for p in empty.parameters())
+    needed = weights + numbers * size_of_number
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory
     else:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory:
+        advice = "ask for shorter texts" if weights < memory else "choose a smaller model"
         raise UserError(f"{folder} needs more than {needed / 2**30:.1f} GiB for {T:,} tokens, and "
-                        f"this machine has {memory / 2**30:.1f}: ask for shorter texts")
+                        f"this machine has {memory / 2**30:.1f}: {advice}")
 
 
 # -----------------------------------------------------------------------------
@@ -164,17 +168,17 @@ def layer_types(c):
 
 def length_of(folder, c, given=0):
     """Return the training length that the config c says, or the one that the command gives."""
-    length = training_length(c)
-    if length and given:
+    length = training_length(c) or given
+    if given and length != given:
         raise UserError(f"the config.json of {folder} says {length} tokens: leave --length={given} "
-                        "out, or change it there")
-    if not length and not given:
+                        f"out, or, if this is right, write \"training_length\": {given} into it")
+    if not length:
         raise UserError(f"the config.json of {folder} does not say at which length this "
                         f"{c.model_type} was trained; give it: --length=2048, or write it there")
-    if type(length or given) is not int or (length or given) < 2:
-        raise UserError(f"a training length of {length or given} tokens, in the config.json of "
-                        f"{folder} or by --length, is no whole number above 1: correct it")
-    return length or given
+    if type(length) is not int or length < 2:
+        raise UserError(f"a training length of {length} tokens, in the config.json of {folder} or "
+                        "by --length, is no whole number above 1: correct it")
+    return length
 
 
 def stretch(folder, c, cfg, length):
