@@ -88,6 +88,9 @@ class PrepareConfig:
         if bool(self.files) + bool(self.hf) + bool(self.embedded) != 1:
             raise ValueError("name one source, and only one: files, --hf=NAME or "
                              "--embedded=almanac (see --help)")
+        if self.embedded and (self.block_size < 2 or self.n_train < 1):
+            raise ValueError(f"block_size={self.block_size} must be at least 2, and n_train="
+                             f"{self.n_train} at least 1")
         if self.val_fraction >= 1 or self.val_fraction and self.split == "val":
             raise ValueError(f"val_fraction={self.val_fraction} must be below 1, and the split "
                              "from which it takes val must have another --split than val")
@@ -258,6 +261,13 @@ def main():
         if not manifest["splits"]:
             raise UserError(f"there is no text in {cfg.hf or ', '.join(cfg.files)}; nothing was "
                             "written: give files with text")
+        if cfg.val_fraction and "val" not in manifest["splits"]:
+            # so that the same command may have another share
+            path.unlink()
+            for shard in manifest["splits"][cfg.split]["shards"]:
+                path.with_name(shard["file"]).unlink()
+            raise UserError(f"--val_fraction={cfg.val_fraction:g} is less than a token of each "
+                            "bin, so there is no val: give a larger one, or more text")
         manifest["complete"] = True
         write_lines(path, [manifest])
     for split in manifest["splits"]:

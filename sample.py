@@ -33,6 +33,9 @@ class SampleConfig(LoadConfig):
         if min(self.num_samples, self.max_new_tokens) < 1:
             raise ValueError(f"num_samples={self.num_samples} and max_new_tokens="
                              f"{self.max_new_tokens} must be positive")
+        if 0 < self.temperature < 1e-4:
+            raise ValueError(f"temperature={self.temperature} divides the logits by almost 0: take "
+                             "0, which is greedy")
 
 
 def main():

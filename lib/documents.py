@@ -9,6 +9,7 @@ text, a line without the field becomes None, and a syntax error comes without th
 import io
 import itertools
 import json
+import os
 import re
 import reprlib
 
@@ -52,7 +53,8 @@ def input_files(cfg):
         if not INPUT.search(path):
             raise UserError(f"{path}: the name must end in .txt, .md, .jsonl, .json (each also "
                             ".gz or .zst) or .parquet; rename it to .txt if it is UTF-8 text")
-    return list(dict.fromkeys(paths))  # a file that two patterns match is read once
+    # a file that two patterns match, or that has two names, is read once, under its first name
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
 # The rows of a source, each with whether a document ends with it. A row is a str (a piece of a

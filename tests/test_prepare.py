@@ -84,7 +84,8 @@ def test_a_dataset_of_the_hub_is_read_in_order_up_to_the_limit(tmp_path, write):
 def test_patterns_match_in_any_folder_once_and_brackets_stand_for_themselves(tmp_path, write):
     for name in ("in/top.txt", "in/a/mid.txt", "in/a/b/deep [1].txt", "in/a/b/deep 1.md"):
         write(name, name.encode())
-    go(tmp_path, tmp_path / "in/a/b/deep [1]*", tmp_path / "in/**/*.txt")
+    go(tmp_path, tmp_path / "in/a/b/deep [1]*", tmp_path / "in/**/*.txt",
+       tmp_path / "in/a/../top.txt")
     assert ids(tmp_path) == expected(["in/a/b/deep [1].txt", "in/a/mid.txt", "in/top.txt"])
 
 
@@ -151,9 +152,11 @@ HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
     ("text".encode("utf-16"), ["a.txt"], "not UTF-8 text; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
     (b"raise SystemExit", ["a.py"], "a.py: the name must end in .txt"),
     (b"", ["a.txt"], "there is no text in a.txt; nothing was written"),
+    (b"a b c", ["a.txt", "--val_fraction=0.1"], "val_fraction=0.1 is less than a token of each"),
     (b"", ["--embedded=almanac", "--hf=x"], "name one source"),
+    (b"", ["--embedded=almanac", "--n_train=0"], "n_train=0 at least 1"),
     (b"", ["--hf=no/such-dataset"], "no/such-dataset .*run the same command again")],
-    ids=map(str, range(9)))  # not the bytes, which hold the time of their compression
+    ids=map(str, range(11)))  # not the bytes, which hold the time of their compression
 def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)

@@ -48,6 +48,7 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("arguments, message", [
     (["a", "b"], "takes one checkpoint, not 2"), (["a", "--swap_scale=0"], "not be 0"),
+    (["a", "--temperature=1e-40"], "take 0, which is greedy"),
     (["a", "--rope_factor=0.5"], "must be at least 1"), (["nowhere"], "no checkpoint nowhere")])
 def test_what_sample_cannot_do_is_one_line(arguments, message):
     assert refused(message, call, sample, *arguments) == 2
