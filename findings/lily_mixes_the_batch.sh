@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# With peft's Lily adapter a token's logits depend on later tokens, on the neighbours in the batch, and on the cache
+# With peft's Lily adapter a token's logits depend on later tokens and on the rest of the batch
 # Versions: peft 0.21.2, transformers 5.24.0, torch 2.13.0 (random small Llama, float32, eval mode).
 # Guess: as with LoRA, an adapter of a linear layer works on each token by itself: the model stays causal, a batch equals
 #   its rows, and decoding with the cache equals the whole pass. Lily's page calls its router data-dependent.
