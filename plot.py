@@ -357,10 +357,11 @@ def main():
     from lib import results
 
     rows = results.load(inputs, cfg.baseline)
-    lines = rows["line"].unique()
-    if cfg.baseline != PlotConfig.baseline and results.name_of(cfg.baseline) not in lines:
-        raise UserError(f"there is no line {cfg.baseline} to subtract; choose a --baseline of "
-                        f"{', '.join(lines)}")
+    minus = results.MINUS + results.name_of(cfg.baseline)
+    if cfg.baseline != PlotConfig.baseline and not rows["measure"].str.endswith(minus).any():
+        raise UserError(f"there is no line {cfg.baseline} to subtract (a .csv has no prompts to "
+                        "pair); choose a --baseline of "
+                        f"{', '.join(rows.loc[rows['evaluation'] != 'table', 'line'].unique())}")
     has_axis = rows["by"].isin(X_LABELS)
     names = ["all", "table", *FIGURES, *rows.loc[has_axis, "measure"].unique()]
     if name not in names:

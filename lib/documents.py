@@ -83,8 +83,11 @@ def file_rows(path, cfg):
             parts = text_parts(file, path)
             # another tokenizer than GPT-2's may split a text anywhere, so it gets it in one piece
             rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
-            for row, following in itertools.pairwise(itertools.chain(rows, [None])):
-                yield row, following is None
+            rows = itertools.pairwise(itertools.chain(rows, [None]))
+            for i, (row, following) in enumerate(rows):
+                # a file of blanks has no text, as any row of blanks
+                is_blank = i == 0 and following is None and not row.strip()
+                yield "" if is_blank else row, following is None
         else:
             for line in file:
                 yield line, True

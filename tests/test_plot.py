@@ -52,6 +52,9 @@ def test_the_loss_has_a_second_panel_with_the_difference_from_the_baseline(tmp_p
         "test loss", "test loss minus (a) softmax")
     assert difference.lines[0].get_ydata() == pytest.approx(-0.2 - 0.002 * 3.5)
     call(plot, "test loss", tmp_path, "--baseline=ssmax", f"--out={tmp_path}")
+    stored = ROOT / "experiments/windows/results.csv"
+    refused("there is no line alibi to subtract .a .csv has", call, plot, "table", stored,
+            "--baseline=alibi")
     refused("there is no line typo to subtract", call, plot, "table", tmp_path, "--baseline=typo")
     assert figures_in(tmp_path) == {"test loss"}
 

@@ -152,11 +152,12 @@ HALF = zstandard.compress(LONG)[:len(zstandard.compress(LONG)) // 2]
     ("text".encode("utf-16"), ["a.txt"], "not UTF-8 text; .*: iconv -f UTF-16 -t UTF-8 a.txt"),
     (b"raise SystemExit", ["a.py"], "a.py: the name must end in .txt"),
     (b"", ["a.txt"], "there is no text in a.txt; nothing was written"),
+    (b"  \n\n ", ["a.txt"], "there is no text in a.txt; nothing was written"),
     (b"a b c", ["a.txt", "--val_fraction=0.1"], "val_fraction=0.1 is less than a token of each"),
     (b"", ["--embedded=almanac", "--hf=x"], "name one source"),
     (b"", ["--embedded=almanac", "--n_train=0"], "n_train=0 at least 1"),
     (b"", ["--hf=no/such-dataset"], "no/such-dataset .*run the same command again")],
-    ids=map(str, range(11)))  # not the bytes, which hold the time of their compression
+    ids=map(str, range(12)))  # not the bytes, which hold the time of their compression
 def test_bad_input_is_one_line_that_names_its_place_and_what_to_do(
         tmp_path, write, monkeypatch, content, arguments, message):
     monkeypatch.chdir(tmp_path)
