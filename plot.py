@@ -358,7 +358,8 @@ def main():
 
     rows = results.load(inputs, cfg.baseline)
     minus = results.MINUS + results.name_of(cfg.baseline)
-    if cfg.baseline != PlotConfig.baseline and not rows["measure"].str.endswith(minus).any():
+    is_given = cfg.baseline != PlotConfig.baseline and len(rows)
+    if is_given and not rows["measure"].str.endswith(minus).any():
         raise UserError(f"there is no line {cfg.baseline} to subtract (a .csv has no prompts to "
                         "pair); choose a --baseline of "
                         f"{', '.join(rows.loc[rows['evaluation'] != 'table', 'line'].unique())}")

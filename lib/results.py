@@ -87,8 +87,7 @@ def load(inputs, baseline="softmax"):
     if results:
         tables.append(table_of(results, name_of(baseline)))
     if not tables:
-        return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path", "settings",
-                                     "evaluation"])
+        return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path", "settings"])
     table = pd.concat(tables, ignore_index=True)
     check(table)
     return table
