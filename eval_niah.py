@@ -116,6 +116,8 @@ def niah(cfg, path, model, state):
         prompt = "sft" if "squad" in state["data"]["source"] else "completion"
         cfg = config.complete(cfg, prompt=prompt)
         print0(f"{path}: prompt={prompt}")
+    if cfg.task == "multikey" and not cfg.n_needles:
+        cfg = config.complete(cfg, n_needles=3)
     if cfg.haystack:
         hay, data = open_haystack(cfg, vocab)
     else:
@@ -140,7 +142,7 @@ def niah(cfg, path, model, state):
     def measure(items):
         return answer(cfg, model, vocab, [sample_of(item) for item in items], device)
 
-    return items, measure, {"data": data, "prompt": cfg.prompt}
+    return items, measure, {"data": data, "prompt": cfg.prompt, "n_needles": cfg.n_needles}
 
 
 # -----------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def answer(cfg, model, vocab, samples, device):
         # As in the paper, the model may not answer with the end-of-text token.
         rows = model.generate(idx, longest, temperature=0, banned=(end_of_text(vocab),))
         weights = model.last_query_attention(idx) if cfg.trials else None
-    measure = {"needle": "needles", "multikey": f"needles among {cfg.n_needles or 3} others"}.get(
+    measure = {"needle": "needles", "multikey": f"needles among {cfg.n_needles} others"}.get(
         cfg.task, f"{cfg.task} answers")
     records = []
     for row, sample in enumerate(samples):

@@ -85,6 +85,7 @@ def load(inputs, baseline="softmax"):
             elif result := read(path):
                 results.append(result)
     if results:
+        check_updates([file for file, _ in results])
         tables.append(table_of(results, name_of(baseline)))
     if not tables:
         return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path", "settings"])
@@ -133,6 +134,7 @@ def read(path):
                        and facts["evaluation"] != "scores"]
     if not records:
         return None
+    file["updates"] = facts["run"]["iter"] if "run" in facts else records[-1]["iter"]
     if file["evaluation"] == "log":
         # a run and its fine-tuning have the same line, and losses of different text
         kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
@@ -209,6 +211,16 @@ def check(table):
         one, other = twice["path"][:2]
         raise UserError(f"{one} and {other} are both {twice['line'].iloc[0]} with seed "
                         f"{twice['seed'].iloc[0]}; {ADVICE}")
+
+
+def check_updates(files):
+    """Print a note for each evaluation of an earlier state of a run than the log beside it has."""
+    done = {file["path"].parent: file["updates"] for file in files if "log" in file["evaluation"]}
+    for file in files:
+        updates = done.get(file["path"].parent, file["updates"])
+        if file["updates"] < updates:
+            print(f"note: measured after {file['updates']:,} of the {updates:,} updates that the "
+                  f"run has now: {file['path']}")
 
 
 def check_settings(line, settings):
