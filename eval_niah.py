@@ -64,8 +64,9 @@ class NiahConfig(EvalConfig):
             raise ValueError("needle must have the fields {city} and {number}, each once; with "
                              "prompt=completion {number} comes last")
         if self.prompt == "sft" and "magic" not in self.needle:
-            raise ValueError(f"prompt=sft asks for a magic number, of which needle={self.needle} "
-                             "does not tell: write a needle with these words")
+            raise ValueError("prompt=sft asks for the special magic number of a city, and needle="
+                             f"{self.needle} does not name one: write it with these words, or "
+                             "take prompt=completion")
         if self.trials and self.task == "every_depth":
             raise ValueError(f"trials={self.trials} have random depths, so they do not go with "
                              "task=every_depth: leave one of the two out")

@@ -11,7 +11,8 @@ file beside your script; it needs torch and transformers alone.
 
 Each query is multiplied by s f(n) + b in fp32, and then the model's own attention runs (sdpa,
 flash, flex or eager). n is the number of keys that the query sees. It is counted in the mask that
-the attention gets, so padding, caches, packed rows and windows are right.
+the attention gets, so padding, caches, packed rows and windows are right. (Rows that are packed by
+position_ids alone need use_cache=False: with a cache transformers lets their texts see each other.)
 
 save_pretrained and from_pretrained keep the factor, if this file is imported. A process that has
 not imported it refuses such a folder, since its config.json has layer_types that transformers does

@@ -226,7 +226,7 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     refused("does not hold GPT-2's ids", Tokens, tmp_path, "my_split")
     for kind, n in (("<u2", 2**17), ("<u4", 2**17), ("<u4", 900), ("<i8", 900)):
         (tmp_path / "wide.bin").write_bytes(array(range(900), kind))
-        refused("is read as ids of 16 bits, and holds wider", Tokens, tmp_path, "wide", n)
+        refused("is read as ids of 16 bits, but it holds", Tokens, tmp_path, "wide", n)
     llm_c(tmp_path, [[100_000, 128_255], [3], [4], [5]], "test", "<u4", (20240801, 7))
     assert Tokens(tmp_path, "test", 128_256)[0:3].tolist() == [100_000, 128_255, 3]
 

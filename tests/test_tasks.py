@@ -194,4 +194,4 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, 
     refused("prompt=completion {number} comes last", prompt_of, "--needle={number} is of {city}")
     save_model(tmp_path, model, None, data={"digest": "x", "source": {"squad": "train"}})
     assert prompt_of() == prompt_of("--needle={number} is magic of {city}") == "sft"
-    refused("asks for a magic number, of which", prompt_of, "--needle={city} has {number}")
+    refused("asks for the special magic number", prompt_of, "--needle={city} has {number}")

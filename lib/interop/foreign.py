@@ -122,8 +122,9 @@ def foreign_split(folder, paths, vocab_size):
     # Forks of nanoGPT with larger vocabularies write 32 or 64 bits for each id, and no header.
     if first.dtype.itemsize == 2 and (vocab_size > 2**16
                                       or len(first) > 100 and not first[1::2].any()):
-        raise UserError(f"{paths[0]} is read as ids of 16 bits, and holds wider ones, or cannot "
-                        f"hold all of {vocab_size:,} ids; see docs/corpus.md for files that can")
+        raise UserError(f"{paths[0]} is read as ids of 16 bits, but it holds wider ones, or its "
+                        f"vocabulary of {vocab_size:,} ids needs them: save it in another format "
+                        "of docs/corpus.md, such as that of `datasets`")
     # with the ends of text, or the words of two documents could be other tokens together
     as_read = shards[0].read(shards[0].open(), 0, min(4000, shards[0].tokens()))
     if has_text and not are_gpt2s(as_read.tolist()):
