@@ -9,14 +9,17 @@ Tables, verdicts and pictures of an experiment, from its results.csv, prediction
 
 lines.csv has the rows of the tables in their order: group (title of a table), line, label, baseline
 (the price of a line is its loss above that of this one), block (training length in tokens), figure
-(name of the picture that shows the line, or nothing) and colour.
+(name of the picture that shows the line, or nothing) and colour. pairs.csv, if there is one, names
+for some lines the same attention in other models; do these rank them alike?
 """
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 import plot
 from experiments import verdicts
@@ -148,6 +151,37 @@ def print_verdicts(family, predictions):
                         "or it is the difference)", table.set_index(""))
 
 
+def spearman(values):
+    """Return the correlation of the ranks in (2, ..., n) values, over the last axis."""
+    ranks = stats.rankdata(values, axis=-1)
+    a, b = ranks - ranks.mean(-1, keepdims=True)
+    return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+
+
+def print_correlations(table, pairs):
+    """
+    Print Spearman's correlation of the means of the lines in the columns of `pairs`, for each
+    number of tokens. The interval is from 4,000 resamples of the lines: it says whether other lines
+    would rank alike, and not how far the seeds of a line vary.
+    """
+    means = table.groupby(["measure", "tokens", "line"]).mean().unstack("line")
+    rng = np.random.default_rng(0)
+    texts = {}
+    for key, row in means[means.index.isin(["needles", "price"], level="measure")].iterrows():
+        values = np.array([row[pairs[column]] for column in pairs])
+        values = values[:, ~np.isnan(values).any(axis=0)]
+        n = values.shape[1]
+        if n < 5:
+            continue
+        with np.errstate(invalid="ignore"):  # lines that are all equal have no order
+            resampled = spearman(values[:, rng.integers(n, size=(4000, n))])
+        ends = np.nanquantile(resampled, (0.025, 0.975))
+        texts["{} at {:,} tokens".format(*key)] = [
+            n, *(short(x, 2) for x in (spearman(values), *ends))]
+    results.print_table(f"Spearman's correlation of {' and '.join(pairs)}", pd.DataFrame(
+        texts.values(), list(texts), ["lines", "rho", "from", "to (95 %)"]))
+
+
 # -----------------------------------------------------------------------------
 # pictures
 
@@ -238,6 +272,8 @@ def main():
     for _, group in lines.groupby("group", sort=False):
         for measure in measures:
             print_measure(table, group, measure)
+    if (home / "pairs.csv").exists() and not cfg.line:
+        print_correlations(table, pd.read_csv(home / "pairs.csv"))
     if out:
         for figure, shown in lines[lines["figure"] != ""].groupby("figure"):
             draw = draw_gallery if figure == "gallery" else draw_lines

@@ -28,6 +28,7 @@ GOLDEN = {
     "shipped": ([54, 10, 9, 8], """
         a step to 1.5 8 1.00 .95 .78 .38 .20 .000 ± .000 -.126 ± .020
         a learned constant (control) 10 .82 .74 .28 .02 .00 -.042 ± .063 -.054 ± .069
+        needles at 65,536 tokens 11 .64 .01 .93
         the clip, put in (Qwen) 10 1.00 .99 .95 .89 .89 .86 .000 ± .000 -.130 ± .019"""),
     "archive/rope": ([102, 15, 12], """
         5 16x, ALiBi finds less than .1 -.202 ± .022 share 5 failed failed
