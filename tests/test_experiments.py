@@ -109,9 +109,9 @@ CONFIGS = {"train": "TrainConfig", "sft": "SFTConfig", "prepare": "PrepareConfig
            "eval_niah": "NiahConfig", "eval_posloss": "PosLossConfig", "plot": "PlotConfig"}
 # {script and arguments: (variables, least number of commands)}
 SCRIPTS = {
-    "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 400), "windows/gallery.sh": ({}, 180),
+    "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 400),
     "windows/run.sh mine --set='--attention=sink --max_iters=9'": ({"SEEDS": "1 2"}, 29),
-    "shipped/run.sh": ({}, 1400), "convert/run.sh": ({}, 480),
+    "shipped/run.sh": ({}, 1400),
     "paper/run.sh": ({"GPUS": "8"}, 30),
     "paper/run.sh mini": ({"SIZE": "mini", "WINDOWS": "config/window.py --window=128"}, 30)}
 
