@@ -169,6 +169,7 @@ def saved_dataset(folder, documents, split="train"):
         path = str(folder / split / f"data-0000{i}-of-00002.arrow")
         with pyarrow.ipc.new_stream(path, table.schema) as file:
             file.write_table(part, max_chunksize=3)
+    (folder / split / "cache-7e5acfd7.arrow").write_bytes(b"of map or filter")
 
 
 @pytest.mark.parametrize("write, documents", [
@@ -208,6 +209,8 @@ def test_short_and_empty_documents_are_read_and_numbers_are_in_order(tmp_path):
     refused("some of its ids are null", Tokens, tmp_path, "test")
     saved_dataset(tmp_path, [[]], "validation")
     refused("has no documents", Tokens, tmp_path, "validation")
+    megatron(tmp_path, [], "nothing")
+    refused("has no documents", Tokens, tmp_path, "nothing")
 
 
 def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
@@ -237,6 +240,8 @@ def cut(name, size):
 
 @pytest.mark.parametrize("write, spoil, message", [
     (nanogpt, cut("train.bin", 0), "no split 'train' in a format .* only train.bin"),
+    (nanogpt, cut("train.bin", 901), "cannot be read as a file of nanoGPT .*its size is odd"),
+    (nanogpt, lambda d: (d / "train.bin").write_bytes(header(20240520, 1, -5)), "holds -5 ids"),
     (nanogpt, lambda d: make(d, [[1, 2]]), "there are several corpora"),
     (llm_c, cut("fineweb_train_000002.bin", 2000), "000002.bin cannot be read as a file of nanoG"),
     (llm_c, lambda d: (d / "fineweb_train_000001.bin").rename(d / "fineweb_train_000004.bin"),

@@ -24,6 +24,8 @@ LLM_C = {(20240520, 1): np.dtype("<u2"), (20240801, 7): np.dtype("<u4")}
 def bin_shards(path):
     """Read a .bin of nanoGPT, which is ids in uint16, or of llm.c, with 256 int32 before them."""
     header = np.fromfile(path, "<i4", 3).tolist()
+    if path.stat().st_size % 2:
+        raise ValueError("its size is odd, so it ends in half of an id")
     if dtype := LLM_C.get(tuple(header[:2])):
         yield Shard(path, dtype, header[2], offset=1024), None
     else:
@@ -83,8 +85,9 @@ FORMATS = {
     ".ds": ("datatrove", datatrove_shards),
     ".arrow": ("datasets", arrow_shards),
 }
-# .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
-OTHER_BINS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
+# .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata; and what
+# `datasets` keeps of map and filter
+OTHERS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin|cache-.*\.arrow")
 
 
 def foreign_files(folder, split):
@@ -96,7 +99,7 @@ def foreign_files(folder, split):
 
     for path in sorted([*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")], key=by_numbers):
         words = "_".join(re.split(r"[\W_]+", f" {path.relative_to(folder)} "))
-        is_read = path.suffix in FORMATS and not OTHER_BINS.fullmatch(path.name)
+        is_read = path.suffix in FORMATS and not OTHERS.fullmatch(path.name)
         # datatrove may leave empty files
         if is_read and f"_{split}_" in words and path.stat().st_size:
             paths.append(path)
@@ -111,6 +114,10 @@ def foreign_split(folder, paths, vocab_size):
         with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
                      "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
             for shard, ends in read_shards(path):
+                if shard.n_ids < 0:
+                    raise ValueError(f"it says that it holds {shard.n_ids:,} ids")
+                if shard.n_ids == 0:  # Megatron may leave files without documents
+                    continue
                 shard.open()  # an error if the file is cut off
                 if has_text and ends is not None:
                     shard = with_ends_of_text(shard, ends)
