@@ -8,7 +8,7 @@
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/shipped}
 source experiments/common.sh
-# `converted`, `yarn`, `windows` and `slsl` have ten seeds, `step` eight, `rope` and `rrrl` five,
+# `converted`, `yarn`, `windows`, `step` and `slsl` have ten seeds, `rope` and `rrrl` five,
 # `four` three.
 PARTS=${PARTS:-"converted yarn windows four rope rrrl step slsl"}
 # 10 is added to them in `converted` and `yarn`, 30 in `rope`, 50 in `rrrl`, 70 in `step`, 90 in
@@ -148,7 +148,7 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
             done
         } | in_parallel
     fi
-    if chosen step && [ $number -le 8 ]; then steps $((number + 70)); fi
+    if chosen step; then steps $((number + 70)); fi
     if chosen slsl; then slsl $((number + 90)); fi
     if [ $number -le 5 ]; then
         if chosen rope; then mistral rl $((number + 30)) --window_pattern=RL; fi
