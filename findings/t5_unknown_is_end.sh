@@ -9,6 +9,11 @@
 # Hurt: T5 models with a vocabulary of their own: as a target, such a text teaches the model to stop after a word;
 #   losses and answers are cut at the first end token; a count of unknown tokens finds none.
 # Output seen:
+#   T5's ids: unknown is 2, end is 1; T5Tokenizer: gala <unk> bodu <unk> sono</s>
+#     unknown and end tokens: sentencepiece 2 and 0, T5Tokenizer 2 and 0, T5Tokenizer, saved 2 and 0, RemBertTokenizer 2 and 0, BigBirdTokenizer 2 and 0, XLNetTokenizer 2 and 0
+#   default ids: unknown is 0, end is 2; T5Tokenizer: gala </s> bodu </s> sono</s>
+#     unknown and end tokens: sentencepiece 2 and 0, T5Tokenizer 0 and 2, T5Tokenizer, saved 0 and 2, RemBertTokenizer 0 and 2, BigBirdTokenizer 2 and 0, XLNetTokenizer 2 and 0
+#   warnings: none
 . "$(dirname "$0")/common.sh"
 venv numpy==2.4.6 transformers==5.24.0 tokenizers==0.23.3 sentencepiece==0.2.3 protobuf==7.36.2
 export TRANSFORMERS_VERBOSITY=warning PYTHONWARNINGS=default
