@@ -127,6 +127,7 @@ def main():
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
+    end = end_of_text(corpus.vocab) if model.config.doc_mask else None
     print0(f"{len(corpus):,} training tokens, {cfg.batch_size * block_size:,} of them per update")
 
     def get_batch(split, step):
@@ -142,7 +143,7 @@ def main():
         if model.config.doc_mask:
             # The end of text counts as the first token of the next document, as in a prompt that
             # begins with it.
-            documents = np.cumsum(x == end_of_text(corpus.vocab), axis=1)
+            documents = np.cumsum(x == end, axis=1)
         return (x, y, documents), digest
 
     fit(cfg, model, run, get_batch)

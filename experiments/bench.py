@@ -57,9 +57,10 @@ def run(command):
 
 def train(settings, compact="", out="out/bench"):
     """Train a new model on the almanac: the seconds of the program."""
-    run(f"prepare.py --embedded=almanac --name=bench --n_train=2001 {compact}")
+    name = f"bench{compact.replace('--', '_')}"  # one corpus for each vocabulary
+    run(f"prepare.py --embedded=almanac --name={name} --n_train=2001 {compact}")
     shutil.rmtree(out, ignore_errors=True)
-    return run(f"train.py {settings} --data_dir=data/bench --out_dir={out}")
+    return run(f"train.py {settings} --data_dir=data/{name} --out_dir={out}")
 
 
 def update(settings, compact=""):
@@ -183,8 +184,8 @@ def prepare(ending, size=2**26):
 def table(settings, n):
     """Print the tables of n files of results, each of another seed."""
     train(f"{settings} --max_iters=0 --seed=1337", "--compact_vocab")
-    run("eval_niah.py config/quick_niah.py out/bench --data_dir=data/bench --context_sizes=128,256 "
-        "--n_samples=4")
+    run("eval_niah.py config/quick_niah.py out/bench --data_dir=data/bench_compact_vocab "
+        "--context_sizes=128,256 --n_samples=4")
     for i in range(n):
         folder = Path(f"out/bench_results/run-{i}")
         folder.mkdir(parents=True, exist_ok=True)

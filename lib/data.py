@@ -57,8 +57,12 @@ class Tokens:
     def read(self, starts, length):
         """
         Return the `length` tokens that begin at each of `starts`, (len(starts), length) int64.
-        UserError if there are ids that the vocabulary does not have.
+        UserError if the text ends before, and if there are ids that the vocabulary does not have.
         """
+        needed = int(max(starts, default=0)) + length
+        if needed > len(self):
+            raise UserError(f"{self.folder}: the split {self.split} has only {len(self):,} tokens, "
+                            f"and {needed:,} are needed; prepare more text, or ask for less")
         out = np.empty((len(starts), length), dtype=np.int64)
         maps = {}  # opened again in each call, or the pages that were read would stay in memory
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):

@@ -95,6 +95,9 @@ def ask(cfg, facts, k):
     """Return what is asked for the number of facts[k]."""
     lead, question = "", parts(facts[k])[0]
     if cfg.prompt == "sft":
+        if not facts[k].city:
+            raise UserError(f"prompt=sft asks for the number of a city, and task={cfg.task} for "
+                            "something else: take prompt=completion")
         text = QA_FORMAT.replace("{question}", QUESTION.replace("{city}", facts[k].city))
         lead, _, question = text.partition("{context}")
         # the space before the answer is part of the answer's first token

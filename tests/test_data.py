@@ -62,6 +62,7 @@ def test_targets_are_one_ahead_and_pieces_cross_shards(tmp_path):
     tokens = Tokens(make(tmp_path / "c", shards), "train")
     rows = tokens.read([0, 8, 30], 10).tolist()
     assert rows == [list(range(start, start + 10)) for start in (0, 8, 30)]
+    refused("has only 40 tokens, and 41 are needed", tokens.read, [0, 31], 10)
     x, y, _ = tokens.batch(0, 0, 200, 9)
     assert (y == x + 1).all(), "a target is not the next token"
     assert (x.min(), y.max()) == (0, 39), "the first or last token is never drawn"

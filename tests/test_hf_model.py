@@ -324,6 +324,10 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     assert row["step_1.5"].split()[12:14] == row["yarn_plain"].split()[12:14]
     assert row["step_1.5"].split()[-2:] != row["yarn_plain"].split()[-2:], "beyond 200 tokens"
     assert "For this model" in table and (tmp_path / "out/real.png").exists()
+    for path in (tmp_path / "out/m").glob("posloss-*.jsonl"):
+        path.write_text(path.read_text().splitlines(keepends=True)[0])
+    call(real, *arguments, "--table=True")
+    assert "For this model" in capsys.readouterr().out, "a single piece of text has no error"
 
 
 SCRIPTS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))

@@ -11,7 +11,7 @@ from conftest import CPU, byte_tokenizer, call, refused, save_model, tiny_model
 
 import eval_niah
 from eval_niah import NiahConfig, score
-from lib import storage
+from lib import storage, tasks
 from lib.config import configure
 from lib.corpora.almanac import CITIES
 from lib.tasks import TASKS, make_sample, open_haystack
@@ -55,6 +55,9 @@ def test_prompts_of_every_depth_differ_in_the_question_alone():
         assert sample["prompt"][:780] == samples[0]["prompt"][:780]
     assert len(set(texts)) == 3
     refused("81 needles need as many", sample_of, *arguments[:2], f"--depths={[*range(81)]}")
+    cfg = configure(NiahConfig, ["x", "--prompt=sft"])
+    box = tasks.Fact(f"The box is{tasks.ANSWER}.", "red")
+    refused("asks for the number of a city", tasks.ask, cfg, [box], 0)
 
 
 @pytest.mark.parametrize("text, end", [

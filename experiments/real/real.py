@@ -123,10 +123,11 @@ def table(cfg, folder, lines, lengths, hays):
     print(pd.DataFrame(rows).T.to_string())
 
     # one number for each prompt, because its ten needles are not independent
-    by_prompt = {line: rows[rows["size"] == last].groupby(["i", "hay"])["needles"].mean()
-                 for line, rows in needles.items()}
+    by_prompt = {line: found[found["size"] == last].groupby(["i", "hay"])["needles"].mean()
+                 for line, found in needles.items()}
     price = {line: (losses[line] - losses["as_it_is"])[first] for line in lines}
-    cheap = [line for line in lines if price[line].mean() - 2 * price[line].sem() <= 0.01]
+    # a single piece of text has no error (NaN), and excludes no line
+    cheap = [line for line in lines if not price[line].mean() - 2 * price[line].sem() > 0.01]
     # chosen and judged by different prompts: the best of many lines is best by chance, too
     is_even = by_prompt[rival].index.get_level_values("i") % 2 == 0
     best = max(cheap, key=lambda line: by_prompt[line][is_even].mean())
@@ -156,7 +157,7 @@ def main():
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the commands
         c = hf_model.read_config(folder).get_text_config()
         length = hf_model.length_of(folder, c)
-        lengths = cfg.lengths or (length, 2 * length, 4 * length)
+        lengths = tuple(sorted(cfg.lengths)) or (length, 2 * length, 4 * length)
         if min(lengths) < length:
             raise UserError(f"the lengths are in tokens, and begin at the training length: write "
                             f"{length},{2 * length}, or leave them out")
