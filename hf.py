@@ -116,7 +116,7 @@ def to_hf(model):
     tensors = hf_model.state_dict()  # shares the memory of its model
     for name, rows in model.state_dict().items():
         for part in names[name]:
-            if part in tensors:  # a constant goes into the weights, below
+            if part in tensors:  # not the s and b of head_scale, which go into q_proj, below
                 tensors[part].copy_(rows[:len(tensors[part])])
                 rows = rows[len(tensors[part]):]
     if is_constant:

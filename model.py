@@ -181,8 +181,10 @@ class Attention(nn.Module):
     A subclass overrides what it changes, and what it overrides is what runs:
 
         setup           makes parameters of its own
+        set_type        refuses a type, or makes its parameters (log_power.py)
         project         makes q, k and v from the layer's input; a KV cache stores k and v
         factor          on the query
+        rotate          queries and keys, by RoPE
         frequencies     of RoPE, the same in all layers of a letter
         visible         which keys a query sees
         logits          of all queries and keys
@@ -332,7 +334,9 @@ class Attention(nn.Module):
         """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    fused_weights = weights  # what the fused kernel in weighted_sum computes
+    # What the fused kernel in weighted_sum computes. A subclass that replaces `weights` alone
+    # differs from this, so the kernel is not used. One that brings a kernel sets it again.
+    fused_weights = weights
 
     # -- RoPE, once in a forward pass
 

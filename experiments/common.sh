@@ -25,7 +25,7 @@ in_parallel() {  # run python with the arguments in each line of the input, JOBS
 step() {  # step ARGUMENTS: what python prints goes to $OUT/output.txt, its errors to the screen
     local folder=$(grep -oE -e "--(out_dir|out|name)=[^ ]+|(^| )out/[^ ]+" <<< "$*" | head -n 1)
     local name="$1 ${folder#*=} $(grep -oE -e "--tag=[^ ]+" <<< "$*")" terminal=0
-    name=${name%"${name##*[! ]}"}  # there may be no tag
+    name=${name%"${name##*[! ]}"}  # without the blank at its end, which it has if there is no tag
     [ ! -t 1 ] || terminal=1
     # the progress of a training: one line on a terminal, and some lines in a file
     python "$@" | tee -a "$OUT/output.txt" | awk -F" [|] " -v name="$name" -v terminal=$terminal '

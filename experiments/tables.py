@@ -58,7 +58,7 @@ def collect(folder):
     for path in sorted(Path(folder, "measured").iterdir()):
         rows = results.load([path])
         rows = rows[rows["by"].isin(["tokens", "position"])]
-        # of other text than the results are
+        # eval_posloss.py names a loss after its split. The folder `validation` is of other text.
         loss = "validation loss" if path.name == "validation" else "loss"
         measure = rows["measure"].replace({"long loss": loss, "test loss": loss})
         run = rows["run"].str.split("/").str[-1]

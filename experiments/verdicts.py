@@ -22,7 +22,6 @@ import math
 import re
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -91,7 +90,10 @@ def p_value(values, margin=None):
         return None
     x = values.mean() if margin is None else margin - abs(values.mean())
     error = values.sem()
-    t = x / error if error else math.inf * np.sign(x) if x else 0.0
+    if error:
+        t = x / error
+    else:  # all seeds gave one number
+        t = math.copysign(math.inf, x) if x else 0.0
     return math.copysign(2 * stats.t.sf(abs(t), len(values) - 1), x)
 
 

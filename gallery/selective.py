@@ -32,7 +32,7 @@ class Selective(Attention):
             sums = sums + self.votes(voters, keys, begin, end).sum(dim=2, keepdim=True)
         votes = self.votes(voters, keys, start, S)
         forgotten = sums + votes.cumsum(dim=2) - votes  # a token's own vote counts for later ones
-        first = seen.int().argmax(dim=-1, keepdim=True)  # token of the query's text
+        first = seen.int().argmax(dim=-1, keepdim=True)  # the first key that a query sees
         forgotten = forgotten.masked_fill(torch.arange(S, device=k.device) == first, 0)
         z = self.logits(q, k) - forgotten
         return z.masked_fill(~seen, float("-inf")).softmax(dim=-1)

@@ -127,7 +127,8 @@ def load(path):
         with zipfile.ZipFile(file) as records:
             if broken := records.testzip():  # torch.save writes CRCs, which torch.load ignores
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
-            # torch does not read a record that is marked as a folder: its tensor is any memory
+            # If a damaged byte marks a record as a folder, torch reads nothing of it, and the
+            # tensor has whatever was in memory.
             if any(record.external_attr for record in records.infolist()):
                 raise zipfile.BadZipFile("a record has attributes")
             sums = [record.CRC for record in records.infolist()]

@@ -58,9 +58,11 @@ def refuse_without_effect(cfg, given):
     """
     for key, condition in getattr(cfg, "NEEDS", {}).items():
         default = getattr(type(cfg), key)
-        if given.get(key, default) == default or condition and eval(condition, {}, vars(cfg)):
+        is_set = given.get(key, default) != default
+        has_effect = condition and eval(condition, {}, vars(cfg))
+        if not is_set or has_effect:
             continue
-        others = set(re.findall(r"\w+", condition or "")) - {key}
+        others = set(re.findall(r"\w+", condition or "")) - {key}  # settings named in the condition
         if not others & given.keys():
             where = f"unless {condition}" if condition else "in this program"
             raise UserError(f"{key}={given[key]} has no effect {where}; set what it needs, or "

@@ -177,7 +177,7 @@ def check_one_corpus(paths):
     """UserError unless the names of the files differ in numbers alone, of which none is missing."""
     names = {re.sub(r"\d+", "0", str(path)) for path in paths}
     numbers_of_files = [map(int, re.findall(r"\d+", path.name)) for path in paths]
-    columns = zip(*numbers_of_files, strict=False)
+    columns = zip(*numbers_of_files, strict=False)  # the first number of each name, the second, ...
     gap = any(max(column) - min(column) >= len(set(column)) for column in columns)
     if len(names) > 1 or gap:
         raise UserError(f"{paths[0]} and {paths[-1].name} are not of one row of files: there are "

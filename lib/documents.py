@@ -83,6 +83,7 @@ def file_rows(path, cfg):
             parts = text_parts(file, path)
             # another tokenizer than GPT-2's may split a text anywhere, so it gets it in one piece
             rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
+            # each piece with the one that follows; the last piece, with None, ends the document
             rows = itertools.pairwise(itertools.chain(rows, [None]))
             for i, (row, following) in enumerate(rows):
                 # a file of blanks has no text, as any row of blanks

@@ -237,7 +237,8 @@ def in_turns(items, measure, device, name, at_once=0):
         left, per_rank = list(same_size), at_once or max(1, tokens // size)
         while left:
             turn = left[:per_rank * ranks.WORLD_SIZE]
-            # a rank may have fewer, or none, at the end
+            # With at_once a rank gets whole groups of neighbours, so at the end some have none.
+            # Otherwise the last turn is shared evenly.
             n = per_rank if at_once else math.ceil(len(turn) / ranks.WORLD_SIZE)
             mine = turn[ranks.RANK * n:(ranks.RANK + 1) * n]
             try:

@@ -295,6 +295,7 @@ def numbers_of_log(facts, records, kind, is_finished):
     def mean(name, of):
         return sum(record.get(name, math.nan) for record in of) / len(of)
 
+    # the records of updates have `loss` and other numbers, those of validations have `val_loss`
     for loss, at_end in (("loss", "training loss"), ("val_loss", "validation loss")):
         losses = [record for record in records if loss in record]
         for _, point in itertools.groupby(losses, key=lambda record: (record["iter"] - 1) // step):
@@ -354,7 +355,8 @@ def summary(numbers, cells):
     values = groups["value"]
     mean, error, n = values.mean(), values.sem(), values.count()
     measure = mean.index.get_level_values("measure")
-    # A difference that is the same in each prompt would have no error: it is a share, too.
+    # A share has Wilson's error. A difference of shares (-1, 0 or 1) has the usual one, but if all
+    # prompts give the same, that would be 0: then it gets Wilson's, too.
     is_share = groups["zero_or_one"].all() & (n > 1)
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))

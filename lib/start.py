@@ -61,7 +61,7 @@ def model_of(cfg, state, data, device, corpus=None):
     (sft.py): the text is encoded with the vocabulary of init_from. UserError if the run cannot be
     as the settings say.
     """
-    if state and checkpoint.checkpoints_in(cfg.out_dir):
+    if state and checkpoint.checkpoints_in(cfg.out_dir):  # `begin` has read it there
         model, run = continued(cfg, state, data, device)
     else:
         if state:
@@ -75,7 +75,7 @@ def model_of(cfg, state, data, device, corpus=None):
     run["code"] = runtime.code_version()
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
-        # Each rank reads the files of its own machine, and could add up gradients of another run.
+        # Ranks read files of their own machines. If these differ, gradients of two runs add up.
         ranks.must_agree(
             settings={key: value for key, value in vars(cfg).items() if key not in OF_A_MACHINE},
             data=data["digest"],
@@ -128,7 +128,8 @@ def from_checkpoint(cfg, state, corpus, device):
         check_same_vocab(cfg.init_from, state["vocab"], cfg.data_dir, corpus.vocab,
                          "prepare the text with the checkpoint's vocabulary (--tokenizer or "
                          "--compact_vocab of prepare.py)")
-    # attention_type is swapped in, as (e); the other changes are settings
+    # attention_type, if it is among the changes, is an argument of `restore`, which swaps it in, as
+    # (e). The others go to attention.convert.
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     converted = [f"{key} {trained[key] or 'none'} -> {value or 'none'}"
                  for key, value in changes.items()]

@@ -231,7 +231,8 @@ def choose_places(vocab, rng, ids, first, facts, lengths):
         wanted = round((len(ids) + sum(lengths[:k])) * (depth / 100))
         n_before = 0  # facts in `places` that come before this one
         last = 0  # place of the last of them
-        # `wanted` is an index among hay and facts. Without the facts it is one of the hay.
+        # `wanted` counts hay and facts. Each fact that lies before it takes off its own length, so
+        # that in the end only hay is counted. It never falls back in front of such a fact.
         for place, other in places:
             if wanted < place + lengths[other] / 2:
                 wanted = min(wanted, place)

@@ -194,7 +194,8 @@ def mark_end_of_text(vocab, name):
     content = json.loads(vocab)
     for token in content.get("added_tokens", []):
         if token["content"] == name and name != default:
-            token["end_of_text"] = True  # the package tokenizers skips this key
+            # a key of ours, which the package tokenizers skips: so one text says all
+            token["end_of_text"] = True
             return json.dumps(content)
     return vocab
 

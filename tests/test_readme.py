@@ -91,6 +91,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
                "--context_sizes=40 --device=cpu")
     lines = [
         "experiments.check --attention_type=sqrt",
+        "experiments.check --attention=gated_sink.py",
         f"{training} --attention_type=sqrt --out_dir=out/sqrt",
         f"{needles} --trials=3 --trial_sizes=40 out/sqrt",
         # Muon's moments survive the switch (f) and a resume
@@ -103,7 +104,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         "plot grad_norm out/sqrt"]
     (tmp_path / "text.tex").write_text(r"\section{Attention} fades.")
     printed = program("-c", f"lines = {lines}\n{PROGRAMS}", folder=tmp_path)
-    assert printed.count("    kept    ") == len(PROMISES)
+    assert printed.count("    kept    ") == 2 * len(PROMISES)
     assert "\nadjective answers\n" in printed and "1 documents" in printed
     assert (tmp_path / "out/sqrt/grad_norm.png").stat().st_size > 10_000
     records = storage.read_lines(tmp_path / "out/sqrt/scores.jsonl")
