@@ -85,12 +85,6 @@ def test_a_setting_without_effect_is_refused(cls, arguments, message):
     refused(f"{message}.*; set what it needs, or leave", configure, cls, arguments.split())
 
 
-def test_a_learning_rate_that_would_rise_at_the_end_is_refused():
-    refused("min_lr=0.01 is above learning_rate=0.003, so .*: set --min_lr lower", configure,
-            TrainConfig, ["config/quick.py", "--min_lr=0.01"])
-    configure(TrainConfig, ["config/quick.py", "--min_lr=0.003"])
-
-
 def test_a_setting_of_a_config_file_may_be_turned_off():
     cfg = configure(TrainConfig, ["config/quick.py", "--decay=none", "--eval_interval=0"])
     assert (cfg.decay, cfg.decay_iters) == ("none", 1000)

@@ -392,6 +392,7 @@ def test_every_shipped_config_is_valid():
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
     ("--switch_iter=3 --attention_type=ssmax", "cannot be switched to ssmax.*only softmax"),
     ("--switch_iter=3 --attention=log_power", "log_power has its own factor"),
+    ("--decay=linear --min_lr=9", "is above learning_rate=.*would rise: set --min_lr lower"),
     (f"--seed={2**32}", r"must be below 2\*\*32"), ("--beta2=1", "must be below 1")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
     assert refused(message, run, tmp_path, *argument.split()) == 2
