@@ -127,6 +127,7 @@ def main():
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
+    # an error now, and not after the log is written, if the ids have no text
     end = end_of_text(corpus.vocab) if model.config.doc_mask else None
     print0(f"{len(corpus):,} training tokens, {cfg.batch_size * block_size:,} of them per update")
 
