@@ -89,7 +89,7 @@ def to_hf(model):
 
     letters = [c.letter(layer) for layer in range(c.n_layer)]
     settings = {theirs: getattr(c, ours) for ours, theirs in SETTINGS.items()}
-    settings["num_key_value_heads"] = c.n_kv_head or c.n_head
+    settings["num_key_value_heads"] = c.n_head
     if c.window_pattern:
         settings |= {
             "layer_types": ["sliding_attention" if x == "S" else "full_attention" for x in letters],

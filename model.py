@@ -126,7 +126,6 @@ class GPTConfig:
     vocab_size: int = 50257  # number of token ids; a corpus with another vocabulary sets it
     n_layer: int = 12  # number of layers
     n_head: int = 12  # attention heads per layer
-    n_kv_head: int = 0  # heads of keys and values, each for a group of query heads; 0: n_head
     n_embd: int = 768  # width of the residual stream
     n_inner: int = 2048  # hidden width of the MLP (SwiGLU)
     rope_theta: float = 10000.0  # base of the RoPE frequencies
@@ -203,13 +202,12 @@ class Attention(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
         self.config, self.layer, self.head_size = config, layer, config.n_embd // config.n_head
-        self.n_head, self.n_kv_head = config.n_head, config.n_kv_head or config.n_head
+        self.n_head = config.n_head
         self.letter = config.letter(layer)
         self.max_keys = config.window if self.letter == "S" else math.inf
         self.uses_rope = self.has_rope and self.letter != "L"
-        heads = self.n_head + 2 * self.n_kv_head
         # q, k and v of all heads in one product, without biases, as in Llama
-        self.qkv = nn.Linear(config.n_embd, heads * self.head_size, bias=False)
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
 
     def setup(self):
@@ -250,11 +248,10 @@ class Attention(nn.Module):
         return self.attend(q, k, v, context).transpose(1, 2).flatten(2)
 
     def project(self, x, context):
-        """Return q (B, H, T, D) with RoPE and the factor, k (B, n_kv_head, T, D) with RoPE, and v,
-        of the shape of k."""
+        """Return q with RoPE and the factor, k with RoPE, and v, each (B, H, T, D)."""
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, -1, self.head_size).transpose(1, 2)
-        q, k, v = heads.split((self.n_head, self.n_kv_head, self.n_kv_head), dim=1)
+        q, k, v = heads.split(self.n_head, dim=1)
         q, k = self.rotate(q.float(), context), self.rotate(k.float(), context)
         # The factor multiplies the query, since a cached key does not know the n of later queries.
         # It is applied in fp32: bf16 has steps of 0.06 near log 20,000.
@@ -294,9 +291,9 @@ class Attention(nn.Module):
         """Return the weights times v. `seen` is None if a query sees all keys up to its own."""
         if self.is_fused():
             return F.scaled_dot_product_attention(
-                q, self.per_head(k), self.per_head(v), seen, scale=1 / math.sqrt(self.head_size),
+                q, k, v, seen, scale=1 / math.sqrt(self.head_size),
                 is_causal=seen is None and q.size(2) > 1)
-        return self.weights(q, k, seen).to(v.dtype) @ self.per_head(v)
+        return self.weights(q, k, seen).to(v.dtype) @ v
 
     def is_fused(self):
         """Return whether a fused kernel computes the weights: not in a subclass that changes them,
@@ -304,13 +301,6 @@ class Attention(nn.Module):
         cls = type(self)
         return (cls.weights is cls.fused_weights and cls.logits is Attention.logits
                 and cls.visible is Attention.visible)
-
-    def per_head(self, z):
-        """Repeat keys or values (B, n_kv_head, S, D) for every head of their group."""
-        if self.n_kv_head == self.n_head:
-            return z
-        # repeated here, because some fused kernels do not support grouped heads
-        return z.repeat_interleave(self.n_head // self.n_kv_head, dim=1)
 
     def visible(self, q, k, context):
         """Return which keys each query sees, bool (T, S), or (B, 1, T, S) with packed documents:
@@ -327,7 +317,7 @@ class Attention(nn.Module):
     def logits(self, q, k):
         """Return the logits (B, H, T, S) of q and k in fp32, also of keys that are not seen."""
         with torch.autocast(q.device.type, enabled=False):  # autocast would cast to bf16
-            z = q.float() @ self.per_head(k).float().mT
+            z = q.float() @ k.float().mT
         return z / math.sqrt(self.head_size)
 
     def weights(self, q, k, seen):
@@ -463,7 +453,7 @@ class KVCache:
         self.length, self.layers = 0, {}
 
     def append(self, layer, k, v, max_keys=math.inf):
-        """Store k, v (B, n_kv_head, T, D) of the next T positions and return those of all S. Only
+        """Store k, v (B, H, T, D) of the next T positions and return those of all S. Only
         those are kept that a later query sees, which sees `max_keys` at most."""
         T, S = k.size(2), self.length + k.size(2)
         stored = self.layers.get(layer, (k[:, :, :0], v[:, :, :0]))

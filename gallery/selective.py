@@ -17,7 +17,7 @@ class Selective(Attention):
     def project(self, x, context):
         q, k, v = super().project(x, context)
         # Later queries need the earlier ones of the first head, so k carries them through a cache.
-        voters = q[:, :1].expand(-1, self.n_kv_head, -1, -1)
+        voters = q[:, :1].expand_as(q)
         return q, torch.cat((k, voters), dim=-1), v
 
     def logits(self, q, k):

@@ -44,9 +44,9 @@ class Sink(Attention):
             seen = F.pad(seen, (1, 0), value=True)
         elif T > 1:  # a dummy query in front, since causal kernels need as many queries as keys
             q = F.pad(q, (0, 0, 1, 0))
-        k = F.pad(self.per_head(k), (0, 0, 1, 0))
+        k = F.pad(k, (0, 0, 1, 0))
         k[:, :, 0, -1] = 1
-        v = F.pad(self.per_head(v), (0, 1, 1, 0))  # as wide as k, which fused kernels need
+        v = F.pad(v, (0, 1, 1, 0))  # as wide as k, which fused kernels need
         y = F.scaled_dot_product_attention(q, k, v, seen, scale=1 / math.sqrt(self.head_size),
                                            is_causal=seen is None and T > 1)
         return y[:, :, -T:, :self.head_size]

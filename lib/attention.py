@@ -35,10 +35,9 @@ class ModelConfig(GPTConfig):
                     "rope_theta", "init_std", "norm_eps"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key}={getattr(self, key)} must be positive")
-        if self.n_embd % (2 * self.n_head) or self.n_head % (self.n_kv_head or 1):
+        if self.n_embd % (2 * self.n_head):
             raise ValueError(f"n_embd/n_head = {self.n_embd}/{self.n_head} must be an even whole "
-                             "number, since RoPE rotates pairs of channels, and n_kv_head="
-                             f"{self.n_kv_head} must divide n_head")
+                             "number, since RoPE rotates pairs of channels")
         pattern = self.window_pattern
         if not set(pattern) <= set("SRL") or len(pattern) > self.n_layer:
             raise ValueError(f"window_pattern={pattern} must have the letters S (window, RoPE), R "

@@ -47,13 +47,11 @@ def reference_logits(model, idx):
 def attend(c, p, layer, h):
     """Return the heads' outputs side by side, (T, C), for the normed input h (T, C)."""
     T, H, D = len(h), c.n_head, c.n_embd // c.n_head
-    n_kv = c.n_kv_head or H
     pattern = c.window_pattern or "R"
     letter = pattern[layer % len(pattern)]
-    q, k, v = (h @ p["attn.qkv.weight"].T).view(T, -1, D).split((H, n_kv, n_kv), dim=1)
+    q, k, v = (h @ p["attn.qkv.weight"].T).view(T, -1, D).split(H, dim=1)
     if letter != "L":
         q, k = rope(q, c.rope_theta), rope(k, c.rope_theta)
-    k, v = (z.repeat_interleave(H // n_kv, dim=1) for z in (k, v))
     z = torch.einsum("thd,uhd->htu", q, k) / math.sqrt(D)
     distance = torch.arange(T)[:, None] - torch.arange(T).double()
     if letter == "S":
