@@ -4,7 +4,7 @@ Draw the paper's figures from result files, and print a table of what was measur
     python plot.py all out/quick                        the table, and every figure that has data
     python plot.py learning_curves out/a_softmax out/b  one figure of some runs
     python plot.py grad_norm out/                       any measure of the logs or an evaluation
-    python plot.py table out/                           only the table, with standard errors
+    python plot.py table out/                           only the table, with intervals
     python plot.py needles experiments/windows/results.csv
 
 Figures, with their numbers in the paper: fading (1), p_n (2), z_max (3), learning_curves (4),

@@ -384,15 +384,17 @@ def labels_of(rows):
 
 def over_seeds(rows):
     """
-    Return a DataFrame of the rows of a measure, by line and tokens: mean, its standard error, and n
-    seeds. The error is that over the seeds. For one seed, or if all agree, it is that over the
-    prompts or pieces in their files.
+    Return a DataFrame of the rows of a measure, by line and tokens: mean, half of its 95 % interval
+    (Student's t), and n seeds. The interval is that over the seeds. For one seed, or if all agree,
+    it is that over the prompts or pieces in their files.
     """
+    from scipy.special import stdtrit  # late: an evaluation that is refused does not need it
     groups = rows.assign(square=rows["error"] ** 2).groupby(["line", "tokens"])
     n, error = groups["value"].count(), groups["value"].sem()
     within = (groups["square"].mean() / n) ** 0.5
-    return pd.DataFrame({"mean": groups["value"].mean(), "error": error.where(error > 0, within),
-                         "n": n})
+    numbers = n.where(error > 0, groups["n"].sum())
+    half = error.where(error > 0, within) * stdtrit(numbers - 1, 0.975)
+    return pd.DataFrame({"mean": groups["value"].mean(), "half": half, "n": n})
 
 
 # -----------------------------------------------------------------------------
@@ -411,10 +413,10 @@ TITLES = {  # {measure: its title}; a measure that is not here is its own title
 
 
 def print_tables(rows):
-    """Print a table for each measure, with mean ± standard error of each line, and then the
-    settings in which the lines differ."""
-    print("mean ± standard error: over the seeds; for a single seed, over its prompts or pieces of "
-          "text")
+    """Print a table for each measure, with the mean of each line ± half of its 95 % interval, and
+    then the settings in which the lines differ."""
+    print("mean ± half of the 95 % interval: over the seeds; for a single seed, over its prompts "
+          "or pieces of text")
     # a loss is known at many positions; the table shows some, and the last of each file
     some = (rows["tokens"] / rows["block"]).isin(MULTIPLES)
     some |= rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
@@ -444,11 +446,11 @@ def print_tables(rows):
 
 
 def means_of(rows):
-    """Return a DataFrame of texts, mean ± standard error, with a row for each line of `rows` and a
-    column for each of their tokens."""
+    """Return a DataFrame of texts, mean ± half of the 95 % interval, with a row for each line of
+    `rows` and a column for each of their tokens."""
     cells, labels = over_seeds(rows), labels_of(rows)
     most = cells.groupby("line")["n"].transform("max")
-    texts = [plus_minus(row.mean, row.error) + (f" (of {row.n})" if row.n < n else "")
+    texts = [plus_minus(row.mean, row.half) + (f" (of {row.n})" if row.n < n else "")
              for row, n in zip(cells.itertuples(), most, strict=True)]
     table = pd.Series(texts, cells.index).unstack("tokens", fill_value="-")
     heads = {tokens: f"{tokens:,.0f}" for tokens in table if not isinstance(tokens, str)}
@@ -461,12 +463,12 @@ def print_table(title, table):
     print(table.rename_axis(index=None, columns=None).to_string(line_width=WIDTH))
 
 
-def plus_minus(mean, error):
-    """Return "mean ± error" with two digits of the error, but four decimals where these show it.
-    Without an error, which is NaN, or with one of rounding alone, return the mean."""
-    if not error >= 1e-7:
+def plus_minus(mean, half):
+    """Return "mean ± half" with two digits of `half`, but four decimals where these show it. If it
+    is NaN (one number has no interval) or due to rounding alone, return the mean."""
+    if not half >= 1e-7:
         return f"{round(mean, 4) + 0.0:,.4f}".rstrip("0").rstrip(".")  # + 0.0: never -0
-    digits = max(0, 1 - math.floor(math.log10(error)))
-    if error >= 0.00005:
+    digits = max(0, 1 - math.floor(math.log10(half)))
+    if half >= 0.00005:
         digits = min(4, digits)
-    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"

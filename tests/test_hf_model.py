@@ -320,9 +320,9 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     call(real, *arguments, "--table=True")
     table = capsys.readouterr().out
     row = dict(line.split(maxsplit=1) for line in table.splitlines() if "±" in line)
-    assert row["as_it_is"].split()[12:14] == ["+0.000", "±0.000"], "no price"
-    assert row["step_1.5"].split()[12:14] == row["yarn_plain"].split()[12:14]
-    assert row["step_1.5"].split()[-2:] != row["yarn_plain"].split()[-2:], "beyond 200 tokens"
+    assert row["as_it_is"].split()[18:21] == [".000", "±", ".000"], "no price"
+    assert row["step_1.5"].split()[18:21] == row["yarn_plain"].split()[18:21]
+    assert row["step_1.5"].split()[-3:] != row["yarn_plain"].split()[-3:], "beyond 200 tokens"
     assert "For this model" in table and (tmp_path / "out/real.png").exists()
     for path in (tmp_path / "out/m").glob("posloss-*.jsonl"):
         path.write_text(path.read_text().splitlines(keepends=True)[0])

@@ -1,16 +1,13 @@
-"""The changes that the pages show fit the code, and what is changed runs; the notebook runs."""
+"""The changes that the pages show fit the code, and what is changed runs."""
 import importlib
-import json
 import math
 import re
 import shutil
 
-import matplotlib
 import pytest
 from conftest import ROOT, TINY_RUN, call, program, state_of
 
 import plot
-import train
 from experiments.check import PROMISES
 from lib import checkpoint, storage
 
@@ -114,23 +111,3 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
     adamw, muon = checkpoint.load(tmp_path / "out/whole")["optimizers"]
     rates = [optimizer["param_groups"][0]["lr"] for optimizer in (adamw, muon)]
     assert rates[1] == pytest.approx(10 * rates[0])
-
-
-@pytest.mark.slow
-def test_the_notebook_runs(tmp_path, corpus, monkeypatch):
-    cells = json.loads((ROOT / "fading.ipynb").read_text())["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert len(cells) <= 20
-    assert sum(bool(cell["outputs"]) for cell in code) >= 5, "the stored notebook has no outputs"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config").symlink_to(ROOT / "config")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/almanac").symlink_to(corpus)
-    for name in ("a_softmax", "b_ssmax"):  # the notebook trains this pair if it is not there
-        call(train, "config/quick.py", "config/window.py", f"config/{name}.py", "--max_iters=2",
-             "--eval_seqs=1", "--device=cpu", f"--out_dir=out/quick/{name}")
-    matplotlib.use("agg")
-    names = {}
-    for cell in code:  # prompts of 4,096 tokens take a moment, and 65,536 a quarter of a minute
-        exec("".join(cell["source"]).replace("65536", "4096"), names)
-    assert set(names["prompts"]) == {128, 2048, 4096}

@@ -262,9 +262,9 @@ def test_an_error_of_shares_is_not_0_whether_prompts_seeds_or_variants_agree(tmp
         of_two = rows_of(tmp_path, measure)
         of_two = of_two[of_two["variant"] == "ssmax"]
         n = 60  # Wilson's interval for 60 of 60 ends at n / (n + 1.96^2)
-        error, = over_seeds(of_two[:1])["error"]
-        assert error == pytest.approx(1.96 / 2 / (n + 1.96**2), abs=1e-4)
-        assert over_seeds(of_two)["error"].tolist() == [pytest.approx(error / 2**0.5)]
+        half, = over_seeds(of_two[:1])["half"]
+        assert half == pytest.approx(2.001 * 1.96 / 2 / (n + 1.96**2), abs=1e-4)  # t, 59 degrees
+        assert over_seeds(of_two)["half"].tolist() == [pytest.approx(half / 2**0.5, rel=0.02)]
     # the intervals of 0 and of 50 in 100 are 0 to .0370 and .4038 to .5962
     for hits, n, width in ((0, 100, 0.0370), (50, 100, 0.1923), (0, 10**5, 3.84e-5)):
         assert results.error_of_share(hits, n) == pytest.approx(width / 2 / 1.96, rel=2e-3)
@@ -292,8 +292,8 @@ def test_the_tables_have_means_errors_and_the_settings_that_differ(tmp_path, cap
     assert heads.split() == ["128", "512", "1,024", "2,048"]
     assert [line.split()[2:].count("-") for line in (a, b)] == [1, 2]
     _, loss, other = tables["test loss (nats), mean of the tenth before a position"]
-    assert loss.split()[:6] == ["(a)", "softmax,", "2", "seeds", "6.112", "±"]
-    assert "5.905 ± 0.010" in other
+    assert loss.split()[:6] == ["(a)", "softmax,", "2", "seeds", "6.11", "±"]
+    assert "5.90 ± 0.13" in other  # 12.7 standard errors: t with one degree
     _, minus = tables["losses at the end minus (a) softmax (nats; training: mean of the last "
                       "tenth)"]
     assert minus.count("-0.02") == 2

@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
+from experiments.tables import with_interval
 from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
@@ -112,14 +113,14 @@ def table(cfg, folder, lines, lengths, hays):
     first, last = min(lengths), max(lengths)
     rival = "yarn" if "yarn" in lines else "as_it_is"
     for line in lines:
-        cells = needles[line].groupby(["hay", "size"])["needles"].agg(["mean", "sem"])
-        rows[line] = {f"{hay} {size}": f"{mean:.2f} ±{sem:.2f}"
-                      for (hay, size), mean, sem in cells.itertuples()}
-        numbers = {"price": (losses[line] - losses["as_it_is"])[first]}
+        cells = needles[line].groupby(["hay", "size"])["needles"]
+        numbers = {f"{hay} {size}": found for (hay, size), found in cells}
+        numbers["price"] = (losses[line] - losses["as_it_is"])[first]
         numbers |= {f"gain {T}": (losses[rival] - losses[line])[T] for T in lengths[1:]}
-        rows[line] |= {name: f"{x.mean():+.3f} ±{x.sem():.3f}" for name, x in numbers.items()}
+        rows[line] = {name: with_interval(values) for name, values in numbers.items()}
     print(f"{folder.name}: needles found, loss above the model as it is at {first:,} tokens (price)"
-          f", and below {rival} (gain), in nats;\n± is the standard error over needles or pieces")
+          f", and below {rival} (gain), in nats;\n"
+          "±: half of the 95 % interval over needles or pieces")
     print(pd.DataFrame(rows).T.to_string())
 
     # one number for each prompt, because its ten needles are not independent
