@@ -77,11 +77,3 @@ def test_imports_run_downwards_only():
             module.partition(".")[0] for module in imported_modules(path)}, name(path)
     for path in ROOT.glob("experiments/**/*.py"):
         assert "sys.path" not in path.read_text(), f"{name(path)} runs with python -m"
-
-
-def test_the_readme_shows_lines_of_model_py():
-    readme = (ROOT / "README.md").read_text()
-    shown = re.search(r"lines\s+of\s+\[model.py\].*?```python\n(.*?)```", readme, re.DOTALL)[1]
-    shown = [line.split("  #")[0].rstrip() for line in shown.splitlines()]
-    lines = {line.strip() for line in (ROOT / "model.py").read_text().splitlines()}
-    assert len(shown) == 2 and set(shown) <= lines
