@@ -109,9 +109,9 @@ CONFIGS = {"train": "TrainConfig", "sft": "SFTConfig", "prepare": "PrepareConfig
            "eval_niah": "NiahConfig", "eval_posloss": "PosLossConfig", "plot": "PlotConfig"}
 # {script and arguments: (variables, number of commands)}
 SCRIPTS = {
-    "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 462),
+    "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 387),
     "windows/run.sh mine --set='--attention=sink --max_iters=9'": ({"SEEDS": "1 2"}, 29),
-    "shipped/run.sh": ({}, 2279),
+    "shipped/run.sh": ({}, 1921),
     "paper/run.sh": ({"GPUS": "8"}, 34),
     "paper/run.sh mini": ({"SIZE": "mini", "WINDOWS": "config/window.py --window=128"}, 35)}
 

@@ -3,7 +3,7 @@
 # needles up to 1,024 times the training length (README.md in this folder). The same command
 # continues after any interruption.
 #
-#   bash experiments/windows/run.sh                      everything: about six hours on two cores
+#   bash experiments/windows/run.sh                      everything: about five hours on two cores
 #   bash experiments/windows/run.sh NAME                 three seeds (SEEDS) of gallery/NAME.py, or of
 #                                                        a type that you added to ATTENTION, beside
 #                                                        the stored results (5 to 15 minutes)
@@ -100,33 +100,6 @@ for seed in $SEEDS; do
     measure $softmax --attention_type=ssmax --tag=e
     measure $softmax --attention_type=logn_clip --tag=clip
     measure $softmax --attention_type=head_scale --swap_scale=2.0 --tag=constant
-done | in_parallel
-
-echo "== afterwards: other patterns, windows, packed documents"
-CHANGES=${CHANGES-"SLSL SSSL window16 window64 masked"}
-THREE=$(echo $SEEDS | cut -d" " -f1-3)
-change_settings() {  # change_settings CHANGE: of train.py
-    case "$1" in
-        SLSL | SSSL) echo "--n_layer=4 --window_pattern=$1" ;;
-        window*) echo "--window=${1#window}" ;;
-        masked) echo "--doc_mask=True" ;;
-    esac
-}
-for seed in $THREE; do
-    for change in $CHANGES; do
-        for type in softmax ssmax; do
-            train $type.$change $seed config/window.py --attention_type=$type \
-                $(change_settings $change)
-        done
-    done
-done | in_parallel
-for seed in $THREE; do
-    for change in $CHANGES; do
-        changed=$(runs $seed softmax.$change ssmax.$change)
-        echo "$niah --context_sizes=(128,512,2048) --n_samples=10 --out=$OUT/measured/near $changed"
-        echo "$niah --context_sizes=(8192,65536) --n_samples=4 --out=$OUT/measured/far $changed"
-        echo "$posloss --seq_len=8192 --n_seqs=24 --out=$OUT/measured/loss $changed"
-    done
 done | in_parallel
 
 echo "== tables and figure"
