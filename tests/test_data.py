@@ -1,9 +1,6 @@
 """Batches follow from (seed, split, step) alone, whoever wrote the files; bad ones are one line."""
-import dataclasses
-import itertools
 import os
 import struct
-import zlib
 
 import numpy as np
 import pyarrow
@@ -14,7 +11,6 @@ import prepare
 from eval_posloss import PosLossConfig
 from lib import data, ranks, text
 from lib.config import configure
-from lib.corpora import almanac
 from lib.data import Tokens, permutation, random_starts
 from lib.evaluate import corpus_of
 from lib.text import GPT2_EOT, encode
@@ -82,16 +78,6 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     x, y, _ = tokens.batch(0, 0, 200, 32, "sequence")
     end = text.end_of_text(tokens.vocab)
     assert (x[:, 0] == end).all() and (y != end).all(), "a block is not exactly one document"
-
-
-def test_a_longer_embedded_corpus_begins_with_the_shorter_one():
-    cfg = prepare.PrepareConfig(name="c", embedded="almanac", n_train=41, n_copy=20, block_size=64)
-    first = list(itertools.islice(almanac.documents(cfg), 41))
-    assert first[-1][0] == "train"
-    # written down once; a change would give another corpus of the same settings
-    assert zlib.crc32("".join(text for _, text, _ in first[:40]).encode()) == 3323023267
-    other = almanac.documents(dataclasses.replace(cfg, seed=1))
-    assert next(other) != first[0], "the seed changes nothing"
 
 
 def test_an_unusable_corpus_is_refused(tmp_path):

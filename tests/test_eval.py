@@ -240,20 +240,6 @@ def test_more_sizes_and_samples_are_added_to_a_result(measure, tmp_path, capsys)
     assert same(measure(eval_niah, "b", "--n_samples=3", "--overwrite"), more)
 
 
-def test_questions_about_one_hay_stay_on_one_rank(monkeypatch):
-    monkeypatch.setattr(evaluate.ranks, "WORLD_SIZE", 3)
-    monkeypatch.setattr(evaluate.ranks, "attempt", lambda work, *arguments: work(*arguments))
-    monkeypatch.setattr(evaluate.ranks, "all_gather", lambda item: [item])
-    items, device = [{"size": 9, "i": i} for i in range(20)], torch.device("cpu")
-    for at_once, wanted in ((10, [10, 10, 0]), (0, [7, 7, 6])):
-        shares = []
-        for rank in range(3):
-            monkeypatch.setattr(evaluate.ranks, "RANK", rank)
-            done = sum(evaluate.in_turns(items, lambda items: items, device, "", at_once), [])
-            shares.append(len(done))
-        assert shares == wanted
-
-
 @pytest.mark.parametrize("program, kind", [(eval_niah, "niah"), (eval_posloss, "posloss")])
 def test_out_keeps_the_results_of_several_checkpoints_apart(
         measure, corpus, tmp_path, capsys, program, kind):

@@ -298,10 +298,3 @@ def test_the_tables_have_means_errors_and_the_settings_that_differ(tmp_path, cap
                       "tenth)"]
     assert minus.count("-0.02") == 2
     assert "\n\nsettings that differ\nweight_decay: 0.1, but 0.3 in (b) SSMax\n" in text
-
-
-def test_a_stored_table_is_a_result(tmp_path, capsys):
-    rows = load(["experiments/windows/results.csv"])
-    softmax = rows[(rows["line"] == "softmax") & (rows["measure"] == "needles")]
-    assert over_seeds(softmax)["n"].max() == 10
-    assert "softmax, 10 seeds" in printed(rows, capsys)

@@ -6,7 +6,7 @@ from conftest import call, program, refused, save_model, tiny_model
 import sample
 from lib import checkpoint
 from lib.checkpoint import LoadConfig
-from lib.config import configure, non_defaults
+from lib.config import configure
 from sft import SFTConfig
 from train import TrainConfig
 
@@ -27,13 +27,6 @@ from train import TrainConfig
     ("--decay=linnear", "must be one of none, linear, cosine; did you mean linear")])
 def test_an_odd_command_line_is_one_line(argument, message):
     assert refused(message, configure, TrainConfig, [argument]) == 2
-
-
-def test_odd_command_lines_that_are_right():
-    cfg = configure(TrainConfig, ["--seed=1_000", "--grad_clip=2", "--wandb_log", "--seed=7",
-                                  "--data_dir=München/a b", "--variant=~a"])
-    assert non_defaults(cfg) == {"seed": 7, "grad_clip": 2.0, "wandb_log": True,
-                            "data_dir": "München/a b", "variant": "~a"}
 
 
 def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch):

@@ -402,8 +402,10 @@ def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message)
 def test_config_files_compose_or_are_refused(tmp_path):
     (tmp_path / "a.py").write_text("import math\nn_layer = 3\nlearning_rate = 1 / math.sqrt(16)\n")
     (tmp_path / "b.py").write_text("_half = 2\nn_layer = 2 * _half\ngrad_clip = 1\n")
-    cfg = configure(TrainConfig, [f"{tmp_path}/a.py", f"{tmp_path}/b.py", "--wandb_log"])
-    assert cfg == TrainConfig(n_layer=4, learning_rate=0.25, grad_clip=1.0, wandb_log=True)
+    cfg = configure(TrainConfig, [f"{tmp_path}/a.py", f"{tmp_path}/b.py", "--wandb_log",
+                                  "--seed=1", "--seed=1_000", "--variant=~a"])
+    assert cfg == TrainConfig(n_layer=4, learning_rate=0.25, grad_clip=1.0, wandb_log=True,
+                              seed=1000, variant="~a")
     for text, message in (("learning_rat = 1", "did you mean"), ("max_iters = 'x'", "of type int"),
                           ("x ==", "SyntaxError"), ("1 / 0", "ZeroDivisionError")):
         (tmp_path / "c.py").write_text(text)
