@@ -436,9 +436,9 @@ def print_tables(rows):
                     means_of(part))
     settings = {}  # {line: {name: value}}
     for file in rows.drop_duplicates("path").itertuples():
-        said_by_name = {"attention_type", "switch_attention_type", "eval attention_type"}
         settings.setdefault(file.line, {}).update(
-            {name: value for name, value in file.settings.items() if name not in said_by_name})
+            {name: value for name, value in file.settings.items()
+             if not (name.endswith("attention_type") and value in file.variant)})  # it is said
     if texts := differences(settings):
         print("\nsettings that differ")
         for text in texts:

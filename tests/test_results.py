@@ -298,3 +298,8 @@ def test_the_tables_have_means_errors_and_the_settings_that_differ(tmp_path, cap
                       "tenth)"]
     assert minus.count("-0.02") == 2
     assert "\n\nsettings that differ\nweight_decay: 0.1, but 0.3 in (b) SSMax\n" in text
+    assert "attention_type" not in text, "the names say it"
+    for variant, name in (("x", "softmax"), ("y", "pn")):
+        plant_posloss(tmp_path / "named" / name, variant, changes={"attention_type": name})
+    text = printed(load([tmp_path / "named"]), capsys)
+    assert "\nattention_type: softmax, but pn in y\n" in text
