@@ -161,8 +161,8 @@ def answer(cfg, model, vocab, samples, device):
         # As in the paper, the model may not answer with the end-of-text token.
         rows = model.generate(idx, longest, temperature=0, banned=(end_of_text(vocab),))
         weights = model.last_query_attention(idx) if cfg.trials else None
-    measure = {"needle": "needles", "multikey": f"needles among {cfg.n_needles} others"}.get(
-        cfg.task, f"{cfg.task} answers")
+    names = {"needle": "needles", "multikey": f"needles among {cfg.n_needles} others"}
+    measure_name = names.get(cfg.task, f"{cfg.task} answers")
     records = []
     for row, sample in enumerate(samples):
         text = decode(rows[row, size:size + sample["max_new_tokens"]].tolist(), vocab)
@@ -172,7 +172,7 @@ def answer(cfg, model, vocab, samples, device):
             record |= {"right": exact + first}  # 2: all of it, 1: only its beginning
             record |= attention_record(sample, weights[row])
         else:
-            record |= {measure: exact, f"{measure}, anywhere": anywhere}
+            record |= {measure_name: exact, f"{measure_name}, anywhere": anywhere}
         records.append(record)
     return records
 

@@ -169,7 +169,7 @@ def fit(cfg, model, run, get_batch):
     if device.type == "cpu" and flops_per_token * cfg.batch_size * block_size > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
-    first, moments = run["iter"], run.pop("optimizers")
+    first, moments = run["iter"], run.pop("optimizers")  # 0 and None in a new run
     resumed = moments is not None
     log = Log(cfg, model, run, resumed)
     optimizers = make_optimizers(cfg, model)
@@ -211,7 +211,7 @@ def fit(cfg, model, run, get_batch):
 
         if cfg.eval_interval and (last or is_due(cfg.eval_interval, done)):
             n_rows = validate(cfg, model, get_batch, n_rows, log, done)
-        received = sum(ranks.all_gather(signals), [])  # by any rank
+        received = [number for of_rank in ranks.all_gather(signals) for number in of_rank]
         if last or received or is_due(cfg.save_interval, done):
             save(cfg, model, optimizers, run, done)
         if received and not last:

@@ -164,11 +164,11 @@ def measure_missing(cfg, out, facts, items, measure, device):
     they come, so that a kill costs little. UserError if the file is of other settings."""
     # also records of sizes and samples that are not asked for now
     records, wanted = existing(cfg, out, facts)
-    left = [item for item in items if key_of(item) not in records]
-    n_records = n_by_size([*records.values(), *left])
+    missing = [item for item in items if key_of(item) not in records]
+    n_records = n_by_size([*records.values(), *missing])
     facts["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
-    ranks.must_agree(left=len(left))  # with another disk a rank would wait for the others
-    if not left and facts["records"] == wanted:
+    ranks.must_agree(missing=len(missing))  # with another disk a rank would wait for the others
+    if not missing and facts["records"] == wanted:
         print0(f"{out} is not measured again, see --overwrite")
         return
     if ranks.RANK == 0:
@@ -177,11 +177,12 @@ def measure_missing(cfg, out, facts, items, measure, device):
         storage.write_lines(out, records.values())
         storage.write_lines(out.with_suffix(".json"), [facts])
         file = open(out, "a", encoding="utf-8")
-    whole = {key: facts[key] for key in ("variant", "tag", "seed")}
-    whole |= {"task": facts["evaluation"], "size": 0, "depth": None}  # in this order
-    for new in in_turns(left, measure, device, out.parent.name, cfg.micro_batch_size):
+    # what each record says besides, and the order of its first keys; its item has size and depth
+    first = {key: facts[key] for key in ("variant", "tag", "seed")}
+    first |= {"task": facts["evaluation"], "size": 0, "depth": None}
+    for batch in in_turns(missing, measure, device, out.parent.name, cfg.micro_batch_size):
         if ranks.RANK == 0:
-            storage.append_lines(file, [whole | record for record in new])
+            storage.append_lines(file, [first | record for record in batch])
 
 
 def key_of(item):

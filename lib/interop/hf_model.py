@@ -308,7 +308,7 @@ class HFModel(nn.Module):
         half of them: the hay of task=every_depth, of which each row asks another question."""
         differs = (idx != idx[:1]).any(dim=0).nonzero().flatten().tolist()
         n = differs[0] if differs else 0
-        if n < max(1, idx.size(1) // 2):
+        if n < max(1, idx.size(1) // 2):  # GPT.generate needs new_cache and forward alone
             return GPT.generate(self, idx, max_new_tokens, *args, **kwargs)
         begun = self.new_cache()
         self.read(idx[:1, :n], begun)
