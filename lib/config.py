@@ -52,10 +52,10 @@ def complete(cfg, **values):
 
 def refuse_without_effect(cfg, given):
     """
-    UserError if a setting in `given` has no effect, and none of the settings in its condition was
-    given: one of them was probably forgotten. If one was given, as --decay=none after a config file
-    with a decay, the setting was turned off on purpose.
+    UserError if a setting in `given` has no effect. But if a setting of its condition was given
+    after it, as --decay=none after a config file with a decay, it was turned off on purpose.
     """
+    order = list(given)
     for key, condition in getattr(cfg, "NEEDS", {}).items():
         default = getattr(type(cfg), key)
         is_set = given.get(key, default) != default
@@ -63,7 +63,7 @@ def refuse_without_effect(cfg, given):
         if not is_set or has_effect:
             continue
         others = set(re.findall(r"\w+", condition or "")) - {key}  # settings named in the condition
-        if not others & given.keys():
+        if not others & {*order[order.index(key):]}:
             where = f"unless {condition}" if condition else "in this program"
             raise UserError(f"{key}={given[key]} has no effect {where}; set what it needs, or "
                             f"leave {key} out")
@@ -103,6 +103,7 @@ def arguments(cls, argv=None, config_files=True):
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
                             "or --key=value; see --help")
         for key, value in new.items():
+            values.pop(key, None)  # so that the order is that in which they were last set
             values[key] = checked(fields, key, value, arg)
     return values
 

@@ -4,6 +4,7 @@ import pytest
 from conftest import call, program, refused, save_model, tiny_model
 
 import sample
+from eval_niah import NiahConfig
 from lib import checkpoint
 from lib.checkpoint import LoadConfig
 from lib.config import configure
@@ -73,6 +74,8 @@ def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, tra
     (LoadConfig, "--rope_scaling=yarn", "rope_scaling=yarn has no effect unless rope_factor > 1"),
     (LoadConfig, "--swap_scale=2", "swap_scale=2.0 has no effect unless attention_type"),
     (TrainConfig, "--decay_iters=6 --min_lr=1e-5", "decay_iters=6 has no effect unless decay !="),
+    (TrainConfig, "--decay=none --decay_iters=6", "decay_iters=6 has no effect unless decay !="),
+    (NiahConfig, "x --task=needle --n_needles=5", "n_needles=5 has no effect unless task =="),
     (SFTConfig, "--init_from=x --data_order=sequence", "has no effect in this program")])
 def test_a_setting_without_effect_is_refused(cls, arguments, message):
     refused(f"{message}.*; set what it needs, or leave", configure, cls, arguments.split())
