@@ -53,7 +53,10 @@ class NiahConfig(EvalConfig):
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
 
-    NEEDS = EvalConfig.NEEDS | {"n_needles": "task == 'multikey'"}
+    NEEDS = EvalConfig.NEEDS | {
+        "n_needles": "task == 'multikey'",
+        **dict.fromkeys(("context_sizes", "depths", "n_samples"), "trials == 0"),
+    }
 
     def __post_init__(self):
         super().__post_init__()
@@ -63,6 +66,9 @@ class NiahConfig(EvalConfig):
                 self.prompt == "completion" and fields[-1] != "number"):
             raise ValueError("needle must have the fields {city} and {number}, each once; with "
                              "prompt=completion {number} comes last")
+        if not re.search(r"(^| )\{number\}", self.needle):
+            raise ValueError("needle must have a space before {number}: it belongs to the number's "
+                             "first token")
         if self.prompt == "sft" and "magic" not in self.needle:
             raise ValueError("prompt=sft asks for the special magic number of a city, and needle="
                              f"{self.needle} does not name one: write it with these words, or "
@@ -184,7 +190,9 @@ def score(right, text, groups):
     answer is anywhere in it, also as people write numbers: 8,106,422). groups: cfg.number_format.
     """
     # spaces, commas, points and apostrophes between two digits
-    anywhere = right in text or right in re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)
+    alone = rf"(?<!\d){re.escape(right)}(?!\d)" if right.isdigit() else re.escape(right)
+    anywhere = any(re.search(alone, written) for written in (
+        text, re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)))
     if right.isdigit() and len(groups) > 1:  # written with spaces inside, so spaces do not count
         text = re.sub(r"\s", "", text)
     text = text.strip()

@@ -257,7 +257,7 @@ def posloss(rows):
 def answers(rows):
     """Return the measures of right answers: needles, and those of other tasks."""
     measures = rows["measure"]
-    return measures[measures.str.fullmatch("needles( among .*)?|.* answers")].unique()
+    return measures[measures.str.fullmatch(r"needles( among \d+ others)?|\w+ answers")].unique()
 
 
 def niah(rows):

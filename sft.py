@@ -25,9 +25,9 @@ from train import Decay, TrainConfig, fit
 @dataclass(frozen=True)
 class SFTConfig(TrainConfig):
     """
-    Fine-tuning. The defaults are the paper's (Appendix C). One thing differs: the loss is the mean
-    over the answer tokens of a batch, and the paper's is a sum. AdamW does not notice such a
-    factor, but grad_clip clips less often.
+    Fine-tuning. The defaults are the paper's (Appendix C), but for two things: val_fraction of the
+    articles are held out, and the loss is the mean over the answer tokens of a batch, where the
+    paper has their sum. (AdamW hardly notices such a factor, but grad_clip clips less often.)
     """
     # data
     out_dir: str = "out/sft"  # checkpoints and log.jsonl go here
@@ -96,17 +96,18 @@ def main():
                         " choose a checkpoint with a larger block_size")
     print0(f"{run['variant']}: {len(rows):,} examples ({len(examples) - len(rows)} do not fit "
            f"{block_size} tokens, even with a cut context), {cfg.max_iters:,} updates of "
-           f"{cfg.batch_size}, {cfg.warmup_iters:,} of them warm-up")
+           f"{cfg.batch_size}, {min(cfg.warmup_iters, cfg.max_iters):,} of them warm-up")
 
     def get_batch(split, step):
         """Return this rank's part of a batch, as in train.py."""
-        batch = val_rows[:cfg.eval_seqs]
-        digest = data["digest"]
         if split == "train":
             numbers = examples_of_batch(cfg, step, len(rows))
             batch = [rows[i] for i in numbers]
-            # of the data, and of the examples in this batch
-            digest += f"-{zlib.crc32(np.array(numbers, dtype=np.int64)):08x}"
+            chosen = f"{zlib.crc32(np.array(numbers, dtype=np.int64)):08x}"
+        else:
+            batch = val_rows[:cfg.eval_seqs]
+            chosen = f"{len(batch)}-of-{len(val_rows)}"
+        digest = f"{data['digest']}-{block_size}-{chosen}"
         # sorted before the ranks share them, so that all ranks have about the same work
         mine = sorted(batch, key=lambda row: len(row[0]))[ranks.RANK::ranks.WORLD_SIZE]
         x, y = pad(mine, end_of_text(vocab), block_size)

@@ -139,7 +139,7 @@ def main():
                                         cfg.data_order)
         else:  # the same text in all runs, whatever their seed and data_order
             x, y = held_out.spread(cfg.eval_seqs, block_size)
-            digest = held_out.data["digest"]
+            digest = f"{held_out.data['digest']}-{cfg.eval_seqs}-{block_size}"
         documents = None
         if model.config.doc_mask:
             # The end of text counts as the first token of the next document, as in a prompt that

@@ -64,6 +64,8 @@ def collect(folder):
         run = rows["run"].str.split("/").str[-1]
         line = run.where(rows["tag"] == "", run + "|" + rows["tag"])
         parts.append(rows.assign(run=run, line=line, measure=measure))
+    if not parts:
+        raise UserError(f"{folder}/measured is empty; run.sh of the experiment fills it")
     return pd.concat(parts)[results.COLUMNS].round({"value": 4, "error": 4})
 
 

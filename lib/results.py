@@ -328,6 +328,8 @@ def table_of(results, baseline):
     files = pd.DataFrame([file for file, _ in results])
     numbers = pd.DataFrame([(i, *number) for i, (_, numbers) in enumerate(results)
                             for number in numbers], columns=["file", *NUMBER])
+    of_file = [numbers["file"], numbers["measure"]]
+    numbers["is_share"] = numbers["value"].isin([0, 1]).groupby(of_file).transform("all")
     cells = ["file", "measure", "by", "tokens"]
     at_depth = numbers[(numbers["by"] == "tokens") & numbers["depth"].notna()].assign(by="depth")
 
@@ -350,14 +352,15 @@ def summary(numbers, cells):
     Return a row for each cell of the numbers, with their mean (the median, if it is a score, as in
     the paper), its standard error (NaN if there is none) and n. cells: the columns that tell them.
     """
-    zero_or_one = numbers["value"].abs().isin([0, 1])
-    groups = numbers.assign(zero_or_one=zero_or_one).groupby(cells, sort=False)
+    groups = numbers.groupby(cells, sort=False)
     values = groups["value"]
     mean, error, n = values.mean(), values.sem(), values.count()
+    is_whole = n == values.size()  # pandas leaves NaN out, so a model that fails would look good
+    mean, error = mean.where(is_whole), error.where(is_whole)
     measure = mean.index.get_level_values("measure")
     # A share has Wilson's error. A difference of shares (-1, 0 or 1) has the usual one, but if all
     # prompts give the same, that would be 0: then it gets Wilson's, too.
-    is_share = groups["zero_or_one"].all() & (n > 1)
+    is_share = groups["is_share"].all() & (n > 1)
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))
     is_score = measure == "score"
@@ -418,8 +421,9 @@ def print_tables(rows):
     print("mean ± half of the 95 % interval: over the seeds; for a single seed, over its prompts "
           "or pieces of text")
     # a loss is known at many positions; the table shows some, and the last of each file
-    some = (rows["tokens"] / rows["block"]).isin(MULTIPLES)
-    some |= rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
+    some = rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
+    for multiple in MULTIPLES:
+        some |= rows["tokens"] == (multiple * rows["block"]).round()
     is_shown = (rows["by"] == "tokens") | (rows["by"] == "position") & some
     for measure, measure_rows in rows[is_shown].groupby("measure", sort=False):
         title = TITLES.get(measure, measure)
@@ -434,12 +438,14 @@ def print_tables(rows):
     for minus, part in losses.assign(tokens=parts[0]).groupby(parts[1]):
         print_table(f"losses at the end{minus} (nats; training: mean of the last tenth)",
                     means_of(part))
-    settings = {}  # {line: {name: value}}
-    for file in rows.drop_duplicates("path").itertuples():
-        settings.setdefault(file.line, {}).update(
-            {name: value for name, value in file.settings.items()
-             if not (name.endswith("attention_type") and value in file.variant)})  # it is said
-    if texts := differences(settings):
+    texts = {}  # each once, in the order of the evaluations
+    for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False):
+        settings = {file.line: {
+            name: value for name, value in file.settings.items()
+            if not (name.endswith("attention_type") and value in file.variant)}  # it is said
+            for file in files.itertuples()}
+        texts |= dict.fromkeys(differences(settings))
+    if texts:
         print("\nsettings that differ")
         for text in texts:
             print(textwrap.fill(text, WIDTH, subsequent_indent="    "))

@@ -283,6 +283,8 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_measured(
     (eval_niah, "a", "--context_sizes=[15]", "too small for needle and question: take at least"),
     (eval_niah, "a", "--context_sizes=99999", "choose a smaller context"),
     (eval_niah, "a", "--needle='no city'", "needle must have the fields"),
+    (eval_niah, "a", "--needle={city}={number}", "must have a space before {number}"),
+    (eval_niah, "a", "--trials=2 --depths=9", "depths=.* has no effect unless trials == 0"),
     (eval_niah, "a", "--task=every_depth --trials=2", "leave one of the two out"),
     (eval_niah, "pn", "--context_sizes=30", "has learned 32 positions, and 34 are needed"),
     (eval_posloss, "pn", "--seed=1", "has learned 32 positions, and 90 are needed"),

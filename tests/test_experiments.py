@@ -103,6 +103,8 @@ def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, cap
     assert any(line[:5] == ["mine", "3", "–", "–", ".12"] for line in lines)
     assert any(line[:3] == ["(a)", "softmax", "3"] for line in lines)
     assert (new_results / "mine.png").exists()
+    (new_results / "nothing/measured").mkdir(parents=True)
+    refused("nothing/measured is empty", call, tables, "windows", new_results / "nothing")
 
 
 CONFIGS = {"train": "TrainConfig", "sft": "SFTConfig", "prepare": "PrepareConfig",

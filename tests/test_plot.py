@@ -71,6 +71,8 @@ def test_needles_are_drawn_by_depth_and_by_size(tmp_path):
     assert image.mean(0) == pytest.approx(axis.lines[0].get_ydata())
     stored = load([ROOT / "experiments/windows/results.csv"])
     assert len(plot.retrieval(stored).axes) == 4, "needles alone and among 3, 15 and 63 others"
+    names = [f"needles among 3 others{end}" for end in ("", ", anywhere", " minus (a) softmax")]
+    assert plot.answers(rows[:3].assign(measure=names)).tolist() == names[:1]
 
 
 @pytest.mark.parametrize("arguments, message", [

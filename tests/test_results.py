@@ -178,6 +178,12 @@ def test_a_difference_is_paired_by_seed_piece_and_text(tmp_path):
     for change in ({"seed": 2}, {"digest": "other text "}):
         plant_posloss(tmp_path / "b", **{"variant": "ssmax", **change})
         assert rows_of(tmp_path, name).empty
+    path = plant_posloss(tmp_path / "b", tag="x")
+    minus = rows_of(tmp_path, name)
+    assert (minus[["value", "error"]] == 0).all(axis=None), "equal losses are no shares"
+    path.write_text(path.read_text().replace('"128": ', '"128": NaN, "0": ', 1))
+    rows = rows_of(path, "test loss")
+    assert rows["tokens"][rows["value"].isna()].tolist() == [128], "NaN is left out of the mean"
 
 
 def test_the_baseline_is_softmax_or_the_line_that_is_named(tmp_path):
@@ -301,5 +307,12 @@ def test_the_tables_have_means_errors_and_the_settings_that_differ(tmp_path, cap
     assert "attention_type" not in text, "the names say it"
     for variant, name in (("x", "softmax"), ("y", "pn")):
         plant_posloss(tmp_path / "named" / name, variant, changes={"attention_type": name})
+        for squad in (False, True):
+            source = {"squad": "x"} if squad else {}
+            changes = {"attention_type": name, "learning_rate": 0.1 if squad else 0.2}
+            plant_log(tmp_path / f"named/{name}{squad}", variant, changes=changes,
+                      data={"digest": "", "source": source})
+    (tmp_path / "named/pnTrue/log.json").unlink()
     text = printed(load([tmp_path / "named"]), capsys)
     assert "\nattention_type: softmax, but pn in y\n" in text
+    assert "learning_rate" not in text, "each kind of result is compared with its own kind"

@@ -79,4 +79,6 @@ for seed in $SEEDS; do
 done
 
 echo "== figures"
-run python plot.py all "$OUT"
+inputs=("$OUT")  # in mini the logs of `teach` are of other text, but have the names of the variants
+[ "$SIZE" != mini ] || inputs=("$OUT"/*-[0-9]* "$OUT"/taught/*/[!l]*.jsonl)
+run python plot.py all "${inputs[@]}" --out="$OUT"

@@ -44,7 +44,7 @@ def read_examples(path, val_fraction):
     # Whole articles are held out. If both parts had questions about one context, a model could
     # remember the answers.
     parts = list(articles.values())
-    n_train = len(parts) - math.ceil(len(parts) * val_fraction)
+    n_train = len(parts) - math.ceil(round(len(parts) * val_fraction, 6))
     return sum(parts[:n_train], []), sum(parts[n_train:], []), data
 
 
