@@ -193,7 +193,7 @@ def p_n(rows):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
     from matplotlib import colormaps
 
-    axis, runs = new_figure().subplots(), {}
+    axis, runs = new_figure().subplots(), []
     for path in rows.loc[rows["by"] == "end", "path"].unique():
         settings = json.loads(path.with_suffix(".json").read_text())["settings"]
         # the log does not have p_n
@@ -202,10 +202,10 @@ def p_n(rows):
 
             weights = checkpoint.load(path.parent)["model"]
             if "p_n" in weights:  # killed before it was swapped in, a run has none
-                runs[path.parent.name] = weights["p_n"].numpy()
+                runs.append((path.parent.name, weights["p_n"].numpy()))
     # up to 0.8 only, because the yellow at the end of this map is hard to see on white
     colors = colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
-    for (name, p), color in zip(runs.items(), colors, strict=True):
+    for (name, p), color in zip(runs, colors, strict=True):
         n = np.arange(1, len(p) + 1)
         axis.plot(n, p, ".", color=color)
         for first, line in ((1, ":"), (4, "-")):
