@@ -10,7 +10,7 @@ Tables, verdicts and pictures of an experiment, from its results.csv, prediction
 lines.csv has the rows of the tables in their order: group (title of a table), line, label, baseline
 (the price of a line is its loss above that of this one), block (training length in tokens), figure
 (name of the picture that shows the line, or nothing) and colour. pairs.csv, if there is one, names
-for some lines the same attention in other models; do these rank them alike?
+for some lines the same attention in other models. Do these rank them alike? (pairs.png)
 """
 import math
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ SHARES = ("needles", "ranked first", "MQAR")  # these measures have two digits, 
 PANELS = {"needles": "needles found", "price": "price: loss above the baseline's (nats)",
           "weight": "attention weight on the needle"}
 BESIDE = ("softmax", "ssmax", "head_scale")  # what --line is shown beside
+PAIRED = [("needles", 2048), ("needles", 8192), ("price", 2048)]  # the panels of pairs.png
 GALLERY = {"#D55E00": "softmax's logits", "#0072B2": "SSMax", "#CC79A7": "the clip, put in"}
 
 
@@ -231,6 +232,21 @@ def draw_gallery(table, lines, path):
     plot.save(figure, path)
 
 
+def draw_pairs(table, pairs, lines, path):
+    """Draw the means of the lines in the two columns of `pairs` against each other."""
+    labels = lines.drop_duplicates("line").set_index("line")["label"]
+    x_name, y_name = pairs
+    figure = plot.new_figure(figsize=(12, 4), layout="constrained")
+    axes = figure.subplots(1, len(PAIRED))
+    for axis, (measure, size) in zip(axes, PAIRED, strict=True):
+        for i, (line, pair) in enumerate(zip(pairs[x_name], pairs[y_name], strict=True)):
+            x, y = (by_seed(table, name, measure, size).mean() for name in (line, pair))
+            axis.plot(x, y, "os^"[i // 10], color=f"C{i % 10}", label=labels[line])
+        axis.set(title=f"{measure} at {size:,} tokens", xlabel=x_name, ylabel=y_name)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+    plot.save(figure, path)
+
+
 # -----------------------------------------------------------------------------
 
 
@@ -275,7 +291,10 @@ def main():
         for measure in measures:
             print_measure(table, group, measure)
     if (home / "pairs.csv").exists() and not cfg.line:
-        print_correlations(table, pd.read_csv(home / "pairs.csv"))
+        pairs = pd.read_csv(home / "pairs.csv")
+        print_correlations(table, pairs)
+        if out:
+            draw_pairs(table, pairs, lines, Path(out, "pairs.png"))
     if out:
         for figure, shown in lines[lines["figure"] != ""].groupby("figure"):
             draw = draw_gallery if figure == "gallery" else draw_lines
