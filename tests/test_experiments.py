@@ -94,7 +94,8 @@ def test_new_results_replace_stored_ones_of_their_seeds(new_results, capsys):
                                   for line in ("mine", "softmax|clip") for seed in (1, 2, 3)
                                   for measure, tokens in (("needles", 2048), ("loss", 128))}
     assert set(changed) == {0.1234} and not len(before.index.difference(after.index))
-    assert {path.name for path in new_results.glob("*.png")} == {"windows.png", "gallery.png", "pairs.png"}
+    pictures = {path.name for path in new_results.glob("*.png")}
+    assert pictures == {"windows.png", "gallery.png", "pairs.png"}
 
 
 def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, capsys):
