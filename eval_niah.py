@@ -190,9 +190,7 @@ def score(right, text, groups):
     answer is anywhere in it, also as people write numbers: 8,106,422). groups: cfg.number_format.
     """
     # spaces, commas, points and apostrophes between two digits
-    alone = rf"(?<!\d){re.escape(right)}(?!\d)" if right.isdigit() else re.escape(right)
-    anywhere = any(re.search(alone, written) for written in (
-        text, re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)))
+    anywhere = right in text or right in re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)
     if right.isdigit() and len(groups) > 1:  # written with spaces inside, so spaces do not count
         text = re.sub(r"\s", "", text)
     text = text.strip()

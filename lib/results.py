@@ -328,6 +328,7 @@ def table_of(results, baseline):
     files = pd.DataFrame([file for file, _ in results])
     numbers = pd.DataFrame([(i, *number) for i, (_, numbers) in enumerate(results)
                             for number in numbers], columns=["file", *NUMBER])
+    # told by the whole measure of a file: a difference of two losses may be 0 in all pieces, too
     of_file = [numbers["file"], numbers["measure"]]
     numbers["is_share"] = numbers["value"].isin([0, 1]).groupby(of_file).transform("all")
     cells = ["file", "measure", "by", "tokens"]
