@@ -118,7 +118,7 @@ def draw_panels(table, panels, note="", height=2.9, ylim=None):
         axis.set(xlabel=X_LABELS[by] if axis is axes[-1] else "", ylim=ylim,
                  ylabel=textwrap.fill(label, 40))
     return add_legend(axes[0], f"line: mean of the seeds; faint: each seed,\n"
-                      f"or ± 2 standard errors of a single one\n{note}".strip())
+                      f"or the 95 % interval of a single one\n{note}".strip())
 
 
 def draw(axis, rows, styles):
@@ -132,7 +132,7 @@ def draw(axis, rows, styles):
             axis.plot(seeds.index, seeds.mean(axis=1), **style)
             axis.plot(seeds.index, seeds, one_seed, color=style["color"], ms=2.5, lw=0.5, alpha=0.4)
             if seeds.shape[1] == 1:
-                low, high = (line_rows["value"] + k * line_rows["error"] for k in (-2, 2))
+                low, high = (line_rows["value"] + k * line_rows["error"] for k in (-1.96, 1.96))
                 axis.fill_between(seeds.index, low, high, color=style["color"], alpha=0.15, lw=0)
 
 
