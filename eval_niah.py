@@ -55,6 +55,8 @@ class NiahConfig(EvalConfig):
 
     NEEDS = EvalConfig.NEEDS | {
         "n_needles": "task == 'multikey'",
+        "trial_sizes": "trials",
+        **dict.fromkeys(("data_dir", "split"), "haystack == ''"),
         **dict.fromkeys(("context_sizes", "depths", "n_samples"), "trials == 0"),
     }
 
@@ -94,18 +96,17 @@ class NiahConfig(EvalConfig):
 
 def prompts_of_trials(cfg, block_size):
     """
-    Return the items for Figs. 7 and 8. Each has a role: for each size the paper's example and the
-    trials, and then cfg.trials more prompts which only choose the retrieval heads. These have the
-    training length, or that of the longest trial if it is shorter.
+    Return the items for Figs. 7 and 8. Each has a role: the paper's example at the longest size,
+    the trials of each size, and cfg.trials more prompts which only choose the retrieval heads.
+    These have the training length, or that of the longest trial if it is shorter.
     """
-    items = []
-    for size in cfg.trial_sizes:
-        items.append({"size": size, "depth": 50, "i": PAPER_EXAMPLE, "role": "example"})
-        items += [{"size": size, "depth": None, "i": i, "role": "trial"} for i in range(cfg.trials)]
-    size = min(block_size, max(cfg.trial_sizes))
-    items += [{"size": size, "depth": None, "i": i, "role": "chooses heads"}
-              for i in range(cfg.trials, 2 * cfg.trials)]
-    return items
+    longest = max(cfg.trial_sizes)
+    example = {"size": longest, "depth": 50, "i": PAPER_EXAMPLE, "role": "example"}
+    trials = [{"size": size, "depth": None, "i": i, "role": "trial"}
+              for size in cfg.trial_sizes for i in range(cfg.trials)]
+    choosing = [{"size": min(block_size, longest), "depth": None, "i": i, "role": "chooses heads"}
+                for i in range(cfg.trials, 2 * cfg.trials)]
+    return [example, *trials, *choosing]
 
 
 def niah(cfg, path, model, state):

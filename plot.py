@@ -51,6 +51,10 @@ class PlotConfig:
     out: str = ""  # folder for the pictures; empty: the first folder of results, or out
     title: str = ""  # a line above the picture
 
+    def __post_init__(self):
+        if self.files[:1] == ("table",) and (self.out or self.title):
+            raise ValueError("table is printed, and draws no picture: leave --out and --title out")
+
 
 # -----------------------------------------------------------------------------
 # what figures share
@@ -123,17 +127,20 @@ def draw_panels(table, panels, note="", height=2.9, ylim=None):
 
 def draw(axis, rows, styles):
     """Draw the lines of one measure: the mean over the seeds, and a dot for each seed. Curves of
-    many points have thin lines instead of dots. A single seed has the error over its prompts."""
+    many points have thin lines instead of dots. A single seed has the interval of its prompts."""
+    from lib.results import over_seeds
+
     for line, style in styles.items():
         line_rows = rows[rows["line"] == line].sort_values("tokens")
         if len(line_rows):
             seeds = line_rows.pivot(index="tokens", columns="seed", values="value")
             one_seed = "o" if len(seeds) <= 20 else "-"
-            axis.plot(seeds.index, seeds.mean(axis=1), **style)
+            cells = over_seeds(line_rows).loc[line]
+            axis.plot(cells.index, cells["mean"], **style)
             axis.plot(seeds.index, seeds, one_seed, color=style["color"], ms=2.5, lw=0.5, alpha=0.4)
             if seeds.shape[1] == 1:
-                low, high = (line_rows["value"] + k * line_rows["error"] for k in (-1.96, 1.96))
-                axis.fill_between(seeds.index, low, high, color=style["color"], alpha=0.15, lw=0)
+                low, high = cells["mean"] - cells["half"], cells["mean"] + cells["half"]
+                axis.fill_between(cells.index, low, high, color=style["color"], alpha=0.15, lw=0)
 
 
 def add_legend(axis, note=""):

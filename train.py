@@ -169,14 +169,15 @@ def fit(cfg, model, run, get_batch):
     if device.type == "cpu" and flops_per_token * cfg.batch_size * block_size > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
-    first, moments = run["iter"], run.pop("optimizers")  # 0 and None in a new run
-    resumed = moments is not None
+    first, saved = run["iter"], run.pop("optimizers")  # 0 and None in a new run
+    resumed = saved is not None
     log = Log(cfg, model, run, resumed)
     optimizers = make_optimizers(cfg, model)
     if resumed:
-        for optimizer, its_moments in zip(optimizers, moments, strict=True):
-            optimizer.load_state_dict(its_moments)
-    del moments  # a second copy of twice the weights
+        for optimizer, state in zip(optimizers, saved, strict=True):
+            optimizer.load_state_dict(state)
+        del state
+    del saved  # a second copy of twice the weights
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
     most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     n_rows = runtime.rows_at_once(model, most, compiled=loss_fn is not summed_loss)
@@ -357,7 +358,8 @@ def validate(cfg, model, get_batch, n_rows, log, done):
         lambda n: forward_backward(cfg, model, summed_loss, batch, n), n_rows)
     ranks.all_reduce([sums])
     loss = (sums[0] / sums[1]).item()
-    if done and not math.isfinite(loss):  # after the last update nothing else would notice it
+    # The next update would notice it, but after the last one there is none.
+    if done and not math.isfinite(loss):
         raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
                         "did not save this model; try a lower learning_rate, in another --out_dir",
                         status=1)

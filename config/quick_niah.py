@@ -8,4 +8,3 @@ number_format = (2, 2, 2, 1)
 begin = True
 context_sizes = (128, 256, 512, 1024, 1280, 2048)
 n_samples = 20
-trial_sizes = (1024,)

@@ -177,7 +177,9 @@ def prepare(ending, size=2**26):
     line = json.dumps({"text": text}) if ending == "jsonl" else text
     file = Path(f"out/bench_text.{ending}")
     file.write_text(f"{line}\n" * (size // len(text)))
-    run(f"prepare.py {file} --name=bench_text --data_dir=out/bench_{ending}")
+    folder = f"out/bench_{ending}"
+    shutil.rmtree(folder, ignore_errors=True)  # what is finished would not be prepared again
+    run(f"prepare.py {file} --name=bench_text --data_dir={folder}")
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 

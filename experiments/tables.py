@@ -86,12 +86,15 @@ def with_new(rows, folders):
 
 def with_prices(table, lines):
     """Return the table with the measure "price": a line's loss above that of its baseline."""
-    losses = table[table.index.isin(["loss"], level="measure")].unstack("line")
-    prices = {row.line: losses[row.line] - losses[row.baseline] for row in lines.itertuples()
-              if row.line in losses and row.baseline in losses}
+    losses = table[table.index.isin(["loss"], level="measure")]
+    of = {line: values.droplevel("line") for line, values in losses.groupby("line")}
+    prices = {}
+    for row in lines[lines["line"].isin(of) & lines["baseline"].isin(of)].itertuples():
+        ours, theirs = of[row.line].align(of[row.baseline], join="inner")
+        prices[row.line] = ours - theirs
     if not prices:
         return table
-    prices = pd.concat(prices, names=["line"]).dropna()
+    prices = pd.concat(prices, names=["line"])
     return pd.concat([table, prices.rename({"loss": "price"}, level="measure")]).sort_index()
 
 
@@ -127,17 +130,19 @@ def print_measure(table, lines, measure):
     if values.empty:
         return
     by_size = values.groupby(["line", "tokens"])
-    means = by_size.agg(lambda values: values.mean()).unstack("tokens")
-    texts = means.map(lambda x: "–" if pd.isna(x) else short(x, digits))
-    texts.insert(0, "n", by_size.count().groupby("line").max())
-    priced = {"needles": [block, 16 * block], "loss": [block, *means.columns[-2:]]}.get(measure, [])
+    # a seed that failed with NaN is not left out, but one that was not measured is
+    means = by_size.agg(lambda values: values.mean(skipna=False))
+    texts = means.map(lambda x: short(x, digits)).unstack("tokens", fill_value="–")
+    sizes = list(texts)
+    texts.insert(0, "n", by_size.size().groupby("line").max())
+    priced = {"needles": [block, 16 * block], "loss": [block, *sizes[-2:]]}.get(measure, [])
     for size in priced:
         prices = [by_seed(table, line, "price", size) for line in texts.index]
         if any(map(len, prices)):
             texts[f"price {size / block:g}x"] = list(map(with_interval, prices))
     texts = texts.reindex([name for name in names if name in texts.index])
     labels = lines.set_index("line")["label"]
-    heads = {size: f"{size / block:g}x" for size in means}
+    heads = {size: f"{size / block:g}x" for size in sizes}
     results.print_table(f"{lines['group'].iloc[0]}: {measure}",
                         texts.rename(index=labels, columns=heads))
 
@@ -192,7 +197,7 @@ def print_correlations(table, pairs):
 def draw_lines(table, lines, path):
     """Draw needles, prices and attention by context size: the mean and a dot for each seed."""
     lines = lines.drop_duplicates("line")
-    rows = table.reset_index(name="value").merge(lines, on="line").assign(error=math.nan)
+    rows = table.reset_index(name="value").merge(lines, on="line").assign(error=math.nan, n=1)
     rows["tokens"] /= rows["block"]
     # dashed, because SSMax lies on other lines in places
     styles = {row.line: {"color": row.colour, "label": row.label,

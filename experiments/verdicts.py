@@ -14,6 +14,7 @@ If there is a margin, the number is a difference that should lie within it. A ve
                 seeds gave one number, so the interval has no width and proves little)
     failed      the interval is below 0; with a margin, it is outside of the margin
     undecided   otherwise
+    no verdict  fewer than three seeds, or one that failed with NaN
 
 Among many such intervals some miss by chance. So a second verdict is corrected for the number of
 predictions in the family (Holm). A claim is undecided if either verdict is.
@@ -72,21 +73,24 @@ def evaluate(formula, table):
         return name
 
     formula = re.sub("`(.*?)`", column_of, formula)
-    return pd.DataFrame(columns).eval(formula).dropna()
+    # not dropna, which would leave out a seed that failed with NaN
+    seeds = set.intersection(*(set(values.index) for values in columns.values()))
+    return pd.DataFrame(columns).loc[sorted(seeds)].eval(formula)
 
 
 def interval(values):
     """Return (mean, half of its 95 % interval) of a Series, after Student."""
     n = len(values)
-    return values.mean(), stats.t.ppf(0.975, n - 1) * values.sem() if n > 1 else math.inf
+    half = stats.t.ppf(0.975, n - 1) * values.sem(skipna=False) if n > 1 else math.inf
+    return values.mean(skipna=False), half
 
 
 def p_value(values, margin=None):
     """
     Return the two-sided p of Student's t, with the sign of the tested number, or None for too few
-    seeds. The mean is tested; with a margin, margin - |mean|.
+    seeds, or if one failed with NaN. The mean is tested; with a margin, margin - |mean|.
     """
-    if len(values) < FEWEST:
+    if len(values) < FEWEST or values.isna().any():
         return None
     x = values.mean() if margin is None else margin - abs(values.mean())
     error = values.sem()
@@ -110,7 +114,7 @@ def holm(ps):
 def verdict(p):
     """Return the verdict on a prediction with this signed p."""
     if p is None:
-        return "few seeds"
+        return "no verdict"
     if abs(p) >= 0.05:
         return "undecided"
     return "holds" if math.copysign(1, p) > 0 else "failed"  # 0.0 has a sign, too

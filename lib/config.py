@@ -63,7 +63,8 @@ def refuse_without_effect(cfg, given):
         if not is_set or has_effect:
             continue
         others = set(re.findall(r"\w+", condition or "")) - {key}  # settings named in the condition
-        if not others & {*order[order.index(key):]}:
+        given_later = {*order[order.index(key):]}
+        if not others & given_later:
             where = f"unless {condition}" if condition else "in this program"
             raise UserError(f"{key}={given[key]} has no effect {where}; set what it needs, or "
                             f"leave {key} out")
@@ -115,8 +116,12 @@ def read_config_file(path):
     with explain(f"the config file {path} fails"):  # the user's code may raise anything
         names = runpy.run_path(path)
     # everything is a setting but helpers (_name), modules, functions and classes
-    return {key: value for key, value in names.items()
-            if not (key.startswith("_") or callable(value) or isinstance(value, types.ModuleType))}
+    settings = {key: value for key, value in names.items() if not (
+        key.startswith("_") or callable(value) or isinstance(value, types.ModuleType))}
+    if not settings:
+        raise UserError(f"{path} sets nothing, so it is no config file; an attention is named by "
+                        f"--attention={path}")
+    return settings
 
 
 def checked(fields, key, value, origin):

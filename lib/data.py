@@ -87,7 +87,7 @@ class Tokens:
         block_size) int64 each, y being the tokens that follow those of x. The digest, a short
         hexadecimal number, is that of the whole text, alike on all ranks. order: see ORDERS.
         """
-        n_rows = self.rows_in_sequence(block_size)
+        n_rows = self.rows_in_sequence(block_size)  # UserError if the text is too short
         if order == "random":
             n_starts = len(self) - block_size  # a piece has block_size + 1 tokens
             starts = random_starts(seed, self.split, step, batch_size, n_starts)

@@ -52,7 +52,7 @@ class EvalConfig(LoadConfig):
 
 # settings that a result does not depend on, or that X.json holds in another form
 NOT_OF_THE_RESULT = {"files", "data", "data_dir", "tag", "out", "overwrite", "device",
-                     "micro_batch_size", "loss_chunk", "context_sizes", "n_samples"}
+                     "micro_batch_size", "loss_chunk", "context_sizes", "trial_sizes", "n_samples"}
 
 
 def evaluate(cfg, name, ask):
@@ -235,9 +235,9 @@ def in_turns(items, measure, device, name, at_once=0):
     disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only
     bar = tqdm(total=len(items), desc=name, unit="", disable=disable)
     for size, same_size in itertools.groupby(items, key=lambda item: item["size"]):
-        left, per_rank = list(same_size), at_once or max(1, tokens // size)
-        while left:
-            turn = left[:per_rank * ranks.WORLD_SIZE]
+        waiting, per_rank = list(same_size), at_once or max(1, tokens // size)
+        while waiting:
+            turn = waiting[:per_rank * ranks.WORLD_SIZE]  # what all ranks measure now
             # With at_once a rank gets whole groups of neighbours, so at the end some have none.
             # Otherwise the last turn is shared evenly.
             n = per_rank if at_once else math.ceil(len(turn) / ranks.WORLD_SIZE)
@@ -251,7 +251,7 @@ def in_turns(items, measure, device, name, at_once=0):
                 per_rank = math.ceil(n / 2)
                 continue
             new = [item | record for item, record in zip(mine, numbers, strict=True)]
-            yield sum(ranks.all_gather(new), [])
-            left = left[len(turn):]
+            yield [record for of_rank in ranks.all_gather(new) for record in of_rank]
+            waiting = waiting[len(turn):]
             bar.update(len(turn))
     bar.close()

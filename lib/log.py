@@ -79,12 +79,12 @@ class Log:
 
 
 def scales_by_layer(model):
-    """Return {name: a list for each layer, or None} of the vectors that stand in an attention
-    itself: s, b, ..."""
+    """Return {name: a list for each layer, or None} of the numbers for each head that
+    stand in an attention itself: s, b, ..."""
     scales = {}
     for layer, block in enumerate(model.blocks):
         for name, p in block.attn.named_parameters(recurse=False):
-            if p.dim() == 1:
+            if p.shape == (block.attn.n_head,):
                 by_layer = scales.setdefault(name, [None] * len(model.blocks))
                 by_layer[layer] = p.detach().cpu().double().round(decimals=5).tolist()
     return scales

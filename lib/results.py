@@ -57,7 +57,7 @@ UNPAIRED = ("score", "ranked first", "chance")  # measures of which no differenc
 FREE = {
     "seed", "init_from", "out_dir", "data_dir", "haystack", "device", "compile", "loss_chunk",
     "micro_batch_size", "eval_interval", "save_interval", "log_interval", "wandb_log",
-    "wandb_project", "wandb_run_name", "variant", "vocab_size", "n_seqs"}
+    "wandb_project", "wandb_run_name", "variant", "vocab_size", "n_seqs", "trial_sizes"}
 
 
 def name_of(variant, tag=""):
@@ -151,7 +151,8 @@ def read(path):
 
 def read_table(path):
     """Return the table in a results.csv."""
-    table = pd.read_csv(path, keep_default_na=False, na_values={"error": [""], "n": [""]})
+    empty = {name: [""] for name in ("value", "error", "n")}  # value: of a model that gave NaN
+    table = pd.read_csv(path, keep_default_na=False, na_values=empty)
     table = table[COLUMNS].astype({"value": float})
     return table.assign(by="tokens", depth=math.nan, block=math.nan, path=path, evaluation="table",
                         settings=[{}] * len(table))
@@ -246,6 +247,7 @@ def numbers_of(records):
                 numbers += [(measure, "position", int(position), depth, asked, float(x))
                             for position, x in value.items()]
             elif isinstance(value, int | float) and measure not in NO_MEASURES:
+                # "needles, anywhere" reads the answers of "needles" again: one difference is enough
                 is_paired = measure not in UNPAIRED and ", " not in measure
                 numbers.append((measure, "tokens", int(record["size"]), depth,
                                 asked if is_paired else None, float(value)))
@@ -259,7 +261,9 @@ def numbers_of_trials(records):
     in the prompts that choose them.
     """
     scores = np.array([record["scores"] for record in records])  # (records, layers, heads)
-    chooses = [record["role"] == "chooses heads" for record in records]
+    # the longest, because a result that was extended to longer trials has shorter ones, too
+    sizes = [record["size"] * (record["role"] == "chooses heads") for record in records]
+    chooses = np.equal(sizes, max(sizes))
     means = scores[chooses].mean(axis=0)
     is_retrieval = means >= means.max() / 2
     longest = max(record["size"] for record in records)

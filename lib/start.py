@@ -61,7 +61,7 @@ def model_of(cfg, state, data, device, corpus=None):
     (sft.py): the text is encoded with the vocabulary of init_from. UserError if the run cannot be
     as the settings say.
     """
-    if state and checkpoint.checkpoints_in(cfg.out_dir):  # `begin` has read it there
+    if state and checkpoint.checkpoints_in(cfg.out_dir):  # `begin` read it there, not in init_from
         model, run = continued(cfg, state, data, device)
     else:
         if state:

@@ -34,7 +34,7 @@ TINY_RUN = [*CPU, *(f"--{key}={value}" for key, value in TINY.items()), *"""
     --compile=False""".split()]  # takes a second on the fixture `corpus`
 EVALS = {
     "eval_niah": [*CPU, "config/quick_niah.py", "--context_sizes=[64,100]", "--depths=[10,90]",
-                  "--n_samples=5", "--trial_sizes=100"],
+                  "--n_samples=5"],
     "eval_posloss": [*CPU, "--seq_len=90", "--n_seqs=12"]}
 
 

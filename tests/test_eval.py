@@ -59,7 +59,7 @@ def test_needle_scores_and_ranks_are_those_of_the_whole_attention_matrix(
     cfg = configure(NiahConfig, ["config/quick_niah.py", "x", "--task=multikey", "--n_needles=1"])
     hay = Tokens(corpus, "haystack")
     assert [(r["size"], r["i"]) for r in records] == [
-        *itertools.product((100, 64), range(-1, 3)), *((32, i) for i in range(3, 6))]
+        (100, -1), *itertools.product((100, 64), range(3)), *((32, i) for i in range(3, 6))]
     for record in records:
         role = "chooses heads" if record["i"] >= 3 else "trial" if record["i"] >= 0 else "example"
         assert record["role"] == role and record["depth"] == (50 if role == "example" else None)
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_was_trained_on_is_another(run, corpus, measure, tmp_p
 
 
 @pytest.mark.parametrize("program, name, more", [
-    (eval_niah, "answer", []), (eval_niah, "answer", ["--trials=8"]),
+    (eval_niah, "answer", []), (eval_niah, "answer", ["--trials=8", "--trial_sizes=100"]),
     (eval_posloss, "token_losses", [])])
 def test_out_of_memory_and_interrupted_it_ends_the_same_and_is_repeated(
         measure, tmp_path, monkeypatch, capsys, program, name, more):
@@ -285,6 +285,8 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_measured(
     (eval_niah, "a", "--needle='no city'", "needle must have the fields"),
     (eval_niah, "a", "--needle={city}={number}", "must have a space before {number}"),
     (eval_niah, "a", "--trials=2 --depths=9", "depths=.* has no effect unless trials == 0"),
+    (eval_niah, "a", "--trial_sizes=64", "trial_sizes=.* has no effect unless trials"),
+    (eval_niah, "a", "--haystack=noise --split=val", "split=val has no effect unless haystack == "),
     (eval_niah, "a", "--task=every_depth --trials=2", "leave one of the two out"),
     (eval_niah, "pn", "--context_sizes=30", "has learned 32 positions, and 34 are needed"),
     (eval_posloss, "pn", "--seed=1", "has learned 32 positions, and 90 are needed"),
@@ -300,7 +302,7 @@ def test_what_cannot_be_measured_is_one_line(
 @pytest.mark.slow
 def test_two_ranks_measure_the_same(measure, corpus, tmp_path):
     one = [measure(eval_niah, "b", "--n_samples=1"),
-           measure(eval_niah, "b", "--trials=4", "--micro_batch_size=2"),
+           measure(eval_niah, "b", "--trials=4", "--trial_sizes=100", "--micro_batch_size=2"),
            measure(eval_posloss, "b", "--n_seqs=3")]
     two_ranks(f"""
 import torch
@@ -316,7 +318,7 @@ def answer(cfg, model, vocab, samples, device, real=eval_niah.answer):
 eval_niah.answer = answer
 more = ["{tmp_path}/b", "--data_dir={corpus}", "--micro_batch_size=2", "--tag=two"]
 call(eval_niah, *EVALS["eval_niah"], *more, "--n_samples=1")
-call(eval_niah, *EVALS["eval_niah"], *more, "--trials=4")
+call(eval_niah, *EVALS["eval_niah"], *more, "--trials=4", "--trial_sizes=100")
 call(eval_posloss, *EVALS["eval_posloss"], *more, "--n_seqs=3")
 """)
     for kind, records in zip(("niah", "scores", "posloss"), one, strict=True):

@@ -309,6 +309,7 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     arguments = (tmp_path / "m", f"--data_dir={corpus}", f"--out={tmp_path}/out",
                  "--niah=--n_samples=2 --depths=20,80")
     refused("begin at the training length: write 200,400", call, real, *arguments, "--lengths=1,2")
+    refused("must be whole numbers of tokens", call, real, *arguments, "--lengths=16k,")
     capsys.readouterr()
     call(real, *arguments)
     printed = capsys.readouterr()

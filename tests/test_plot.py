@@ -77,6 +77,7 @@ def test_needles_are_drawn_by_depth_and_by_size(tmp_path):
 
 @pytest.mark.parametrize("arguments, message", [
     (["learned_curves"], "did you mean learning_curves"), ([], "name one of all, table, "),
+    (["table", "config", "--title=x"], "table is printed, and draws no picture"),
     (["all", "nowhere/x"], "no such file"), (["niah", "config"], "no results that niah could")])
 def test_wrong_arguments_are_one_line(arguments, message):
     assert refused(message, call, plot, *arguments) == 2

@@ -280,7 +280,7 @@ def test_an_error_of_shares_is_not_0_whether_prompts_seeds_or_variants_agree(tmp
     ([1.0, 1.2, 1.1], None, "1.100 ± 0.058"), ([2.0], 0.00123, "2.0000 ± 0.0012"),
     ([150.0], 12.0, "150 ± 12"), ([0.5], np.nan, "0.5"), ([1.0, 1.0], None, "1"),
     ([2.0], 1e-9, "2"), ([-1e-6], np.nan, "0"), ([1.0], 9.8e-6, "1.0000000 ± 0.0000098")])
-def test_two_digits_of_the_standard_error(values, error, expected):
+def test_two_digits_of_half_the_interval(values, error, expected):
     error = pd.Series(values).sem() if error is None else error
     assert results.plus_minus(np.mean(values), error) == expected
 

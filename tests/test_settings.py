@@ -8,6 +8,7 @@ from eval_niah import NiahConfig
 from lib import checkpoint
 from lib.checkpoint import LoadConfig
 from lib.config import configure
+from sample import SampleConfig
 from sft import SFTConfig
 from train import TrainConfig
 
@@ -75,10 +76,15 @@ def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, tra
     (LoadConfig, "--swap_scale=2", "swap_scale=2.0 has no effect unless attention_type"),
     (TrainConfig, "--decay_iters=6 --min_lr=1e-5", "decay_iters=6 has no effect unless decay !="),
     (TrainConfig, "--decay=none --decay_iters=6", "decay_iters=6 has no effect unless decay !="),
+    (SampleConfig, "x --temperature=0 --top_k=5", "top_k=5 has no effect unless temperature"),
     (NiahConfig, "x --task=needle --n_needles=5", "n_needles=5 has no effect unless task =="),
     (SFTConfig, "--init_from=x --data_order=sequence", "has no effect in this program")])
 def test_a_setting_without_effect_is_refused(cls, arguments, message):
     refused(f"{message}.*; set what it needs, or leave", configure, cls, arguments.split())
+
+
+def test_the_file_of_an_attention_is_no_config_file():
+    refused("sets nothing, .* named by --attention=", configure, TrainConfig, ["gallery/sink.py"])
 
 
 def test_a_setting_of_a_config_file_may_be_turned_off():

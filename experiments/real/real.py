@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from experiments.tables import with_interval
-from lib import checkpoint, runtime
+from lib import checkpoint, results, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
 from lib.errors import UserError, launch
@@ -40,6 +40,9 @@ class RealConfig:
     def __post_init__(self):
         if len(self.files) != 1:
             raise ValueError("name one folder of a model of transformers, as in hf/smol")
+        if not all(type(length) is int for length in self.lengths):
+            raise ValueError(f"lengths={self.lengths} must be whole numbers of tokens, as in "
+                             "8192,16384")
 
 
 def lines_of(folder, c, length, factor):
@@ -114,10 +117,12 @@ def table(cfg, folder, lines, lengths, hays):
     rival = "yarn" if "yarn" in lines else "as_it_is"
     for line in lines:
         cells = needles[line].groupby(["hay", "size"])["needles"]
-        numbers = {f"{hay} {size}": found for (hay, size), found in cells}
-        numbers["price"] = (losses[line] - losses["as_it_is"])[first]
+        numbers = {"price": (losses[line] - losses["as_it_is"])[first]}
         numbers |= {f"gain {T}": (losses[rival] - losses[line])[T] for T in lengths[1:]}
-        rows[line] = {name: with_interval(values) for name, values in numbers.items()}
+        rows[line] = {f"{hay} {size}": results.plus_minus(
+            found.mean(), 1.96 * results.error_of_share(found.sum(), len(found)))
+            for (hay, size), found in cells}
+        rows[line] |= {name: with_interval(values) for name, values in numbers.items()}
     print(f"{folder.name}: needles found, loss above the model as it is at {first:,} tokens (price)"
           f", and below {rival} (gain), in nats;\n"
           "±: half of the 95 % interval over needles or pieces")

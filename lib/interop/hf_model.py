@@ -174,7 +174,8 @@ def length_of(folder, c, given=0):
                         f"out, or, if this is right, write \"training_length\": {given} into it")
     if not length:
         raise UserError(f"the config.json of {folder} does not say at which length this "
-                        f"{c.model_type} was trained; give it: --length=2048, or write it there")
+                        f"{c.model_type} was trained; write \"training_length\": 2048 into it "
+                        "(evaluations also take --length=2048)")
     if type(length) is not int or length < 2:
         raise UserError(f"a training length of {length} tokens, in the config.json of {folder} or "
                         "by --length, is no whole number above 1: correct it")
