@@ -26,6 +26,13 @@ from pathlib import Path
 
 from lib.errors import UserError, explain
 
+# Settings that change a result by rounding at most: where it is written, and how it is computed.
+# (data_dir may name another folder with the same data: their digests are compared.)
+OF_THE_MACHINE = {
+    "out_dir", "out", "overwrite", "data_dir", "micro_batch_size", "loss_chunk", "device",
+    "compile", "eval_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
+    "wandb_run_name"}
+
 
 def configure(cls, argv=None, config_files=True):
     """Return a `cls` (a frozen dataclass) made from `argv`, see `arguments`."""

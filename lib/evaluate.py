@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from lib import checkpoint, ranks, results, runtime, storage
 from lib.checkpoint import LoadConfig
+from lib.config import OF_THE_MACHINE
 from lib.data import Tokens
 from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
@@ -51,8 +52,8 @@ class EvalConfig(LoadConfig):
 
 
 # settings that a result does not depend on, or that X.json holds in another form
-NOT_OF_THE_RESULT = {"files", "data", "data_dir", "tag", "out", "overwrite", "device",
-                     "micro_batch_size", "loss_chunk", "context_sizes", "trial_sizes", "n_samples"}
+NOT_OF_THE_RESULT = OF_THE_MACHINE | {
+    "files", "data", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
 
 def evaluate(cfg, name, ask):

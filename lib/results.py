@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from lib.config import OF_THE_MACHINE
 from lib.errors import MALFORMED, UserError, explain
 
 # {variant: (its name, its colour)}, in the order of tables and figures; other variants come after
@@ -52,12 +53,10 @@ NO_MEASURES = ("size", "depth", "i", "iter", "seed")
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
-# Settings in which the results of one line may differ: seeds, paths, the machine, what the text
-# says, and how much is measured
-FREE = {
-    "seed", "init_from", "out_dir", "data_dir", "haystack", "device", "compile", "loss_chunk",
-    "micro_batch_size", "eval_interval", "save_interval", "log_interval", "wandb_log",
-    "wandb_project", "wandb_run_name", "variant", "vocab_size", "n_seqs", "trial_sizes"}
+# Settings in which the results of one line may differ: also seeds, what the text says, and how
+# much is measured
+FREE = OF_THE_MACHINE | {
+    "seed", "init_from", "haystack", "variant", "vocab_size", "n_seqs", "trial_sizes"}
 
 
 def name_of(variant, tag=""):
@@ -85,7 +84,6 @@ def load(inputs, baseline="softmax"):
             elif result := read(path):
                 results.append(result)
     if results:
-        check_updates([file for file, _ in results])
         tables.append(table_of(results, name_of(baseline)))
     if not tables:
         return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path", "settings"])
@@ -134,7 +132,6 @@ def read(path):
                        and facts["evaluation"] != "scores"]
     if not records:
         return None
-    file["updates"] = facts["run"]["iter"] if "run" in facts else records[-1]["iter"]
     if file["evaluation"] == "log":
         # a run and its fine-tuning have the same line, and losses of different text
         kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
@@ -212,16 +209,6 @@ def check(table):
         one, other = twice["path"][:2]
         raise UserError(f"{one} and {other} are both {twice['line'].iloc[0]} with seed "
                         f"{twice['seed'].iloc[0]}; {ADVICE}")
-
-
-def check_updates(files):
-    """Print a note for each evaluation of an earlier state of a run than the log beside it has."""
-    done = {file["path"].parent: file["updates"] for file in files if "log" in file["evaluation"]}
-    for file in files:
-        updates = done.get(file["path"].parent, file["updates"])
-        if file["updates"] < updates:
-            print(f"note: measured after {file['updates']:,} of the {updates:,} updates that the "
-                  f"run has now: {file['path']}")
 
 
 def check_settings(line, settings):

@@ -7,6 +7,7 @@ import torch
 
 from lib import attention, checkpoint, config, ranks, runtime, storage
 from lib.attention import ModelConfig
+from lib.config import OF_THE_MACHINE
 from lib.errors import UserError, explain
 from lib.ranks import print0
 from lib.text import check_same_vocab
@@ -15,14 +16,8 @@ from model import GPTConfig
 # the settings of a trained model that --init_from may change
 CONVERTIBLE = {
     "window_pattern", "window", "attention_type", "doc_mask", "rope_theta", "block_size"}
-# The settings that may change when a run continues: they change the result by rounding at most.
-# (data_dir may name another folder with the same data: their digests are compared.)
-FREE_TO_CHANGE = {
-    "out_dir", "data_dir", "micro_batch_size", "eval_interval", "save_interval",
-    "log_interval", "wandb_log", "wandb_project", "wandb_run_name", "device", "compile",
-    "loss_chunk", "data",  # the last is sft.py's
-}
-OF_A_MACHINE = {"device", "out_dir", "data_dir"}  # settings that may differ between ranks
+FREE_TO_CHANGE = OF_THE_MACHINE | {"data"}  # when a run continues; data: of sft.py
+OF_A_RANK = {"device", "out_dir", "data_dir"}  # settings that may differ between ranks
 MODEL_SETTINGS = [field.name for field in dataclasses.fields(ModelConfig)]
 
 
@@ -77,7 +72,7 @@ def model_of(cfg, state, data, device, corpus=None):
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
         ranks.must_agree(
-            settings={key: value for key, value in vars(cfg).items() if key not in OF_A_MACHINE},
+            settings={key: value for key, value in vars(cfg).items() if key not in OF_A_RANK},
             data=data["digest"],
             updates=run["iter"],
             weights=[p.double().sum().item() for p in model.parameters()])

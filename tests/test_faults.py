@@ -155,7 +155,7 @@ _train.learning_rate = _killed
 
 @pytest.mark.slow
 def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
-    (tmp_path / "lose.py").write_text(LOSES_A_RANK)
+    (tmp_path / "lose.py").write_text(f"{LOSES_A_RANK}\nlog_interval = 1\n")
     arguments = [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={tmp_path}/o", "--max_iters=100",
                  "--decay=none", "--save_interval=20", "--eval_interval=0", tmp_path / "lose.py"]
     printed = program(

@@ -197,7 +197,7 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     assert checkpoint.load_model(tmp_path / "gpt2")[0].max_len == 128, "it has learned positions"
     folder_of(tmp_path / "bloom", "bloom")
     edit(tmp_path / "bloom/config.json", max_position_embeddings=None)
-    refused("does not say at which length .* give it: --length", checkpoint.load_model,
+    refused("does not say at which length .* also take --length", checkpoint.load_model,
             tmp_path / "bloom")
     model, _ = checkpoint.load_model(tmp_path / "bloom", LoadConfig(length=48))
     assert (model.config.block_size, model.max_len) == (48, float("inf"))

@@ -81,7 +81,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         assert code.count(old) == 1, f"a page changes lines that {file} does not have:\n{old}"
         (tmp_path / file).write_text(code.replace(old, new))
         changed.add(file)
-    assert changed == {"model.py", "train.py", "lib/documents.py", "lib/start.py", "lib/tasks.py"}
+    assert changed == {"model.py", "train.py", "lib/documents.py", "lib/config.py", "lib/tasks.py"}
 
     training = " ".join(["train", *TINY_RUN, f"--data_dir={corpus}"])
     needles = (f"eval_niah config/quick_niah.py --data_dir={corpus} --n_samples=2 "

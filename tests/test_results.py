@@ -239,19 +239,6 @@ def test_the_end_of_a_run_that_was_killed_in_its_last_validation_has_no_validati
     assert len(rows_of(tmp_path, "training loss")) == 1
 
 
-def test_a_result_of_an_earlier_state_of_the_run_is_named(tmp_path, capsys):
-    plant_log(tmp_path / "a", updates=200)
-    path = plant_niah(tmp_path / "a")
-    for updates, n_notes in ((200, 0), (150, 1)):
-        about = path.with_suffix(".json")
-        facts = json.loads(about.read_text())
-        facts["run"]["iter"] = updates
-        about.write_text(json.dumps(facts))
-        load([tmp_path])
-        notes = capsys.readouterr().out.count("note: measured after 150 of the 200 updates")
-        assert notes == n_notes
-
-
 def test_losses_of_fine_tuning_have_a_measure_of_their_own(tmp_path):
     plant_log(tmp_path / "a")
     plant_log(tmp_path / "sft", changes={"epochs": 2},
