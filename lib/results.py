@@ -53,8 +53,8 @@ NO_MEASURES = ("size", "depth", "i", "iter", "seed")
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
-# Settings in which the results of one line may differ: also seeds, what the text says, and how
-# much is measured
+# Settings in which the results of one line may differ: besides, seeds, what the text says, and
+# how much is measured
 FREE = OF_THE_MACHINE | {
     "seed", "init_from", "haystack", "variant", "vocab_size", "n_seqs", "trial_sizes"}
 

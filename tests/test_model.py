@@ -50,6 +50,9 @@ def test_scales_are_fp32_and_not_decayed(attention_type):
     for name, p in scales.items():
         assert (p.dim(), p.dtype, p.grad.dtype) == (1, torch.float32, torch.float32), name
         assert 0 < p.grad.abs().sum() < math.inf, f"no gradient for {name}"
+    # its vectors are no numbers of heads
+    model = tiny_model(attention_type, attention="differential")
+    assert scales_by_layer(model).keys() <= {"s", "b"}
 
 
 @pytest.mark.parametrize("settings", [{}, {"attention": "sink"}], ids=str)

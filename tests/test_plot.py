@@ -2,6 +2,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT, call, refused, save_model, tiny_model
 from test_results import plant_log, plant_niah, plant_posloss, plant_scores
@@ -24,6 +25,15 @@ def test_learning_curves_show_every_loss_and_every_validation(tmp_path):
     assert enlarged.lines[0].get_ydata().tolist() == y[x >= 0.4 * x.max()].tolist()
     assert min(enlarged.lines[-1].get_ydata()) < 2, "the validation"
     assert difference.lines[0].get_ydata() == pytest.approx(-0.02)
+
+
+def test_the_band_of_a_seed_is_the_interval_of_its_table():
+    rows = pd.DataFrame({"line": "a", "seed": 1, "tokens": [8, 16], "value": 2.0, "error": 0.1,
+                         "n": 3})
+    axis = plot.new_figure().subplots()
+    plot.draw(axis, rows, {"a": {"color": "black"}})
+    heights = axis.collections[0].get_paths()[0].vertices[:, 1]
+    assert (min(heights), max(heights)) == pytest.approx((2 - 0.4303, 2 + 0.4303), abs=1e-4)
 
 
 @pytest.mark.slow
