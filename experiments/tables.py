@@ -114,7 +114,8 @@ def with_interval(values):
     """Return "mean ± half of the 95 % interval" of a Series."""
     if len(values) < 2:
         return short(values.mean(), 3) if len(values) else "–"
-    return " ± ".join(short(x, 3) for x in verdicts.interval(values))
+    half = results.half_interval(values.sem(skipna=False), len(values))
+    return " ± ".join(short(x, 3) for x in (values.mean(skipna=False), half))
 
 
 def print_measure(table, lines, measure):

@@ -78,13 +78,6 @@ def evaluate(formula, table):
     return pd.DataFrame(columns).loc[sorted(seeds)].eval(formula)
 
 
-def interval(values):
-    """Return (mean, half of its 95 % interval) of a Series, after Student."""
-    n = len(values)
-    half = stats.t.ppf(0.975, n - 1) * values.sem(skipna=False) if n > 1 else math.inf
-    return values.mean(skipna=False), half
-
-
 def p_value(values, margin=None):
     """
     Return the two-sided p of Student's t, with the sign of the tested number, or None for too few

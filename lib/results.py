@@ -24,7 +24,6 @@ import itertools
 import json
 import math
 import os
-import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -177,21 +176,11 @@ def text_of(data):
     return data["digest"]
 
 
-def differences(settings):
-    """Return a text for each setting in which results differ, as "window: 32, but 64 in (b)".
-    settings: {name of a result: its settings}; results that lack a setting are not compared."""
-    texts = []
-    for name in sorted(set().union(*settings.values())):
-        owners = {}  # {value: the results that have it}
-        for result, known in settings.items():
-            if name in known:
-                owners.setdefault(str(known[name]), []).append(str(result))
-        usual = max(owners, key=lambda value: len(owners[value]))
-        others = [f"{value} in {', '.join(results)}" for value, results in owners.items()
-                  if value != usual]
-        if others:
-            texts.append(f"{name}: {usual}, but {' and '.join(others)}")
-    return texts
+def differing(settings):
+    """Return a DataFrame of the settings in which results differ, as texts, with a column for each
+    result. settings: {name of a result: its settings}."""
+    table = pd.DataFrame(settings).fillna("-").astype(str)  # "-": the result lacks the setting
+    return table[table.nunique(axis=1) > 1]
 
 
 ADVICE = ("leave one of them out, or give it another --variant or --seed (train.py) or --tag (an "
@@ -213,10 +202,11 @@ def check(table):
 
 def check_settings(line, settings):
     """Raise a UserError if results of a line differ. settings: {name of a result: its settings}."""
-    absent = dict.fromkeys(set().union(*settings.values()))  # None differs from a value
-    if texts := differences({name: absent | known for name, known in settings.items()}):
-        raise UserError(f"results that are called {line} differ in {', '.join(texts)[:300]}; "
-                        f"{ADVICE}")
+    texts = [f"{name} ({', '.join(values.unique())})"
+             for name, values in differing(settings).iterrows()]
+    if texts:
+        raise UserError(f"results that are called {line} differ in {', '.join(texts)[:300]}: "
+                        f"{', '.join(map(str, settings))}; {ADVICE}")
 
 
 # -----------------------------------------------------------------------------
@@ -345,10 +335,7 @@ def summary(numbers, cells):
     the paper), its standard error (NaN if there is none) and n. cells: the columns that tell them.
     """
     groups = numbers.groupby(cells, sort=False)
-    values = groups["value"]
-    mean, error, n = values.mean(), values.sem(), values.count()
-    is_whole = n == values.size()  # pandas leaves NaN out, so a model that fails would look good
-    mean, error = mean.where(is_whole), error.where(is_whole)
+    mean, error, n = means(groups["value"])
     measure = mean.index.get_level_values("measure")
     # A share has Wilson's error. A difference of shares (-1, 0 or 1) has the usual one, but if all
     # prompts give the same, that would be 0: then it gets Wilson's, too.
@@ -356,8 +343,21 @@ def summary(numbers, cells):
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))
     is_score = measure == "score"
-    return pd.DataFrame({"value": mean.mask(is_score, values.median()),
+    return pd.DataFrame({"value": mean.mask(is_score, groups["value"].median()),
                          "error": error.mask(is_score), "n": n}).reset_index()
+
+
+def means(groups):
+    """Return (mean, its standard error, n) of a GroupBy of numbers: a Series each. The error of one
+    number is NaN. Numbers that are NaN are not left out, or a model that fails would look good."""
+    is_whole = groups.count() == groups.size()
+    return groups.mean().where(is_whole), groups.sem().where(is_whole), groups.size()
+
+
+def half_interval(error, n):
+    """Return half of the 95 % interval (Student's t) of a mean of n numbers with this error."""
+    from scipy.special import stdtrit  # late: an evaluation that is refused does not need it
+    return error * stdtrit(n - 1, 0.975)
 
 
 def error_of_share(hits, n):
@@ -379,17 +379,15 @@ def labels_of(rows):
 
 def over_seeds(rows):
     """
-    Return a DataFrame of the rows of a measure, by line and tokens: mean, half of its 95 % interval
-    (Student's t), and n seeds. The interval is that over the seeds. For one seed, or if all agree,
-    it is that over the prompts or pieces in their files.
+    Return a DataFrame of the rows of a measure, by line and tokens: mean, half of its 95 %
+    interval, and n seeds. The interval is that over the seeds. For one seed, or if all agree, it is
+    that over the prompts or pieces in their files.
     """
-    from scipy.special import stdtrit  # late: an evaluation that is refused does not need it
     groups = rows.assign(square=rows["error"] ** 2).groupby(["line", "tokens"])
-    n, error = groups["value"].count(), groups["value"].sem()
+    mean, error, n = means(groups["value"])
     within = (groups["square"].mean() / n) ** 0.5
-    numbers = n.where(error > 0, groups["n"].sum())
-    half = error.where(error > 0, within) * stdtrit(numbers - 1, 0.975)
-    return pd.DataFrame({"mean": groups["value"].mean(), "half": half, "n": n})
+    half = half_interval(error, n).where(error > 0, half_interval(within, groups["n"].sum()))
+    return pd.DataFrame({"mean": mean, "half": half, "n": n})
 
 
 # -----------------------------------------------------------------------------
@@ -430,17 +428,11 @@ def print_tables(rows):
     for minus, part in losses.assign(tokens=parts[0]).groupby(parts[1]):
         print_table(f"losses at the end{minus} (nats; training: mean of the last tenth)",
                     means_of(part))
-    texts = {}  # each once, in the order of the evaluations
-    for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False):
-        settings = {file.line: {
-            name: value for name, value in file.settings.items()
-            if not (name.endswith("attention_type") and value in file.variant)}  # it is said
-            for file in files.itertuples()}
-        texts |= dict.fromkeys(differences(settings))
-    if texts:
-        print("\nsettings that differ")
-        for text in texts:
-            print(textwrap.fill(text, WIDTH, subsequent_indent="    "))
+    tables = [differing({file.line: file.settings for file in files.itertuples()})
+              for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
+    table = pd.concat(tables).fillna("-").reset_index().drop_duplicates()
+    if len(table):
+        print_table("settings that differ", table.set_index("index").T)
 
 
 def means_of(rows):
@@ -458,7 +450,7 @@ def means_of(rows):
 def print_table(title, table):
     """Print a DataFrame of texts; columns that do not fit into a line follow below."""
     print(f"\n{title}")
-    print(table.rename_axis(index=None, columns=None).to_string(line_width=WIDTH))
+    print(table.rename_axis(index=None, columns=None).to_string(line_width=WIDTH, max_colwidth=60))
 
 
 def plus_minus(mean, half):
