@@ -186,32 +186,14 @@ def did_you_mean(name, names):
 
 
 def help_text(cls):
-    """Return the text of --help: what the program does, then its settings in groups."""
-    # Comments are read from the source, so that each setting is explained once. A comment on a line
-    # of its own is the heading of a group. A child may explain a setting again, which stays in the
-    # group of the parent.
-    headings, comments = {}, {}  # of each setting
-    for parent in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
-        heading = "settings"
-        field_lines = re.split(r"\n    (?:def|NEEDS) ", inspect.getsource(parent))[0]
-        for line in field_lines.splitlines():
-            code, mark, comment = line.strip().partition("# ")
-            if mark and not code:
-                heading = comment
-            elif mark:
-                name = code.partition(":")[0]
-                headings.setdefault(name, heading)
-                comments[name] = comment
-
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    """Return the text of --help: what the program does, then its settings with the comments of
+    their source. Of a setting that stands twice, the later one counts."""
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings with their defaults: give --key=value, or write key = value into a config "
              "file."]
-    for group in dict.fromkeys(headings.values()):
-        lines += ["", f"{group}:"]
-        for name in (name for name in headings if headings[name] == group):
-            setting = f"  --{name}={fields[name].default}".replace("\n", "\\n")
-            choices = ", ".join(filter(None, typing.get_args(fields[name].type)))
-            line = f"{setting:<34}  {comments[name]}"
-            lines.append(f"{line} ({choices})" if choices else line)
-    return "\n".join(lines)
+    for parent in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        fields = re.split(r"\n    (?:def|NEEDS) ", inspect.getsource(parent))[0]
+        lines += [line.removeprefix("    ") for line in fields.splitlines() if "# " in line]
+    choices = [f"{field.name}: {', '.join(filter(None, typing.get_args(field.type)))}"
+               for field in dataclasses.fields(cls) if typing.get_args(field.type)]  # a Literal
+    return "\n".join(lines + ["# names to choose from"] * bool(choices) + choices)

@@ -418,7 +418,7 @@ def test_help_explains_every_setting(cls, capsys):
         configure(cls, ["--help"])
     printed = capsys.readouterr().out
     for field in dataclasses.fields(cls):
-        assert re.search(rf"^  --{field.name}=.*\s+\w", printed, re.M), field.name
+        assert re.search(rf"^{field.name}: .*  # \S", printed, re.M), field.name
     defaults = {field.name: field.default for field in dataclasses.fields(cls)}
     for key, condition in cls.NEEDS.items():
         assert key in defaults
