@@ -45,7 +45,7 @@ class Tokens:
         # data: digest and source, which every run and every result records about its text
         self.vocab, self.shards, self.data = find_split(self.folder, split, vocab_size)
         self.vocab_size = text.vocab_size(self.vocab)
-        self.ends = np.cumsum([shard.tokens() for shard in self.shards], dtype=np.int64)
+        self.ends = np.cumsum([shard.n_ids for shard in self.shards], dtype=np.int64)
 
     def __len__(self):
         return int(self.ends[-1])
@@ -71,8 +71,8 @@ class Tokens:
                 if i not in maps:
                     maps[i] = self.shards[i].open()
                 n = min(len(row), int(self.ends[i] - start))
-                begin = int(start - self.ends[i]) + self.shards[i].tokens()
-                row[:n] = self.shards[i].read(maps[i], begin, n)
+                begin = int(start - self.ends[i]) + self.shards[i].n_ids
+                row[:n] = maps[i][begin:begin + n]
                 row, start, i = row[n:], start + n, i + 1
         if out.size and not 0 <= out.min() <= out.max() < self.vocab_size:
             wrong = out.min() if out.min() < 0 else out.max()

@@ -3,7 +3,6 @@ import os
 import struct
 
 import numpy as np
-import pyarrow
 import pytest
 from conftest import ROOT, refused
 
@@ -103,7 +102,7 @@ def test_an_unusable_corpus_is_refused(tmp_path):
 
 # -----------------------------------------------------------------------------
 # Files as other programs write them: nanoGPT and llm.c (2024), megatron-core 0.16.1, datatrove
-# 0.10.1, datasets 5.2.0. docs/corpus.md has the commands that wrote the same bytes.
+# 0.10.1. docs/corpus.md has the commands that wrote the same bytes.
 
 DOCUMENTS = [encode(part) for part in (ROOT / "CONTRIBUTING.md").read_text().split("\n\n")]
 WITH_ENDS = [[*ids, GPT2_EOT] for ids in DOCUMENTS]
@@ -147,32 +146,16 @@ def datatrove(folder, documents, split="train"):
         path.with_suffix(".ds.metadata").write_text("gpt2|2\n1\n1 T")
 
 
-def saved_dataset(folder, documents, split="train"):
-    (folder / split).mkdir()
-    (folder / split / "dataset_info.json").write_text("{}")
-    table = pyarrow.table({"n": [1] * len(documents),
-                           "input_ids": pyarrow.array(documents, pyarrow.list_(pyarrow.int32()))})
-    for i, part in enumerate((table[:5], table[5:])):
-        path = str(folder / split / f"data-0000{i}-of-00002.arrow")
-        with pyarrow.ipc.new_stream(path, table.schema) as file:
-            file.write_table(part, max_chunksize=3)
-    (folder / split / "cache-7e5acfd7.arrow").write_bytes(b"of map or filter")
-
-
 @pytest.mark.parametrize("write, documents", [
-    (nanogpt, WITH_ENDS), (llm_c, WITH_ENDS), (megatron, WITH_ENDS), (megatron, DOCUMENTS),
-    (datatrove, WITH_ENDS), (datatrove, DOCUMENTS),
-    (saved_dataset, [*DOCUMENTS[:4], [], *DOCUMENTS[4:]])])
-def test_the_files_of_other_programs_are_the_corpus_that_prepare_makes(
-        tmp_path, capsys, write, documents):
+    (nanogpt, WITH_ENDS), (llm_c, WITH_ENDS), (megatron, WITH_ENDS), (datatrove, WITH_ENDS),
+    (megatron, [[], *WITH_ENDS])])
+def test_the_files_of_other_programs_are_the_corpus_that_prepare_makes(tmp_path, write, documents):
     write(tmp_path, documents)
     tokens = Tokens(tmp_path, "train")
     assert tokens[0:len(tokens)].tolist() == IDS
     own = Tokens(make(tmp_path / "own", [IDS]), "train")
     for step in range(5):
         assert (tokens.batch(1, step, 8, 30)[1] == own.batch(1, step, 8, 30)[1]).all()
-    printed = capsys.readouterr().out
-    assert ("an end of text is added" in printed) == (documents is not WITH_ENDS)
     cfg = PosLossConfig(("gpt2",), data_dir=tmp_path, split="train")
     assert corpus_of(cfg, "gpt2", {"vocab": None}).data == tokens.data
     (tmp_path / "other").mkdir()
@@ -180,22 +163,17 @@ def test_the_files_of_other_programs_are_the_corpus_that_prepare_makes(
     assert Tokens(tmp_path / "other", "train").data["digest"] != tokens.data["digest"]
 
 
-def test_short_and_empty_documents_are_read_and_numbers_are_in_order(tmp_path):
-    documents = [[], *(encode(f"{word}s") for word in "the cat on a mat in his hat".split() * 40)]
-    for write in (megatron, saved_dataset):  # without ends of text the words would be others
-        folder = tmp_path / write.__name__
-        folder.mkdir()
-        write(folder, documents)
-        tokens = Tokens(folder, "train")
-        wanted = sum(([*ids, GPT2_EOT] for ids in documents[1:]), [])
-        assert tokens[0:len(tokens)].tolist() == wanted
+@pytest.mark.parametrize("write", [megatron, datatrove])
+def test_documents_that_run_into_each_other_are_refused(tmp_path, write):
+    write(tmp_path, [*WITH_ENDS[:5], *DOCUMENTS[5:]])
+    refused("run into each other, without an end of text: .* with --append-eod", Tokens, tmp_path,
+            "train")
+
+
+def test_files_are_in_the_order_of_their_numbers_and_may_be_empty(tmp_path):
     for i in range(8, 12):
         (tmp_path / f"val_{i}.bin").write_bytes(array([i]))
     assert Tokens(tmp_path, "val", 65)[0:4].tolist() == [8, 9, 10, 11]
-    saved_dataset(tmp_path, [[1, None], [], [2]], "test")
-    refused("some of its ids are null", Tokens, tmp_path, "test")
-    saved_dataset(tmp_path, [[]], "validation")
-    refused("has no documents", Tokens, tmp_path, "validation")
     megatron(tmp_path, [], "nothing")
     refused("has no documents", Tokens, tmp_path, "nothing")
 
@@ -211,9 +189,9 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     refused("have no text: it was read with --vocab_size=65", text.end_of_text, tokens.vocab)
     refused("holds the id 64 and its vocabulary has only 60", Tokens(tmp_path, "train", 60).spread,
             9, 99)
-    saved_dataset(tmp_path, [[1, -1, 2]] * 9, "my_split")
-    refused("holds the id -1", Tokens(tmp_path, "my_split", 60).spread, 1, 9)
-    refused("does not hold GPT-2's ids", Tokens, tmp_path, "my_split")
+    llm_c(tmp_path, [[1, -1, 2]] * 9, "negative", "<i4", (20240801, 7))
+    refused("holds the id 4,294,967,295", Tokens(tmp_path, "negative", 60).spread, 1, 9)
+    refused("does not hold GPT-2's ids", Tokens, tmp_path, "negative")
     for kind, n in (("<u2", 2**17), ("<u4", 2**17), ("<u4", 900), ("<i8", 900)):
         (tmp_path / "wide.bin").write_bytes(array(range(900), kind))
         refused("is read as ids of 16 bits, but it holds", Tokens, tmp_path, "wide", n)
@@ -236,7 +214,6 @@ def cut(name, size):
     (megatron, cut("train_text_document.bin", 90), "document.idx cannot be read as a file of Mega"),
     (datatrove, lambda d: (d / "train_00000_unshuffled.ds.index").write_bytes(
         array([900, len(sum(WITH_ENDS[:4], []))], "<u8")), "unshuffled.ds cannot be read as"),
-    (saved_dataset, cut("train/data-00001-of-00002.arrow", 900), "data-00001-of-00002.arrow canno"),
     (nanogpt, lambda d: (d / "train.bin").rename(d / "train.mds"), "no split .* only train.mds"),
 ])
 def test_a_damaged_or_foreign_file_is_one_line(tmp_path, write, spoil, message):

@@ -2,7 +2,7 @@
 Token files that other programs wrote. The name of the split is in their names or in that of their
 folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
 
-A reader takes the path of a file and yields (shard, ends), where `ends` is the number of ids before
+A reader takes the path of a file and returns (shard, ends), where `ends` is the number of ids up to
 the end of each document, (documents,), or None if that is not known.
 """
 import hashlib
@@ -21,21 +21,20 @@ from lib.text import GPT2_EOT, GPT2_VOCAB, decode, encode
 LLM_C = {(20240520, 1): np.dtype("<u2"), (20240801, 7): np.dtype("<u4")}
 
 
-def bin_shards(path):
+def bin_shard(path):
     """Read a .bin of nanoGPT, which is ids in uint16, or of llm.c, with 256 int32 before them."""
     header = np.fromfile(path, "<i4", 3).tolist()
     if path.stat().st_size % 2:
         raise ValueError("its size is odd, so it ends in half of an id")
     if dtype := LLM_C.get(tuple(header[:2])):
-        yield Shard(path, dtype, header[2], offset=1024), None
-    else:
-        yield Shard(path, np.dtype("<u2"), path.stat().st_size // 2), None
+        return Shard(path, dtype, header[2], offset=1024), None
+    return Shard(path, np.dtype("<u2"), path.stat().st_size // 2), None
 
 
-def megatron_shards(path):
+def megatron_shard(path):
     """
     Read an .idx of Megatron: the lengths of all sequences, the bytes before each, and the sequences
-    at which documents begin. The ids are in the .bin beside it, with nothing between documents.
+    at which documents begin. The ids are in the .bin beside it.
     """
     index = path.read_bytes()
     magic, version, code, n, n_borders = struct.unpack("<9sQBQQ", index[:34])
@@ -45,49 +44,25 @@ def megatron_shards(path):
     borders = np.frombuffer(index, "<i8", n_borders, offset=34 + 4 * n + 8 * n)
     n_before = np.append(0, np.cumsum(lengths, dtype=np.int64))  # ids before each sequence
     dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
-    yield Shard(path.with_suffix(".bin"), dtype, int(n_before[-1])), n_before[borders[1:]]
+    return Shard(path.with_suffix(".bin"), dtype, int(n_before[-1])), n_before[borders[1:]]
 
 
-def datatrove_shards(path):
+def datatrove_shard(path):
     """Read a .ds of datatrove: ids in uint16 or uint32. `ends` are in the .ds.index beside it."""
     ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
     n = int(ends[-1])
     dtype = np.dtype({2: "<u2", 4: "<u4"}[path.stat().st_size / n])
-    yield Shard(path, dtype, n), ends
-
-
-def arrow_shards(path):
-    """
-    Read an .arrow of `datasets`, which has a list of ids for each document in its column input_ids.
-    Each of its batches, of some 1,000 documents, is a shard.
-    """
-    import pyarrow  # late: --help does not need it
-    with pyarrow.memory_map(str(path)) as file:
-        begin_of_file = file.read_buffer().address
-        file.seek(0)
-        for batch in pyarrow.ipc.open_stream(file):
-            column = batch.column("input_ids")
-            borders = column.offsets.to_numpy().astype(np.int64)
-            ends = borders[1:] - borders[0]
-            dtype = np.dtype(column.values.type.to_pandas_dtype())
-            if column.values.null_count:
-                raise ValueError("some of its ids are null")
-            if not ends.any():  # documents without a single id have no memory
-                continue
-            begin_of_ids = column.values.buffers()[1].address + int(borders[0]) * dtype.itemsize
-            yield Shard(path, dtype, int(ends[-1]), begin_of_ids - begin_of_file), ends
+    return Shard(path, dtype, n), ends
 
 
 # {ending of a file: (program, reader)}
 FORMATS = {
-    ".bin": ("nanoGPT or llm.c", bin_shards),
-    ".idx": ("Megatron", megatron_shards),
-    ".ds": ("datatrove", datatrove_shards),
-    ".arrow": ("datasets", arrow_shards),
+    ".bin": ("nanoGPT or llm.c", bin_shard),
+    ".idx": ("Megatron", megatron_shard),
+    ".ds": ("datatrove", datatrove_shard),
 }
-# .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata; and what
-# `datasets` keeps of map and filter
-OTHERS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin|cache-.*\.arrow")
+# .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
+OTHERS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
 
 
 def foreign_files(folder, split):
@@ -108,21 +83,24 @@ def foreign_files(folder, split):
 
 def foreign_split(folder, paths, vocab_size):
     """Return (vocab, shards, data) of files that other programs wrote, and print what they are."""
-    program, read_shards = FORMATS[paths[0].suffix]
+    program, read_shard = FORMATS[paths[0].suffix]
     shards, has_text = [], vocab_size == GPT2_VOCAB
     for path in paths:
         with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
                      "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
-            for shard, ends in read_shards(path):
-                if shard.n_ids < 0:
-                    raise ValueError(f"it says that it holds {shard.n_ids:,} ids")
-                if shard.n_ids == 0:  # Megatron may leave files without documents
-                    continue
-                shard.open()  # an error if the file is cut off
-                if has_text and ends is not None:
-                    shard = with_ends_of_text(shard, ends)
-                shards.append(shard)
-
+            shard, ends = read_shard(path)
+            if shard.n_ids < 0:
+                raise ValueError(f"it says that it holds {shard.n_ids:,} ids")
+            if shard.n_ids == 0:  # Megatron may leave files without documents
+                continue
+            ids = shard.open()  # an error if the file is cut off
+            ends_of_some = [] if ends is None else ends[ends > 0][:100]
+            is_wrong = has_text and any(ids[end - 1] != GPT2_EOT for end in ends_of_some)
+        if is_wrong:
+            raise UserError(f"{path}: its documents run into each other, without an end of text: "
+                            "prepare them again, for Megatron with --append-eod, for datatrove "
+                            "with eos_token, see docs/corpus.md")
+        shards.append(shard)
     if not shards:
         raise UserError(f"{paths[0]} has no documents; name another folder")
     first, last = shards[0].open()[:4000], shards[-1].open()[-4000:]
@@ -131,17 +109,13 @@ def foreign_split(folder, paths, vocab_size):
                                       or len(first) > 100 and not first[1::2].any()):
         raise UserError(f"{paths[0]} is read as ids of 16 bits, but it holds wider ones, or its "
                         f"vocabulary of {vocab_size:,} ids needs them: save it in another format "
-                        "of docs/corpus.md, such as that of `datasets`")
-    # with the ends of text, or the words of two documents could be other tokens together
-    as_read = shards[0].read(shards[0].open(), 0, min(4000, shards[0].tokens()))
-    if has_text and not are_gpt2s(as_read.tolist()):
+                        "of docs/corpus.md, such as llm.c's")
+    if has_text and not are_gpt2s(first.tolist()):
         raise UserError(f"{paths[0]} does not hold GPT-2's ids; if the file is right, give the "
                         "number of its ids, as --vocab_size=65 (they then have no text)")
 
     note = ""
-    if len(shards[0].added):
-        note = "; an end of text is added after each document"
-    elif has_text and GPT2_EOT not in first:
+    if has_text and GPT2_EOT not in first:
         note = f"; its first {len(first):,} ids have no end of text"
     ranks.print0(f"{folder}: files of {program}, such as {paths[0].name} ({len(paths)} in all)"
                  f"{note}")
@@ -153,18 +127,6 @@ def foreign_split(folder, paths, vocab_size):
     source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
     vocab = None if has_text else vocab_size
     return vocab, shards, {"digest": digest.hexdigest()[:16], "source": source}
-
-
-def with_ends_of_text(shard, ends):
-    """Return a shard of GPT-2's ids with an end of text after each document, if its file has none.
-    ValueError if the ends of the documents are not in order."""
-    lengths = np.diff(ends, prepend=0)
-    if (lengths < 0).any():
-        raise ValueError("the borders of its documents are not in order")
-    ends = ends[lengths > 0]
-    if (shard.open()[ends[:100] - 1] == GPT2_EOT).all():
-        return shard
-    return shard._replace(added=ends + np.arange(len(ends)))
 
 
 def are_gpt2s(ids):
