@@ -63,8 +63,6 @@ class SFTConfig(TrainConfig):
         "epochs": "max_iters == 0",
         "warmup_epochs": "warmup_iters == 0",
         "data_dir": None,
-        "train_split": None,
-        "val_split": None,
         "data_order": None,
         "doc_mask": None,
     }

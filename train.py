@@ -43,8 +43,6 @@ class TrainConfig(ModelConfig):
     # data
     out_dir: str = "out/a_softmax"  # checkpoints and log.jsonl go here
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
-    train_split: str = "train"  # split to train on
-    val_split: str = "val"  # split for the validation loss
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
     init_from: str = ""  # start from this checkpoint; type, windows, mask, theta, length may change
@@ -73,7 +71,6 @@ class TrainConfig(ModelConfig):
     log_interval: int = 1  # updates between printed lines; log.jsonl has every update
     wandb_log: bool = False  # also log to Weights & Biases
     wandb_project: str = "nanossmax"  # name of the project in wandb
-    wandb_run_name: str = ""  # name of the run in wandb; empty: the name of out_dir
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: runtime.DType = "auto"  # auto: bfloat16 autocast where the hardware has it
@@ -98,14 +95,12 @@ class TrainConfig(ModelConfig):
             raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
 
     NEEDS = {
-        "val_split": "eval_interval",
         "eval_seqs": "eval_interval",
         "decay_iters": "decay != 'none'",
         "min_lr": "decay != 'none'",
         "switch_attention_type": "switch_iter",
         "switch_warmup_iters": "switch_iter",
         "wandb_project": "wandb_log",
-        "wandb_run_name": "wandb_log",
     }
 
 
@@ -118,11 +113,11 @@ def main():
     device = runtime.setup(cfg.device)
     # the checkpoint records the dtype that auto means on this machine
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
-    corpus = Tokens(cfg.data_dir, cfg.train_split, cfg.vocab_size)
+    corpus = Tokens(cfg.data_dir, "train", cfg.vocab_size)
     held_out = None
     if cfg.eval_interval:
-        held_out = Tokens(cfg.data_dir, cfg.val_split, cfg.vocab_size)
-        check_same_vocab(cfg.train_split, corpus.vocab, cfg.val_split, held_out.vocab,
+        held_out = Tokens(cfg.data_dir, "val", cfg.vocab_size)
+        check_same_vocab("train", corpus.vocab, "val", held_out.vocab,
                          f"prepare both splits of {cfg.data_dir} in the same way")
     model, run = start.model_of(cfg, state, corpus.data, device, corpus)
     del state  # the model has its weights

@@ -30,8 +30,7 @@ from lib.errors import UserError, explain
 # (data_dir may name another folder with the same data: their digests are compared.)
 OF_THE_MACHINE = {
     "out_dir", "out", "overwrite", "data_dir", "micro_batch_size", "loss_chunk", "device",
-    "compile", "eval_interval", "save_interval", "log_interval", "wandb_log", "wandb_project",
-    "wandb_run_name"}
+    "compile", "eval_interval", "save_interval", "log_interval", "wandb_log", "wandb_project"}
 
 
 def configure(cls, argv=None, config_files=True):

@@ -1,15 +1,13 @@
 """out_dir/log.jsonl and log.json of a training run, and Weights & Biases."""
 import dataclasses
 import json
-import os
 import uuid
 from pathlib import Path
 
 import torch
 
 from lib import ranks, storage
-from lib.errors import MALFORMED, describe, explain
-from lib.ranks import print0
+from lib.errors import MALFORMED, explain
 
 
 class Log:
@@ -45,21 +43,12 @@ class Log:
         storage.write_lines(path, records)
         self.file = open(path, "a", encoding="utf-8")
         if cfg.wandb_log:
-            try:
+            # there may be no key, network or package
+            with explain("wandb does not start; WANDB_MODE=offline needs no network"):
                 import wandb
-                config = dataclasses.asdict(cfg)
-                config |= {"params": model.num_params(), "code": run["code"]}
-                self.wandb = wandb.init(project=cfg.wandb_project, config=config,
-                                        dir=os.environ.get("WANDB_DIR", cfg.out_dir),
-                                        name=cfg.wandb_run_name or path.parent.name,
-                                        id=wandb_id, resume="allow")
-            except Exception as e:  # there may be no key, network or package
-                self.wandb_is_off(e)
-
-    def wandb_is_off(self, error):
-        """Train on without it."""
-        self.wandb = None
-        print0(f"wandb is off ({describe(error)}); WANDB_MODE=offline needs no network")
+                self.wandb = wandb.init(
+                    project=cfg.wandb_project, name=path.parent.name, dir=cfg.out_dir,
+                    config=dataclasses.asdict(cfg), id=wandb_id, resume="allow")
 
     def __call__(self, record):
         if self.file:
@@ -72,10 +61,7 @@ class Log:
                                 for layer, head_scales in enumerate(value) if head_scales}
                 elif name != "digest":
                     numbers[name] = value
-            try:
-                self.wandb.log(numbers, step=record["iter"])
-            except Exception as e:
-                self.wandb_is_off(e)
+            self.wandb.log(numbers, step=record["iter"])
 
 
 def scales_by_layer(model):

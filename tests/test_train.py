@@ -9,7 +9,6 @@ import signal
 import sys
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from conftest import ROOT, TINY_RUN, call, log, refused, signal_in, state_of, two_ranks
@@ -341,9 +340,13 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
 
 def test_both_splits_must_have_one_vocabulary(run, corpus, tmp_path):
     folder = shutil.copytree(corpus, tmp_path / "both")
-    np.full(9000, 50256, "<u2").tofile(folder / "other.bin")
-    refused("train and other have different vocabularies; prepare both splits of", run,
-            tmp_path / "r", f"--data_dir={folder}", "--val_split=other")
+    path, = folder.glob("*.json")
+    manifest = json.loads(path.read_text())
+    val = manifest["splits"].pop("val")
+    path.write_text(json.dumps(manifest))
+    (folder / "val.json").write_text(json.dumps(manifest | {"vocab": None, "splits": {"val": val}}))
+    refused("train and val have different vocabularies; prepare both splits of", run,
+            tmp_path / "r", f"--data_dir={folder}")
 
 
 def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
@@ -354,7 +357,7 @@ def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
             f"--init_from={tmp_path}/gpt2")
 
 
-def test_wandb_continues_its_run_and_its_failure_stops_nothing(run, tmp_path, monkeypatch, capsys):
+def test_wandb_continues_its_run(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
     init = sys.modules["wandb"].init
     for folder, updates in (("x", 1), ("x", 2), ("y", 1)):
@@ -363,11 +366,9 @@ def test_wandb_continues_its_run_and_its_failure_stops_nothing(run, tmp_path, mo
     assert begun == resumed != other
     logged = init.return_value.log.call_args.args[0]
     assert logged["s/layer 1"] == pytest.approx(1, abs=0.1), "wandb cannot plot lists"
-    for part in (init, init.return_value.log):
-        part.side_effect = RuntimeError("no network")
-        run(tmp_path / str(part), "--wandb_log", "--max_iters=1")
-        assert "wandb is off (RuntimeError: no network)" in capsys.readouterr().out
-        init.side_effect = None
+    init.side_effect = RuntimeError("no network")
+    refused(r"wandb does not start; WANDB_MODE=offline .* \(RuntimeError: no network\)", run,
+            tmp_path / "z", "--wandb_log", "--max_iters=1")
 
 
 def test_every_shipped_config_is_valid():
