@@ -176,7 +176,7 @@ def answer(cfg, model, vocab, samples, device):
         exact, first, anywhere = score(sample["answer"], text, cfg.number_format)
         record = {"digest": digest_of(sample["prompt"]), "answer": sample["answer"], "text": text}
         if cfg.trials:
-            record |= {"right": exact + first}  # 2: all of it, 1: only its beginning
+            record |= {"right": 2 if exact else int(first)}  # 1: only its beginning
             record |= attention_record(sample, weights[row])
         else:
             record |= {measure_name: exact, f"{measure_name}, anywhere": anywhere}
@@ -190,14 +190,14 @@ def score(right, text, groups):
     goes on with no further digit or letter, whether its first character is right, whether the
     answer is anywhere in it, also as people write numbers: 8,106,422). groups: cfg.number_format.
     """
-    # spaces, commas, points and apostrophes between two digits
-    anywhere = right in text or right in re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)
+    # without spaces, commas, points and apostrophes between two digits
+    without_marks = re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)
+    begin = text.strip()
     if right.isdigit() and len(groups) > 1:  # written with spaces inside, so spaces do not count
-        text = re.sub(r"\s", "", text)
-    text = text.strip()
+        begin = re.sub(r"\s", "", text)
     no_more = r"(?!\d)" if right.isdigit() else r"(?!\w)"
-    exact = re.match(re.escape(right) + no_more, text) is not None
-    return exact, text[:1] == right[0], anywhere or right in text
+    exact = re.match(re.escape(right) + no_more, begin) is not None
+    return exact, begin[:1] == right[0], any(right in x for x in (text, without_marks, begin))
 
 
 def attention_record(sample, weights):

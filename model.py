@@ -47,18 +47,18 @@ def p_n(n, model):
     return model.p_n[n - 1]
 
 
-def power(n, model):  # rises from 1 to 1.07 at N, and to 2 at 1,023 N
+def power(n, model):  # (1 + n / N)^0.1: 1.07 at N, and 2 at 1,023 N
     return (1 + n / model.config.block_size) ** 0.1
 
 
 # The next four are 1 on contexts shorter than the training length N.
 
 
-def logn_clip(n, model):
+def logn_clip(n, model):  # max(1, log n / log N)
     return (n.float().log() / math.log(model.config.block_size)).clamp(min=1)
 
 
-def llama4(n, model):  # rises at each multiple of N, and is constant between
+def llama4(n, model):  # 1 + 0.1 log(1 + floor(n / N)): constant between multiples of N
     return 1 + 0.1 * (1 + n // model.config.block_size).float().log()
 
 

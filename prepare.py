@@ -121,7 +121,7 @@ def chunks(rows):
 
 def encode_chunk(chunk, vocab):
     """Return the number of rows of a chunk, and its ids with an end of text after each document."""
-    arrays = [np.empty(0, id_type(vocab))]
+    arrays = [np.empty(0, id_type(vocab))]  # gives the type, also to a chunk without text
     for _, text, ends in chunk:
         if not text:  # the row is only counted
             continue

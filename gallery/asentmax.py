@@ -21,9 +21,9 @@ class ASEntmax(Entmax):
 
     def setup(self):
         super().setup()
-        self.n_alibi = self.n_head // 2
-        self.beta = nn.Linear(self.config.n_embd, self.n_head - self.n_alibi, bias=False)
-        self.gamma = nn.Linear(self.config.n_embd, self.n_head - self.n_alibi, bias=False)
+        self.n_local = self.n_head // 2
+        self.beta = nn.Linear(self.config.n_embd, self.n_head - self.n_local, bias=False)
+        self.gamma = nn.Linear(self.config.n_embd, self.n_head - self.n_local, bias=False)
         for linear in (self.beta, self.gamma):
             nn.init.normal_(linear.weight, std=self.config.init_std)
 
@@ -38,9 +38,9 @@ class ASEntmax(Entmax):
         gamma = 2 * self.gamma(x).float().tanh().mT
         # n + 1, as in the authors' code: no logarithm is 0, whose powers have no derivative
         scaled = 1 + beta * (context.n + 1).float().log() ** gamma
-        return F.pad(scaled, (0, 0, self.n_alibi, 0), value=1.0)
+        return F.pad(scaled, (0, 0, self.n_local, 0), value=1.0)
 
     def logits(self, q, k):
         slopes = torch.zeros(self.n_head, device=q.device)
-        slopes[:self.n_alibi] = 1 / torch.arange(1, self.n_alibi + 1, device=q.device)
+        slopes[:self.n_local] = 1 / torch.arange(1, self.n_local + 1, device=q.device)
         return super().logits(q, k) - slopes[:, None, None] * distances(q, k)

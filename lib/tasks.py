@@ -310,9 +310,11 @@ def make_sample(cfg, vocab, hay, size, depth, i):
 
 
 def room_for(fact, span):
-    """Return how many tokens the model may write to give the answer of a fact."""
+    """Return how many tokens the model may write to give the answer of a fact. (A number in groups
+    of digits gets no more than it has in the text.)"""
     start, stop = span
     # a model may also write a number digit by digit, after a space, with commas between thousands
     digits = len(fact.answer) if fact.answer.isdigit() else 0
-    digit_by_digit = digits and 1 + digits + (digits - 1) // 3
+    commas = (digits - 1) // 3
+    digit_by_digit = 1 + digits + commas if digits else 0
     return max(stop - start, digit_by_digit) + 1  # one more shows whether the answer ends there

@@ -47,7 +47,8 @@ def load(folder, cfg, device="cpu"):
     if rope_type in ("dynamic", "longrope"):
         raise UserError(f"{folder} has rope_type={rope_type}: its RoPE, and so its results, depend "
                         "on the longest text of a batch; choose another model")
-    own, trained_rope = getattr(c, "ssmax", {"kind": "softmax"})["kind"], str(rope_of(c))
+    own = getattr(c, "ssmax", {}).get("kind", "softmax")
+    trained_rope = str(rope_of(c))  # before it is stretched
     length = length_of(folder, c, cfg.length)
     if cfg.rope_factor > 1:
         stretch(folder, c, cfg, length)
