@@ -130,7 +130,7 @@ CONFIGS = {"train": "TrainConfig", "sft": "SFTConfig", "prepare": "PrepareConfig
 SCRIPTS = {
     "quick/run.sh": ({}, 9), "windows/run.sh": ({}, 387),
     "windows/run.sh mine --set='--attention=sink --max_iters=9'": ({"SEEDS": "1 2"}, 29),
-    "shipped/run.sh": ({}, 1921),
+    "shipped/run.sh": ({}, 1621),
     "paper/run.sh": ({"GPUS": "8"}, 34),
     "paper/run.sh mini": ({"SIZE": "mini", "WINDOWS": "config/window.py --window=128"}, 35)}
 

@@ -3,15 +3,13 @@
 # into softmax models afterwards, which were trained with windows or converted to them (README.md in
 # this folder). The same command continues after any interruption.
 #
-#   bash experiments/shipped/run.sh                      about thirteen hours on two cores
+#   bash experiments/shipped/run.sh                      about eleven hours on two cores
 #   PARTS=converted SEEDS="1 2" bash experiments/shipped/run.sh
 cd "$(dirname "$0")/../.."
 OUT=${OUT:-out/shipped}
 source experiments/common.sh
-# `rope` and `rrrl` have five seeds, the others ten.
-PARTS=${PARTS:-"converted yarn windows rope rrrl step slsl"}
-# 10 is added to them in `converted` and `yarn`, 30 in `rope`, 50 in `rrrl`, 70 in `step`, 90 in
-# `slsl`, and 20 in `windows`
+PARTS=${PARTS:-"converted windows step slsl"}
+# 10 is added to them in `converted`, 20 in `windows`, 70 in `step`, 90 in `slsl`
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}
 
 SLSL="--n_layer=4 --window_pattern=SLSL --window=32"
@@ -34,42 +32,10 @@ measure() {  # measure "CHECKPOINTS" [settings]: one process, because its start 
     echo "$niah --context_sizes=131072 --n_samples=1 --out=$OUT/measured/farthest $*"
     echo "$posloss --seq_len=8192 --n_seqs=48 --out=$OUT/measured/loss $*"
 }
-short() {  # short "CHECKPOINTS": before RoPE is stretched
-    echo "$niah --context_sizes=128 --n_samples=4 --out=$OUT/measured/short $*"
-}
-stretched() {  # stretched LENGTH SIZES "CHECKPOINTS" SETTINGS: with stretched RoPE
-    echo "$niah --context_sizes=$2 --n_samples=4 --out=$OUT/measured/near ${*:3}"
-    echo "$posloss --seq_len=$1 --n_seqs=48 --out=$OUT/measured/loss ${*:3}"
-}
 put_in() {  # put_in CHECKPOINT: factors put into a softmax model without training
     local name
     measure "$1"
     for name in e clip log_floor power constant_{1.5,2,3}; do measure "$1" $(factor $name); done
-}
-yarn() {  # yarn CHECKPOINT: RoPE in all layers, stretched 16 times as published
-    local settings="--rope_scaling=yarn --rope_factor=16" name
-    short "$1"
-    stretched 2048 "(128,512,1024,2048)" "$1" $settings --tag=yarn
-    for name in e clip log_floor power constant_1.5; do
-        stretched 2048 "(128,512,1024,2048)" "$1" $settings $(factor $name | sed "s/tag=/&yarn_/")
-    done
-}
-mistral() {  # mistral PREFIX SEED SETTINGS: Mistral Large 4's arrangement, RoPE, then no position
-    local all="softmax ssmax ssmax_bias_s0 head_scale" name
-    corpora $2
-    types $1. $2 "$all" ${*:3}
-    local models=$(runs $2 $1.{softmax,ssmax,ssmax_bias_s0,head_scale})
-    local softmax=$(runs $2 $1.softmax) plain="--rope_scaling=yarn_no_temperature --rope_factor=8"
-    {
-        short "$models"
-        stretched 1024 "(128,512,1024)" "$models" $plain --tag=yarn
-        # the cheap rivals of a trained factor: YaRN's own constant, and what is put in
-        stretched 1024 "(128,512,1024)" $softmax --rope_scaling=yarn --rope_factor=8 \
-            --tag=yarn_published
-        for name in clip constant_2 constant_3; do
-            stretched 1024 "(128,512,1024)" $softmax $plain $(factor $name | sed "s/tag=/&yarn_/")
-        done
-    } | in_parallel
 }
 briefly() {  # briefly CHECKPOINT FACTOR ...: without and with factors, on less text than `measure`
     local name settings
@@ -103,11 +69,9 @@ chosen() { [[ " $PARTS " == *" $1 "* ]]; }
 
 for number in $SEEDS; do  # seed after seed, so that every part grows evenly
     seed=$((number + 10))
-    if chosen converted || chosen yarn; then
+    if chosen converted; then
         corpora $seed
         train rope $seed | in_parallel
-    fi
-    if chosen converted; then
         types converted. $seed "softmax head_scale ssmax" config/convert.py \
             --init_from=$(runs $seed rope)
         {
@@ -115,7 +79,6 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
             measure "$(runs $seed converted.head_scale converted.ssmax)"
         } | in_parallel
     fi
-    if chosen yarn; then yarn $(runs $seed rope) | in_parallel; fi
 
     seed=$((number + 20))
     if chosen windows; then
@@ -129,10 +92,6 @@ for number in $SEEDS; do  # seed after seed, so that every part grows evenly
     fi
     if chosen step; then steps $((number + 70)); fi
     if chosen slsl; then slsl $((number + 90)); fi
-    if [ $number -le 5 ]; then
-        if chosen rope; then mistral rl $((number + 30)) --window_pattern=RL; fi
-        if chosen rrrl; then mistral rrrl $((number + 50)) --n_layer=4 --window_pattern=RRRL; fi
-    fi
 done
 
 echo "== tables and figure"
