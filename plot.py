@@ -127,15 +127,17 @@ def draw_panels(table, panels, note="", height=2.9, ylim=None):
 
 def draw(axis, rows, styles):
     """Draw the lines of one measure: the mean over the seeds, and a dot for each seed. Curves of
-    many points have thin lines instead of dots. A single seed has the interval of its prompts."""
+    many points have thin lines instead of dots, and a mean where all seeds are. A single seed has
+    the interval of its prompts."""
     from lib.results import over_seeds
 
     for line, style in styles.items():
         line_rows = rows[rows["line"] == line].sort_values("tokens")
         if len(line_rows):
             seeds = line_rows.pivot(index="tokens", columns="seed", values="value")
-            one_seed = "o" if len(seeds) <= 20 else "-"
-            cells = over_seeds(line_rows).loc[line]
+            cells, one_seed = over_seeds(line_rows).loc[line], "o"
+            if len(seeds) > 20:
+                cells, one_seed = cells[cells["n"] == cells["n"].max()], "-"
             axis.plot(cells.index, cells["mean"], **style)
             axis.plot(seeds.index, seeds, one_seed, color=style["color"], ms=2.5, lw=0.5, alpha=0.4)
             if seeds.shape[1] == 1:

@@ -36,6 +36,14 @@ def test_the_band_of_a_seed_is_the_interval_of_its_table():
     assert (min(heights), max(heights)) == pytest.approx((2 - 0.4303, 2 + 0.4303), abs=1e-4)
 
 
+def test_the_mean_of_curves_ends_with_the_first_of_them(tmp_path):
+    plant_log(tmp_path / "a", seed=1)
+    plant_log(tmp_path / "b", seed=2, updates=150, wanted=300)  # killed
+    axis = plot.learning_curves(load([tmp_path])).axes[0]
+    x, y = axis.lines[0].get_data()
+    assert x[-1] == 149 and (np.diff(y) < 0).all()
+
+
 @pytest.mark.slow
 def test_every_figure_is_drawn_from_results(tmp_path, capsys):
     for variant, seed in itertools.product(("softmax", "ssmax", "softmax>>ssmax"), (1, 2)):
