@@ -192,12 +192,13 @@ def score(right, text, groups):
     """
     # without spaces, commas, points and apostrophes between two digits
     without_marks = re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)
-    begin = text.strip()
+    answer = text.strip()
     if right.isdigit() and len(groups) > 1:  # written with spaces inside, so spaces do not count
-        begin = re.sub(r"\s", "", text)
+        answer = re.sub(r"\s", "", text)
     no_more = r"(?!\d)" if right.isdigit() else r"(?!\w)"
-    exact = re.match(re.escape(right) + no_more, begin) is not None
-    return exact, begin[:1] == right[0], any(right in x for x in (text, without_marks, begin))
+    exact = re.match(re.escape(right) + no_more, answer) is not None
+    anywhere = any(right in form for form in (text, without_marks, answer))
+    return exact, answer[:1] == right[0], anywhere
 
 
 def attention_record(sample, weights):

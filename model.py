@@ -51,7 +51,7 @@ def power(n, model):  # (1 + n / N)^0.1: 1.07 at N, and 2 at 1,023 N
     return (1 + n / model.config.block_size) ** 0.1
 
 
-# The next four are 1 on contexts shorter than the training length N.
+# The next four are 1 for n < N, the training length.
 
 
 def logn_clip(n, model):  # max(1, log n / log N)

@@ -135,11 +135,12 @@ def draw(axis, rows, styles):
         line_rows = rows[rows["line"] == line].sort_values("tokens")
         if len(line_rows):
             seeds = line_rows.pivot(index="tokens", columns="seed", values="value")
-            cells, one_seed = over_seeds(line_rows).loc[line], "o"
-            if len(seeds) > 20:
-                cells, one_seed = cells[cells["n"] == cells["n"].max()], "-"
+            cells, is_curve = over_seeds(line_rows).loc[line], len(seeds) > 20
+            if is_curve:  # the mean would jump where a seed ends
+                cells = cells[cells["n"] == cells["n"].max()]
             axis.plot(cells.index, cells["mean"], **style)
-            axis.plot(seeds.index, seeds, one_seed, color=style["color"], ms=2.5, lw=0.5, alpha=0.4)
+            axis.plot(seeds.index, seeds, "-" if is_curve else "o", color=style["color"], ms=2.5,
+                      lw=0.5, alpha=0.4)
             if seeds.shape[1] == 1:
                 low, high = cells["mean"] - cells["half"], cells["mean"] + cells["half"]
                 axis.fill_between(cells.index, low, high, color=style["color"], alpha=0.15, lw=0)
@@ -367,8 +368,10 @@ def main():
 
     rows = results.load(inputs, cfg.baseline)
     minus = results.MINUS + results.name_of(cfg.baseline)
-    is_given = cfg.baseline != PlotConfig.baseline and len(rows)
-    if is_given and not rows["measure"].str.endswith(minus).any():
+    is_given = cfg.baseline != PlotConfig.baseline
+    if is_given and name in FIGURES.keys() - {"learning_curves", "posloss"}:
+        raise UserError(f"{name} shows no difference from a line: leave --baseline out")
+    if is_given and len(rows) and not rows["measure"].str.endswith(minus).any():
         raise UserError(f"there is no line {cfg.baseline} to subtract (a .csv has no prompts to "
                         "pair); choose a --baseline of "
                         f"{', '.join(rows.loc[rows['evaluation'] != 'table', 'line'].unique())}")

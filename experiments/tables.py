@@ -87,10 +87,10 @@ def with_new(rows, folders):
 def with_prices(table, lines):
     """Return the table with the measure "price": a line's loss above that of its baseline."""
     losses = table[table.index.isin(["loss"], level="measure")]
-    of = {line: values.droplevel("line") for line, values in losses.groupby("line")}
+    loss_of = {line: values.droplevel("line") for line, values in losses.groupby("line")}
     prices = {}
-    for row in lines[lines["line"].isin(of) & lines["baseline"].isin(of)].itertuples():
-        ours, theirs = of[row.line].align(of[row.baseline], join="inner")
+    for row in lines[lines["line"].isin(loss_of) & lines["baseline"].isin(loss_of)].itertuples():
+        ours, theirs = loss_of[row.line].align(loss_of[row.baseline], join="inner")
         prices[row.line] = ours - theirs
     if not prices:
         return table
@@ -173,7 +173,8 @@ def print_correlations(table, pairs):
     number of tokens. The interval is from 4,000 resamples of the lines: it says whether other lines
     would rank alike, and not how far the seeds of a line vary.
     """
-    means = table.groupby(["measure", "tokens", "line"]).mean().unstack("line")
+    mean, _, _ = results.means(table.groupby(["measure", "tokens", "line"]))
+    means = mean.unstack("line")
     rng = np.random.default_rng(0)
     texts = {}
     for key, row in means[means.index.isin(["needles", "price"], level="measure")].iterrows():
@@ -246,7 +247,7 @@ def draw_pairs(table, pairs, lines, path):
     axes = figure.subplots(1, len(PAIRED))
     for axis, (measure, size) in zip(axes, PAIRED, strict=True):
         for i, (line, pair) in enumerate(zip(pairs[x_name], pairs[y_name], strict=True)):
-            x, y = (by_seed(table, name, measure, size).mean() for name in (line, pair))
+            x, y = (by_seed(table, name, measure, size).mean(skipna=False) for name in (line, pair))
             axis.plot(x, y, "os^"[i // 10], color=f"C{i % 10}", label=labels[line])
         axis.set(title=f"{measure} at {size:,} tokens", xlabel=x_name, ylabel=y_name)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")

@@ -73,7 +73,7 @@ def evaluate(formula, table):
         return name
 
     formula = re.sub("`(.*?)`", column_of, formula)
-    # not dropna, which would leave out a seed that failed with NaN
+    # the seeds that every number has; one that failed with NaN is among them
     seeds = set.intersection(*(set(values.index) for values in columns.values()))
     return pd.DataFrame(columns).loc[sorted(seeds)].eval(formula)
 
@@ -99,7 +99,7 @@ def holm(ps):
     order = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: abs(ps[i]))
     corrected, least = list(ps), 0.0
     for place, i in enumerate(order):
-        least = max(least, min(1.0, abs(ps[i]) * (len(order) - place)))
+        least = max(least, min(1.0, abs(ps[i]) * (len(ps) - place)))
         corrected[i] = math.copysign(least, ps[i])
     return corrected
 

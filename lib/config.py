@@ -185,14 +185,16 @@ def did_you_mean(name, names):
 
 
 def help_text(cls):
-    """Return the text of --help: what the program does, then its settings with the comments of
-    their source. Of a setting that stands twice, the later one counts."""
+    """Return the text of --help: what the program does, and its settings as their source has them.
+    """
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings with their defaults: give --key=value, or write key = value into a config "
-             "file."]
+             "file. Of a setting that stands twice the later line counts."]
     for parent in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         fields = re.split(r"\n    (?:def|NEEDS) ", inspect.getsource(parent))[0]
         lines += [line.removeprefix("    ") for line in fields.splitlines() if "# " in line]
     choices = [f"{field.name}: {', '.join(filter(None, typing.get_args(field.type)))}"
                for field in dataclasses.fields(cls) if typing.get_args(field.type)]  # a Literal
-    return "\n".join(lines + ["# names to choose from"] * bool(choices) + choices)
+    if choices:
+        lines += ["# names to choose from", *choices]
+    return "\n".join(lines)

@@ -23,7 +23,7 @@ def launch(main):
         if "utf" not in stream.encoding.lower():
             stream.reconfigure(errors="replace")  # such a terminal shows ? in place of ±
     try:
-        return main()
+        main()
     except UserError as e:
         message, status = str(e), e.status
     except KeyboardInterrupt:
@@ -38,10 +38,12 @@ def launch(main):
             message = f"{e.filename or 'operating system'}: {e.strerror}"
         else:
             raise  # a bug of ours keeps its traceback
-    finally:
+    else:
         distributed = sys.modules.get("torch.distributed")
+        # not after an error of this rank alone: NCCL might wait for the others, which wait for it
         if distributed and distributed.is_initialized():
             distributed.destroy_process_group()
+        return
     sys.stdout.flush()  # in a pipe the error would otherwise come before earlier output
     prefix = "error: " if status < 128 else ""  # a signal is no error
     print(prefix + " ".join(message.split()), file=sys.stderr)

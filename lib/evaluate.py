@@ -73,24 +73,29 @@ def evaluate(cfg, name, ask):
     files = result_files(cfg, name)
     for out in files.values():
         storage.lock(out)
-    lines = {}  # {line: {checkpoint: settings of its result}}
-    owners = {}  # {(line, seed): checkpoint}
-    for path, out in files.items():
-        with torch.no_grad():
-            model, state = checkpoint.load_model(path, cfg, device)
-            items, measure, more = ask(cfg, path, model, state)
-            items = list({key_of(item): item for item in items}.values())  # each once
-            facts = facts_of(cfg, name, model, state, more)
-            line = results.name_of(facts["variant"], cfg.tag)
-            # refused before it is measured: what would be a second number for one place of a table
+    # two rounds if there are several, so that all are refused before hours of measuring one
+    for measures in (False, True) if len(files) > 1 else (True,):
+        lines = {}  # {line: {checkpoint: settings of its result}}
+        owners = {}  # {(line, seed): checkpoint}
+        for path, out in files.items():
+            with torch.no_grad():
+                model, state = checkpoint.load_model(path, cfg, device)
+                items, measure, more = ask(cfg, path, model, state)
+                items = list({key_of(item): item for item in items}.values())  # each once
+                facts = facts_of(cfg, name, model, state, more)
+                line = results.name_of(facts["variant"], cfg.tag)
+                if measures:
+                    print0(f"{path}: {line}, update {state['iter']:,}")
+                    measure_missing(cfg, out, facts, items, measure, device)
+                    continue
+            # there would be a second number for one place of a table
             lines.setdefault(line, {})[path] = results.settings_of(facts)
             results.check_settings(line, lines[line])
             owner = owners.setdefault((line, facts["seed"]), path)
             if owner != path:
                 raise UserError(f"{owner} and {path} would both be {line} with seed "
                                 f"{facts['seed']}: evaluate one at a time, with another --tag")
-            print0(f"{path}: {line}, update {state['iter']:,}")
-            measure_missing(cfg, out, facts, items, measure, device)
+            existing(cfg, out, facts)
     if ranks.RANK == 0:
         results.print_tables(results.load(files.values()))
 

@@ -1,13 +1,15 @@
 """out_dir/log.jsonl and log.json of a training run, and Weights & Biases."""
 import dataclasses
 import json
+import os
 import uuid
 from pathlib import Path
 
 import torch
 
 from lib import ranks, storage
-from lib.errors import MALFORMED, explain
+from lib.errors import MALFORMED, describe, explain
+from lib.ranks import print0
 
 
 class Log:
@@ -47,7 +49,8 @@ class Log:
             with explain("wandb does not start; WANDB_MODE=offline needs no network"):
                 import wandb
                 self.wandb = wandb.init(
-                    project=cfg.wandb_project, name=path.parent.name, dir=cfg.out_dir,
+                    project=cfg.wandb_project, name=path.parent.name,
+                    dir=os.environ.get("WANDB_DIR", cfg.out_dir),
                     config=dataclasses.asdict(cfg), id=wandb_id, resume="allow")
 
     def __call__(self, record):
@@ -61,12 +64,16 @@ class Log:
                                 for layer, head_scales in enumerate(value) if head_scales}
                 elif name != "digest":
                     numbers[name] = value
-            self.wandb.log(numbers, step=record["iter"])
+            try:
+                self.wandb.log(numbers, step=record["iter"])
+            except Exception as e:  # its own process may have ended: the run goes on without it
+                self.wandb = None
+                print0(f"note: wandb is off ({describe(e)})")
 
 
 def scales_by_layer(model):
-    """Return {name: a list for each layer, or None} of the numbers for each head that
-    stand in an attention itself: s, b, ..."""
+    """Return {name: [layer][head]} of the parameters with one number for each head: s, b, ... A
+    layer without them has None."""
     scales = {}
     for layer, block in enumerate(model.blocks):
         for name, p in block.attn.named_parameters(recurse=False):

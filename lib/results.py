@@ -52,10 +52,11 @@ NO_MEASURES = ("size", "depth", "i", "iter", "seed")
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
-# Settings in which the results of one line may differ: besides, seeds, what the text says, and
-# how much is measured
+# Settings in which the results of one line may differ: those of the machine, seeds, what the text
+# says, and how much of it is measured
 FREE = OF_THE_MACHINE | {
-    "seed", "init_from", "haystack", "variant", "vocab_size", "n_seqs", "trial_sizes"}
+    "seed", "init_from", "haystack", "variant", "vocab_size", "n_seqs", "trial_sizes", "data",
+    "train_split", "val_split", "wandb_run_name"}  # the last three: of earlier versions
 
 
 def name_of(variant, tag=""):
@@ -113,7 +114,7 @@ def read(path):
     """
     about = path.with_suffix(".json")
     facts = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
-    if "evaluation" not in facts:
+    if "evaluation" not in facts or path == about:  # a shell's * names both files
         return None
     file = {key: facts[key] for key in ("evaluation", "variant", "tag", "seed")}
     file |= {"line": name_of(file["variant"], file["tag"]), "settings": settings_of(facts),
@@ -158,9 +159,9 @@ def settings_of(facts):
     """Return {name: value} of the settings that all results of a line have in common. facts: the
     content of X.json."""
     run = facts.get("run", facts)  # a training is described by X.json itself
-    settings = run["settings"] | {"text": text_of(run["data"])}
+    settings = run["settings"] | text_of(run["data"])
     if "run" in facts:
-        eval_settings = facts["settings"] | {"text": text_of(facts["data"])}
+        eval_settings = facts["settings"] | text_of(facts["data"])
         settings |= {f"eval {name}": value for name, value in eval_settings.items()}
         settings["updates"] = run["iter"]
     return {name: value for name, value in settings.items()
@@ -168,12 +169,12 @@ def settings_of(facts):
 
 
 def text_of(data):
-    """Return what identifies a text. Text that was generated with another seed counts as the same.
-    """
+    """Return {name: what identifies a text}. Text that was generated with another seed counts as
+    the same."""
     source = data["source"]
     if "seed" in source:
-        return {key: value for key, value in source.items() if key != "seed"}
-    return data["digest"]
+        return {f"text {key}": value for key, value in source.items() if key != "seed"}
+    return {"text": data["digest"]}
 
 
 def differing(settings):
@@ -238,11 +239,10 @@ def numbers_of_trials(records):
     in the prompts that choose them.
     """
     scores = np.array([record["scores"] for record in records])  # (records, layers, heads)
-    # the longest, because a result that was extended to longer trials has shorter ones, too
-    sizes = [record["size"] * (record["role"] == "chooses heads") for record in records]
-    chooses = np.equal(sizes, max(sizes))
-    means = scores[chooses].mean(axis=0)
-    is_retrieval = means >= means.max() / 2
+    # a result that was extended to longer trials also has the shorter prompts that chose heads then
+    sizes = [record["size"] if record["role"] == "chooses heads" else 0 for record in records]
+    mean_scores = scores[np.equal(sizes, max(sizes))].mean(axis=0)
+    is_retrieval = mean_scores >= mean_scores.max() / 2
     longest = max(record["size"] for record in records)
     numbers = []
     for record, head_scores in zip(records, scores, strict=True):
@@ -343,7 +343,8 @@ def summary(numbers, cells):
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))
     is_score = measure == "score"
-    return pd.DataFrame({"value": mean.mask(is_score, groups["value"].median()),
+    median = groups["value"].median().where(mean.notna())
+    return pd.DataFrame({"value": mean.mask(is_score, median),
                          "error": error.mask(is_score), "n": n}).reset_index()
 
 
@@ -386,8 +387,9 @@ def over_seeds(rows):
     groups = rows.assign(square=rows["error"] ** 2).groupby(["line", "tokens"])
     mean, error, n = means(groups["value"])
     within = (groups["square"].mean() / n) ** 0.5
-    half = half_interval(error, n).where(error > 0, half_interval(within, groups["n"].sum()))
-    return pd.DataFrame({"mean": mean, "half": half, "n": n})
+    over, inside = half_interval(error, n), half_interval(within, groups["n"].sum())
+    half = over.where(error > 0, inside)  # error: NaN for one seed, 0 if all agree
+    return pd.DataFrame({"mean": mean, "half": half.where(mean.notna()), "n": n})
 
 
 # -----------------------------------------------------------------------------
@@ -428,11 +430,12 @@ def print_tables(rows):
     for minus, part in losses.assign(tokens=parts[0]).groupby(parts[1]):
         print_table(f"losses at the end{minus} (nats; training: mean of the last tenth)",
                     means_of(part))
-    tables = [differing({file.line: file.settings for file in files.itertuples()})
-              for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
-    table = pd.concat(tables).fillna("-").reset_index().drop_duplicates()
-    if len(table):
-        print_table("settings that differ", table.set_index("index").T)
+    of_each = [differing({file.line: file.settings for file in files.itertuples()})
+               for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
+    # blank: no such result of the line
+    differ = pd.concat(of_each).fillna("").rename_axis("setting").reset_index().drop_duplicates()
+    if len(differ):
+        print_table("settings that differ", differ.set_index("setting").T)
 
 
 def means_of(rows):

@@ -130,6 +130,11 @@ def from_checkpoint(cfg, state, corpus, device):
                  for key, value in changes.items()]
     print0(f"starting with the model of {cfg.init_from}; changed in it: "
            f"{', '.join(converted) or 'nothing'}")
+    if corpus and cfg.max_iters and cfg.data_order == "random":
+        drawn_from = state["data"]["digest"], state["config"].get("seed")
+        if drawn_from == (corpus.data["digest"], cfg.seed):
+            print0(f"note: this run reads the batches of {cfg.init_from} again, from the first one "
+                   "on; another --seed reads others")
     variant = checkpoint.variant_of(state, model)
     if "window_pattern" in changes:
         variant += ", converted"

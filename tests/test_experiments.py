@@ -49,7 +49,7 @@ def test_stored_results_give_the_verdicts_and_tables_of_the_pages(name, capsys):
 
 
 def test_verdicts_are_corrected_for_all_predictions_of_the_family():
-    assert verdicts.holm([0.01, 0.04, -0.03, None]) == pytest.approx([0.03, 0.06, -0.06, None])
+    assert verdicts.holm([0.01, 0.04, -0.03, None]) == pytest.approx([0.04, 0.09, -0.09, None])
     seeds = pd.Series([1.0, 2.0, 3.0])  # standard deviation 1; t for 95 %: 4.303
     assert tables.with_interval(seeds) == "2.000 ± 2.484"  # 4.303 / sqrt(3)
     assert verdicts.p_value(seeds) == pytest.approx(0.0742, abs=1e-4)  # t = 3.464

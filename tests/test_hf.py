@@ -96,8 +96,17 @@ def test_an_export_that_computes_something_else_is_not_made(tmp_path, monkeypatc
         theirs.model.layers[1].self_attn.v_proj.weight.data *= 1.1
         return theirs
 
-    monkeypatch.setattr(hf, "to_hf", wrong)
-    refuse_export("has other logits than the checkpoint", tmp_path, model_of())
+    def wrong_length(model, to_hf=hf.to_hf):
+        theirs = to_hf(model)
+        for layer in theirs.model.layers:
+            layer.self_attn.ssmax_norm.N *= 2
+        theirs.config.ssmax["length"] *= 2
+        return theirs
+
+    clip = model_of("logn_clip", block_size=400)  # 1 up to 400 tokens
+    for fault, model in ((wrong, model_of()), (wrong_length, clip)):
+        monkeypatch.setattr(hf, "to_hf", fault)
+        refuse_export("has other logits than the checkpoint", tmp_path, model)
 
 
 def test_a_model_is_exported_with_its_swap_and_its_theta(tmp_path):

@@ -308,7 +308,9 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(real, "FACTORS", {"step_1.5": real.FACTORS["step_1.5"]})
     arguments = (tmp_path / "m", f"--data_dir={corpus}", f"--out={tmp_path}/out",
                  "--niah=--n_samples=2 --depths=20,80")
-    refused("begin at the training length: write 200,400", call, real, *arguments, "--lengths=1,2")
+    for lengths in ("1,2", "400,"):
+        refused("begin at the training length: write 200,400", call, real, *arguments,
+                f"--lengths={lengths}")
     refused("must be whole numbers of tokens", call, real, *arguments, "--lengths=16k,")
     capsys.readouterr()
     call(real, *arguments)

@@ -1,6 +1,7 @@
 """Result files: only seeds are averaged, a difference is a merge, and nothing is inferred."""
 import itertools
 import json
+import re
 import shutil
 from collections import Counter
 
@@ -109,6 +110,8 @@ def test_only_seeds_are_averaged_and_other_settings_under_one_name_are_refused(t
     rows = rows_of(tmp_path, "test loss")
     assert list(results.labels_of(rows).values()) == ["(a) softmax, 2 seeds", "(a) softmax [x]"]
     assert set(rows["run"]) == {"a", "b"}
+    plant_posloss(tmp_path / "c", seed=4, changes={"val_split": "val"})  # of an earlier version
+    assert set(rows_of(tmp_path, "test loss")["seed"]) == {1, 2, 4}
     plant_posloss(tmp_path / "c", seed=3, changes={"learning_rate": 0.1})
     refused(r"called \(a\) softmax differ in learning_rate \(0.001, 0.1\): .*a-1/posloss.jsonl, "
             ".*c/posloss.jsonl; .* --variant .* or --tag", load, [tmp_path])
@@ -151,6 +154,8 @@ def test_links_are_followed_and_what_is_no_result_is_not_read(tmp_path, capsys):
     refused("nowhere: no such file", load, [tmp_path / "nowhere"])
     path = plant_niah(tmp_path)
     whole = load([path])
+    # a shell's * names both files
+    pd.testing.assert_frame_equal(load([path.with_suffix(".json"), path]), whole)
     path.write_text(path.read_text() + path.read_text()[:40])  # half a line is no record
     pd.testing.assert_frame_equal(load([path]), whole)
 
@@ -184,6 +189,12 @@ def test_a_difference_is_paired_by_seed_piece_and_text(tmp_path):
     path.write_text(path.read_text().replace('"128": ', '"128": NaN, "0": ', 1))
     rows = rows_of(path, "test loss")
     assert rows["tokens"][rows["value"].isna()].tolist() == [128], "NaN is left out of the mean"
+    cells = over_seeds(pd.concat((rows, rows.assign(seed=2, value=1.0)))).xs(128, level="tokens")
+    assert cells.isna().all().to_dict() == {"mean": True, "half": True, "n": False}
+    path = plant_scores(tmp_path / "c")
+    path.write_text(re.sub(r'"score": [^,}]+', '"score": NaN', path.read_text(), count=3))
+    score = rows_of(path, "score")
+    assert score["value"].isna().any(), "NaN is left out of the median"
 
 
 def test_the_baseline_is_softmax_or_the_line_that_is_named(tmp_path):

@@ -357,7 +357,15 @@ def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
             f"--init_from={tmp_path}/gpt2")
 
 
-def test_wandb_continues_its_run(run, tmp_path, monkeypatch):
+def test_a_run_that_begins_with_another_says_if_it_reads_the_same_batches(run, tmp_path, capsys):
+    for folder, settings in (("a", []), ("b", []), ("c", ["--seed=5"]), ("d", ["--max_iters=0"])):
+        init = [] if folder == "a" else [f"--init_from={tmp_path}/a"]
+        run(tmp_path / folder, "--data_order=random", "--max_iters=1", *init, *settings)
+        is_said = "reads the batches of" in capsys.readouterr().out
+        assert is_said == (folder == "b")
+
+
+def test_wandb_continues_its_run(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
     init = sys.modules["wandb"].init
     for folder, updates in (("x", 1), ("x", 2), ("y", 1)):
@@ -366,6 +374,11 @@ def test_wandb_continues_its_run(run, tmp_path, monkeypatch):
     assert begun == resumed != other
     logged = init.return_value.log.call_args.args[0]
     assert logged["s/layer 1"] == pytest.approx(1, abs=0.1), "wandb cannot plot lists"
+    init.return_value.log.side_effect = BrokenPipeError("its process has ended")
+    run(tmp_path / "w", "--wandb_log", "--max_iters=2")
+    printed = capsys.readouterr().out
+    assert printed.count("wandb is off (BrokenPipeError: its process has ended") == 1
+    assert list((tmp_path / "w").glob("ckpt_000002.pt"))
     init.side_effect = RuntimeError("no network")
     refused(r"wandb does not start; WANDB_MODE=offline .* \(RuntimeError: no network\)", run,
             tmp_path / "z", "--wandb_log", "--max_iters=1")

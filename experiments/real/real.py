@@ -120,7 +120,8 @@ def table(cfg, folder, lines, lengths, hays):
         numbers = {"price": (losses[line] - losses["as_it_is"])[first]}
         numbers |= {f"gain {T}": (losses[rival] - losses[line])[T] for T in lengths[1:]}
         rows[line] = {f"{hay} {size}": results.plus_minus(
-            found.mean(), 1.96 * results.error_of_share(found.sum(), len(found)))
+            found.mean(), results.half_interval(
+                results.error_of_share(found.sum(), len(found)), len(found)))
             for (hay, size), found in cells}
         rows[line] |= {name: with_interval(values) for name, values in numbers.items()}
     print(f"{folder.name}: needles found, loss above the model as it is at {first:,} tokens (price)"
@@ -164,7 +165,7 @@ def main():
         c = hf_model.read_config(folder).get_text_config()
         length = hf_model.length_of(folder, c)
         lengths = tuple(sorted(cfg.lengths)) or (length, 2 * length, 4 * length)
-        if min(lengths) < length:
+        if min(lengths) != length:
             raise UserError(f"the lengths are in tokens, and begin at the training length: write "
                             f"{length},{2 * length}, or leave them out")
         # a compact vocabulary, of a model that hf.py has exported, lacks the words of the noise

@@ -87,15 +87,15 @@ def foreign_split(folder, paths, vocab_size):
     shards, has_text = [], vocab_size == GPT2_VOCAB
     for path in paths:
         with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
-                     "see docs/corpus.md", (OSError, struct.error, *MALFORMED)):
+                     "see docs/corpus.md", (OSError, struct.error, ZeroDivisionError, *MALFORMED)):
             shard, ends = read_shard(path)
             if shard.n_ids < 0:
                 raise ValueError(f"it says that it holds {shard.n_ids:,} ids")
             if shard.n_ids == 0:  # Megatron may leave files without documents
                 continue
             ids = shard.open()  # an error if the file is cut off
-            ends_of_some = [] if ends is None else ends[ends > 0][:100]
-            is_wrong = has_text and any(ids[end - 1] != GPT2_EOT for end in ends_of_some)
+            first_ends = [] if ends is None else ends[ends > 0][:100]  # of a hundred documents
+            is_wrong = has_text and any(ids[end - 1] != GPT2_EOT for end in first_ends)
         if is_wrong:
             raise UserError(f"{path}: its documents run into each other, without an end of text: "
                             "prepare them again, for Megatron with --append-eod, for datatrove "
