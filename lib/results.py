@@ -190,9 +190,14 @@ ADVICE = ("leave one of them out, or give it another --variant or --seed (train.
 
 def check(table):
     """Raise a UserError if the results of a line have different settings, or two numbers for one
-    seed."""
-    for (line, _), files in table.drop_duplicates("path").groupby(["line", "evaluation"]):
-        check_settings(line, {file.path: file.settings for file in files.itertuples()})
+    seed. Say so if a run was trained on between two evaluations."""
+    files = table.drop_duplicates("path")
+    for (line, _), part in files.groupby(["line", "evaluation"]):
+        check_settings(line, {file.path: file.settings for file in part.itertuples()})
+    for line, settings in files.groupby("line")["settings"]:
+        updates = sorted({known["updates"] for known in settings if "updates" in known})
+        if len(updates) > 1:
+            print(f"note: {line} was evaluated after {' and '.join(map(str, updates))} updates")
     number = ["line", "seed", "measure", "by", "tokens", "depth"]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
     if len(twice):

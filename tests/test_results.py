@@ -243,6 +243,16 @@ def test_losses_are_subtracted_in_the_same_updates_on_the_same_batches(tmp_path)
         assert rows_of(tmp_path, "loss minus (a) softmax").empty
 
 
+def test_evaluations_of_two_states_of_a_run_are_named(tmp_path, capsys):
+    plant_posloss(tmp_path / "a")
+    run = {"settings": {}, "data": {"digest": "", "source": {}}}
+    for updates, is_said in ((300, False), (400, True)):
+        plant_niah(tmp_path / "a", run=run | {"iter": updates})
+        load([tmp_path])
+        note = "note: (a) softmax was evaluated after 300 and 400 updates"
+        assert (note in capsys.readouterr().out) == is_said
+
+
 def test_the_end_of_a_run_that_was_killed_in_its_last_validation_has_no_validation_loss(tmp_path):
     path = plant_log(tmp_path / "a")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
