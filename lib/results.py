@@ -231,7 +231,7 @@ def numbers_of(records):
                             for position, x in value.items()]
             elif isinstance(value, int | float) and measure not in NO_MEASURES:
                 # "needles, anywhere" reads the answers of "needles" again: one difference is enough
-                is_paired = measure not in UNPAIRED and ", " not in measure
+                is_paired = measure not in UNPAIRED and not measure.endswith(", anywhere")
                 numbers.append((measure, "tokens", int(record["size"]), depth,
                                 asked if is_paired else None, float(value)))
     return numbers

@@ -52,7 +52,7 @@ def test_a_new_evaluation_is_one_file_with_a_table_a_difference_and_a_figure(
     eval_entropy = importlib.import_module(path.stem)
     capsys.readouterr()
     call(eval_entropy, tmp_path / "softmax", tmp_path / "ssmax", f"--data_dir={corpus}",
-         "--split=val", "--sizes=16,40", "--device=cpu")
+         "--split=val", "--context_sizes=16,40", "--device=cpu")
     printed = capsys.readouterr().out
     tables = [block.splitlines() for block in printed.split("\n\n")]
     whole, = (lines for lines in tables if lines[0] == "entropy (nats)")

@@ -95,11 +95,10 @@ def foreign_split(folder, paths, vocab_size):
                 continue
             ids = shard.open()  # an error if the file is cut off
             first_ends = [] if ends is None else ends[ends > 0][:100]  # of a hundred documents
-            is_wrong = has_text and any(ids[end - 1] != GPT2_EOT for end in first_ends)
-        if is_wrong:
-            raise UserError(f"{path}: its documents run into each other, without an end of text: "
-                            "prepare them again, for Megatron with --append-eod, for datatrove "
-                            "with eos_token, see docs/corpus.md")
+            if has_text and any(ids[end - 1] != GPT2_EOT for end in first_ends):
+                raise UserError(f"{path}: its documents run into each other, without an end of "
+                                "text: prepare them again, for Megatron with --append-eod, for "
+                                "datatrove with eos_token, see docs/corpus.md")
         shards.append(shard)
     if not shards:
         raise UserError(f"{paths[0]} has no documents; name another folder")
