@@ -2,9 +2,9 @@
 # With multinomial sampling, torchmetrics' bootstrap gives an error of 0 if the batches have one row
 # Versions: torchmetrics 1.9.0, torch 2.13.0 (CPU; 64 answers, half of them right, 100 bootstraps).
 # Guess: BootStrapper gives the standard error of the score over all rows, however they are split into batches.
-# True: with sampling_strategy="multinomial", the usual bootstrap, each call of update draws as many rows as it is given,
-#   from its own rows alone. A batch of one row always draws that row, so that the error is 0 and the interval is a
-#   point. With batches of b rows the variance is (b - 1) / b of the right one. In sorted data, as by subject or by
+# True: with sampling_strategy="multinomial", the usual bootstrap, each call of update draws as many rows as it is
+#   given, from its own rows alone. A batch of one row always draws that row, so that the error is 0 and the interval is
+#   a point. With batches of b rows the variance is (b - 1) / b of the right one. In sorted data, as by subject or by
 #   length, the rows of a batch are alike, and the error is 0 for longer batches too. The default, "poisson", is right
 #   for each batch size.
 # Hurt: error bars of evaluations with one long text at a time, or with sorted texts: each difference is significant.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # An average of the weights with buffers lowers a fifth of the integers in them: positions 11, 22, 29
 # Versions: torch 2.13.0 and lightning 2.6.6 (CPU; position ids 0 to 1,023 in a buffer, decay .9999).
-# Guess: a buffer that never changes has itself as its average. use_buffers=True is there for what must not be left behind.
+# Guess: a buffer that never changes has itself as its average. use_buffers=True is for what must not be left behind.
 # True: decay * p + (1 - decay) * p is computed in float32 and rounded down when it is copied into the integers. For 205
 #   of 1,024 positions it comes out just below p, and becomes p - 1: two tokens have the same position, from the second
 #   update on. With a decay of .9 there are 290, with .99 and .999 none. A table of relative positions, as in Swin, or a
@@ -53,7 +53,8 @@ for decay, expected in ((0.9, True), (0.99, False), (0.999, False), (0.9999, Tru
 trained = Model()
 trained.load_state_dict(model.state_dict())
 trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
-                            enable_progress_bar=False, enable_model_summary=False, callbacks=[EMAWeightAveraging(decay=0.9999)])
+                            enable_progress_bar=False, enable_model_summary=False,
+                            callbacks=[EMAWeightAveraging(decay=0.9999)])
 trainer.fit(trained, DataLoader(torch.ones(8)))
 assert compare("lightning, decay 0.9999, learning rate 0", trained) > 100
 PY

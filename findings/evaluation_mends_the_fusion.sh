@@ -2,10 +2,10 @@
 # In ranx a run that was not evaluated is fused in the order in which its documents were added
 # Versions: ranx 0.3.21, numba 0.68.1, numpy 2.4.6 (a search and a reranker that puts the right document first).
 # Guess: rank fusion ranks each run by its scores. Whether a run was evaluated before does not matter.
-# True: rrf, isr, bordafuse, rbc and the norms rank and borda take the place of a document in the run's dictionary for its
-#   rank. A Run made of a dictionary is sorted. A Run filled with add_score is not, until evaluate or save sorts it in
-#   place. fuse does not look. A reranker scores documents in the order of the first search, so that the fusion
-#   has the ranks of the first search twice. Fusion by scores is right.
+# True: rrf, isr, bordafuse, rbc and the norms rank and borda take the place of a document in the run's dictionary for
+#   its rank. A Run made of a dictionary is sorted. A Run filled with add_score is not, until evaluate or save sorts it
+#   in place. fuse does not look. A reranker scores documents in the order of the first search, so that the fusion has
+#   the ranks of the first search twice. Fusion by scores is right.
 # Hurt: hybrid search and reranking by reciprocal rank fusion; and a notebook gives another table if its cells are run
 #   in another order.
 # Output seen:
@@ -34,6 +34,7 @@ for method, norm in (("rrf", None), ("sum", "min-max")):
         if evaluated:
             own = f" (its own {evaluate(judged, reranker, 'mrr'):.2f})"
         score = evaluate(judged, fuse([search, reranker, reranker], norm=norm, method=method), "mrr")
-        print(f"fused with {method}, reranker {'evaluated before' if evaluated else 'not evaluated'}: MRR {score:.2f}{own}")
+        before = "evaluated before" if evaluated else "not evaluated"
+        print(f"fused with {method}, reranker {before}: MRR {score:.2f}{own}")
         assert abs(score - (1 / 3 if method == "rrf" and not evaluated else 1)) < 1e-9
 PY

@@ -4,9 +4,9 @@
 # Guess: the documentation says that a metric does not follow the model's dtype: model.bfloat16() and half() leave its
 #   states alone, and set_dtype alone changes them.
 # True: the guard looks for the names "Module.bfloat16", "Module.half" and so on in the function that casts. model.to()
-#   has another name and passes it. The sums of words, n-grams, losses and their counts are in bf16 from then on, without
-#   an error: adding 7 to 2,048 changes nothing. Each sum stops at another time, so that the quotient is too large or too
-#   small. Counts that are integers, as in accuracy, are not touched.
+#   has another name and passes it. The sums of words, n-grams, losses and their counts are in bf16 from then on,
+#   without an error: adding 7 to 2,048 changes nothing. Each sum stops at another time, so that the quotient is too
+#   large or too small. Counts that are integers, as in accuracy, are not touched.
 # Hurt: validation in bf16: transformers' and one's own model.to(torch.bfloat16), and Lightning's precision="bf16-true",
 #   which calls it. Each batch alone, and the first few dozen, are right.
 # Output seen:

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Lightning's weight averaging gives the untrained model after one epoch, and never counts the last
 # Versions: lightning 2.6.6, torch 2.13.0 (CPU; one weight that is fitted to 1 from 0, 8 updates an epoch).
-# Guess: StochasticWeightAveraging averages the weights at the ends of the last epochs: by default of the last fifth. With
-#   a single epoch the average is the trained model.
-# True: the callback takes the weights when an epoch starts, from one epoch before the one that swa_epoch_start names. In
-#   a training of one epoch it takes the weights before it alone, and gives them back at the end: the training is
-#   undone. With two epochs half of the average is the random start. The weights after the last epoch, the best ones, are
-#   never part of the average. The loss and the validation while training are those of the model that is thrown away.
+# Guess: StochasticWeightAveraging averages the weights at the ends of the last epochs, by default of the last fifth.
+#   With a single epoch the average is the trained model.
+# True: the callback takes the weights when an epoch starts, from one epoch before the one that swa_epoch_start names.
+#   In a training of one epoch it takes the weights before it alone, and gives them back at the end: the training is
+#   undone. With two epochs half of the average is the random start. The weights after the last epoch, the best ones,
+#   are never part of the average. The loss and the validation while training are those of the model that is thrown
+#   away.
 # Hurt: language models, which are trained for one or a few epochs: the saved model is the start, or close to it.
 # Output seen:
 #   epochs 1: trained weight 0.279, with averaging 0.000, which is the mean after epochs [0]
@@ -41,6 +42,7 @@ for epochs, averaged in ((1, [0]), (2, [0, 1]), (5, [3, 4]), (10, [7, 8, 9])):
     plain, _ = train(epochs)
     weight, ends = train(epochs, StochasticWeightAveraging(swa_lrs=0.02))
     mean = sum(ends[i] for i in averaged) / len(averaged)
-    print(f"epochs {epochs}: trained weight {plain:.3f}, with averaging {weight:.3f}, which is the mean after epochs {averaged}")
+    print(f"epochs {epochs}: trained weight {plain:.3f}, with averaging {weight:.3f}, which is the mean after epochs "
+          f"{averaged}")
     assert abs(ends[-1] - plain) < 1e-6 and abs(weight - mean) < 1e-6
 PY
