@@ -24,7 +24,8 @@ venv torch==2.13.0 numpy==2.4.6 transformers==5.24.0 trl==1.16.0 math-verify==0.
 "$python" - <<'PY'
 from math_verify import parse, verify
 from trl.rewards import accuracy_reward
-pairs = [("1.6 \\times 10^{-19}", "6.6 \\times 10^{-34}", True), ("1.6 \\times 10^{-19}", "-1.6 \\times 10^{-19}", True),
+pairs = [("1.6 \\times 10^{-19}", "6.6 \\times 10^{-34}", True),
+         ("1.6 \\times 10^{-19}", "-1.6 \\times 10^{-19}", True),
          ("1.6 \\times 10^{-19}", "8.0 \\times 10^{-19}", True), ("9.1 \\times 10^{-31}", "1.7 \\times 10^{-27}", True),
          ("0.0000001", "0.0000004", True), ("0.0000001", "6.6 \\times 10^{-34}", True),
          ("1.6 \\times 10^{-9}", "8.0 \\times 10^{-9}", False), ("1.6 \\times 10^{19}", "8.0 \\times 10^{19}", False),
