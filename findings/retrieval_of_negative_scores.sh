@@ -29,7 +29,8 @@ scores = {"probabilities": probabilities, "logits": probabilities.logit(), "logi
           "log-probabilities": probabilities.log()}
 queries = torch.arange(100)[:, None].expand(100, 50)
 metrics = {"MAP": RetrievalMAP(), "MRR": RetrievalMRR(), "precision@5": RetrievalPrecision(top_k=5),
-           "recall@5": RetrievalRecall(top_k=5), "hit rate@5": RetrievalHitRate(top_k=5), "nDCG": RetrievalNormalizedDCG()}
+           "recall@5": RetrievalRecall(top_k=5), "hit rate@5": RetrievalHitRate(top_k=5),
+           "nDCG": RetrievalNormalizedDCG()}
 results = {}
 for name, values in scores.items():
     results[name] = {metric: function(values.flatten(), relevant.flatten(), indexes=queries.flatten()).item()
