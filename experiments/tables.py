@@ -264,7 +264,9 @@ def beside_stored(table, lines, name):
         raise UserError(f"there are no results of {name}; run.sh {name} makes them")
     seeds = table[name].index.unique("seed")
     rows = lines[lines["line"].isin({*BESIDE} - {name})].drop_duplicates("line")
-    rows = pd.concat([rows, rows[:1].assign(line=name, label=name, colour="#6A3D9A")])
+    new, clipped = rows[:1].assign(line=name, label=name, colour="#6A3D9A"), f"{name}|clip"
+    label = f"{name}, the clip put in"
+    rows = pd.concat([rows, new, new.assign(line=clipped, label=label, colour="#CC79A7")])
     rows = rows.assign(group=f"{name}, and stored lines of the same seeds", figure=name)
     return table[table.index.isin(seeds, level="seed")], rows
 

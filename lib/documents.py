@@ -28,16 +28,16 @@ def documents(cfg):
     that a PrepareConfig names, up to its limit of documents. A row is a document, "" if it is
     empty, or a piece of a .txt. UserError for a row without text, and for what cannot be read.
     """
+    advice = "get a whole copy of this file, or unpack it (gzip -d, zstd -d --long=31)"
     if cfg.hf:
         sources = [(cfg.hf, hub_rows(cfg))]
+        advice = f"check its name, --hf_config, --split={cfg.split} and the network"
     else:
         sources = [(path, file_rows(path, cfg)) for path in input_files(cfg)]
     n_documents = 0
     for name, rows in sources:
         # the hub, the network, packed files and pyarrow each raise exceptions of their own
-        with explain(f"{name} cannot be read: get a whole copy of this file, or unpack it (gzip -d,"
-                     " zstd -d --long=31), or check the dataset's name, --hf_config, "
-                     f"--split={cfg.split} and the network; then run the same command again"):
+        with explain(f"{name} cannot be read: {advice}; then run the same command again"):
             for number, (row, ends) in enumerate(rows, start=1):
                 text = row if type(row) is str else text_of(row, cfg.field, f"{name}:{number}")
                 yield cfg.split, text, ends

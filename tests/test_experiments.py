@@ -94,7 +94,8 @@ def new_results(tmp_path, monkeypatch):
     """A folder whose results are those of the lines mine and softmax|clip, with seeds 1 to 3."""
     rows = [{"run": f"deep/{run}", "tag": tag, "seed": seed, "measure": measure, "tokens": tokens,
              "value": 0.12344, "by": "tokens", "line": "", "variant": "", "error": 0.1, "n": 5}
-            for run, tag in (("mine", ""), ("softmax", "clip")) for seed in (1, 2, 3)
+            for run, tag in (("mine", ""), ("mine", "clip"), ("softmax", "clip"))
+            for seed in (1, 2, 3)
             for measure, tokens in (("needles", 2048), ("needles", 4096), ("long loss", 128))]
     (tmp_path / "measured/near").mkdir(parents=True)
     monkeypatch.setattr(tables.results, "load", lambda paths: pd.DataFrame(rows))
@@ -107,7 +108,8 @@ def test_new_results_replace_stored_ones_of_their_seeds(new_results, capsys):
                      for path in (HOME / "windows", new_results))
     changed = after[after != before.reindex(after.index)]
     assert set(changed.index) == {(line, measure, tokens, seed)  # no stored row has 4,096 tokens
-                                  for line in ("mine", "softmax|clip") for seed in (1, 2, 3)
+                                  for line in ("mine", "mine|clip", "softmax|clip")
+                                  for seed in (1, 2, 3)
                                   for measure, tokens in (("needles", 2048), ("loss", 128))}
     assert set(changed) == {0.1234} and not len(before.index.difference(after.index))
     pictures = {path.name for path in new_results.glob("*.png")}
@@ -118,6 +120,7 @@ def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, cap
     call(tables, "windows", new_results, "--line=mine")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:5] == ["mine", "3", "–", "–", ".12"] for line in lines)
+    assert any(line[:6] == ["mine,", "the", "clip", "put", "in", "3"] for line in lines)
     assert any(line[:3] == ["(a)", "softmax", "3"] for line in lines)
     assert (new_results / "mine.png").exists()
     (new_results / "nothing/measured").mkdir(parents=True)

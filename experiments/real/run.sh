@@ -20,6 +20,7 @@ corpus=text-$(basename "$FOLDER")
 
 real="python -m experiments.real.real $FOLDER ${2:+--lengths=$2,} --out=$OUT"
 commands=$($real --data_dir="${DATA:-$OUT/$corpus}" --niah="${NIAH:-}" --posloss="${POSLOSS:-}")
+[ "${DATA:-}" ] || echo "text: $TEXT (TEXT=... takes other files)"
 [ "${DATA:-}" ] || run python prepare.py "$TEXT" --name="$corpus" --data_dir="$OUT" --split=test \
     --tokenizer="$FOLDER"
 in_parallel <<< "$commands"
