@@ -131,7 +131,8 @@ def print_measure(table, lines, measure):
     if values.empty:
         return
     by_size = values.groupby(["line", "tokens"])
-    # a seed that failed with NaN is not left out, but one that was not measured is
+    # A seed that failed with NaN is not left out, but one that was not measured is. (The mean of a
+    # GroupBy adds in another order, which would change the last digit of ties in stored tables.)
     means = by_size.agg(lambda values: values.mean(skipna=False))
     texts = means.map(lambda x: short(x, digits)).unstack("tokens", fill_value="–")
     sizes = list(texts)

@@ -73,8 +73,9 @@ def evaluate(cfg, name, ask):
     files = result_files(cfg, name)
     for out in files.values():
         storage.lock(out)
-    # two rounds if there are several, so that all are refused before hours of measuring one
-    for measures in (False, True) if len(files) > 1 else (True,):
+    # Several checkpoints are all checked first, because measuring one may take hours.
+    rounds = ("check", "measure") if len(files) > 1 else ("measure",)
+    for this_round in rounds:
         lines = {}  # {line: {checkpoint: settings of its result}}
         owners = {}  # {(line, seed): checkpoint}
         for path, out in files.items():
@@ -84,7 +85,7 @@ def evaluate(cfg, name, ask):
                 items = list({key_of(item): item for item in items}.values())  # each once
                 facts = facts_of(cfg, name, model, state, more)
                 line = results.name_of(facts["variant"], cfg.tag)
-                if measures:
+                if this_round == "measure":
                     print0(f"{path}: {line}, update {state['iter']:,}")
                     measure_missing(cfg, out, facts, items, measure, device)
                     continue

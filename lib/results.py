@@ -197,7 +197,8 @@ def check(table):
     for line, settings in files.groupby("line")["settings"]:
         updates = sorted({known["updates"] for known in settings if "updates" in known})
         if len(updates) > 1:
-            print(f"note: {line} was evaluated after {' and '.join(map(str, updates))} updates")
+            done = " and ".join(f"{n:,}" for n in updates)
+            print(f"note: {line} was evaluated after {done} updates")
     number = ["line", "seed", "measure", "by", "tokens", "depth"]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
     if len(twice):

@@ -108,6 +108,13 @@ def read(cfg, folder, line, lengths, hays):
     return needles.astype({"needles": float}), by_position
 
 
+def share(found):
+    """Return the share of needles found as text, with the interval that plot.py's table has."""
+    n = len(found)
+    error = results.error_of_share(found.sum(), n)
+    return results.plus_minus(found.mean(), results.half_interval(error, n))
+
+
 def table(cfg, folder, lines, lengths, hays):
     """Print a row for each line and the best line by the rule of README.md, and draw real.png."""
     needles, losses, rows = {}, {}, {}
@@ -119,10 +126,7 @@ def table(cfg, folder, lines, lengths, hays):
         cells = needles[line].groupby(["hay", "size"])["needles"]
         numbers = {"price": (losses[line] - losses["as_it_is"])[first]}
         numbers |= {f"gain {T}": (losses[rival] - losses[line])[T] for T in lengths[1:]}
-        rows[line] = {f"{hay} {size}": results.plus_minus(
-            found.mean(), results.half_interval(
-                results.error_of_share(found.sum(), len(found)), len(found)))
-            for (hay, size), found in cells}
+        rows[line] = {f"{hay} {size}": share(found) for (hay, size), found in cells}
         rows[line] |= {name: with_interval(values) for name, values in numbers.items()}
     print(f"{folder.name}: needles found, loss above the model as it is at {first:,} tokens (price)"
           f", and below {rival} (gain), in nats;\n"
