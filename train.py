@@ -95,6 +95,7 @@ class TrainConfig(ModelConfig):
             raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
 
     NEEDS = {
+        "rope_theta": "set(window_pattern) != {'L'}",
         "eval_seqs": "eval_interval",
         "decay_iters": "decay != 'none'",
         "min_lr": "decay != 'none'",

@@ -194,6 +194,11 @@ def check(table):
     files = table.drop_duplicates("path")
     for (line, _), part in files.groupby(["line", "evaluation"]):
         check_settings(line, {file.path: file.settings for file in part.itertuples()})
+    for line, paths in table[table["evaluation"] == "table"].groupby("line")["path"]:
+        if paths.nunique() > 1:
+            names = " and ".join(map(str, paths.unique()))
+            raise UserError(f"{names} both have a line {line}, and do not say whether it is the "
+                            "same: name one of them")
     for line, settings in files.groupby("line")["settings"]:
         updates = sorted({known["updates"] for known in settings if "updates" in known})
         if len(updates) > 1:

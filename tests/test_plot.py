@@ -73,6 +73,8 @@ def test_the_loss_has_a_second_panel_with_the_difference_from_the_baseline(tmp_p
     stored = ROOT / "experiments/windows/results.csv"
     refused("there is no line alibi to subtract .a .csv has", call, plot, "table", stored,
             "--baseline=alibi")
+    refused("both have a line .*, and do not say", call, plot, "table", stored,
+            ROOT / "experiments/shipped/results.csv")
     refused("niah shows no difference", call, plot, "niah", tmp_path, "--baseline=ssmax")
     refused("there is no line typo to subtract", call, plot, "table", tmp_path, "--baseline=typo")
     assert figures_in(tmp_path) == {"test loss"}

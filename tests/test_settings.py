@@ -75,6 +75,7 @@ def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, tra
     (LoadConfig, "--rope_scaling=yarn", "rope_scaling=yarn has no effect unless rope_factor > 1"),
     (LoadConfig, "--swap_scale=2", "swap_scale=2.0 has no effect unless attention_type"),
     (TrainConfig, "--decay_iters=6 --min_lr=1e-5", "decay_iters=6 has no effect unless decay !="),
+    (TrainConfig, "--window_pattern=L --rope_theta=5e5", "rope_theta=.* has no effect unless"),
     (TrainConfig, "--decay=none --decay_iters=6", "decay_iters=6 has no effect unless decay !="),
     (SampleConfig, "x --temperature=0 --top_k=5", "top_k=5 has no effect unless temperature"),
     (NiahConfig, "x --task=needle --n_needles=5", "n_needles=5 has no effect unless task =="),

@@ -90,7 +90,7 @@ if [ -n "$NAME" ]; then
     if [[ $SETTINGS != *--attention_type=* ]]; then
         for seed in $SEEDS; do
             measure "$(runs $seed $NAME)" --attention_type=logn_clip --tag=clip $file
-        done | grep -E "measured/(near|far|loss) " | in_parallel || echo "note: the clip cannot be put into $NAME" >&2
+        done | grep -E "measured/(near|far|loss) " | in_parallel || echo "note: without the clip, see above" >&2
     fi
     run python -m experiments.tables windows "$OUT" --line="$NAME"
     exit
