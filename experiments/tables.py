@@ -12,6 +12,7 @@ lines.csv has the rows of the tables in their order: group (title of a table), l
 (name of the picture that shows the line, or nothing) and colour. pairs.csv, if there is one, names
 for some lines the same attention in other models. Do these rank them alike? (pairs.png)
 """
+import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ SHARES = ("needles", "ranked first", "MQAR")  # these measures have two digits, 
 PANELS = {"needles": "needles found", "price": "price: loss above the baseline's (nats)",
           "weight": "attention weight on the needle"}
 BESIDE = ("softmax", "ssmax", "head_scale")  # what --line is shown beside
-PAIRED = [("needles", 2048), ("needles", 8192), ("price", 2048)]  # the panels of pairs.png
+PAIRED = [("needles", 16), ("needles", 64), ("price", 16)]  # the panels of pairs.png, in multiples
 GALLERY = {"#D55E00": "softmax's logits", "#0072B2": "SSMax", "#CC79A7": "the clip, put in"}
 
 
@@ -168,18 +169,20 @@ def spearman(values):
     return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
 
 
-def print_correlations(table, pairs):
+def print_correlations(table, pair, block_of):
     """
-    Print Spearman's correlation of the means of the lines in the columns of `pairs`, for each
-    number of tokens. The interval is from 4,000 resamples of the lines: it says whether other lines
-    would rank alike, and not how far the seeds of a line vary.
+    Print Spearman's correlation of the means of the lines in the two columns of `pair`, for each
+    multiple of their training lengths. The interval is from 4,000 resamples of the lines: it says
+    whether other lines would rank alike, and not how far the seeds of a line vary.
     """
-    mean, _, _ = results.means(table.groupby(["measure", "tokens", "line"]))
+    rows = table.reset_index(name="value")
+    rows["multiple"] = rows["tokens"] / rows["line"].map(block_of)
+    mean, _, _ = results.means(rows.groupby(["measure", "multiple", "line"])["value"])
     means = mean.unstack("line")
     rng = np.random.default_rng(0)
     texts = {}
     for key, row in means[means.index.isin(["needles", "price"], level="measure")].iterrows():
-        values = np.array([row[pairs[column]] for column in pairs])
+        values = np.array([row.reindex(pair[column]) for column in pair])
         values = values[:, ~np.isnan(values).any(axis=0)]
         n = values.shape[1]
         if n < 5:
@@ -187,9 +190,9 @@ def print_correlations(table, pairs):
         with np.errstate(invalid="ignore"):  # lines that are all equal have no order
             resampled = spearman(values[:, rng.integers(n, size=(4000, n))])
         ends = np.nanquantile(resampled, (0.025, 0.975))
-        texts["{} at {:,} tokens".format(*key)] = [
+        texts["{} at {:g}x".format(*key)] = [
             n, *(short(x, 2) for x in (spearman(values), *ends))]
-    results.print_table(f"Spearman's correlation of {' and '.join(pairs)}", pd.DataFrame(
+    results.print_table(f"Spearman's correlation of {' and '.join(pair)}", pd.DataFrame(
         texts.values(), list(texts), ["lines", "rho", "from", "to (95 %)"]))
 
 
@@ -241,17 +244,19 @@ def draw_gallery(table, lines, path):
 
 
 def draw_pairs(table, pairs, lines, path):
-    """Draw the means of the lines in the two columns of `pairs` against each other."""
-    labels = lines.drop_duplicates("line").set_index("line")["label"]
-    x_name, y_name = pairs
-    figure = plot.new_figure(figsize=(12, 4), layout="constrained")
-    axes = figure.subplots(1, len(PAIRED))
-    for axis, (measure, size) in zip(axes, PAIRED, strict=True):
-        for i, (line, pair) in enumerate(zip(pairs[x_name], pairs[y_name], strict=True)):
-            x, y = (by_seed(table, name, measure, size).mean(skipna=False) for name in (line, pair))
-            axis.plot(x, y, "os^"[i // 10], color=f"C{i % 10}", label=labels[line])
-        axis.set(title=f"{measure} at {size:,} tokens", xlabel=x_name, ylabel=y_name)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+    """Draw the means of the lines in the first column of `pairs` against those of the others."""
+    lines = lines.drop_duplicates("line").set_index("line")
+    x_name, *others = pairs
+    figure = plot.new_figure(figsize=(12, 4 * len(others)), layout="constrained")
+    axes = figure.subplots(len(others), len(PAIRED), squeeze=False)
+    for row_of_axes, y_name in zip(axes, others, strict=True):
+        for axis, (measure, multiple) in zip(row_of_axes, PAIRED, strict=True):
+            for i, pair in enumerate(zip(pairs[x_name], pairs[y_name], strict=True)):
+                x, y = (by_seed(table, name, measure, multiple * lines["block"][name]).mean(
+                    skipna=False) for name in pair)
+                axis.plot(x, y, "os^"[i // 10], color=f"C{i % 10}", label=lines["label"][pair[0]])
+            axis.set(title=f"{measure} at {multiple}x", xlabel=x_name, ylabel=y_name)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
     plot.save(figure, path)
 
 
@@ -302,7 +307,9 @@ def main():
             print_measure(table, group, measure)
     if (home / "pairs.csv").exists() and not cfg.line:
         pairs = pd.read_csv(home / "pairs.csv")
-        print_correlations(table, pairs)
+        block_of = lines.drop_duplicates("line").set_index("line")["block"]
+        for columns in itertools.combinations(pairs, 2):
+            print_correlations(table, pairs[list(columns)], block_of)
         if out:
             draw_pairs(table, pairs, lines, Path(out, "pairs.png"))
     if out:
