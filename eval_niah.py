@@ -210,7 +210,7 @@ def attention_record(sample, weights):
     exact_scores, needle_ranks = needle_scores(weights, start, end)
     scores = [[round(x, 5) for x in layer] for layer in exact_scores.tolist()]
     return {"needle_tokens": end - start, "scores": scores, "ranks": needle_ranks.tolist(),
-            "score": max(map(max, scores))}
+            "score": round(exact_scores.max().item(), 5)}  # NaN if any is
 
 
 def needle_scores(weights, start, end):
@@ -225,8 +225,8 @@ def needle_scores(weights, start, end):
     prompt.
     """
     on_needle = weights[..., start:end]
-    more = weights > on_needle.amax(dim=-1, keepdim=True)
-    return on_needle.sum(dim=-1), 1 + more.sum(dim=-1)
+    no_more = weights <= on_needle.amax(dim=-1, keepdim=True)  # False for NaN, which ranks last
+    return on_needle.sum(dim=-1), 1 + (~no_more).sum(dim=-1)
 
 
 def main():

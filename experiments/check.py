@@ -50,6 +50,8 @@ class CheckConfig(TrainConfig):
     # machine
     device: str = "cpu"  # cpu or cuda, where the models compute
 
+    NEEDS = {}  # also settings of evaluations, such as rope_factor
+
 
 # -----------------------------------------------------------------------------
 # the promises: each raises an AssertionError that says what is wrong

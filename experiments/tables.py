@@ -181,7 +181,8 @@ def print_correlations(table, pair, block_of):
     means = mean.unstack("line")
     rng = np.random.default_rng(0)
     texts = {}
-    for key, row in means[means.index.isin(["needles", "price"], level="measure")].iterrows():
+    shown = means[means.index.isin(["needles", "price"], level="measure")]
+    for (measure, multiple), row in shown.iterrows():
         values = np.array([row.reindex(pair[column]) for column in pair])
         values = values[:, ~np.isnan(values).any(axis=0)]
         n = values.shape[1]
@@ -190,7 +191,7 @@ def print_correlations(table, pair, block_of):
         with np.errstate(invalid="ignore"):  # lines that are all equal have no order
             resampled = spearman(values[:, rng.integers(n, size=(4000, n))])
         ends = np.nanquantile(resampled, (0.025, 0.975))
-        texts["{} at {:g}x".format(*key)] = [
+        texts[f"{measure} at {multiple:g}x"] = [
             n, *(short(x, 2) for x in (spearman(values), *ends))]
     results.print_table(f"Spearman's correlation of {' and '.join(pair)}", pd.DataFrame(
         texts.values(), list(texts), ["lines", "rho", "from", "to (95 %)"]))
@@ -247,14 +248,18 @@ def draw_pairs(table, pairs, lines, path):
     """Draw the means of the lines in the first column of `pairs` against those of the others."""
     lines = lines.drop_duplicates("line").set_index("line")
     x_name, *others = pairs
+
+    def mean_of(line, measure, multiple):
+        tokens = multiple * lines["block"][line]
+        return by_seed(table, line, measure, tokens).mean(skipna=False)
+
     figure = plot.new_figure(figsize=(12, 4 * len(others)), layout="constrained")
     axes = figure.subplots(len(others), len(PAIRED), squeeze=False)
     for row_of_axes, y_name in zip(axes, others, strict=True):
         for axis, (measure, multiple) in zip(row_of_axes, PAIRED, strict=True):
-            for i, pair in enumerate(zip(pairs[x_name], pairs[y_name], strict=True)):
-                x, y = (by_seed(table, name, measure, multiple * lines["block"][name]).mean(
-                    skipna=False) for name in pair)
-                axis.plot(x, y, "os^"[i // 10], color=f"C{i % 10}", label=lines["label"][pair[0]])
+            for i, (x, y) in pairs[[x_name, y_name]].dropna().iterrows():
+                axis.plot(mean_of(x, measure, multiple), mean_of(y, measure, multiple),
+                          "os^"[i // 10], color=f"C{i % 10}", label=lines["label"][x])
             axis.set(title=f"{measure} at {multiple}x", xlabel=x_name, ylabel=y_name)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
     plot.save(figure, path)
@@ -270,9 +275,9 @@ def beside_stored(table, lines, name):
         raise UserError(f"there are no results of {name}; run.sh {name} makes them")
     seeds = table[name].index.unique("seed")
     rows = lines[lines["line"].isin({*BESIDE} - {name})].drop_duplicates("line")
-    new, clipped = rows[:1].assign(line=name, label=name, colour="#6A3D9A"), f"{name}|clip"
-    label = f"{name}, the clip put in"
-    rows = pd.concat([rows, new, new.assign(line=clipped, label=label, colour="#CC79A7")])
+    new = rows[:1].assign(line=name, label=name, colour="#6A3D9A")
+    with_clip = new.assign(line=f"{name}|clip", label=f"{name}, the clip put in", colour="#CC79A7")
+    rows = pd.concat([rows, new, with_clip])
     rows = rows.assign(group=f"{name}, and stored lines of the same seeds", figure=name)
     return table[table.index.isin(seeds, level="seed")], rows
 

@@ -3,10 +3,12 @@ The settings of a model and their checks; an attention of gallery/ or of a file 
 
 `build` makes the model of a ModelConfig, and `convert` changes the settings of a trained one.
 """
+import ast
 import functools
 import importlib.util
 import inspect
 import sys
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,6 +106,15 @@ def load(name):
     return classes[-1]
 
 
+def code_of(name):
+    """Return {"attention_code": 8 hex digits that identify the code of a value of --attention, but
+    for its comments}, or {} for plain attention."""
+    if not name:
+        return {}
+    code = ast.unparse(ast.parse(file_of(name).read_text(encoding="utf-8")))
+    return {"attention_code": f"{zlib.crc32(code.encode()):08x}"}
+
+
 # -----------------------------------------------------------------------------
 
 
@@ -128,10 +139,6 @@ def convert(model, **changes):
     not possible, and RuntimeError if the weights do not fit the new settings.
     """
     config = model.config
-    if changes.get("window_pattern") and config.rope_scaling == "theta":
-        # S layers are never stretched. But RoPE with this theta is the same without stretching.
-        changes = {"rope_theta": config.rope_theta * config.rope_factor, "rope_scaling": "",
-                   "rope_factor": 1.0} | changes
     converted = build(replace(config, **changes))
     for layer, (old, new) in enumerate(zip(model.blocks, converted.blocks, strict=True)):
         old, new = old.attn, new.attn
@@ -142,8 +149,8 @@ def convert(model, **changes):
             had = f"attention_type={config.attention_type}"
         elif config.attention and not load(config.attention).in_windows:
             had = f"attention={config.attention}"
-        elif old.letter == "L" or config.rope_scaling not in ("", "theta") or not old.uses_rope:
-            had = "another position (rope_scaling, or none)"
+        elif not old.uses_rope:
+            had = "no position"
         if had:
             raise ValueError(f"layer {layer} would become a window, with plain softmax and RoPE, "
                              f"but was trained with {had}: choose a window_pattern without an S "

@@ -12,6 +12,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     iter           number of updates done
     vocab          the vocabulary (lib/text.py)
     data           digest and source of the training text
+    attention_code identifies the code of --attention, if it was given
     code           commit of the program that saved it
 """
 import dataclasses
@@ -171,9 +172,6 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
         raise UserError(f"{path} already has attention_type={cfg.attention_type}: leave "
                         "--attention_type out")
     if cfg.rope_factor > 1:
-        if trained.rope_scaling:
-            raise UserError(f"{path} was trained with rope_scaling={trained.rope_scaling}, and "
-                            "cannot be stretched again: leave what stretches RoPE out")
         has_rope = attention.load(trained.attention).has_rope
         if has_rope and "R" in (trained.window_pattern or "R"):
             changes = {"rope_scaling": cfg.rope_scaling, "rope_factor": cfg.rope_factor}
@@ -201,8 +199,13 @@ def allow_attention(state, name, given):
                         f"another one; leave --attention={given} out")
     if is_a_file:
         state["model_config"]["attention"] = given
+    now = state["model_config"]["attention"]
     with explain(f"{name}: its attention cannot be used"):
-        attention.load(state["model_config"]["attention"])
+        attention.load(now)
+    code = attention.code_of(now).get("attention_code")
+    if state.get("attention_code", code) != code:
+        raise UserError(f"{name} was trained with another version of {now}: take that one back, or "
+                        "train again, with another --out_dir and --variant")
 
 
 def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scale=1.0,

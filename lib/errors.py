@@ -18,14 +18,16 @@ class UserError(Exception):
 
 def launch(main):
     """Run `main()` as a program. Foreseeable failures print one line on stderr and no traceback."""
-    status = 2
+    status, ends_together = 2, False
     for stream in (sys.stdout, sys.stderr):
         if "utf" not in stream.encoding.lower():
             stream.reconfigure(errors="replace")  # such a terminal shows ? in place of ±
     try:
         main()
+        message, ends_together = None, True
     except UserError as e:
         message, status = str(e), e.status
+        ends_together = status >= 128  # a signal: training stops on all ranks
     except KeyboardInterrupt:
         message, status = "interrupted", 130
     except BrokenPipeError:  # a reader such as `| head` has ended; what is left has no reader
@@ -38,11 +40,11 @@ def launch(main):
             message = f"{e.filename or 'operating system'}: {e.strerror}"
         else:
             raise  # a bug of ours keeps its traceback
-    else:
-        distributed = sys.modules.get("torch.distributed")
-        # not after an error of this rank alone: NCCL might wait for the others, which wait for it
-        if distributed and distributed.is_initialized():
-            distributed.destroy_process_group()
+    distributed = sys.modules.get("torch.distributed")
+    # not after an error of this rank alone: NCCL might wait for the others, which wait for it
+    if ends_together and distributed and distributed.is_initialized():
+        distributed.destroy_process_group()
+    if message is None:
         return
     sys.stdout.flush()  # in a pipe the error would otherwise come before earlier output
     prefix = "error: " if status < 128 else ""  # a signal is no error

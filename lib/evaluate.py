@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from lib import checkpoint, ranks, results, runtime, storage
+from lib import attention, checkpoint, ranks, results, runtime, storage
 from lib.checkpoint import LoadConfig
 from lib.config import OF_THE_MACHINE
 from lib.data import Tokens
@@ -76,8 +76,7 @@ def evaluate(cfg, name, ask):
     # Several checkpoints are all checked first, because measuring one may take hours.
     rounds = ("check", "measure") if len(files) > 1 else ("measure",)
     for this_round in rounds:
-        lines = {}  # {line: {checkpoint: settings of its result}}
-        owners = {}  # {(line, seed): checkpoint}
+        lines = {}  # {line: {checkpoint: facts of its result}}
         for path, out in files.items():
             with torch.no_grad():
                 model, state = checkpoint.load_model(path, cfg, device)
@@ -85,20 +84,27 @@ def evaluate(cfg, name, ask):
                 items = list({key_of(item): item for item in items}.values())  # each once
                 facts = facts_of(cfg, name, model, state, more)
                 line = results.name_of(facts["variant"], cfg.tag)
-                if this_round == "measure":
+                if this_round == "check":
+                    check_line(line, lines.setdefault(line, {}), path, facts)
+                    existing(cfg, out, facts)
+                else:
                     print0(f"{path}: {line}, update {state['iter']:,}")
                     measure_missing(cfg, out, facts, items, measure, device)
-                    continue
-            # there would be a second number for one place of a table
-            lines.setdefault(line, {})[path] = results.settings_of(facts)
-            results.check_settings(line, lines[line])
-            owner = owners.setdefault((line, facts["seed"]), path)
-            if owner != path:
-                raise UserError(f"{owner} and {path} would both be {line} with seed "
-                                f"{facts['seed']}: evaluate one at a time, with another --tag")
-            existing(cfg, out, facts)
+                del model, measure  # before the next one is loaded
     if ranks.RANK == 0:
         results.print_tables(results.load(files.values()))
+
+
+def check_line(line, before, path, facts):
+    """Add a checkpoint to the others of its line, {checkpoint: facts}. UserError if it differs from
+    them, or if one of them has its seed."""
+    for other, known in before.items():
+        if known["seed"] == facts["seed"]:  # two numbers for one place of a table
+            raise UserError(f"{other} and {path} would both be {line} with seed {known['seed']}: "
+                            "evaluate one at a time, with another --tag")
+    before[path] = facts
+    results.check_settings(line, {name: results.settings_of(known)
+                                  for name, known in before.items()})
 
 
 def digest_of(ids):
@@ -156,8 +162,9 @@ def facts_of(cfg, name, model, state, more):
                 if key not in NOT_OF_THE_RESULT}
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    run = {"settings": state["config"] | state["model_config"], "data": state["data"],
-           "iter": state["iter"]}
+    trained = state["config"] | state["model_config"]
+    run = {"settings": trained | attention.code_of(trained.get("attention")),
+           "data": state["data"], "iter": state["iter"]}
     facts = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
              "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
@@ -211,12 +218,17 @@ def existing(cfg, out, facts):
     """
     about = out.with_suffix(".json")
     if not (about.exists() and out.exists()):
+        if out.exists() and out.stat().st_size and not cfg.overwrite:
+            raise UserError(f"{about} is missing, without which {out} cannot be continued: move "
+                            f"{out.name} away, or replace it with --overwrite")
         return {}, {}
     with explain(f"{out} is not a result of this program; move it away", (OSError, *MALFORMED)):
         before = json.loads(about.read_text(encoding="utf-8"))
         records = {key_of(record): record for record in storage.read_lines(out)}
-        differ = [name for name, value in facts["settings"].items()
-                  if before["settings"].get(name) != value]
+        # a setting that is younger than the result was at its default; lists, as in the file
+        defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
+        known = json.loads(json.dumps(defaults)) | before["settings"]
+        differ = [name for name, value in facts["settings"].items() if known.get(name) != value]
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
         is_finished = not Counter(before["records"]) - n_by_size(records.values())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lib import ranks, storage
+from lib import attention, ranks, storage
 from lib.errors import MALFORMED, describe, explain
 from lib.ranks import print0
 
@@ -38,7 +38,8 @@ class Log:
         if cfg.wandb_log and not wandb_id:
             wandb_id = uuid.uuid4().hex
         storage.write_lines(facts, [{
-            "evaluation": "log", **self.run, "tag": "", "settings": dataclasses.asdict(cfg),
+            "evaluation": "log", **self.run, "tag": "",
+            "settings": dataclasses.asdict(cfg) | attention.code_of(cfg.attention),
             "data": run["data"], "code": run["code"],
             "torch": torch.__version__, "block_size": model.config.block_size,
             "params": model.num_params(), "wandb_id": wandb_id}])

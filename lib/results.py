@@ -199,8 +199,11 @@ def check(table):
             names = " and ".join(map(str, paths.unique()))
             raise UserError(f"{names} both have a line {line}, and do not say whether it is the "
                             "same: name one of them")
-    for line, settings in files.groupby("line")["settings"]:
-        updates = sorted({known["updates"] for known in settings if "updates" in known})
+    # a fine-tuned model has the line of its pretraining, and other text
+    of_training = [str([value for name, value in settings.items() if name.startswith("text")])
+                   for settings in files["settings"]]
+    for (line, _), of_files in files.groupby(["line", of_training])["settings"]:
+        updates = sorted({settings["updates"] for settings in of_files if "updates" in settings})
         if len(updates) > 1:
             done = " and ".join(f"{n:,}" for n in updates)
             print(f"note: {line} was evaluated after {done} updates")

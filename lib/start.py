@@ -67,7 +67,7 @@ def model_of(cfg, state, data, device, corpus=None):
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
                 "optimizers": None}
-    run["code"] = runtime.code_version()
+    run |= {"code": runtime.code_version()} | attention.code_of(cfg.attention)
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
@@ -83,9 +83,10 @@ def continued(cfg, state, data, device):
     """Return (model, run) of the run in cfg.out_dir. UserError if it is another run."""
     # without decay, max_iters does not affect the schedule, so a run may become longer
     free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    old = state["config"]
-    differences = [f"{key}={old.get(key)!r} (now {value!r})" for key, value in vars(cfg).items()
-                   if key not in free and old.get(key) != value]
+    # a setting that is younger than the run was at its default
+    old = {field.name: field.default for field in dataclasses.fields(cfg)} | state["config"]
+    differences = [f"{key}={old[key]!r} (now {value!r})" for key, value in vars(cfg).items()
+                   if key not in free and old[key] != value]
     if state["data"]["digest"] != data["digest"]:
         differences.append("other training data")
     if differences:
@@ -113,12 +114,10 @@ def from_checkpoint(cfg, state, corpus, device):
         names = ", ".join(f"{key}={trained[key]}" for key in sorted(fixed))
         raise UserError(f"{cfg.init_from} was trained with {names}, which cannot change now; leave "
                         "these settings out")
-    # the factors of some other types, and RoPE that was stretched, depend on the training length
-    plain = trained["attention_type"] in ("softmax", "ssmax") and not trained["rope_scaling"]
-    if "block_size" in changes and not plain:
+    # the factors of some other types depend on the training length
+    if "block_size" in changes and trained["attention_type"] not in ("softmax", "ssmax"):
         raise UserError(f"{cfg.init_from} was trained with block_size={trained['block_size']}, "
-                        "which can change only in softmax and ssmax models whose RoPE is not "
-                        "stretched; leave it out")
+                        "which can change only in softmax and ssmax models; leave it out")
     if corpus:
         check_same_vocab(cfg.init_from, state["vocab"], cfg.data_dir, corpus.vocab,
                          "prepare the text with the checkpoint's vocabulary (--tokenizer or "
@@ -130,11 +129,15 @@ def from_checkpoint(cfg, state, corpus, device):
                  for key, value in changes.items()]
     print0(f"starting with the model of {cfg.init_from}; changed in it: "
            f"{', '.join(converted) or 'nothing'}")
-    if corpus and cfg.max_iters and cfg.data_order == "random":
-        drawn_from = state["data"]["digest"], state["config"].get("seed")
-        if drawn_from == (corpus.data["digest"], cfg.seed):
+    if corpus and cfg.max_iters and state["data"]["digest"] == corpus.data["digest"]:
+        draws = ["data_order", "block_size", "seed"]  # what the batches follow from
+        if cfg.data_order == "sequence":
+            draws, advice = draws[:2], "--data_order=random reads others"
+        else:
+            advice = "another --seed reads others"
+        if all(state["config"].get(key) == getattr(cfg, key) for key in draws):
             print0(f"note: this run reads the batches of {cfg.init_from} again, from the first one "
-                   "on; another --seed reads others")
+                   f"on; {advice}")
     variant = checkpoint.variant_of(state, model)
     if "window_pattern" in changes:
         variant += ", converted"

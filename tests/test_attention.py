@@ -98,9 +98,8 @@ def test_logits_are_the_formula_in_float64(attention_type, settings):
 @pytest.mark.parametrize("attention_type, settings, refusal", [
     ("softmax", {}, None),
     ("softmax", {"attention": "gated"}, None),
-    ("softmax", {"rope_scaling": "theta", "rope_factor": 50.0}, None),
     ("softmax", {"rope_scaling": "yarn", "rope_factor": 4.0}, "yarn stretches R layers alone"),
-    ("softmax", {"window_pattern": "L"}, "trained with another position"),
+    ("softmax", {"window_pattern": "L"}, "trained with no position"),
     ("softmax", {"attention": "p_rope"}, "trained with attention=p_rope"),
     ("softmax", {"attention": "sink"}, "trained with attention=sink"),
     ("ssmax", {}, "trained with attention_type=ssmax")], ids=str)

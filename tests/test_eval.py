@@ -1,6 +1,7 @@
 """The evaluations measure what they say: plain forwards, killed and shared runs, result files."""
 import itertools
 import json
+import math
 import shlex
 
 import numpy as np
@@ -238,6 +239,25 @@ def test_more_sizes_and_samples_are_added_to_a_result(measure, tmp_path, capsys)
     measure(eval_niah, "b", "--context_sizes=100", "--n_samples=1")
     assert set(load([path])["tokens"]) == {64, 100}, "no more are wanted now"
     assert same(measure(eval_niah, "b", "--n_samples=3", "--overwrite"), more)
+    about = path.with_suffix(".json")
+    facts = json.loads(about.read_text())
+    del facts["settings"]["swap_scale"]  # a setting that this result is older than
+    about.write_text(json.dumps(facts))
+    measure(eval_niah, "b", "--n_samples=3")
+    assert "not measured again" in capsys.readouterr().out
+    about.unlink()
+    refused("niah.json is missing, without which", measure, eval_niah, "b", "--n_samples=3")
+    assert len(storage.read_lines(path)) == 12, "the records are gone"
+
+
+def test_a_weight_that_is_nan_ranks_the_needle_last():
+    weights = torch.tensor([[[0.1, 0.6, 0.3], [math.nan, 0.6, 0.3]]])  # (layers, heads, T)
+    scores, ranks = eval_niah.needle_scores(weights, 1, 2)
+    assert ranks.tolist() == [[1, 2]]
+    _, ranks = eval_niah.needle_scores(weights * math.nan, 1, 2)
+    assert ranks.tolist() == [[4, 4]]
+    record = eval_niah.attention_record({"span": (0, 1)}, weights)
+    assert math.isnan(record["score"])
 
 
 @pytest.mark.parametrize("program, kind", [(eval_niah, "niah"), (eval_posloss, "posloss")])

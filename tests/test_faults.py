@@ -19,6 +19,7 @@ import eval_posloss
 import prepare
 import train
 from lib import checkpoint
+from lib.checkpoint import LoadConfig
 from lib.data import Tokens
 from lib.errors import UserError, launch
 
@@ -252,6 +253,23 @@ def test_a_checkpoint_cannot_name_a_file_to_run(tmp_path, run):
                 f"--init_from={tmp_path}/a")
         refused("an attention that is not in gallery/", checkpoint.load_model, tmp_path / "a")
     assert not (tmp_path / "owned").exists()
+
+
+def test_weights_are_not_read_by_another_version_of_their_attention(tmp_path, run):
+    file = tmp_path / "mine.py"
+    code = "from model import Attention\n\n\nclass Mine(Attention):\n    piece = 8\n"
+    file.write_text(code)
+    arguments = [f"--attention={file}", "--max_iters=1"]
+    run(tmp_path / "a", *arguments)
+    file.write_text(code + "    # a comment\n")
+    run(tmp_path / "a", *arguments)
+    file.write_text(code.replace("8", "9"))
+    refused("was trained with another version of .*mine.py: take that one", run, tmp_path / "a",
+            *arguments)
+    refused("another version of", checkpoint.load_model, tmp_path / "a",
+            LoadConfig(files=("a",), attention=str(file)))
+    facts = json.loads((tmp_path / "a/log.json").read_text())
+    assert facts["settings"]["attention_code"] == checkpoint.load(tmp_path / "a")["attention_code"]
 
 
 @pytest.mark.parametrize("changes, message", [

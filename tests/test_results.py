@@ -245,12 +245,16 @@ def test_losses_are_subtracted_in_the_same_updates_on_the_same_batches(tmp_path)
 
 def test_evaluations_of_two_states_of_a_run_are_named(tmp_path, capsys):
     plant_posloss(tmp_path / "a")
-    run = {"settings": {}, "data": {"digest": "", "source": {}}}
+    run = {"settings": {}, "data": {"digest": "", "source": {"embedded": "almanac", "seed": 1}}}
     for updates, is_said in ((300, False), (400, True)):
         plant_niah(tmp_path / "a", run=run | {"iter": updates})
         load([tmp_path])
         note = "note: (a) softmax was evaluated after 300 and 400 updates"
         assert (note in capsys.readouterr().out) == is_said
+    tuned = {"settings": {}, "data": {"digest": "questions", "source": {}}, "iter": 400}
+    plant_niah(tmp_path / "a", run=tuned)  # a fine-tuned model is another run of the line
+    load([tmp_path])
+    assert "note" not in capsys.readouterr().out
 
 
 def test_the_end_of_a_run_that_was_killed_in_its_last_validation_has_no_validation_loss(tmp_path):

@@ -358,11 +358,18 @@ def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
 
 
 def test_a_run_that_begins_with_another_says_if_it_reads_the_same_batches(run, tmp_path, capsys):
-    for folder, settings in (("a", []), ("b", []), ("c", ["--seed=5"]), ("d", ["--max_iters=0"])):
-        init = [] if folder == "a" else [f"--init_from={tmp_path}/a"]
-        run(tmp_path / folder, "--data_order=random", "--max_iters=1", *init, *settings)
-        is_said = "reads the batches of" in capsys.readouterr().out
-        assert is_said == (folder == "b")
+    for order in ("random", "sequence"):
+        run(tmp_path / order, f"--data_order={order}", "--max_iters=1")
+    for i, (before, settings, is_said) in enumerate([
+            ("random", "--data_order=random", True), ("random", "--data_order=sequence", False),
+            ("random", "--data_order=random --seed=5", False),
+            ("random", "--data_order=random --max_iters=0", False),
+            ("random", "--data_order=random --block_size=64", False),
+            ("sequence", "--data_order=random", False),
+            ("sequence", "--data_order=sequence --seed=5", True)]):
+        run(tmp_path / str(i), f"--init_from={tmp_path}/{before}", "--max_iters=1",
+            *settings.split())
+        assert ("reads the batches of" in capsys.readouterr().out) == is_said, settings
 
 
 def test_wandb_continues_its_run(run, tmp_path, monkeypatch, capsys):
