@@ -114,8 +114,7 @@ def niah(cfg, path, model, state):
     Return the items of a checkpoint and how they are measured, see `evaluate`. A record also has
 
         answer, text    the right answer, and what the model wrote
-        needles         whether the answer is right (see `score`; named after the task), and
-                        whether it is anywhere in the text
+        needles         whether the answer is right (see `score`; named after the task)
 
     or with --trials what `attention_record` returns.
     """
@@ -173,13 +172,13 @@ def answer(cfg, model, vocab, samples, device):
     records = []
     for row, sample in enumerate(samples):
         text = decode(rows[row, size:size + sample["max_new_tokens"]].tolist(), vocab)
-        exact, first, anywhere = score(sample["answer"], text, cfg.number_format)
+        exact, first = score(sample["answer"], text, cfg.number_format)
         record = {"digest": digest_of(sample["prompt"]), "answer": sample["answer"], "text": text}
         if cfg.trials:
             record |= {"right": 2 if exact else int(first)}  # 1: only its beginning
             record |= attention_record(sample, weights[row])
         else:
-            record |= {measure_name: exact, f"{measure_name}, anywhere": anywhere}
+            record[measure_name] = exact
         records.append(record)
     return records
 
@@ -187,18 +186,15 @@ def answer(cfg, model, vocab, samples, device):
 def score(right, text, groups):
     """
     Return what the generated `text` got of the right answer: (whether it begins with the answer and
-    goes on with no further digit or letter, whether its first character is right, whether the
-    answer is anywhere in it, also as people write numbers: 8,106,422). groups: cfg.number_format.
+    goes on with no further digit or letter, whether its first character is right).
+    groups: cfg.number_format.
     """
-    # without spaces, commas, points and apostrophes between two digits
-    without_marks = re.sub(r"(?<=\d)[\s,.'’_](?=\d)", "", text)
     answer = text.strip()
     if right.isdigit() and len(groups) > 1:  # written with spaces inside, so spaces do not count
         answer = re.sub(r"\s", "", text)
     no_more = r"(?!\d)" if right.isdigit() else r"(?!\w)"
     exact = re.match(re.escape(right) + no_more, answer) is not None
-    anywhere = any(right in form for form in (text, without_marks, answer))
-    return exact, answer[:1] == right[0], anywhere
+    return exact, answer[:1] == right[0]
 
 
 def attention_record(sample, weights):

@@ -5,7 +5,6 @@ Draw the paper's figures from result files, and print a table of what was measur
     python plot.py learning_curves out/a_softmax out/b  one figure of some runs
     python plot.py grad_norm out/                       any measure of the logs or an evaluation
     python plot.py table out/                           only the table, with intervals
-    python plot.py needles experiments/windows/results.csv
 
 Figures, with their numbers in the paper: fading (1), p_n (2), z_max (3), learning_curves (4),
 posloss (5), niah and retrieval (6), needle_scores (7), top_scores (8); and of our own:
@@ -369,12 +368,12 @@ def main():
     rows = results.load(inputs, cfg.baseline)
     minus = results.MINUS + results.name_of(cfg.baseline)
     is_given = cfg.baseline != PlotConfig.baseline
-    if is_given and name in FIGURES.keys() - {"learning_curves", "posloss"}:
+    without = (*FIGURES.keys() - {"learning_curves", "posloss"}, *results.UNPAIRED)
+    if is_given and name in without:
         raise UserError(f"{name} shows no difference from a line: leave --baseline out")
     if is_given and len(rows) and not rows["measure"].str.endswith(minus).any():
-        raise UserError(f"there is no line {cfg.baseline} to subtract (a .csv has no prompts to "
-                        "pair); choose a --baseline of "
-                        f"{', '.join(rows.loc[rows['evaluation'] != 'table', 'line'].unique())}")
+        raise UserError(f"there is no line {cfg.baseline} to subtract; choose a --baseline of "
+                        f"{', '.join(rows['line'].unique())}")
     has_axis = rows["by"].isin(X_LABELS)
     names = ["all", "table", *FIGURES, *rows.loc[has_axis, "measure"].unique()]
     if name not in names:

@@ -71,16 +71,23 @@ def collect(folder):
     return pd.concat(parts)[results.COLUMNS].round({"value": 4, "error": 4})
 
 
+def stored(path):
+    """Return the rows of a results.csv. The value of a model that gave NaN is empty."""
+    empty = {name: [""] for name in ("value", "error", "n")}
+    rows = pd.read_csv(path, keep_default_na=False, na_values=empty)
+    return rows[results.COLUMNS].astype({"value": float, "n": "Int64"})
+
+
 def with_new(rows, folders):
     """
     Return the rows with those of new results, which replace stored ones. Results of a measure, or
     of a number of tokens, that no stored row has are left out.
     """
     number = ["measure", "tokens"]
-    stored = rows.set_index(number).index
+    is_known = rows.set_index(number).index
     for folder in folders:
         new = collect(folder)
-        new = new[new.set_index(number).index.isin(stored)]
+        new = new[new.set_index(number).index.isin(is_known)]
         rows = pd.concat([rows, new]).drop_duplicates(INDEX, keep="last")
     return rows.sort_values(INDEX)
 
@@ -290,8 +297,7 @@ def main():
         names = [str(path.parent.relative_to(HERE)) for path in sorted(HERE.rglob("lines.csv"))]
         raise UserError(f"{name} is not an experiment; choose one of {', '.join(names)}")
     lines = pd.read_csv(home / "lines.csv", keep_default_na=False)
-    rows = results.read_table(home / "results.csv")[results.COLUMNS].astype({"n": "Int64"})
-    rows = with_new(rows, folders)
+    rows = with_new(stored(home / "results.csv"), folders)
     table = rows.set_index(INDEX)["value"]
 
     out = cfg.out

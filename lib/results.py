@@ -71,23 +71,19 @@ def name_of(variant, tag=""):
 
 def load(inputs, baseline="softmax"):
     """
-    Return the table of the results in files and folders: logs, finished evaluations, and .csv,
-    which are tables already. It has the differences from the line `baseline`, which is the name of
-    a variant or of a line. UserError for a damaged file, and if results contradict each other.
+    Return the table of the results in files and folders: logs, and finished evaluations. It has the
+    differences from the line `baseline`, which is the name of a variant or of a line. UserError for
+    a damaged file, and if results contradict each other.
     """
-    tables, results = [], []
+    results = []
     for path in find(inputs):
-        with explain(f"{path} is damaged, or not a result of this program; move it away",
-                     MALFORMED):
-            if path.suffix == ".csv":
-                tables.append(read_table(path))
-            elif result := read(path):
+        with explain(f"{path} or {path.stem}.json is damaged, or not a result of this program; "
+                     "move both away", MALFORMED):
+            if result := read(path):
                 results.append(result)
-    if results:
-        tables.append(table_of(results, name_of(baseline)))
-    if not tables:
+    if not results:
         return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path", "settings"])
-    table = pd.concat(tables, ignore_index=True)
+    table = table_of(results, name_of(baseline))
     check(table)
     return table
 
@@ -113,8 +109,10 @@ def read(path):
     the file is of another program. The numbers are tuples, see NUMBER.
     """
     about = path.with_suffix(".json")
-    facts = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
-    if "evaluation" not in facts or path == about:  # a shell's * names both files
+    if path.suffix != ".jsonl" or not about.exists():  # a shell's * names both files
+        return None
+    facts = json.loads(about.read_text(encoding="utf-8"))
+    if "evaluation" not in facts:
         return None
     file = {key: facts[key] for key in ("evaluation", "variant", "tag", "seed")}
     file |= {"line": name_of(file["variant"], file["tag"]), "settings": settings_of(facts),
@@ -144,15 +142,6 @@ def read(path):
     if "scores" in records[0]:
         return file, numbers_of_trials(records)
     return file, numbers_of(records)
-
-
-def read_table(path):
-    """Return the table in a results.csv."""
-    empty = {name: [""] for name in ("value", "error", "n")}  # value: of a model that gave NaN
-    table = pd.read_csv(path, keep_default_na=False, na_values=empty)
-    table = table[COLUMNS].astype({"value": float})
-    return table.assign(by="tokens", depth=math.nan, block=math.nan, path=path, evaluation="table",
-                        settings=[{}] * len(table))
 
 
 def settings_of(facts):
@@ -194,11 +183,6 @@ def check(table):
     files = table.drop_duplicates("path")
     for (line, _), part in files.groupby(["line", "evaluation"]):
         check_settings(line, {file.path: file.settings for file in part.itertuples()})
-    for line, paths in table[table["evaluation"] == "table"].groupby("line")["path"]:
-        if paths.nunique() > 1:
-            names = " and ".join(map(str, paths.unique()))
-            raise UserError(f"{names} both have a line {line}, and do not say whether it is the "
-                            "same: name one of them")
     # a fine-tuned model has the line of its pretraining, and other text
     of_training = [str([value for name, value in settings.items() if name.startswith("text")])
                    for settings in files["settings"]]
@@ -239,10 +223,8 @@ def numbers_of(records):
                 numbers += [(measure, "position", int(position), depth, asked, float(x))
                             for position, x in value.items()]
             elif isinstance(value, int | float) and measure not in NO_MEASURES:
-                # "needles, anywhere" reads the answers of "needles" again: one difference is enough
-                is_paired = measure not in UNPAIRED and not measure.endswith(", anywhere")
                 numbers.append((measure, "tokens", int(record["size"]), depth,
-                                asked if is_paired else None, float(value)))
+                                None if measure in UNPAIRED else asked, float(value)))
     return numbers
 
 
@@ -413,7 +395,6 @@ WIDTH = 110  # characters
 MULTIPLES = (0.5, 1, 2, 4, 8, 10, 16, 20, 64)  # of the training length; the paper ends at 20
 TITLES = {  # {measure: its title}; a measure that is not here is its own title
     "needles": "needles found, all digits right, by context size",
-    "needles, anywhere": "needles found anywhere in the text, by context size",
     "weight": "weight on the needle, mean of the retrieval heads",
     "score": "top needle score by context size, median of the trials",
     "ranked first": "needle ranked first by a retrieval head, share of the trials",
@@ -446,10 +427,9 @@ def print_tables(rows):
                     means_of(part))
     of_each = [differing({file.line: file.settings for file in files.itertuples()})
                for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
-    # blank: no such result of the line
-    differ = pd.concat(of_each).fillna("").rename_axis("setting").reset_index().drop_duplicates()
+    differ = pd.concat(of_each).groupby(level=0, sort=False).first()
     if len(differ):
-        print_table("settings that differ", differ.set_index("setting").T)
+        print_table("settings that differ", differ.fillna("").T)  # blank: no result of the line
 
 
 def means_of(rows):

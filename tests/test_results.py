@@ -67,7 +67,7 @@ def plant_niah(folder, variant="softmax", seed=1, sizes=(128, 256, 1024), n=20, 
         share = 0.9 - LEVEL.get(variant, 0.05) - size / 10_000 - 0.05 * seed
         right = i < n * share
         records.append({"size": size, "depth": depth, "i": i, "text": "8", "needles": right,
-                        "needles, anywhere": right, "digest": f"{size} {depth} {i}"})
+                        "digest": f"{size} {depth} {i}"})
     return write(folder / f"niah{tag and '-' + tag}.jsonl", variant, seed, records, tag, **more)
 
 
@@ -166,7 +166,7 @@ def test_a_damaged_file_is_one_line_with_its_name(tmp_path, name, old, new):
     plant_niah(tmp_path)
     path = tmp_path / name
     path.write_text(path.read_text().replace(old, new))
-    refused("niah.jsonl is damaged", load, [tmp_path])
+    refused("niah.jsonl or niah.json is damaged", load, [tmp_path])
 
 
 def test_a_difference_is_paired_by_seed_piece_and_text(tmp_path):
@@ -326,7 +326,9 @@ def test_the_tables_have_means_errors_and_the_settings_that_differ(tmp_path, cap
             plant_log(tmp_path / f"named/{name}{squad}", variant, changes=changes,
                       data={"digest": "", "source": source})
     (tmp_path / "named/pnTrue/log.json").unlink()
+    plant_posloss(tmp_path / "named/z", "z", changes={"attention_type": "alibi"})
     text = printed(load([tmp_path / "named"]), capsys)
-    assert [line.split() for line in text.splitlines()[-3:]] == [
-        ["attention_type"], ["x", "softmax"], ["y", "pn"]]
+    # once, though z has no log
+    assert [line.split() for line in text.splitlines()[-4:]] == [
+        ["attention_type"], ["x", "softmax"], ["y", "pn"], ["z", "alibi"]]
     assert "learning_rate" not in text, "each kind of result is compared with its own kind"

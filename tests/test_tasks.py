@@ -138,7 +138,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, measure,
     assert {record["depth"] for record in records} == {10, 30, 50, 70, 90}
     assert len(records) == 2 * 5 * 3
     for record in records:
-        assert record[measure] == record[f"{measure}, anywhere"] == (model == "right")
+        assert record[measure] == (model == "right")
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
@@ -152,17 +152,12 @@ def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_the_answer(task)
 
 
 @pytest.mark.parametrize("text, groups, right", [
-    (" 8106422.", (7,), "exact first anywhere"), (" 81064223", (7,), "first anywhere"),
-    (" 8 106422", (7,), "first anywhere"), (" the 8106422", (7,), "anywhere"), ("", (7,), ""),
-    (" 81 06 42 2 .", (2, 2, 2, 1), "exact first anywhere"),
-    (" 81 06 42 22", (2, 2, 2, 1), "first anywhere"),
-    # as people write numbers
-    ("It is 8,106,422!", (7,), "anywhere"), (" 8.106.422", (7,), "first anywhere"),
-    ("8\u202f106\u202f422", (7,), "first anywhere"), ("8'106'422", (7,), "first anywhere"),
-    ("8, 106, 422", (7,), "first"), ("8,106,423", (7,), "first")])
+    (" 8106422.", (7,), (True, True)), (" 81064223", (7,), (False, True)),
+    (" 8 106422", (7,), (False, True)), (" the 8106422", (7,), (False, False)),
+    ("", (7,), (False, False)), (" 81 06 42 2 .", (2, 2, 2, 1), (True, True)),
+    (" 81 06 42 22", (2, 2, 2, 1), (False, True))])
 def test_scores_of_answers(text, groups, right):
-    scores = dict(zip(("exact", "first", "anywhere"), score("8106422", text, groups), strict=True))
-    assert [key for key in scores if scores[key]] == right.split()
+    assert score("8106422", text, groups) == right
     assert score("cat", " cat dog", (2, 2, 2, 1))[0], "only a number is written in groups"
 
 
