@@ -152,25 +152,26 @@ def export_model(model, vocab, out):
         if hasattr(theirs.config, "ssmax"):
             shutil.copy(Path(__file__).with_name("ssmax_hf.py"), folder)
         theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        difference = largest_difference(model, theirs)
+        length, difference = largest_difference(model, theirs)
         if not difference < 0.01:  # NaN is wrong, too
             raise UserError(f"the export has other logits than the checkpoint (by {difference:.2g})"
                             ", so it was not written; please report this error of hf.py")
     needs = ", which needs `import ssmax_hf`" if hasattr(theirs.config, "ssmax") else ""
-    print(f"{out}: {type(theirs).__name__}{needs}. Its logits differ from the checkpoint's by at "
-          f"most {difference:.1e}")
+    print(f"{out}: {type(theirs).__name__}{needs}. At 300 places of a text of {length:,} tokens "
+          f"its logits differ from the checkpoint's by at most {difference:.1e}")
 
 
 @torch.no_grad()
 def largest_difference(ours, theirs):
-    """Return the largest difference of the logits at 300 places of a text that is longer than the
-    training length, where factors such as the clip begin, and than a window."""
+    """Return the length of a random text, and the largest difference of the logits at 300 places in
+    it. It is longer than the training length, where factors such as the clip begin, and than a
+    window."""
     c, generator = ours.config, torch.Generator().manual_seed(0)
     T = c.block_size + c.window + 300
     ids = torch.randint(c.vocab_size, (1, T), generator=generator)
     places = torch.linspace(0, T - 1, 300).long()
     logits = ours.lm_head(ours.hidden(ids)[:, places])
-    return (logits - theirs(ids, logits_to_keep=places).logits).abs().max().item()
+    return T, (logits - theirs(ids, logits_to_keep=places).logits).abs().max().item()
 
 
 @contextlib.contextmanager

@@ -173,7 +173,7 @@ def fit(cfg, model, run, get_batch):
     if resumed:
         for optimizer, state in zip(optimizers, saved, strict=True):
             optimizer.load_state_dict(state)
-        del state
+        del state  # the loop's name would keep the last one alive
     del saved  # a second copy of twice the weights
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
     most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)

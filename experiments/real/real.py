@@ -138,7 +138,8 @@ def table(cfg, folder, lines, lengths, hays):
                  for line, found in needles.items()}
     price = {line: (losses[line] - losses["as_it_is"])[first] for line in lines}
     # a single piece of text has no error (NaN), and excludes no line
-    cheap = [line for line in lines if not price[line].mean() - 2 * price[line].sem() > 0.01]
+    costs_more = [line for line in lines if price[line].mean() - 2 * price[line].sem() > 0.01]
+    cheap = [line for line in lines if line not in costs_more]
     # chosen and judged by different prompts: the best of many lines is best by chance, too
     is_even = by_prompt[rival].index.get_level_values("i") % 2 == 0
     best = max(cheap, key=lambda line: by_prompt[line][is_even].mean())
