@@ -167,20 +167,12 @@ def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
     assert checkpoint.load(tmp_path / "o")["iter"] == 40
 
 
-@pytest.mark.parametrize("alone", ["WORLD_SIZE", "RANK"])
-def test_a_cluster_that_sets_one_of_the_two_alone_gets_one_process(monkeypatch, alone):
-    for name in ("WORLD_SIZE", "RANK"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(alone, "2")
-    ranks = runpy.run_path("lib/ranks.py")
-    assert (ranks["RANK"], ranks["WORLD_SIZE"]) == (0, 1)
+def test_a_process_is_a_rank_only_with_both_variables_and_an_address(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")  # some clusters set it alone
+    assert runpy.run_path("lib/ranks.py")["WORLD_SIZE"] == 1
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    ranks = runpy.run_path("lib/ranks.py")
-    assert (ranks["RANK"], ranks["WORLD_SIZE"]) == (1, 3)
-    refused("MASTER_ADDR and MASTER_PORT is not set: start them with torchrun", ranks["join"],
-            torch.device("cpu"))
+    refused("MASTER_ADDR and MASTER_PORT is not set: start them with torchrun",
+            runpy.run_path("lib/ranks.py")["join"], torch.device("cpu"))
 
 
 @pytest.mark.parametrize("error, status, message", [
@@ -222,35 +214,25 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
     for cut in (0, 10, len(raw) // 2, len(raw) - 1):
         saved.write_bytes(raw[:cut])
         refused("damaged, cut off", checkpoint.load, saved)
-    saved.unlink()
-    assert state_of(saved.parent) == good | {"iter": 1}, "not the one before"
-
-
-class Evil:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
 
 
 def test_a_checkpoint_cannot_run_code(tmp_path):
-    checkpoint.save(tmp_path, {"model": Evil(tmp_path / "owned"), "iter": 1})
+    class MakesAFolder:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "owned"),)
+
+    checkpoint.save(tmp_path, {"model": MakesAFolder(), "iter": 1})
     refused("not a checkpoint of this program", checkpoint.load, tmp_path)
     assert not (tmp_path / "owned").exists()
 
 
-def test_a_checkpoint_cannot_name_a_file_to_run(tmp_path, run):
+def test_a_checkpoint_cannot_name_a_file_to_run(tmp_path):
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')")
     save_model(tmp_path / "a", tiny_model(), [1, 2, 50256])
     state = checkpoint.load(tmp_path / "a")
     for name in (f"{tmp_path}/evil", f"{tmp_path}/evil.py", f"../../../../../..{tmp_path}/evil"):
         state["model_config"]["attention"] = name
         checkpoint.save(tmp_path / "a", state)
-        refused("an attention that is not in gallery/", run, tmp_path / "b",
-                f"--init_from={tmp_path}/a")
         refused("an attention that is not in gallery/", checkpoint.load_model, tmp_path / "a")
     assert not (tmp_path / "owned").exists()
 
@@ -272,11 +254,8 @@ def test_weights_are_not_read_by_another_version_of_their_attention(tmp_path, ru
     assert facts["settings"]["attention_code"] == checkpoint.load(tmp_path / "a")["attention_code"]
 
 
-@pytest.mark.parametrize("changes, message", [
-    ({"attention_type": "sofmax"}, "attention_type sofmax"),
-    ({"n_layer": 2}, "does not fit the settings")])
-def test_metadata_of_a_checkpoint_is_checked_as_settings_are(saved, changes, message):
+def test_the_model_of_a_checkpoint_is_checked_as_settings_are(saved):
     state = checkpoint.load(saved)
-    state["model_config"] |= changes
+    state["model_config"]["attention_type"] = "sofmax"
     torch.save(state, saved)
-    assert refused(message, checkpoint.load_model, saved) == 2
+    refused("attention_type sofmax", checkpoint.load_model, saved)

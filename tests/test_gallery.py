@@ -263,8 +263,7 @@ def test_a_file_that_is_no_attention_is_refused(tmp_path, run):
     assert not list(tmp_path.glob("out/[!.]*"))
 
 
-def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(
-        run, corpus, cap, tmp_path, capsys):
+def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(run, cap, tmp_path, capsys):
     run(tmp_path / "a", f"--attention={cap}")
     assert checkpoint.load(tmp_path / "a")["variant"] == "cap softmax"
     attention.load.cache_clear()  # as in a new process

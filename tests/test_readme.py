@@ -13,6 +13,8 @@ from lib import checkpoint, storage
 
 PAGES = "".join((ROOT / name).read_text()
                 for name in ("README.md", "CONTRIBUTING.md", "docs/examples.md"))
+# {file: code} of the programs that the pages show
+NEW_PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES, re.DOTALL))
 
 
 def hunks():
@@ -26,11 +28,6 @@ def hunks():
                 yield file, "\n".join(old), "\n".join(new)
 
 
-def new_programs():
-    """Return {file: code} of the programs that the pages show."""
-    return dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES, re.DOTALL))
-
-
 # runs each line as a program with its arguments
 PROGRAMS = """
 import importlib, sys
@@ -42,12 +39,11 @@ for line in lines:
 """
 
 
-def test_a_new_evaluation_is_one_file_with_a_table_a_difference_and_a_figure(
-        run, corpus, tmp_path, monkeypatch, capsys):
+def test_a_new_evaluation_is_one_file(run, corpus, tmp_path, monkeypatch, capsys):
     for variant in ("softmax", "ssmax"):
         run(tmp_path / variant, f"--attention_type={variant}")
     path = tmp_path / "eval_entropy.py"
-    path.write_text(new_programs()[path.name])
+    path.write_text(NEW_PROGRAMS[path.name])
     monkeypatch.syspath_prepend(tmp_path)
     eval_entropy = importlib.import_module(path.stem)
     capsys.readouterr()
@@ -73,7 +69,7 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for path in ROOT.glob("*.py"):
         shutil.copy(path, tmp_path)
-    for file, code in new_programs().items():
+    for file, code in NEW_PROGRAMS.items():
         (tmp_path / file).write_text(code)
     changed = set()
     for file, old, new in hunks():

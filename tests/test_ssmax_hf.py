@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 
 transformers = pytest.importorskip("transformers")
 
-from transformers import AutoConfig, AutoModelForCausalLM, modeling_layers  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 from transformers.modeling_utils import AttentionInterface  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaAttention  # noqa: E402
 
@@ -125,10 +125,9 @@ def in_pieces(model, ids, cache):
 
 def padded(a, b, side):
     pad = torch.zeros(len(a) - len(b), dtype=torch.long)
-    ones = torch.ones_like(b)
-    rows, masks = ((b, pad), (ones, pad)) if side == "right" else ((pad, b), (pad, ones))
-    masks = torch.ones_like(a), torch.cat(masks)
-    return torch.stack((a, torch.cat(rows))), torch.stack(masks)
+    b = torch.cat((b, pad) if side == "right" else (pad, b))
+    ids = torch.stack((a, b))
+    return ids, (ids > 0).long()
 
 
 def packed(a, b):
@@ -234,7 +233,6 @@ def test_bf16_and_a_move_keep_s_in_fp32():
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() & ATTENTION.keys()))
 def test_a_kind_is_that_of_model_py(kind):
-    """The factor put into a softmax model, with any mean, is that of GPT.swap_attention."""
     for scale in (1.0, 1.7):
         model = tiny_model("softmax")
         before = model.blocks[1].attn.qkv.weight[0, 0].item()
@@ -250,14 +248,9 @@ def test_a_kind_is_that_of_model_py(kind):
     assert KINDS[kind][1] == "".join(name for name, _ in factor.named_parameters())
 
 
-@pytest.mark.parametrize("length, settings", [
-    (256, {}),
-    (64, {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
-                              "original_max_position_embeddings": 64}}),
-    (48, {"training_length": 48})])  # hf.py writes it
-def test_the_length_is_that_of_the_training(length, settings):
-    model = add_ssmax(build(**settings), "logn_clip")
-    assert [factor.N for factor in factors(model).values()] == [length] * 3
+def test_the_length_is_that_of_the_training():  # test_hf_model.py has longer configs
+    model = add_ssmax(build(training_length=48), "logn_clip")
+    assert [factor.N for factor in factors(model).values()] == [48] * 3
 
 
 @pytest.mark.parametrize("hidden", [True, -math.inf, -1e4])
@@ -310,16 +303,6 @@ def test_what_it_cannot_do_is_refused_by_name():
     model.config._attn_implementation = "eq_2"
     with pytest.raises(NotImplementedError, match="attn_implementation=eq_2"):
         model(IDS)
-
-
-@pytest.mark.skipif(not hasattr(modeling_layers, "MtpModel"), reason="new in transformers 5.24")
-def test_layers_that_predict_several_tokens_are_built_without_a_factor():
-    config = AutoConfig.for_model("glm4_moe", **SMALL, n_routed_experts=4, num_experts_per_tok=2,
-                                  moe_intermediate_size=16, num_mtp_layers=1)
-    model = add_ssmax(AutoModelForCausalLM.from_config(config))
-    layers = modeling_layers.MtpModel(model, 1).layers
-    assert type(layers[0].enorm) is type(model.model.norm)
-    assert not [module for module in layers.modules() if hasattr(module, "ssmax_norm")]
 
 
 @torch.no_grad()
@@ -394,17 +377,6 @@ for folder in folders:
 """
 
 
-def with_images():
-    """A Gemma 3 that also reads images: its text_config has the settings of SSMax."""
-    torch.manual_seed(0)
-    vision = dict.fromkeys(("hidden_size", "intermediate_size", "image_size"), 16)
-    config = AutoConfig.for_model(
-        "gemma3", text_config=SMALL | FAMILIES["gemma2"],
-        vision_config=vision | {"num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 8})
-    model = transformers.Gemma3ForConditionalGeneration(config).eval()
-    return randomize(add_ssmax(model, "ssmax_bias"))
-
-
 @pytest.mark.slow
 def test_what_is_saved_is_loaded_with_the_factor_or_not_at_all(tmp_path):
     """In a fresh process. Without ssmax_hf.py a folder must not be read as plain softmax."""
@@ -412,7 +384,13 @@ def test_what_is_saved_is_loaded_with_the_factor_or_not_at_all(tmp_path):
     adapted = peft.get_peft_model(add_ssmax(build("qwen3")), peft.LoraConfig(
         r=4, target_modules="all-linear", modules_to_save=["ssmax_norm"], task_type="CAUSAL_LM"))
     train(adapted, tmp_path)
-    models = {"images": with_images(), "merged": adapted.merge_and_unload().eval()}
+    vision = dict.fromkeys(("hidden_size", "intermediate_size", "image_size"), 16)
+    vision |= {"num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 8}
+    config = AutoConfig.for_model(
+        "gemma3", text_config=SMALL | FAMILIES["gemma2"], vision_config=vision)
+    reads_images = transformers.Gemma3ForConditionalGeneration(config).eval()
+    models = {"images": randomize(add_ssmax(reads_images)),
+              "merged": adapted.merge_and_unload().eval()}
     assert all(factor.s.all() for factor in factors(models["merged"]).values()), "not trained"
     for family, kind in [("llama", "logn_clip"), ("smollm3", "ssmax"), ("laguna", "ssmax_bias"),
                          ("llama4_text", "ssmax")]:

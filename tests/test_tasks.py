@@ -24,11 +24,6 @@ def sample_of(*arguments, vocab=None, size=1000, depth=50, i=0):
     return make_sample(cfg, vocab, open_haystack(cfg, vocab)[0], size, depth, i)
 
 
-def of_task(task):
-    """Return the arguments for a task with the hay of RULER and questions."""
-    return ["--haystack=noise", f"--task={task}", "--prompt=sft"]
-
-
 def what_is_asked(prompt):
     """Return the answer that stands in a prompt, by reading it."""
     city = re.search(r"magic (\w+) number(?:\?\nAnswer| is):$", prompt)[1]
@@ -38,7 +33,8 @@ def what_is_asked(prompt):
 
 @pytest.mark.parametrize("task, crc", [("needle", 0x2964f504), ("multikey", 0x7598d9df)])
 def test_prompts_stay_those_that_were_published(task, crc):
-    prompts = [sample_of(*of_task(task), "--begin", size=size, depth=depth, i=i)["prompt"]
+    arguments = ["--haystack=noise", f"--task={task}", "--prompt=sft", "--begin"]
+    prompts = [sample_of(*arguments, size=size, depth=depth, i=i)["prompt"]
                for size in (400, 700) for depth in (30, None) for i in (-1, 0, 1)]
     assert zlib.crc32(json.dumps(prompts).encode()) == crc
 
@@ -65,8 +61,7 @@ def test_prompts_of_every_depth_differ_in_the_question_alone():
     ('It said: "You there!" "I?"', '"'), ("यह एक वाक्य है। ", "।"), ("یہ ایک جملہ ہے۔ ", "۔"),
     ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(11))
 @pytest.mark.parametrize("depth", [10, 33.3, 90])
-def test_a_needle_is_near_its_depth_after_a_sentence_and_in_no_character(
-        tmp_path, text, end, depth):
+def test_a_needle_is_near_its_depth_after_a_sentence(tmp_path, text, end, depth):
     (tmp_path / "hay.txt").write_text(text * (10000 // len(text) + 1))
     sample = sample_of(f"--haystack={tmp_path}/hay.txt", depth=depth)
     place = sample["span"][0] - len(encode(" The special magic Tokyo number is:"))
@@ -133,7 +128,8 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, measure,
 
     monkeypatch.setattr(GPT, "generate", generate)
     save_model(tmp_path, tiny_model(vocab_size=50257), None)
-    call(eval_niah, tmp_path, *of_task(task), *CPU, "--context_sizes=[400,600]", "--n_samples=3")
+    call(eval_niah, tmp_path, "--haystack=noise", f"--task={task}", "--prompt=sft", *CPU,
+         "--context_sizes=[400,600]", "--n_samples=3")
     records = storage.read_lines(tmp_path / "niah.jsonl")
     assert {record["depth"] for record in records} == {10, 30, 50, 70, 90}
     assert len(records) == 2 * 5 * 3
@@ -161,7 +157,7 @@ def test_scores_of_answers(text, groups, right):
     assert score("cat", " cat dog", (2, 2, 2, 1))[0], "only a number is written in groups"
 
 
-def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, capsys):
+def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path):
     def prompt_of(*arguments):
         call(eval_niah, tmp_path, "--haystack=noise", "--context_sizes=64", "--n_samples=1",
              "--overwrite", *CPU, *arguments)
@@ -170,7 +166,6 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path, 
     model = tiny_model(vocab_size=50257, n_layer=1)
     save_model(tmp_path, model, None)
     assert prompt_of() == "completion"
-    assert ": prompt=completion\n" in capsys.readouterr().out
     assert prompt_of("--prompt=sft") == "sft"
     refused("prompt=completion {number} comes last", prompt_of, "--needle={number} is of {city}")
     save_model(tmp_path, model, None, data={"digest": "x", "source": {"squad": "train"}})

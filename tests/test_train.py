@@ -103,8 +103,7 @@ def full_at(monkeypatch, call, fits):
 # Calls 1 to 4 validate (16 rows in fours), 5 to 10 are three updates, 11 to 14 validate again, and
 # 15 to 20 are three more updates.
 @pytest.mark.parametrize("call, fits", [(1, 2), (5, 1), (6, 2), (11, 2), (15, 1)])
-def test_out_of_memory_halves_the_micro_batch_and_changes_nothing(
-        run, tmp_path, monkeypatch, capsys, call, fits):
+def test_out_of_memory_halves_the_micro_batch(run, tmp_path, monkeypatch, capsys, call, fits):
     run(tmp_path / "a", "--micro_batch_size=4")
     full_at(monkeypatch, call, fits)
     run(tmp_path / "b", "--micro_batch_size=4")
@@ -142,16 +141,12 @@ train.torch.compile = broken_compile if train.ranks.RANK else lambda loss, dynam
 
 def test_ranks_that_differ_are_refused(corpus, run, tmp_path):
     # each may have a disk of its own, with another checkpoint or corpus at the same path
-    make_other = ["--embedded=almanac", "--compact_vocab", "--name=other", "--seed=5",
-                  "--block_size=32", "--n_copy=64", "--n_train=256", f"--data_dir={tmp_path}"]
-    call(prepare, *make_other)
-    for seed in (1, 2):
-        run(tmp_path / f"init-{seed}", f"--seed={seed}", "--max_iters=0")
+    call(prepare, "--embedded=almanac", "--compact_vocab", "--name=other", "--seed=5",
+         "--block_size=32", "--n_copy=64", "--n_train=256", f"--data_dir={tmp_path}")
     run(tmp_path / "begun-0", "--max_iters=2")
     cases = {  # what differs: a setting of rank 0, and of rank 1
         "settings": ("--learning_rate=1", "--learning_rate=2"),
         "data": (f"--data_dir={corpus}", f"--data_dir={tmp_path}/other"),
-        "settings, weights": (f"--init_from={tmp_path}/init-1", f"--init_from={tmp_path}/init-2"),
         "updates, weights": (f"--out_dir={tmp_path}/begun-0", f"--out_dir={tmp_path}/begun-1"),
     }
     code = f"""
@@ -170,21 +165,12 @@ def test_infinite_weights_are_not_saved(run, tmp_path):
     assert not checkpoint.checkpoints_in(tmp_path)
 
 
-def test_all_runs_on_a_corpus_are_validated_on_the_same_text(run, corpus, tmp_path, monkeypatch):
-    texts, read = [], Tokens.read
-
-    def spy(tokens, starts, length):
-        if tokens.split == "val":
-            texts.append(starts.tolist())
-        return read(tokens, starts, length)
-
-    monkeypatch.setattr(Tokens, "read", spy)
-    for i, change in enumerate(("", "--seed=2", "--data_order=random", "--batch_size=4")):
-        run(tmp_path / str(i), "--max_iters=1", "--eval_seqs=5", *change.split())
-    assert len(texts) == 8 and all(text == texts[0] for text in texts)
-    starts, n_tokens = texts[0], len(Tokens(corpus, "val"))
-    assert starts[0] == 32 and starts == sorted({*starts})
-    assert n_tokens * 0.7 < starts[-1] < n_tokens - 33, "the end of the text is not measured"
+def test_all_runs_on_a_corpus_are_validated_on_the_same_text(run, tmp_path):
+    run(tmp_path / "a", "--max_iters=0")
+    run(tmp_path / "b", f"--init_from={tmp_path}/a", "--max_iters=0", "--seed=2",
+        "--data_order=random", "--batch_size=4")
+    a, b = (log(tmp_path / name)[0]["val_loss"] for name in "ab")
+    assert a == pytest.approx(b, abs=1e-6), "another text: the weights are equal"
 
 
 @pytest.mark.parametrize("card, compiled_rows, eager_rows", [
@@ -221,10 +207,9 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
         return loss + of_loss
 
     monkeypatch.setattr(train, "summed_loss", poisoned)
-    more = ["--eval_interval=0", "--decay=none"]
-    assert refused("iter 5: .* lower learning_rate", run, tmp_path, *more) == 1
+    assert refused("iter 5: .* lower learning_rate", run, tmp_path, "--eval_interval=0",
+                   "--decay=none") == 1
     assert state_of(tmp_path) == before, "the weights are spoilt"
-    refused("iter 1: .* look at the attention", run, tmp_path / "new", *more)
 
 
 @pytest.mark.parametrize("update, number, new_type, renewed", [
@@ -282,7 +267,7 @@ def test_the_last_two_checkpoints_stay_and_the_earlier_one_continues(run, tmp_pa
     assert [r["iter"] for r in log(tmp_path) if "loss" in r] == list(range(1, 7))
 
 
-def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path, capsys):
+def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
     run(tmp_path / "a", "--rope_theta=100000", "--seed=3")
     init = f"--init_from={tmp_path}/a"
     swap = [tmp_path / "e", "config/e_swap_after.py", init, f"--out_dir={tmp_path}/e"]
@@ -293,16 +278,10 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path, capsys):
     assert state["variant"] == "softmax>ssmax"
     assert state["config"]["seed"] == 3, "the seed is that of the run that it began with"
     before = log(tmp_path / "e")
-    capsys.readouterr()
     run(*swap)
-    assert "validation" not in capsys.readouterr().out, "a finished swap was measured again"
-    assert log(tmp_path / "e") == before and len(before) == 1
-    for changes, message in (
-            ("--n_head=4", "a was trained with n_head=2, which cannot change now; leave"),
-            (f"--init_from={tmp_path}/e --attention_type=pn", "only softmax weights can be swap"),
-            (f"--init_from={tmp_path}/e --switch_iter=3", "only softmax weights can be swap")):
-        assert refused(message, run, tmp_path / "x", init, *changes.split()) == 2
-    assert not list(tmp_path.glob("x/[!.]*"))
+    assert log(tmp_path / "e") == before and len(before) == 1, "it was measured again"
+    refused("a was trained with n_head=2, which cannot change now; leave", run, tmp_path / "x",
+            init, "--n_head=4")
 
 
 def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
@@ -310,7 +289,6 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     windows = ["--window_pattern=SL", "--window=4"]
     begin = [f"--init_from={tmp_path}/a", "--max_iters=0"]
     run(tmp_path / "w", *begin, *windows)
-    assert "window_pattern none -> SL, window none -> 4\n" in capsys.readouterr().out
     run(tmp_path / "back", f"--init_from={tmp_path}/w", "--max_iters=0", "--window_pattern=",
         "--window=0")
     (a, _), (w, state), (back, _) = (
@@ -328,17 +306,13 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     mean = sum(math.log(n) for n in range(1, 65)) / 64
     assert torch.allclose(long.blocks[1].attn.s, torch.tensor(1 / mean), atol=2e-3)
     run(tmp_path / "d", "--attention_type=ssmax_bias", "--max_iters=0")
-    init = f"--init_from={tmp_path}/d"
-    for changes, message in (
-            ([init, "--window_pattern=SLS", "--window=4"], "no more of them than n_layer=2"),
-            # they equal the defaults, and are asked for all the same
-            ([init, "--attention_type=softmax"], "and these are ssmax_bias; choose a softmax"),
-            ([init, "--block_size=1024"], "with block_size=32, which can change only in softmax")):
-        assert refused(message, run, tmp_path / "x", *changes) == 2
-    assert not list(tmp_path.glob("x/[!.]*"))
+    for change, message in (  # they equal the defaults, and are asked for all the same
+            ("--attention_type=softmax", "and these are ssmax_bias; choose a softmax"),
+            ("--block_size=1024", "with block_size=32, which can change only in softmax")):
+        refused(message, run, tmp_path / "x", f"--init_from={tmp_path}/d", change)
 
 
-def test_both_splits_must_have_one_vocabulary(run, corpus, tmp_path):
+def test_a_text_with_another_vocabulary_is_refused(run, corpus, tmp_path):
     folder = shutil.copytree(corpus, tmp_path / "both")
     path, = folder.glob("*.json")
     manifest = json.loads(path.read_text())
@@ -347,9 +321,6 @@ def test_both_splits_must_have_one_vocabulary(run, corpus, tmp_path):
     (folder / "val.json").write_text(json.dumps(manifest | {"vocab": None, "splits": {"val": val}}))
     refused("train and val have different vocabularies; prepare both splits of", run,
             tmp_path / "r", f"--data_dir={folder}")
-
-
-def test_the_text_must_have_the_vocabulary_of_the_checkpoint(run, tmp_path):
     run(tmp_path / "gpt2", "--max_iters=0")
     state = checkpoint.load(tmp_path / "gpt2")
     checkpoint.save(tmp_path / "gpt2", state | {"vocab": None})  # GPT-2's
@@ -363,9 +334,7 @@ def test_a_run_that_begins_with_another_says_if_it_reads_the_same_batches(run, t
     for i, (before, settings, is_said) in enumerate([
             ("random", "--data_order=random", True), ("random", "--data_order=sequence", False),
             ("random", "--data_order=random --seed=5", False),
-            ("random", "--data_order=random --max_iters=0", False),
             ("random", "--data_order=random --block_size=64", False),
-            ("sequence", "--data_order=random", False),
             ("sequence", "--data_order=sequence --seed=5", True)]):
         run(tmp_path / str(i), f"--init_from={tmp_path}/{before}", "--max_iters=1",
             *settings.split())
@@ -375,17 +344,16 @@ def test_a_run_that_begins_with_another_says_if_it_reads_the_same_batches(run, t
 def test_wandb_continues_its_run(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "wandb", mock.Mock())
     init = sys.modules["wandb"].init
-    for folder, updates in (("x", 1), ("x", 2), ("y", 1)):
-        run(tmp_path / folder, "--wandb_log", f"--max_iters={updates}", "--attention_type=ssmax")
-    begun, resumed, other = [c.kwargs["id"] for c in init.call_args_list]
-    assert begun == resumed != other
+    for updates in (1, 2):
+        run(tmp_path / "x", "--wandb_log", f"--max_iters={updates}", "--attention_type=ssmax")
     logged = init.return_value.log.call_args.args[0]
     assert logged["s/layer 1"] == pytest.approx(1, abs=0.1), "wandb cannot plot lists"
     init.return_value.log.side_effect = BrokenPipeError("its process has ended")
-    run(tmp_path / "w", "--wandb_log", "--max_iters=2")
-    printed = capsys.readouterr().out
-    assert printed.count("wandb is off (BrokenPipeError: its process has ended") == 1
-    assert list((tmp_path / "w").glob("ckpt_000002.pt"))
+    run(tmp_path / "y", "--wandb_log", "--max_iters=2")
+    assert capsys.readouterr().out.count("wandb is off (BrokenPipeError: its process has") == 1
+    assert checkpoint.load(tmp_path / "y")["iter"] == 2
+    begun, resumed, other = [c.kwargs["id"] for c in init.call_args_list]
+    assert begun == resumed != other
     init.side_effect = RuntimeError("no network")
     refused(r"wandb does not start; WANDB_MODE=offline .* \(RuntimeError: no network\)", run,
             tmp_path / "z", "--wandb_log", "--max_iters=1")
@@ -406,13 +374,10 @@ def test_every_shipped_config_is_valid():
     ("--vocab_size=99", "vocabulary"), ("--device=tpu", "device tpu"),
     ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--switch_iter=99", "below max_iters=6"),
-    ("--switch_iter=5 --max_iters=0", "below max_iters=0"),
     ("--attention=log_power --attention_type=ssmax", "do not go together.*log_power has its own"),
     ("--attention=sink --window_pattern=S --window=8", "attention=sink is not for windows"),
-    ("--window_pattern=L --rope_scaling=yarn --rope_factor=2", "stretches R layers alone"),
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
     ("--switch_iter=3 --attention_type=ssmax", "cannot be switched to ssmax.*only softmax"),
-    ("--switch_iter=3 --attention=log_power", "log_power has its own factor"),
     ("--decay=linear --min_lr=9", "is above learning_rate=.*would rise: set --min_lr lower"),
     (f"--seed={2**32}", r"must be below 2\*\*32"), ("--beta2=1", "must be below 1")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
