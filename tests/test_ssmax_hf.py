@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 
 transformers = pytest.importorskip("transformers")
 
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, modeling_layers  # noqa: E402
 from transformers.modeling_utils import AttentionInterface  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaAttention  # noqa: E402
 
@@ -303,6 +303,16 @@ def test_what_it_cannot_do_is_refused_by_name():
     model.config._attn_implementation = "eq_2"
     with pytest.raises(NotImplementedError, match="attn_implementation=eq_2"):
         model(IDS)
+
+
+@pytest.mark.skipif(not hasattr(modeling_layers, "MtpModel"), reason="new in transformers 5.24")
+def test_layers_that_predict_several_tokens_are_built_without_a_factor():
+    config = AutoConfig.for_model("glm4_moe", **SMALL, n_routed_experts=4, num_experts_per_tok=2,
+                                  moe_intermediate_size=16, num_mtp_layers=1)
+    model = add_ssmax(AutoModelForCausalLM.from_config(config))
+    layers = modeling_layers.MtpModel(model, 1).layers
+    assert type(layers[0].enorm) is type(model.model.norm)
+    assert not [module for module in layers.modules() if hasattr(module, "ssmax_norm")]
 
 
 @torch.no_grad()
