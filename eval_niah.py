@@ -29,11 +29,11 @@ import torch
 
 from lib import config, runtime
 from lib.checkpoint import find, is_of_transformers
-from lib.errors import launch
+from lib.errors import UserError, launch
 from lib.evaluate import EvalConfig, check_length, corpus_of, digest_of, evaluate
 from lib.ranks import print0
 from lib.tasks import PAPER_EXAMPLE, TASKS, make_sample, open_haystack
-from lib.text import decode, end_of_text
+from lib.text import decode, end_of_text, token_in_front
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,8 @@ def niah(cfg, path, model, state):
         prompt = "sft" if "squad" in state["data"]["source"] else "completion"
         cfg = config.complete(cfg, prompt=prompt)
         print0(f"{path}: prompt={prompt}")
+    if cfg.begin and token_in_front(vocab) is not None:
+        raise UserError(f"{path} begins every text with a token of its own: leave --begin out")
     if cfg.task == "multikey" and not cfg.n_needles:
         cfg = config.complete(cfg, n_needles=3)
     if cfg.haystack:
@@ -221,8 +223,9 @@ def needle_scores(weights, start, end):
     prompt.
     """
     on_needle = weights[..., start:end]
-    no_more = weights <= on_needle.amax(dim=-1, keepdim=True)  # False for NaN, which ranks last
-    return on_needle.sum(dim=-1), 1 + (~no_more).sum(dim=-1)
+    # also true if there are NaN, so that the needle then ranks last
+    is_above = ~(weights <= on_needle.amax(dim=-1, keepdim=True))
+    return on_needle.sum(dim=-1), 1 + is_above.sum(dim=-1)
 
 
 def main():

@@ -360,20 +360,33 @@ FIGURES = {figure.__name__: figure for figure in (
 # -----------------------------------------------------------------------------
 
 
+def check_baseline(rows, baseline, name):
+    """UserError if there is no line `baseline`, or if what is asked for shows no difference from
+    it. name: of a figure or measure, all or table."""
+    from lib.results import MINUS
+
+    lines = rows["line"].unique()
+    if baseline not in lines:
+        raise UserError(f"there is no line {baseline} to subtract; choose a --baseline of "
+                        f"{', '.join(lines)}")
+    measures = rows["measure"]
+    if name in ("all", "table", "learning_curves", "posloss"):
+        shown = measures.str.endswith(MINUS + baseline)
+    else:
+        shown = measures == name + MINUS + baseline
+    if not shown.any():
+        raise UserError(f"{name} shows no difference from {baseline}: leave --baseline out, or "
+                        "name results of the same seeds and prompts")
+
+
 def main():
     cfg = configure(PlotConfig)
     name, *inputs = cfg.files or ("",)
     from lib import results
 
     rows = results.load(inputs, cfg.baseline)
-    minus = results.MINUS + results.name_of(cfg.baseline)
-    is_given = cfg.baseline != PlotConfig.baseline
-    without = (*FIGURES.keys() - {"learning_curves", "posloss"}, *results.UNPAIRED)
-    if is_given and name in without:
-        raise UserError(f"{name} shows no difference from a line: leave --baseline out")
-    if is_given and len(rows) and not rows["measure"].str.endswith(minus).any():
-        raise UserError(f"there is no line {cfg.baseline} to subtract; choose a --baseline of "
-                        f"{', '.join(rows['line'].unique())}")
+    if cfg.baseline != PlotConfig.baseline and len(rows):
+        check_baseline(rows, results.name_of(cfg.baseline), name)
     has_axis = rows["by"].isin(X_LABELS)
     names = ["all", "table", *FIGURES, *rows.loc[has_axis, "measure"].unique()]
     if name not in names:

@@ -96,7 +96,8 @@ class TrainConfig(ModelConfig):
 
     NEEDS = {
         "rope_theta": "set(window_pattern) != {'L'}",
-        **dict.fromkeys(("rope_scaling", "rope_factor")),  # None: evaluations alone stretch RoPE
+        "rope_scaling": None,  # evaluations alone stretch RoPE
+        "rope_factor": None,
         "eval_seqs": "eval_interval",
         "decay_iters": "decay != 'none'",
         "min_lr": "decay != 'none'",

@@ -73,7 +73,7 @@ def collect(folder):
 
 def stored(path):
     """Return the rows of a results.csv. The value of a model that gave NaN is empty."""
-    empty = {name: [""] for name in ("value", "error", "n")}
+    empty = {name: [""] for name in ("value", "error", "n")}  # a line may be called none or NA
     rows = pd.read_csv(path, keep_default_na=False, na_values=empty)
     return rows[results.COLUMNS].astype({"value": float, "n": "Int64"})
 
@@ -142,9 +142,12 @@ def print_measure(table, lines, measure):
     # A seed that failed with NaN is not left out, but one that was not measured is. (The mean of a
     # GroupBy adds in another order, which would change the last digit of ties in stored tables.)
     means = by_size.agg(lambda values: values.mean(skipna=False))
-    texts = means.map(lambda x: short(x, digits)).unstack("tokens", fill_value="–")
+    texts, n = means.map(lambda x: short(x, digits)), by_size.size()
+    most = n.groupby("line").transform("max")
+    texts = texts.where(n == most, texts + " (of " + n.astype(str) + ")")
+    texts = texts.unstack("tokens", fill_value="–")
     sizes = list(texts)
-    texts.insert(0, "n", by_size.size().groupby("line").max())
+    texts.insert(0, "n", most.groupby("line").first())
     priced = {"needles": [block, 16 * block], "loss": [block, *sizes[-2:]]}.get(measure, [])
     for size in priced:
         prices = [by_seed(table, line, "price", size) for line in texts.index]

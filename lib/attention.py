@@ -107,12 +107,22 @@ def load(name):
 
 
 def code_of(name):
-    """Return {"attention_code": 8 hex digits that identify the code of a value of --attention, but
-    for its comments}, or {} for plain attention."""
+    """Return 8 hex digits that identify the code of a value of --attention: that of its file, and
+    of the files of its base classes, without comments and docstrings. "" for plain attention."""
     if not name:
-        return {}
-    code = ast.unparse(ast.parse(file_of(name).read_text(encoding="utf-8")))
-    return {"attention_code": f"{zlib.crc32(code.encode()):08x}"}
+        return ""
+    cls = load(name)
+    files = {inspect.getfile(base) for base in cls.__mro__ if issubclass(base, Attention)
+             and base.__module__ not in ("model", cls.__module__)}
+    code = ""
+    for file in [file_of(name), *sorted(files)]:
+        tree = ast.parse(Path(file).read_bytes())
+        for node in ast.walk(tree):
+            has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            if has_body and ast.get_docstring(node) is not None:
+                del node.body[0]
+        code += ast.unparse(tree)
+    return f"{zlib.crc32(code.encode()):08x}"
 
 
 # -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     iter           number of updates done
     vocab          the vocabulary (lib/text.py)
     data           digest and source of the training text
-    attention_code identifies the code of --attention, if it was given
+    attention_code identifies the code of --attention; "" without one
     code           commit of the program that saved it
 """
 import dataclasses
@@ -152,7 +152,7 @@ def load(path):
 
 def load_model(path, cfg=LoadConfig(), device="cpu"):
     """
-    Return (model in eval mode on `device`, checkpoint dict without the optimizers).
+    Return (model in eval mode on `device`, checkpoint dict without weights and optimizers).
 
     cfg: a LoadConfig, which says how the model is changed. RoPE is stretched in the layers that see
     all keys, if they have RoPE (in a window it never sees a new distance). UserError if the changes
@@ -179,6 +179,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
             print0(f"note: rope_scaling and rope_factor have no effect on {path}: its layers that "
                    "see all tokens have no RoPE")
     model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
+    del state["model"]  # the model has the weights
     return model, state
 
 
@@ -196,16 +197,19 @@ def allow_attention(state, name, given):
                         f"execute that file: read it, and allow it by --attention={trained}")
     if not is_a_file and given not in ("", trained):
         raise UserError(f"{name} was trained with attention={trained or 'none'}, and cannot have "
-                        f"another one; leave --attention={given} out")
-    if is_a_file:
-        state["model_config"]["attention"] = given
-    now = state["model_config"]["attention"]
+                        f"another one: name it in a command without --attention={given}")
+    file = given if is_a_file else trained
+    state["model_config"]["attention"] = file
     with explain(f"{name}: its attention cannot be used"):
-        attention.load(now)
-    code = attention.code_of(now).get("attention_code")
-    if state.get("attention_code", code) != code:
-        raise UserError(f"{name} was trained with another version of {now}: take that one back, or "
-                        "train again, with another --out_dir and --variant")
+        attention.load(file)
+    code = attention.code_of(file)
+    if state.get("attention_code", code) == code:
+        return
+    changed = f"{name} was trained with another version of {file}"
+    if is_a_file:
+        raise UserError(f"{changed}: take that one back, or train again, with another --out_dir "
+                        "and --variant")
+    print0(f"note: {changed}")
 
 
 def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scale=1.0,

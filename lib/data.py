@@ -68,6 +68,8 @@ class Tokens:
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
             i = int(np.searchsorted(self.ends, start, side="right"))
             while len(row):  # a piece may go on in the next shard
+                if len(maps) == 256:  # each is an open file, of which a process may have 1,024
+                    maps.clear()
                 if i not in maps:
                     maps[i] = self.shards[i].open()
                 n = min(len(row), int(self.ends[i] - start))

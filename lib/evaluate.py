@@ -163,8 +163,9 @@ def facts_of(cfg, name, model, state, more):
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
     trained = state["config"] | state["model_config"]
-    run = {"settings": trained | attention.code_of(trained.get("attention")),
-           "data": state["data"], "iter": state["iter"]}
+    code = attention.code_of(trained.get("attention"))
+    run = {"settings": trained | {"attention_code": code}, "data": state["data"],
+           "iter": state["iter"]}
     facts = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
              "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lib import attention, ranks, storage
+from lib import ranks, storage
 from lib.errors import MALFORMED, describe, explain
 from lib.ranks import print0
 
@@ -39,7 +39,7 @@ class Log:
             wandb_id = uuid.uuid4().hex
         storage.write_lines(facts, [{
             "evaluation": "log", **self.run, "tag": "",
-            "settings": dataclasses.asdict(cfg) | attention.code_of(cfg.attention),
+            "settings": dataclasses.asdict(cfg) | {"attention_code": run["attention_code"]},
             "data": run["data"], "code": run["code"],
             "torch": torch.__version__, "block_size": model.config.block_size,
             "params": model.num_params(), "wandb_id": wandb_id}])

@@ -149,6 +149,8 @@ def settings_of(facts):
     content of X.json."""
     run = facts.get("run", facts)  # a training is described by X.json itself
     settings = run["settings"] | text_of(run["data"])
+    # which checkpoint it was is free, because each seed has its own
+    settings["begins with a checkpoint"] = bool(settings.get("init_from"))
     if "run" in facts:
         eval_settings = facts["settings"] | text_of(facts["data"])
         settings |= {f"eval {name}": value for name, value in eval_settings.items()}
@@ -184,9 +186,10 @@ def check(table):
     for (line, _), part in files.groupby(["line", "evaluation"]):
         check_settings(line, {file.path: file.settings for file in part.itertuples()})
     # a fine-tuned model has the line of its pretraining, and other text
-    of_training = [str([value for name, value in settings.items() if name.startswith("text")])
-                   for settings in files["settings"]]
-    for (line, _), of_files in files.groupby(["line", of_training])["settings"]:
+    files = files.assign(trained_on=[
+        str([value for name, value in settings.items() if name.startswith("text")])
+        for settings in files["settings"]])
+    for (line, _), of_files in files.groupby(["line", "trained_on"])["settings"]:
         updates = sorted({settings["updates"] for settings in of_files if "updates" in settings})
         if len(updates) > 1:
             done = " and ".join(f"{n:,}" for n in updates)
@@ -201,8 +204,12 @@ def check(table):
 
 def check_settings(line, settings):
     """Raise a UserError if results of a line differ. settings: {name of a result: its settings}."""
-    texts = [f"{name} ({', '.join(values.unique())})"
-             for name, values in differing(settings).iterrows()]
+    texts = []
+    for name, values in differing(settings).iterrows():
+        # a result that lacks a setting is older than it, but each one says on which text it is
+        known = values if "text" in name else values[values != "-"]
+        if known.nunique() > 1:
+            texts.append(f"{name} ({', '.join(known.unique())})")
     if texts:
         raise UserError(f"results that are called {line} differ in {', '.join(texts)[:300]}: "
                         f"{', '.join(map(str, settings))}; {ADVICE}")
@@ -235,9 +242,10 @@ def numbers_of_trials(records):
     in the prompts that choose them.
     """
     scores = np.array([record["scores"] for record in records])  # (records, layers, heads)
+    choosing = [i for i, record in enumerate(records) if record["role"] == "chooses heads"]
     # a result that was extended to longer trials also has the shorter prompts that chose heads then
-    sizes = [record["size"] if record["role"] == "chooses heads" else 0 for record in records]
-    mean_scores = scores[np.equal(sizes, max(sizes))].mean(axis=0)
+    size = max(records[i]["size"] for i in choosing)
+    mean_scores = scores[[i for i in choosing if records[i]["size"] == size]].mean(axis=0)
     is_retrieval = mean_scores >= mean_scores.max() / 2
     longest = max(record["size"] for record in records)
     numbers = []
@@ -418,6 +426,10 @@ def print_tables(rows):
             title += ", with the same seed, on the same text"
         elif (measure_rows["by"] == "position").all():
             title += " (nats), mean of the tenth before a position"
+        texts = {str([value for name, value in settings.items() if name.startswith("eval text")])
+                 for settings in measure_rows.drop_duplicates("path")["settings"]}
+        if len(texts) > 1 and MINUS not in measure:
+            title += "; NOT ALL ON THE SAME TEXT"
         print_table(title, means_of(measure_rows))
     losses = rows[rows["by"] == "end"]
     # as in "training loss minus (a) softmax"
@@ -427,9 +439,12 @@ def print_tables(rows):
                     means_of(part))
     of_each = [differing({file.line: file.settings for file in files.itertuples()})
                for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
-    differ = pd.concat(of_each).groupby(level=0, sort=False).first()
+    # A line may lack one kind of result. A setting stands twice if two kinds have other values.
+    differ = pd.concat(of_each).drop(index="attention_code", errors="ignore")
+    differ = differ.where(differ.notna(), differ.groupby(level=0).transform("first")).fillna("")
+    differ = differ.rename_axis("setting").reset_index().drop_duplicates().set_index("setting")
     if len(differ):
-        print_table("settings that differ", differ.fillna("").T)  # blank: no result of the line
+        print_table("settings that differ", differ.T)
 
 
 def means_of(rows):

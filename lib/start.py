@@ -67,7 +67,7 @@ def model_of(cfg, state, data, device, corpus=None):
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
                 "optimizers": None}
-    run |= {"code": runtime.code_version()} | attention.code_of(cfg.attention)
+    run |= {"code": runtime.code_version(), "attention_code": attention.code_of(cfg.attention)}
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
@@ -75,7 +75,8 @@ def model_of(cfg, state, data, device, corpus=None):
             settings={key: value for key, value in vars(cfg).items() if key not in OF_A_RANK},
             data=data["digest"],
             updates=run["iter"],
-            weights=[p.double().sum().item() for p in model.parameters()])
+            # as text, in which NaN equals NaN
+            weights=[str(p.double().sum().item()) for p in model.parameters()])
     return model.train(), run
 
 
@@ -130,12 +131,10 @@ def from_checkpoint(cfg, state, corpus, device):
     print0(f"starting with the model of {cfg.init_from}; changed in it: "
            f"{', '.join(converted) or 'nothing'}")
     if corpus and cfg.max_iters and state["data"]["digest"] == corpus.data["digest"]:
-        draws = ["data_order", "block_size", "seed"]  # what the batches follow from
-        if cfg.data_order == "sequence":
-            draws, advice = draws[:2], "--data_order=random reads others"
-        else:
-            advice = "another --seed reads others"
-        if all(state["config"].get(key) == getattr(cfg, key) for key in draws):
+        follow_from, advice = ["data_order", "block_size"], "--data_order=random reads others"
+        if cfg.data_order == "random":
+            follow_from, advice = [*follow_from, "seed"], "another --seed reads others"
+        if all(state["config"].get(key) == getattr(cfg, key) for key in follow_from):
             print0(f"note: this run reads the batches of {cfg.init_from} again, from the first one "
                    f"on; {advice}")
     variant = checkpoint.variant_of(state, model)

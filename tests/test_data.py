@@ -1,5 +1,6 @@
 """Batches follow from (seed, split, step) alone, whoever wrote the files; bad ones are one line."""
 import os
+import resource
 import struct
 
 import numpy as np
@@ -61,6 +62,15 @@ def test_targets_are_one_ahead_and_pieces_cross_shards(tmp_path):
     x, y, _ = tokens.batch(0, 0, 200, 9)
     assert (y == x + 1).all(), "a target is not the next token"
     assert (x.min(), y.max()) == (0, 39), "the first or last token is never drawn"
+
+
+def test_few_files_are_open_at_once(tmp_path):
+    tokens = Tokens(make(tmp_path / "c", [[i, i] for i in range(300)]), "train")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 280, limits[1]))
+    rows = tokens.read(range(0, 600, 2), 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert rows[:, 1].tolist() == list(range(300))
 
 
 def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):

@@ -237,21 +237,29 @@ def test_a_checkpoint_cannot_name_a_file_to_run(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-def test_weights_are_not_read_by_another_version_of_their_attention(tmp_path, run):
-    file = tmp_path / "mine.py"
-    code = "from model import Attention\n\n\nclass Mine(Attention):\n    piece = 8\n"
+def test_weights_are_not_read_by_another_version_of_their_attention(
+        tmp_path, run, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    base, file = tmp_path / "base_of_mine.py", tmp_path / "mine.py"
+    base.write_text("from model import Attention\n\n\nclass Base(Attention):\n    piece = 8\n")
+    code = "from base_of_mine import Base\n\n\nclass Mine(Base):\n    pass\n"
     file.write_text(code)
     arguments = [f"--attention={file}", "--max_iters=1"]
     run(tmp_path / "a", *arguments)
-    file.write_text(code + "    # a comment\n")
+    file.write_text(f'\ufeff"""A docstring."""\n{code}    # a comment\n')
     run(tmp_path / "a", *arguments)
-    file.write_text(code.replace("8", "9"))
+    base.write_text(base.read_text().replace("8", "9"))
     refused("was trained with another version of .*mine.py: take that one", run, tmp_path / "a",
             *arguments)
     refused("another version of", checkpoint.load_model, tmp_path / "a",
             LoadConfig(files=("a",), attention=str(file)))
     facts = json.loads((tmp_path / "a/log.json").read_text())
     assert facts["settings"]["attention_code"] == checkpoint.load(tmp_path / "a")["attention_code"]
+    run(tmp_path / "gated", "--attention=gated", "--max_iters=1")
+    state = checkpoint.load(tmp_path / "gated")
+    checkpoint.save(tmp_path / "gated", state | {"attention_code": "of another version"})
+    checkpoint.load_model(tmp_path / "gated")
+    assert "gated was trained with another version of gated\n" in capsys.readouterr().out
 
 
 def test_the_model_of_a_checkpoint_is_checked_as_settings_are(saved):

@@ -231,6 +231,17 @@ def test_a_refusal_comes_before_weights_are_read(tmp_path, family, settings, cfg
     refused(message, checkpoint.load_model, tmp_path / "m", cfg)
 
 
+@pytest.mark.parametrize("family, settings", [
+    ("lfm2", {"layer_types": ["conv", "conv", "full_attention"]}),
+    ("llama4_text", {"head_dim": 8})])
+def test_layers_without_a_cache_of_all_tokens_need_no_memory_for_it(
+        tmp_path, monkeypatch, family, settings):
+    folder_of(tmp_path / "m", family, **settings)
+    monkeypatch.setattr(hf_model.os, "sysconf", lambda name: 2**15)  # 1 GiB
+    checkpoint.load_model(tmp_path / "m", eval_posloss.PosLossConfig(
+        files=("x",), seq_len=3 * 10**6))
+
+
 def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     folder_of(tmp_path / "m")
     call(sample, tmp_path / "m", *CPU, "--num_samples=2", "--max_new_tokens=5", "--prompt=a")

@@ -110,7 +110,8 @@ def test_only_seeds_are_averaged_and_other_settings_under_one_name_are_refused(t
     rows = rows_of(tmp_path, "test loss")
     assert list(results.labels_of(rows).values()) == ["(a) softmax, 2 seeds", "(a) softmax [x]"]
     assert set(rows["run"]) == {"a", "b"}
-    plant_posloss(tmp_path / "c", seed=4, changes={"val_split": "val"})  # of an earlier version
+    # what the first two lack is free, or younger than they are
+    plant_posloss(tmp_path / "c", seed=4, changes={"val_split": "val", "my_field": 0.0})
     assert set(rows_of(tmp_path, "test loss")["seed"]) == {1, 2, 4}
     plant_posloss(tmp_path / "c", seed=3, changes={"learning_rate": 0.1})
     refused(r"called \(a\) softmax differ in learning_rate \(0.001, 0.1\): .*a-1/posloss.jsonl, "
@@ -119,7 +120,7 @@ def test_only_seeds_are_averaged_and_other_settings_under_one_name_are_refused(t
 
 @pytest.mark.parametrize("change", [
     {"changes": {"attention_type": "ssmax"}}, {"settings": {"split": "val"}},
-    {"data": {"digest": "y", "source": {}}}, {"settings": {}},
+    {"data": {"digest": "y", "source": {}}}, {"changes": {"init_from": "out/a"}},
     {"run": {"settings": {"learning_rate": 1e-3, "attention_type": "softmax"}, "iter": 100,
              "data": {"digest": "", "source": {"embedded": "almanac", "seed": 2}}}}])
 def test_what_is_compared_between_the_results_of_a_line(tmp_path, change):
@@ -332,3 +333,9 @@ def test_the_tables_have_means_errors_and_the_settings_that_differ(tmp_path, cap
     assert [line.split() for line in text.splitlines()[-4:]] == [
         ["attention_type"], ["x", "softmax"], ["y", "pn"], ["z", "alibi"]]
     assert "learning_rate" not in text, "each kind of result is compared with its own kind"
+    for variant, rate in (("softmax", 1), ("ssmax", 2)):
+        plant_log(tmp_path / f"two/{variant}", variant, changes={"learning_rate": rate})
+        plant_log(tmp_path / f"two/sft/{variant}", variant, changes={"learning_rate": 3 * rate},
+                  data={"digest": "", "source": {"squad": "x"}})
+    lines = printed(load([tmp_path / "two"]), capsys).splitlines()[-2:]
+    assert [re.findall(r" (\d)\b", line) for line in lines] == [["3", "1"], ["6", "2"]]

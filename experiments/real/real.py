@@ -59,7 +59,8 @@ def lines_of(folder, c, length, factor):
         before = f"--rope_factor={factor:g} --rope_scaling=yarn_no_temperature"
         lines |= {"yarn": before.removesuffix("_no_temperature"), "yarn_plain": before}
     except UserError as e:
-        print(f"{e}. Factors are put in as it is.")
+        reason, _, _ = str(e).partition(": leave")  # the settings are of this program
+        print(f"{reason}; factors are put in as it is")
     return lines | {name: before + settings for name, settings in FACTORS.items()}
 
 
@@ -108,6 +109,11 @@ def read(cfg, folder, line, lengths, hays):
     return needles.astype({"needles": float}), by_position
 
 
+def surely(values):
+    """Return the lower end of the 95 % interval of the mean of a Series."""
+    return values.mean() - results.half_interval(values.sem(), len(values))
+
+
 def share(found):
     """Return the share of needles found as text, with the interval that plot.py's table has."""
     n = len(found)
@@ -137,19 +143,19 @@ def table(cfg, folder, lines, lengths, hays):
     by_prompt = {line: found[found["size"] == last].groupby(["i", "hay"])["needles"].mean()
                  for line, found in needles.items()}
     price = {line: (losses[line] - losses["as_it_is"])[first] for line in lines}
-    # a single piece of text has no error (NaN), and excludes no line
-    costs_more = [line for line in lines if price[line].mean() - 2 * price[line].sem() > 0.01]
+    # a single piece of text has no interval (NaN), and excludes no line
+    costs_more = [line for line in lines if surely(price[line]) > 0.01]
     cheap = [line for line in lines if line not in costs_more]
     # chosen and judged by different prompts: the best of many lines is best by chance, too
     is_even = by_prompt[rival].index.get_level_values("i") % 2 == 0
     best = max(cheap, key=lambda line: by_prompt[line][is_even].mean())
     ours, theirs = by_prompt[best][~is_even], by_prompt[rival][~is_even]
-    lead = ours - theirs
-    finds = "more" if lead.mean() > 2 * lead.sem() else "no more beyond doubt"
-    judged = (f"in the odd ones it finds {ours.mean():.2f}, which is {finds} than {rival} "
-              f"({theirs.mean():.2f})")
-    if is_even.all():
-        judged = "a second prompt must judge it (NIAH=--n_samples=2)"
+    if len(ours) < 3:  # no verdict below three
+        judged = "fewer than three odd ones cannot judge it: ask more, with NIAH=--n_samples=6"
+    else:
+        finds = "more" if surely(ours - theirs) > 0 else "no more beyond doubt"
+        judged = (f"in the odd ones it finds {ours.mean():.2f}, which is {finds} than {rival} "
+                  f"({theirs.mean():.2f})")
     print(f"For this model: of the lines that cost at most .01 nats at {first:,} tokens, or not "
           f"surely more, {best} finds most needles at {last:,} in even prompts; {judged}.")
 

@@ -38,7 +38,8 @@ if [[ $SETTINGS == *--block_size=* ]]; then
     exit 2
 fi
 if [ -n "$NAME" ] && compgen -G "$OUT/trained/$NAME-*" > /dev/null; then
-    echo "note: going on with $OUT/trained/$NAME-*; after an edit of $NAME, delete these folders first" >&2
+    echo "note: going on with the runs of $NAME in $OUT; after an edit of $NAME: rm -r" \
+        "$OUT/{trained,measured/*}/$NAME-*" >&2
 fi
 [ -z "$NAME" ] || SEEDS=${SEEDS:-"1 2 3"}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first five

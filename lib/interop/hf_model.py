@@ -133,10 +133,13 @@ def check_memory(folder, empty, cfg, device):
     T = max(getattr(cfg, "seq_len", 0), *sizes, 0)
     numbers = 0  # of keys and values
     layers = getattr(c, "per_layer_config", None) or [c] * c.num_hidden_layers
+    windows = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
     for layer, kind in zip(layers, layer_types(c), strict=True):
+        if kind in ("linear_attention", "conv"):  # a state of constant size
+            continue
         heads = getattr(layer, "num_attention_heads", None) or 1
         width = getattr(layer, "head_dim", None) or layer.hidden_size // heads
-        n_keys = min(T, c.sliding_window) if kind == "sliding_attention" else T
+        n_keys = min(T, getattr(c, windows[kind])) if kind in windows else T
         numbers += 2 * n_keys * (getattr(layer, "num_key_value_heads", None) or heads) * width
     if getattr(cfg, "task", "") == "every_depth":  # HFModel.generate copies them for each question
         numbers *= 2
@@ -237,7 +240,8 @@ class HFModel(nn.Module):
         # Positions in a table end at max_position_embeddings; others have no end.
         names = [name for name, _ in (*hf_model.named_parameters(), *hf_model.named_buffers())]
         has_table = not rope_of(c) and any("position" in name or "wpe." in name for name in names)
-        self.max_len = c.max_position_embeddings if has_table else math.inf
+        # one of them is for the id that begins every text
+        self.max_len = c.max_position_embeddings - (first is not None) if has_table else math.inf
         self.wte, self.lm_head = hf_model.get_input_embeddings(), hf_model.get_output_embeddings()
         # the name since transformers 5.24, and the one before it
         arguments = inspect.signature(hf_model.forward).parameters
