@@ -232,6 +232,9 @@ def existing(cfg, out, facts):
         differ = [name for name, value in facts["settings"].items() if known.get(name) != value]
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
+        code = facts["run"]["settings"]["attention_code"]
+        if before["run"]["settings"].get("attention_code", code) != code:
+            differ.append("attention_code")
         is_finished = not Counter(before["records"]) - n_by_size(records.values())
     if cfg.overwrite and (differ or is_finished):
         return {}, {}

@@ -13,7 +13,7 @@ from conftest import EVALS, call, held, refused, save_model, signal_in, tiny_mod
 import eval_niah
 import eval_posloss
 from eval_niah import NiahConfig
-from lib import checkpoint, evaluate, storage
+from lib import attention, checkpoint, evaluate, storage
 from lib.config import configure
 from lib.data import Tokens
 from lib.results import load
@@ -151,14 +151,16 @@ def test_a_record_is_whole_and_its_settings_stand_beside_it(measure, tmp_path):
     assert facts["run"]["settings"]["n_embd"] == 32 and facts["block_size"] == 32
 
 
-def test_a_checkpoint_that_was_trained_on_is_another(run, corpus, measure, tmp_path):
+def test_a_checkpoint_that_was_trained_on_is_another(
+        run, corpus, measure, tmp_path, monkeypatch):
     with signal_in(4):
         refused("stopped after iter 4", run, tmp_path / "x")
     call(eval_posloss, *EVALS["eval_posloss"], tmp_path / "x")
     facts = facts_of(tmp_path / "x", "posloss")
     assert facts["run"]["iter"] == 4 and facts["data"] == Tokens(corpus, "test").data
     run(tmp_path / "x")
-    refused(r"other settings \(checkpoint\)", measure, eval_posloss, "x")
+    monkeypatch.setattr(attention, "code_of", lambda name: "of another version")
+    refused(r"other settings \(checkpoint, attention_code\)", measure, eval_posloss, "x")
     measure(eval_posloss, "x", "--overwrite")
     assert facts_of(tmp_path / "x", "posloss")["run"]["iter"] == 6
 
