@@ -105,7 +105,7 @@ def test_a_run_that_is_killed_ten_times_ends_bitwise_the_same(corpus, tmp_path):
     (train, {"max_bytes": 150_000, "kill": False}),
     (train, {"max_bytes": 1100, "kill": False}),  # in log.json
     (eval_posloss, {"pattern": "rename .*tmp", "nth": 1}),
-    (eval_niah, {"max_bytes": 4000}),
+    (eval_niah, {"max_bytes": 3000}),
     (prepare, {"max_bytes": 900}),
     (prepare, {"max_bytes": 900, "kill": False}),
     (prepare, {"pattern": "rename .*json.*tmp", "nth": 2})])  # of a shard whose bins are there
