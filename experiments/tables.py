@@ -78,16 +78,19 @@ def stored(path):
     return rows[results.COLUMNS].astype({"value": float, "n": "Int64"})
 
 
-def with_new(rows, folders):
+def with_new(rows, folders, block_of):
     """
     Return the rows with those of new results, which replace stored ones. Results of a measure, or
-    of a number of tokens, that no stored row has are left out.
+    of a number of tokens, that no stored line of the same training length has are left out.
     """
-    number = ["measure", "tokens"]
-    is_known = rows.set_index(number).index
+    def numbers(rows):
+        blocks = rows["line"].map(block_of).fillna(block_of.iloc[0])
+        return pd.MultiIndex.from_arrays([rows["measure"], rows["tokens"], blocks])
+
+    known = numbers(rows)
     for folder in folders:
         new = collect(folder)
-        new = new[new.set_index(number).index.isin(is_known)]
+        new = new[numbers(new).isin(known)]
         rows = pd.concat([rows, new]).drop_duplicates(INDEX, keep="last")
     return rows.sort_values(INDEX)
 
@@ -300,7 +303,8 @@ def main():
         names = [str(path.parent.relative_to(HERE)) for path in sorted(HERE.rglob("lines.csv"))]
         raise UserError(f"{name} is not an experiment; choose one of {', '.join(names)}")
     lines = pd.read_csv(home / "lines.csv", keep_default_na=False)
-    rows = with_new(stored(home / "results.csv"), folders)
+    block_of = lines.drop_duplicates("line").set_index("line")["block"]
+    rows = with_new(stored(home / "results.csv"), folders, block_of)
     table = rows.set_index(INDEX)["value"]
 
     out = cfg.out
@@ -321,7 +325,6 @@ def main():
             print_measure(table, group, measure)
     if (home / "pairs.csv").exists() and not cfg.line:
         pairs = pd.read_csv(home / "pairs.csv")
-        block_of = lines.drop_duplicates("line").set_index("line")["block"]
         for columns in itertools.combinations(pairs, 2):
             print_correlations(table, pairs[list(columns)], block_of)
         if out:
