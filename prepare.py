@@ -186,6 +186,9 @@ def open_manifest(cfg, folder):
         raise UserError(f"{foreign[0]} is not of this program; choose another --name")
     new = new_manifest(cfg)
     manifest = others.pop(path, new)
+    if not manifest["complete"] and "bytes" in new["source"]:
+        # A bad file was replaced by a good one. (Rows that were read are not read again.)
+        manifest["source"]["bytes"] = new["source"]["bytes"]
     before = manifest["source"]
     changes = [f"{key}={before.get(key)} (now {value})"
                for key, value in new["source"].items() if before.get(key) != value]

@@ -123,8 +123,9 @@ def load(path):
     advice = "train it again, or name another"
     if len(checkpoints_in(path.parent)) > 1:
         advice = "delete it, and the one before is taken"
-    with explain(f"{path} is damaged, cut off or not a checkpoint of this program; {advice}"), \
-            open(path, "rb") as file:
+    with explain(f"{path} cannot be read; look at its permissions and at the disk", OSError):
+        file = open(path, "rb")
+    with file, explain(f"{path} is damaged, cut off or not a checkpoint of this program; {advice}"):
         with zipfile.ZipFile(file) as records:
             if broken := records.testzip():  # torch.save writes CRCs, which torch.load ignores
                 raise zipfile.BadZipFile(f"CRC-32 of {broken} differs")
@@ -223,7 +224,7 @@ def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scal
     """
     trained = ModelConfig(**state["model_config"])
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
-                 (TypeError, ValueError, RuntimeError)):
+                 (TypeError, ValueError, RuntimeError, ArithmeticError)):
         model = attention.build(trained)
         model.load_state_dict(state["model"])
         if overrides:

@@ -214,6 +214,9 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
     for cut in (0, 10, len(raw) // 2, len(raw) - 1):
         saved.write_bytes(raw[:cut])
         refused("damaged, cut off", checkpoint.load, saved)
+    saved.unlink()
+    saved.mkdir()  # stands for a disk that cannot be read
+    refused("cannot be read; look at its permissions", checkpoint.load, saved.parent)
 
 
 def test_a_checkpoint_cannot_run_code(tmp_path):
