@@ -169,9 +169,15 @@ def check_run(cfg, model, run):
         with explain(f"switch_iter={cfg.switch_iter}: the model cannot be switched to "
                      f"{cfg.switch_attention_type}; leave switch_iter out", ValueError):
             copy.deepcopy(model).swap_attention(cfg.switch_attention_type)
+    if run["optimizers"] is not None:  # resumed
+        return
     results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
-    results -= {"log.jsonl", "log.json"}
-    if results and run["optimizers"] is None:
+    log = Path(cfg.out_dir, "log.jsonl")
+    updates = storage.read_lines(log)[-1:] if log.exists() else []
+    # a run that was killed before its first checkpoint begins again
+    if not updates or updates[0]["iter"] <= (cfg.save_interval or cfg.max_iters):
+        results -= {"log.jsonl", "log.json"}
+    if results:
         raise UserError(f"{cfg.out_dir} holds results of an earlier run: "
                         f"{', '.join(sorted(results))}; choose another --out_dir, or move them "
                         "away")
