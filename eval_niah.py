@@ -21,6 +21,7 @@ The result is niah[-tag].jsonl, or with --trials scores[-tag].jsonl, beside the 
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `niah`. The same command
 continues a killed evaluation. `torchrun` divides the prompts among its processes.
 """
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -142,9 +143,10 @@ def niah(cfg, path, model, state):
     def sample_of(item):
         return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"])
 
-    # A size that is too small is an error here, before anything is written. (Near the smallest one
-    # it depends on the city.)
-    for item in {item["size"]: item for item in items}.values():
+    # A size that is too small, or too long for a table of positions, is an error here, before
+    # anything is written. (Near the smallest one it depends on the city.)
+    one_a_size = {item["size"]: item for item in items}.values()
+    for item in one_a_size if model.max_len == math.inf else items:
         # the last token of the answer is never an input
         check_length(path, model, item["size"] + sample_of(item)["max_new_tokens"] - 1)
 

@@ -182,7 +182,8 @@ def measure_missing(cfg, out, facts, items, measure, device):
     missing = [item for item in items if key_of(item) not in records]
     n_records = n_by_size([*records.values(), *missing])
     facts["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
-    ranks.must_agree(missing=len(missing))  # with another disk a rank would wait for the others
+    # With another disk a rank would wait for the others, or measure another checkpoint.
+    ranks.must_agree(missing=len(missing), facts=facts)
     if not missing and facts["records"] == wanted:
         print0(f"{out} is not measured again, see --overwrite")
         return

@@ -296,6 +296,16 @@ def test_a_mistake_is_one_line(measure, tmp_path, program, name, argument, messa
     assert not list(tmp_path.glob("*/*.jsonl"))
 
 
+def test_every_prompt_must_fit_in_the_learned_positions(measure, monkeypatch):
+    sample_of = eval_niah.make_sample
+
+    def last_is_longer(*asked):
+        return sample_of(*asked) | {"max_new_tokens": 9 if asked[-1] == 4 else 3}
+
+    monkeypatch.setattr(eval_niah, "make_sample", last_is_longer)
+    refused("32 positions, and 38 are needed", measure, eval_niah, "pn", "--context_sizes=30")
+
+
 @pytest.mark.slow
 def test_two_ranks_measure_the_same(measure, corpus, tmp_path):
     one = [measure(eval_niah, "b", "--n_samples=1"),
