@@ -181,19 +181,10 @@ ADVICE = ("leave one of them out, or give it another --variant or --seed (train.
 
 def check(table):
     """Raise a UserError if the results of a line have different settings, or two numbers for one
-    seed. Say so if a run was trained on between two evaluations."""
+    seed."""
     files = table.drop_duplicates("path")
     for (line, _), part in files.groupby(["line", "evaluation"]):
         check_settings(line, {file.path: file.settings for file in part.itertuples()})
-    # a fine-tuned model has the line of its pretraining, and other text
-    files = files.assign(trained_on=[
-        str([value for name, value in settings.items() if name.startswith("text")])
-        for settings in files["settings"]])
-    for (line, _), of_files in files.groupby(["line", "trained_on"])["settings"]:
-        updates = sorted({settings["updates"] for settings in of_files if "updates" in settings})
-        if len(updates) > 1:
-            done = " and ".join(f"{n:,}" for n in updates)
-            print(f"note: {line} was evaluated after {done} updates")
     number = ["line", "seed", "measure", "by", "tokens", "depth"]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
     if len(twice):
@@ -207,7 +198,8 @@ def check_settings(line, settings):
     texts = []
     for name, values in differing(settings).iterrows():
         # a result that lacks a setting is older than it, but each one says on which text it is
-        known = values if "text" in name else values[values != "-"]
+        is_of_text = name.removeprefix("eval ").startswith("text")
+        known = values if is_of_text else values[values != "-"]
         if known.nunique() > 1:
             texts.append(f"{name} ({', '.join(known.unique())})")
     if texts:
@@ -231,7 +223,7 @@ def numbers_of(records):
                             for position, x in value.items()]
             elif isinstance(value, int | float) and measure not in NO_MEASURES:
                 numbers.append((measure, "tokens", int(record["size"]), depth,
-                                None if measure in UNPAIRED else asked, float(value)))
+                                None if measure in UNPAIRED else asked, value))
     return numbers
 
 
@@ -313,9 +305,8 @@ def table_of(results, baseline):
     files = pd.DataFrame([file for file, _ in results])
     numbers = pd.DataFrame([(i, *number) for i, (_, numbers) in enumerate(results)
                             for number in numbers], columns=["file", *NUMBER])
-    # told by the whole measure of a file: a difference of two losses may be 0 in all pieces, too
-    of_file = [numbers["file"], numbers["measure"]]
-    numbers["is_share"] = numbers["value"].isin([0, 1]).groupby(of_file).transform("all")
+    numbers["is_share"] = [isinstance(value, bool) for value in numbers["value"]]
+    numbers["value"] = numbers["value"].astype(float)
     cells = ["file", "measure", "by", "tokens"]
     at_depth = numbers[(numbers["by"] == "tokens") & numbers["depth"].notna()].assign(by="depth")
 
@@ -366,10 +357,11 @@ def half_interval(error, n):
 
 
 def error_of_share(hits, n):
-    """Return the standard error of the share hits / n: half of Wilson's 95 % interval, divided by
-    1.96. The usual one would be 0 if all or none are hits."""
+    """Return the standard error of the share hits / n, of which `half_interval` makes half of
+    Wilson's 95 % interval. The usual one would be 0 if all or none are hits."""
     z = 1.96
-    return (hits * (n - hits) / n + z * z / 4) ** 0.5 / (n + z * z)
+    half = z * (hits * (n - hits) / n + z * z / 4) ** 0.5 / (n + z * z)
+    return half / half_interval(1.0, n)
 
 
 # -----------------------------------------------------------------------------
@@ -407,6 +399,7 @@ TITLES = {  # {measure: its title}; a measure that is not here is its own title
     "score": "top needle score by context size, median of the trials",
     "ranked first": "needle ranked first by a retrieval head, share of the trials",
     "chance": "needle ranked first by chance, share of the trials",
+    "every_depth answers": "every_depth answers (± as if questions on one text were independent)",
 }
 
 
