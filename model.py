@@ -99,7 +99,7 @@ ATTENTION = {
     "logn_clip": Factor(logn_clip, is_one_below_N=True),         # Qwen, Grok-2
     "llama4": Factor(llama4, is_one_below_N=True),
     "log_floor": Factor(log_floor, is_one_below_N=True),         # Inkling
-    # constants beyond N, which need no n
+    # 1 up to N, and a constant beyond it
     "step_1.5": Factor(partial(step, c=1.5), is_one_below_N=True),
     "step_2": Factor(partial(step, c=2.0), is_one_below_N=True),
     "step_3": Factor(partial(step, c=3.0), is_one_below_N=True),

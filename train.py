@@ -170,16 +170,17 @@ def fit(cfg, model, run, get_batch):
     first, saved = run["iter"], run.pop("optimizers")  # 0 and None in a new run
     resumed = saved is not None
     log = Log(cfg, model, run, resumed)
+    loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
+    most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
+    n_rows = runtime.rows_at_once(model, most, compiled=loss_fn is not summed_loss)
+    n_rows = min(cfg.micro_batch_size or n_rows, most)
+    # after `rows_at_once`, which counts the memory of the moments as still free
     optimizers = make_optimizers(cfg, model)
     if resumed:
         for optimizer, state in zip(optimizers, saved, strict=True):
             optimizer.load_state_dict(state)
         del state  # the loop's name would keep the last one alive
     del saved  # a second copy of twice the weights
-    loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
-    most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
-    n_rows = runtime.rows_at_once(model, most, compiled=loss_fn is not summed_loss)
-    n_rows = min(cfg.micro_batch_size or n_rows, most)
     peak, began = runtime.peak_flops(device), time.time()
     signals = runtime.catch_signals()
 

@@ -101,13 +101,9 @@ def encode_example(example, block_size, vocab=None):
 
 
 def pad(rows, padding, block_size):
-    """Return x, y (rows, T) int64 from rows of (ids, targets), none longer than block_size: x is
-    padded with `padding`, y with -1."""
-    longest = max((len(ids) for ids, _ in rows), default=0)
-    # T is a multiple of 64, so that fewer shapes are compiled. It is at most block_size, where a
-    # learned p_n ends.
-    T = min(64 * math.ceil(longest / 64), block_size)
-    x = np.full((len(rows), T), padding, dtype=np.int64)
+    """Return x, y (rows, block_size) int64 from rows of (ids, targets), none longer than
+    block_size: x is padded with `padding`, y with -1."""
+    x = np.full((len(rows), block_size), padding, dtype=np.int64)
     y = np.full_like(x, -1)
     for i, (ids, targets) in enumerate(rows):
         # padding goes to the right, so that each position keeps its n
