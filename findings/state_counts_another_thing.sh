@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# StreamingDataLoader counts rows by the length of a batch's first part: with packing it resumes at an eighth of the way
+# StreamingDataLoader counts rows by the length of a batch's first part: with packing it resumes at row 50 of 400
 # Versions: mosaicml-streaming 0.13.0, torch 2.13.0 (CPU), transformers 4.57.6, numpy 2.1.3 (1,000 rows, batches of 8).
-# Guess: the loader knows its batch size, so state_dict() has the number of rows that were read, whatever collate_fn makes
-#   of them. A run that is resumed goes on with the next row.
+# Guess: the loader knows its batch size, so state_dict() has the number of rows that were read, whatever collate_fn
+#   makes of them. A run that is resumed goes on with the next row.
 # True: the number of rows is taken from the batch that collate_fn returns: len() of the first value of a dictionary, of
 #   the whole of a tensor, and otherwise of batch[0]. Packed texts of shape (1, tokens) are 1 row. A list of rows that
 #   have two columns is 2 rows. A list of texts has as many rows as its first text has tokens (or letters). Only a state
 #   beyond the end of the data raises an error; all others are loaded.
-# Hurt: runs that are interrupted, with packing or with a collate_fn that keeps texts of different lengths in a list: most
-#   of what was read is read again, or a part of the epoch is left out.
+# Hurt: runs that are interrupted, with packing or with a collate_fn that keeps texts of different lengths in a list:
+#   most of what was read is read again, or a part of the epoch is left out.
 # Output seen:
 #   dictionary of columns: 400 rows read, state 400; the rest of the epoch: 600 rows, 0 of them again; 0 never read
 #   packed: 400 rows read, state 50; the rest of the epoch: 950 rows, 350 of them again; 0 never read
@@ -62,7 +62,8 @@ for name, batches, collate in (
     after = set().union(*map(read, resumed))
     del resumed
     seen[name] = len(before), state["sample_in_epoch"], len(after), len(before & after), 1000 - len(before | after)
-    print(name + ": {} rows read, state {}; the rest of the epoch: {} rows, {} of them again; {} never read".format(*seen[name]))
+    print(name + ": {} rows read, state {}; the rest of the epoch: {} rows, {} of them again; {} never read".format(
+        *seen[name]))
 clean_stale_shared_memory()
 assert seen["dictionary of columns"] == (400, 400, 600, 0, 0)
 assert seen["packed"] == (400, 50, 950, 350, 0) and seen["list of rows"] == (400, 100, 900, 300, 0)
