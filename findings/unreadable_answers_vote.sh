@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # lm-eval's majority vote counts answers that it cannot read as one candidate, so that maj@64 is below the first answer
-# Versions: lm-eval 0.4.13, numpy 2.4.6 (filters of gsm8k_cot_self_consistency; 500 questions, 64 random answers each).
+# Versions: lm-eval 0.4.13 (filters of gsm8k_cot_self_consistency; 500 questions, 64 random answers each).
 # Guess: the vote is held among the numbers that were found. An answer without a number has no vote, and two ways to
 #   write a number, that the metric takes as equal, are one candidate. maj@64 is then never far below one answer.
 # True: the regex filter comes before the vote and makes "[invalid]" of each text that it cannot read. All of these are
 #   equal, while wrong numbers differ: once they are more than the right answers, [invalid] wins. Answers that are right
-#   in 40 % of the cases and unreadable in half give .20 with a vote of 64. The metric
-#   ignores commas and dollars only after the vote: 1,800 and 1800 are two candidates, which lose to a single wrong one.
+#   in 40 % of the cases and unreadable in half give .20 with a vote of 64. The metric ignores commas and dollars only
+#   after the vote: 1,800 and 1800 are two candidates, which lose to a single wrong one.
 # Hurt: maj@k of base models, of texts that are cut at the limit or at an empty line, of other formats than
 #   "The answer is N": the table says that voting does not help, or that more samples harm.
 # Output seen:
@@ -14,7 +14,7 @@
 #   40 % right, 20 % unreadable: first answer 0.43, maj@8 0.76, maj@64 0.99; 64 numbers alone 1.00
 #   40 % right, 40 % unreadable: first answer 0.42, maj@8 0.53, maj@64 0.52; 64 numbers alone 1.00
 #   40 % right, 50 % unreadable: first answer 0.40, maj@8 0.39, maj@64 0.20; 64 numbers alone 1.00
-#   50 % right, half of them with a comma, 33 % one wrong number: first answer 0.50, maj@8 0.54, maj@64 0.31; 64 numbers alone 0.93
+#   50 % right, half with a comma, 33 % one wrong number: first answer 0.50, maj@8 0.54, maj@64 0.31; 64 numbers alone 0.93
 . "$(dirname "$0")/common.sh"
 venv numpy==2.4.6 datasets==5.2.0 lm-eval==0.4.13
 
@@ -65,7 +65,7 @@ def commas(right, chance):                                     # half right, and
     return f"The answer is {number:,}." if chance < 0.25 else f"The answer is {number}."
 
 seen = {f"40 % right, {share * 100:.0f} % unreadable": accuracies(cut(share)) for share in (0, 0.2, 0.4, 0.5)}
-seen["50 % right, half of them with a comma, 33 % one wrong number"] = accuracies(commas)
+seen["50 % right, half with a comma, 33 % one wrong number"] = accuracies(commas)
 for name, row in seen.items():
     print(f"{name}: first answer {row['score-first']:.2f}, maj@8 {row['maj@8']:.2f}, maj@64 {row['maj@64']:.2f};",
           f"64 numbers alone {row['numbers']:.2f}")
