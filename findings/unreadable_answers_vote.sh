@@ -14,7 +14,7 @@
 #   40 % right, 20 % unreadable: first answer 0.43, maj@8 0.76, maj@64 0.99; 64 numbers alone 1.00
 #   40 % right, 40 % unreadable: first answer 0.42, maj@8 0.53, maj@64 0.52; 64 numbers alone 1.00
 #   40 % right, 50 % unreadable: first answer 0.40, maj@8 0.39, maj@64 0.20; 64 numbers alone 1.00
-#   50 % right, half with a comma, 33 % one wrong number: first answer 0.50, maj@8 0.54, maj@64 0.31; 64 numbers alone 0.93
+#   50 % right, half with comma, 33 % a wrong number: first answer 0.50, maj@8 0.54, maj@64 0.31; 64 numbers alone 0.93
 . "$(dirname "$0")/common.sh"
 venv numpy==2.4.6 datasets==5.2.0 lm-eval==0.4.13
 
@@ -65,7 +65,7 @@ def commas(right, chance):                                     # half right, and
     return f"The answer is {number:,}." if chance < 0.25 else f"The answer is {number}."
 
 seen = {f"40 % right, {share * 100:.0f} % unreadable": accuracies(cut(share)) for share in (0, 0.2, 0.4, 0.5)}
-seen["50 % right, half with a comma, 33 % one wrong number"] = accuracies(commas)
+seen["50 % right, half with comma, 33 % a wrong number"] = accuracies(commas)
 for name, row in seen.items():
     print(f"{name}: first answer {row['score-first']:.2f}, maj@8 {row['maj@8']:.2f}, maj@64 {row['maj@64']:.2f};",
           f"64 numbers alone {row['numbers']:.2f}")
