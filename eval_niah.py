@@ -144,7 +144,7 @@ def niah(cfg, path, model, state):
         return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"])
 
     # A size that is too small, or too long for a table of positions, is an error here, before
-    # anything is written. (Near the smallest one it depends on the city.)
+    # anything is written. (The smallest size depends on the city.)
     one_a_size = {item["size"]: item for item in items}.values()
     for item in one_a_size if model.max_len == math.inf else items:
         # the last token of the answer is never an input
@@ -203,7 +203,7 @@ def score(right, text, groups):
 
 def attention_record(sample, weights):
     """
-    Return what a record of --trials has besides, about the attention on the needle: its number of
+    Return what a record of --trials says of the attention on the needle: its number of
     tokens; the scores and ranks of each head, [layer][head], see `needle_scores`; the top score.
     """
     start, end = sample["span"]

@@ -72,7 +72,7 @@ LAYER = {
 
 @torch.no_grad()
 def to_hf(model):
-    """Return a model of transformers that computes the same as ours. UserError if no class does."""
+    """Return a Hugging Face model that computes the same as ours. UserError if no class does."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from ssmax_hf import KINDS
@@ -133,7 +133,7 @@ def to_hf(model):
 
 
 def export_model(model, vocab, out):
-    """Write the folder `out` with a model of transformers and its tokenizer."""
+    """Write the folder `out` with a Hugging Face model and its tokenizer."""
     from transformers import AutoModelForCausalLM
     theirs, files = to_hf(model), tokenizer_files.made_of(vocab)
     if isinstance(vocab, list):  # which of GPT-2's ids ours are; evaluations need it
@@ -201,7 +201,7 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     source = cfg.files[1]
     if checkpoint.is_of_transformers(checkpoint.find(source)):
-        raise UserError(f"{source} is a model of transformers already; name a checkpoint")
+        raise UserError(f"{source} is a Hugging Face model already; name a checkpoint")
     model, state = checkpoint.load_model(source, cfg)
     export_model(model, state["vocab"], out)
 

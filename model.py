@@ -26,7 +26,7 @@ import torch.nn.functional as F
 # The attention types. Every type multiplies the query by s * f(n) + b, after RoPE, as Eqs. 2-4 and
 # 11 of the paper. The usual division of the logits by sqrt(D) stays.
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
-# line to ATTENTION. (Models of transformers have their own table, KINDS in ssmax_hf.py.)
+# line to ATTENTION. (Hugging Face models have their own table, KINDS in ssmax_hf.py.)
 
 
 def one(n, model):
@@ -49,9 +49,6 @@ def p_n(n, model):
 
 def power(n, model):  # (1 + n / N)^0.1: 1.07 at N, and 2 at 1,023 N
     return (1 + n / model.config.block_size) ** 0.1
-
-
-# The next four are 1 for n < N, the training length.
 
 
 def logn_clip(n, model):  # max(1, log n / log N)
@@ -145,9 +142,8 @@ class GPTConfig:
 # -----------------------------------------------------------------------------
 # attention
 #
-# The T queries of a forward pass always stand at the last T of the S positions whose keys they may
-# see: after a cache S > T, and for a single new token T = 1. So the shapes of q and k say which
-# keys come later, without a mask.
+# The T queries of a forward pass are the last T of the S positions that have keys: S > T after a
+# cache, T = 1 for one new token. So the shapes of q and k say which keys come later than a query.
 
 
 @dataclass
@@ -157,7 +153,7 @@ class Context:
 
     With packed documents n and f are (B, 1, T), and cosines and sines (B, 1, T, D).
     """
-    n: torch.Tensor  # (T,) the keys up to the query's own: its position in the document, plus 1
+    n: torch.Tensor  # (T,) number of keys a query sees: its position in its document + 1
     f: dict  # {attention type: (T,) fp32, f(n)}
     rope: dict  # {letter: (cosines, sines)} of its layers, (T, D) fp32; no entry without RoPE
     documents: torch.Tensor | None = None  # (B, T) ids of packed documents; None: each row is one
@@ -177,7 +173,7 @@ class Attention(nn.Module):
     """
     Causal self-attention of one layer that sees all keys, with the factor of its type on q.
 
-    A subclass overrides what it changes, and what it overrides is what runs:
+    A subclass overrides what it changes:
 
         setup           makes parameters of its own
         set_type        refuses a type, or makes its parameters (log_power.py)
@@ -296,8 +292,8 @@ class Attention(nn.Module):
         return self.weights(q, k, seen).to(v.dtype) @ v
 
     def is_fused(self):
-        """Return whether a fused kernel computes the weights: not in a subclass that changes them,
-        the logits or what is seen, of which the kernel knows nothing."""
+        """Return whether a fused kernel may be used. It computes the plain softmax over all earlier
+        keys, so not in a subclass that changes weights, logits or visible."""
         cls = type(self)
         return (cls.weights is cls.fused_weights and cls.logits is Attention.logits
                 and cls.visible is Attention.visible)
@@ -382,22 +378,22 @@ class Window(Attention):
         # The sequence is cut into blocks of W tokens. The queries of a block see keys of their own
         # block and of the block before. So the cost is linear in T.
         B, T = q.size(0), q.size(2)
-        W = min(self.max_keys, k.size(2))  # a longer window sees no more
-        k, v = (z[:, :, -(T + W - 1):] for z in (k, v))  # no query sees more
+        W = min(self.max_keys, k.size(2))  # a window longer than the text changes nothing
+        k, v = (z[:, :, -(T + W - 1):] for z in (k, v))  # earlier keys: in no window
         if T == 1:
             return super().attend(q, k, v, context)
         cached = k.size(2) - T
         # zeros, so that the first block has a block before it, and the last one is complete
-        before, after = W - cached, -T % W
+        pad_front, pad_back = W - cached, -T % W
 
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
             return z.unflatten(2, (-1, W)).transpose(1, 2)
 
         def with_block_before(z):  # (B, H, S, D) -> (B * blocks, H, 2 W, D)
-            z = blocks(F.pad(z, (0, 0, before, after)))
+            z = blocks(F.pad(z, (0, 0, pad_front, pad_back)))
             return torch.cat((z[:, :-1], z[:, 1:]), dim=3).flatten(0, 1)
 
-        query_at = torch.arange(T + after, device=q.device).view(-1, W, 1)  # (blocks, W, 1)
+        query_at = torch.arange(T + pad_back, device=q.device).view(-1, W, 1)  # (blocks, W, 1)
         key_at = query_at[:, :1] - W + torch.arange(2 * W, device=q.device)  # (blocks, 1, 2 W)
         seen = (key_at <= query_at) & (key_at > query_at - W)
         seen &= key_at >= -cached  # there is no key before
@@ -406,7 +402,7 @@ class Window(Attention):
             key_documents = context.documents[:, key_at.clamp(0, T - 1)]
             seen = seen & (query_documents == key_documents)
         seen = seen.expand(B, -1, -1, -1).flatten(0, 1)[:, None]
-        q = blocks(F.pad(q, (0, 0, 0, after))).flatten(0, 1)
+        q = blocks(F.pad(q, (0, 0, 0, pad_back))).flatten(0, 1)
         y = self.weighted_sum(q, with_block_before(k), with_block_before(v), seen)
         y = y.unflatten(0, (B, -1)).transpose(1, 2).flatten(2, 3)  # (B, H, blocks * W, D)
         return y[:, :, :T]
@@ -531,8 +527,8 @@ class GPT(nn.Module):
         if documents is not None:
             first_token = torch.searchsorted(documents, documents)  # ids rise within a row
             pos = (pos - first_token)[:, None]
-        # Layers of one letter have the same class, type and RoPE, so one of them, the last of each
-        # letter, computes f(n) and RoPE for all.
+        # All layers of a letter have the same class, type and RoPE: compute f(n) and RoPE once for
+        # each letter.
         one_of_each = {block.attn.letter: block.attn for block in self.blocks}.values()
         f = {attn.type: ATTENTION[attn.type].f(pos + 1, self) for attn in one_of_each}
         rope = {attn.letter: attn.rope(pos) for attn in one_of_each if attn.uses_rope}
@@ -581,7 +577,7 @@ class GPT(nn.Module):
         The mean factor on q over a block becomes `scale`; 1 is the factor of softmax. For SSMax
         this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). If no s is
         learned, the weights that make q are multiplied by a constant. A factor that is 1 below the
-        training length, such as logn_clip, is multiplied by `scale` alone.
+        training length, such as logn_clip, is multiplied by `scale`, and not divided by its mean.
         """
         if self.config.attention_type != "softmax":  # the factor of its training would be lost
             raise ValueError("only softmax weights can be swapped, and these are "
@@ -643,7 +639,7 @@ class GPT(nn.Module):
             idx = torch.cat((idx, new), dim=1)  # `new` is not in the cache yet
         return idx
 
-    def new_cache(self):  # models of transformers have another one
+    def new_cache(self):  # Hugging Face models have another one
         return KVCache()
 
     def num_params(self):

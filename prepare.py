@@ -45,8 +45,8 @@ from lib.interop.tokenizer_files import vocab_of
 from lib.storage import atomic_write, lock, write_lines
 from lib.text import encode, end_of_text, gpt2_encoding, pieces, read_tokenizer, vocab_size
 
-# Characters that a thread encodes at once: many small documents, or a part of a large .txt. Bins
-# consist of whole chunks, so another value would end the bins of a large corpus elsewhere.
+# Characters that a thread encodes at once: many small documents, or a part of a large .txt. A bin
+# is a whole number of chunks: another value would move the ends of the bins.
 CHUNK = 1 << 20
 # The settings that the bins follow from
 OF_TEXT = ("field", "limit", "split", "val_fraction")
@@ -183,7 +183,7 @@ def open_manifest(cfg, folder):
     if path.exists() and path not in others:
         foreign.append(path)
     if foreign:
-        raise UserError(f"{foreign[0]} is not of this program; choose another --name")
+        raise UserError(f"{foreign[0]} was not written by prepare.py; choose another --name")
     new = new_manifest(cfg)
     manifest = others.pop(path, new)
     if not manifest["complete"] and "bytes" in new["source"]:

@@ -21,7 +21,7 @@ not know.
 To train s and b, which are in a module `ssmax_norm` of each layer:
 
 - beside LoRA: LoraConfig(modules_to_save=["ssmax_norm"]). Save the merged model: PEFT puts an
-  adapter also into a model without the factor, and leaves s and b out without a word.
+  adapter also into a model without the factor, and silently leaves s and b out.
 - DPO and GRPO of TRL load their reference from the folder that the model came from: save the model
   with its factor first, and load it from there.
 - FSDP2 wants one dtype in what it shards, and s and b stay in fp32: shard each SSMax before its

@@ -45,7 +45,7 @@ class TrainConfig(ModelConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # start from this checkpoint; type, windows, mask, theta, length may change
+    init_from: str = ""  # start from this checkpoint; some settings may differ (lib/start.py)
     variant: str = ""  # name in tables and figures; empty: the name of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)
@@ -299,8 +299,8 @@ def micro_batches(x, y, documents, n_rows, device):
         T = x.shape[1]
         counted = None
         if (y[rows] < 0).any():
-            last = np.flatnonzero((y[rows] >= 0).any(axis=0)).max(initial=0)  # column
-            T = min(T, 64 * (last // 64 + 1))
+            last_column = np.flatnonzero((y[rows] >= 0).any(axis=0)).max(initial=0)
+            T = min(T, 64 * (last_column // 64 + 1))
             # found on the CPU, because asking the GPU would stall every micro-batch
             counted = np.flatnonzero(y[rows, :T] >= 0)
         arrays = x[rows, :T], y[rows, :T], counted, None if documents is None else documents[rows]
@@ -320,12 +320,12 @@ def learning_rate(cfg, step):
     factor = min(1.0, (step + 1) / max(1, cfg.warmup_iters))
     if cfg.switch_iter and step >= cfg.switch_iter:
         factor *= min(1.0, (step - cfg.switch_iter + 1) / max(1, cfg.switch_warmup_iters))
-    start = cfg.warmup_iters  # of the decay
+    decay_start = cfg.warmup_iters
     if cfg.decay_iters:
-        start = max(start, cfg.max_iters - cfg.decay_iters)
-    if cfg.decay == "none" or step < start:
+        decay_start = max(decay_start, cfg.max_iters - cfg.decay_iters)
+    if cfg.decay == "none" or step < decay_start:
         return factor * cfg.learning_rate
-    progress = (step - start) / max(1, cfg.max_iters - start)
+    progress = (step - decay_start) / max(1, cfg.max_iters - decay_start)
     share = 1 - progress if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
     return factor * (cfg.min_lr + share * (cfg.learning_rate - cfg.min_lr))
 

@@ -139,7 +139,7 @@ def reading(settings, n):
 
 
 def llama(settings):
-    """The model of transformers that has this shape."""
+    """The Hugging Face model that has this shape."""
     from transformers import LlamaConfig, LlamaForCausalLM
     c = model_of(settings).config
     return LlamaForCausalLM(LlamaConfig(

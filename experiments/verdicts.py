@@ -97,10 +97,10 @@ def p_value(values, margin=None):
 def holm(ps):
     """Return signed p's corrected for their number by Holm's step-down method."""
     order = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: abs(ps[i]))
-    corrected, least = list(ps), 0.0
+    corrected, largest = list(ps), 0.0
     for place, i in enumerate(order):
-        least = max(least, min(1.0, abs(ps[i]) * (len(ps) - place)))
-        corrected[i] = math.copysign(least, ps[i])
+        largest = max(largest, min(1.0, abs(ps[i]) * (len(ps) - place)))
+        corrected[i] = math.copysign(largest, ps[i])
     return corrected
 
 

@@ -42,12 +42,12 @@ class LoadConfig:
     # arguments
     files: tuple = ()  # checkpoints, or the folders of runs, of which the newest one is taken
     # model
-    attention: str = ""  # file of a checkpoint's attention that is not in gallery/: it is executed
+    attention: str = ""  # allows an own attention file that a checkpoint names; it is executed
     rope_scaling: Literal[SCALINGS[1:]] = "theta"  # how RoPE is stretched
     rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
     attention_type: Literal[("", *ATTENTION)] = ""  # swapped into a softmax model: the paper's (e)
-    swap_scale: float = 1.0  # mean of the factor swapped in, up to the training length
-    length: int = 0  # training length of a model of transformers whose config.json has none
+    swap_scale: float = 1.0  # mean of the swapped-in factor over n = 1 to N
+    length: int = 0  # training length of a Hugging Face model whose config.json has none
     # machine
     device: str = "auto"  # auto, cuda, cuda:1, cpu or mps
     dtype: DType = "auto"  # auto: bfloat16 autocast where the hardware has it
@@ -79,7 +79,7 @@ def checkpoints_in(folder):
 def find(path):
     """
     Return the file that `path` means: the file itself, or the newest checkpoint in a folder. In the
-    folder of a model of transformers it is the config.json. UserError if there is none.
+    folder of a Hugging Face model it is the config.json. UserError if there is none.
     """
     path = Path(path)
     if path.is_file():
@@ -92,7 +92,7 @@ def find(path):
 
 
 def is_of_transformers(path):
-    """Return whether the file `find(...)` is that of a model of transformers."""
+    """Return whether the file `find(...)` is that of a Hugging Face model."""
     return path.name == "config.json" and path.is_file()
 
 
@@ -118,7 +118,7 @@ def load(path):
     """
     path = find(path)
     if is_of_transformers(path):
-        raise UserError(f"{path.parent} is a model of transformers, which is evaluated and not "
+        raise UserError(f"{path.parent} is a Hugging Face model, which is evaluated and not "
                         "trained here: name a checkpoint of train.py")
     advice = "train it again, or name another"
     if len(checkpoints_in(path.parent)) > 1:
@@ -157,7 +157,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
 
     cfg: a LoadConfig, which says how the model is changed. RoPE is stretched in the layers that see
     all keys, if they have RoPE (in a window it never sees a new distance). UserError if the changes
-    do not fit the checkpoint. For a folder of transformers this is a lib.interop.hf_model.HFModel.
+    do not fit the checkpoint. For a Hugging Face folder this is a lib.interop.hf_model.HFModel.
     """
     if is_of_transformers(find(path)):
         with explain(f"{path} needs transformers: pip install '.[hf]'", ImportError):

@@ -102,10 +102,13 @@ class Tokens:
 
     def spread(self, n, block_size):
         """
-        Return this rank's x and y of n rows for validation. They are spread evenly over the split,
-        so they are the same text for every seed and order of the training.
+        Return this rank's x and y of n rows for validation, or of all if there are fewer. They are
+        spread evenly over the split, so they are the same text for every seed and order of the
+        training.
         """
-        row_numbers = np.arange(n) * self.rows_in_sequence(block_size) // n
+        n_rows = self.rows_in_sequence(block_size)
+        n = min(n, n_rows)  # each row once
+        row_numbers = np.arange(n) * n_rows // n
         return self.rows_of_rank(block_size + row_numbers * (block_size + 1), block_size)
 
     def rows_in_sequence(self, block_size):
@@ -176,15 +179,15 @@ def find_split(folder, split, vocab_size):
 
 
 def check_one_corpus(paths):
-    """UserError unless the names of the files differ in numbers alone, of which none is missing."""
+    """UserError unless the files are one numbered series without a gap."""
     names = {re.sub(r"\d+", "0", str(path)) for path in paths}
     numbers_of_files = [map(int, re.findall(r"\d+", path.name)) for path in paths]
     columns = zip(*numbers_of_files, strict=False)  # the first number of each name, the second, ...
     gap = any(max(column) - min(column) >= len(set(column)) for column in columns)
     if len(names) > 1 or gap:
-        raise UserError(f"{paths[0]} and {paths[-1].name} are not of one row of files: there are "
-                        "several corpora, or a number is missing; get the whole row, and put each "
-                        "corpus into a folder of its own")
+        raise UserError(f"{paths[0]} and {paths[-1].name} are not files of one numbered series: "
+                        "there are several corpora, or a number is missing; get all files, and put "
+                        "each corpus into a folder of its own")
 
 
 def read_manifests(folder):

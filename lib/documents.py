@@ -28,7 +28,7 @@ def documents(cfg):
     that a PrepareConfig names, up to its limit of documents. A row is a document, "" if it is
     empty, or a piece of a .txt. UserError for a row without text, and for what cannot be read.
     """
-    advice = "get a whole copy of this file, or unpack it (gzip -d, zstd -d --long=31)"
+    advice = "get a complete copy of this file, or unpack it (gzip -d, zstd -d --long=31)"
     if cfg.hf:
         sources = [(cfg.hf, hub_rows(cfg))]
         advice = f"check its name, --hf_config, --split={cfg.split} and the network"

@@ -193,7 +193,7 @@ def measure_missing(cfg, out, facts, items, measure, device):
         storage.write_lines(out, records.values())
         storage.write_lines(out.with_suffix(".json"), [facts])
         file = open(out, "a", encoding="utf-8")
-    # what each record says besides, and the order of its first keys; its item has size and depth
+    # the keys that each record begins with; its item replaces size and depth
     first = {key: facts[key] for key in ("variant", "tag", "seed")}
     first |= {"task": facts["evaluation"], "size": 0, "depth": None}
     for batch in in_turns(missing, measure, device, out.parent.name, cfg.micro_batch_size):
@@ -252,8 +252,9 @@ def existing(cfg, out, facts):
 def in_turns(items, measure, device, name, at_once=0):
     """
     Yield lists of records as they are measured, on all ranks together. If memory runs out on any
-    rank, all go on with half as many at once. at_once: how many neighbours, which may have a text
-    in common, a rank measures; 0: chosen for the device. name: in the progress bar.
+    rank, all go on with half as many at once. at_once: number of neighbouring items that a rank
+    measures (in every_depth they share a text); 0: chosen for the device. name: in the progress
+    bar.
     """
     tokens = 2**17 if device.type == "cuda" else 2**13  # at once on a rank
     disable = None if ranks.RANK == 0 else True  # None: show the bar on a terminal only

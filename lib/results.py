@@ -48,7 +48,8 @@ VARIANTS = {
 }
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
-# A number of a file. What is asked is equal in numbers that are subtracted, and None in others.
+# A number of a file. `asked` identifies its prompt or piece: numbers with the same one are
+# subtracted, and those with None never.
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
@@ -382,9 +383,9 @@ def over_seeds(rows):
     """
     groups = rows.assign(square=rows["error"] ** 2).groupby(["line", "tokens"])
     mean, error, n = means(groups["value"])
-    within = (groups["square"].mean() / n) ** 0.5
-    over, inside = half_interval(error, n), half_interval(within, groups["n"].sum())
-    half = over.where(error > 0, inside)  # error: NaN for one seed, 0 if all agree
+    error_in_files = (groups["square"].mean() / n) ** 0.5
+    half, half_in_files = half_interval(error, n), half_interval(error_in_files, groups["n"].sum())
+    half = half.where(error > 0, half_in_files)  # error: NaN for one seed, 0 if all agree
     return pd.DataFrame({"mean": mean, "half": half.where(mean.notna()), "n": n})
 
 
@@ -408,7 +409,7 @@ def print_tables(rows):
     then the settings in which the lines differ."""
     print("mean ± half of the 95 % interval: over the seeds; for a single seed, over its prompts "
           "or pieces of text")
-    # a loss is known at many positions; the table shows some, and the last of each file
+    # A loss is known at about 100 positions. Shown are multiples of N, and the last of each file.
     some = rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
     for multiple in MULTIPLES:
         some |= rows["tokens"] == (multiple * rows["block"]).round()

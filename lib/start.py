@@ -26,8 +26,8 @@ def begin(cls):
     Return (cfg, state): the settings of the command line as a `cls`, and the checkpoint from which
     the run in cfg.out_dir continues, or with which it begins (init_from); None for random weights.
 
-    With init_from, what the command does not set is as in that checkpoint: the model's settings,
-    and the seed.
+    With init_from, the model's settings and the seed that the command does not give are those of
+    that checkpoint.
     UserError if another program trains in cfg.out_dir.
     """
     given = config.arguments(cls)

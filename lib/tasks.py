@@ -275,7 +275,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     depth: in percent, None for a random one. i: number of the sample, or PAPER_EXAMPLE.
     UserError if the size is too small for the question, or the hay too short for the size.
     """
-    # In every_depth all questions are about the same hay, so the depth draws nothing.
+    # In every_depth all questions are about the same hay, so the depth is no part of the seed.
     drawn_for = "" if cfg.task == "every_depth" else depth
     # seeded by a str: the hash of a tuple may differ from process to process
     rng = random.Random(f"{cfg.seed} {size} {drawn_for} {i}")

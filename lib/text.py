@@ -4,7 +4,7 @@ Text to token ids and back. The `vocab` of a corpus or checkpoint says what its 
     None    for GPT-2's vocabulary, by tiktoken;
     a list  of some of GPT-2's ids: our id i means GPT-2's id vocab[i]. A small model then needs
             a few hundred embeddings instead of 50,257 (prepare.py --embedded=... --compact_vocab);
-    a str   with the text of a tokenizer.json, for a model of transformers and for a corpus with
+    a str   with the text of a tokenizer.json, for a Hugging Face model and for a corpus with
             a tokenizer of its own (prepare.py --tokenizer). The whole text stands in the corpus
             and in the checkpoint, so neither needs the file again;
     an int  for ids of which only their number is known (train.py --vocab_size=65): these ids have
@@ -59,7 +59,7 @@ def tokenizer(vocab, special=False, strict=False):
     loaded.encode_special_tokens = not special
     is_bpe = isinstance(loaded.model, tokenizers.models.BPE)
     if strict and is_bpe and loaded.model.unk_token is None:
-        loaded.model.unk_token = "of an unknown character"  # there is none, which is an error
+        loaded.model.unk_token = "no such token"  # so an unknown character is an error
     return loaded
 
 
@@ -194,7 +194,7 @@ def mark_end_of_text(vocab, name):
     content = json.loads(vocab)
     for token in content.get("added_tokens", []):
         if token["content"] == name and name != default:
-            # a key of ours, which the package tokenizers skips: so one text says all
+            # a key that the package tokenizers ignores: the vocabulary stays one text
             token["end_of_text"] = True
             return json.dumps(content)
     return vocab
@@ -212,7 +212,7 @@ def read_tokenizer(path):
     config = path.with_name("tokenizer_config.json")
     if config.is_file():
         # Only this file knows the end of text: Gemma's is <eos>, and its </s> is a tag of HTML.
-        with explain(f"{config} is damaged; get a whole copy of it", MALFORMED):
+        with explain(f"{config} is damaged; get a complete copy of it", MALFORMED):
             end = json.loads(config.read_bytes()).get("eos_token")
             vocab = mark_end_of_text(vocab, end["content"] if isinstance(end, dict) else end)
     end_of_text(vocab)  # a tokenizer without one is an error here

@@ -25,7 +25,7 @@ def model_of(attention_type="ssmax", **changes):
 
 
 def export(tmp_path, model, *options, vocab=TOKENIZER):
-    """The model of transformers that hf.py makes of `model`."""
+    """The Hugging Face model that hf.py makes of `model`."""
     save_model(tmp_path / "ours", model, vocab)
     call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/theirs", *options)
     return transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs").eval()

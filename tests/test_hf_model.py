@@ -1,4 +1,4 @@
-"""A folder of transformers is a checkpoint of the evaluations, and the page's scripts work."""
+"""A Hugging Face folder is a checkpoint of the evaluations, and the page's scripts work."""
 import importlib
 import json
 import re
@@ -43,7 +43,7 @@ OLD = {"gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4}, "bloom": {"n_layer": 2
 
 
 def folder_of(path, family="llama", **settings):
-    """Save a tiny model of transformers with a tokenizer, and return it."""
+    """Save a tiny Hugging Face model with a tokenizer, and return it."""
     torch.manual_seed(0)
     settings = {**TINY, **(FAMILIES | OLD).get(family, {}), **settings}
     config = transformers.AutoConfig.for_model(family, **settings)
@@ -246,7 +246,7 @@ def test_what_a_folder_cannot_do_is_one_line(tmp_path, capsys):
     folder_of(tmp_path / "m")
     call(sample, tmp_path / "m", *CPU, "--num_samples=2", "--max_new_tokens=5", "--prompt=a")
     assert capsys.readouterr().out.count("-" * 80) == 2
-    refused("is a model of transformers", checkpoint.load, tmp_path / "m")
+    refused("is a Hugging Face model", checkpoint.load, tmp_path / "m")
     folder_of(tmp_path / "capped", "gemma2", final_logit_softcapping=1.0, **GEMMA)
     model, _ = checkpoint.load_model(tmp_path / "capped")
     refused("caps or scales its logits", model.hidden, torch.randint(V, (1, 9)))

@@ -189,7 +189,7 @@ def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path,
         refused(message, go, tmp_path, *others)
     own = tmp_path / "c/own.json"
     own.write_text('{"text": "not of this program"}')
-    refused("own.json is not of this program; choose", go, tmp_path, b, "--split=own")
+    refused("own.json was not written by prepare.py; choose", go, tmp_path, b, "--split=own")
     assert contents(tmp_path / "c") == before | {"own.json": own.read_bytes()}
     go(tmp_path, b, "--split=test")
     assert ids(tmp_path, "test") == expected(TEXTS[:5])

@@ -1,4 +1,4 @@
-"""SSMax in models of transformers: each text alone in float64, by Eq. 2, is what they must give."""
+"""SSMax in Hugging Face models: each text alone in float64, by Eq. 2, is what they must give."""
 import copy
 import math
 from types import SimpleNamespace

@@ -28,7 +28,7 @@ NEEDLES = ",".join(map(str, range(5, 100, 10)))  # depths in percent
 @dataclass(frozen=True)
 class RealConfig:
     # arguments
-    files: tuple = ()  # the folder of a model of transformers
+    files: tuple = ()  # the folder of a Hugging Face model
     lengths: tuple = ()  # in tokens; empty: 1, 2 and 4 times the training length
     data_dir: str = ""  # corpus of long documents
     niah: str = ""  # more settings of eval_niah.py
@@ -39,7 +39,7 @@ class RealConfig:
 
     def __post_init__(self):
         if len(self.files) != 1:
-            raise ValueError("name one folder of a model of transformers, as in hf/smol")
+            raise ValueError("name one folder of a Hugging Face model, as in hf/smol")
         if not all(type(length) is int for length in self.lengths):
             raise ValueError(f"lengths={self.lengths} must be whole numbers of tokens, as in "
                              "8192,16384")

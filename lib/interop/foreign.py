@@ -86,7 +86,7 @@ def foreign_split(folder, paths, vocab_size):
     program, read_shard = FORMATS[paths[0].suffix]
     shards, has_text = [], vocab_size == GPT2_VOCAB
     for path in paths:
-        with explain(f"{path} cannot be read as a file of {program}; get a whole copy of it, or "
+        with explain(f"{path} cannot be read as a file of {program}; get a complete copy of it, or "
                      "see docs/corpus.md", (OSError, struct.error, ZeroDivisionError, *MALFORMED)):
             shard, ends = read_shard(path)
             if shard.n_ids < 0:

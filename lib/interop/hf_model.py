@@ -1,5 +1,5 @@
 """
-A model of transformers in the place of ours, for the evaluations and sample.py: a folder with a
+A Hugging Face model in the place of ours, for the evaluations and sample.py: a folder with a
 config.json is a checkpoint. The attention is transformers' own. --attention_type puts in a factor
 by ssmax_hf.py, and --rope_scaling stretches RoPE in the layers that see all keys.
 """
@@ -28,7 +28,7 @@ PIECE = 1024  # tokens that go through the model at once, so that memory is line
 
 def load(folder, cfg, device="cpu"):
     """
-    Return (HFModel in eval mode, dict like that of a checkpoint) for a folder of transformers.
+    Return (HFModel in eval mode, dict like that of a checkpoint) for a Hugging Face folder.
 
     cfg: a LoadConfig. UserError if transformers cannot read the model, or if it cannot be changed
     as cfg says: this is known before the weights are read.
@@ -39,7 +39,7 @@ def load(folder, cfg, device="cpu"):
                 add_ssmax(hf_model, cfg.attention_type, scale=cfg.swap_scale, length=length)
 
     if cfg.attention:
-        raise UserError(f"{folder} is a model of transformers, which has its own attention: leave "
+        raise UserError(f"{folder} is a Hugging Face model, which has its own attention: leave "
                         f"--attention={cfg.attention} out")
     hf_config = read_config(folder)
     c = hf_config.get_text_config()
@@ -102,7 +102,7 @@ def read_config(folder):
 
 
 def read_weights(folder, hf_config):
-    """Return the model of transformers, in fp32 and eval mode. UserError if weights are missing or
+    """Return the Hugging Face model, in fp32 and eval mode. UserError if weights are missing or
     left over."""
     hf_model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, config=hf_config, dtype=torch.float32, output_loading_info=True,
@@ -111,7 +111,7 @@ def read_weights(folder, hf_config):
     wrong |= {name for name, *_ in info["mismatched_keys"]}
     if wrong:  # transformers only warns and uses random numbers for them
         raise UserError(f"{folder}: its settings and weights differ in "
-                        f"{', '.join(sorted(wrong))[:200]}; get a whole copy of the model")
+                        f"{', '.join(sorted(wrong))[:200]}; get a complete copy of the model")
     return hf_model.eval()
 
 

@@ -47,7 +47,7 @@ def vocab_of(tokenizer):
 
 
 def made_of(vocab):
-    """Return {name: text} of the files about text in a folder of transformers."""
+    """Return {name: text} of the files about text in a Hugging Face folder."""
     end = text.end_of_text(vocab)
     tokenizer = vocab if isinstance(vocab, str) else gpt2_tokenizer(tuple(vocab or ()))
     names = "bos_token", "eos_token", "pad_token"
