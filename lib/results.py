@@ -9,7 +9,8 @@ X.json beside it says what the numbers depend on. A record says whose it is and 
     iter                   number of the update, in a log.jsonl instead of the row above
     digest                 of the prompt, piece or batch of text
 
-Every other number of a record is a measure, and so is a dict {position: number}.
+Every other number of a record is a measure (if true or false, a share), and so is a dict
+{position: number}.
 
 `load` makes a DataFrame with a row for each number, averaged over the prompts or pieces. It has the
 columns of an experiment's results.csv (run: the folder of the file, without -SEED; measure: the
