@@ -183,7 +183,7 @@ def measure_missing(cfg, out, facts, items, measure, device):
     n_records = n_by_size([*records.values(), *missing])
     facts["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
     # With another disk a rank would wait for the others, or measure another checkpoint.
-    ranks.must_agree(missing=len(missing), facts=facts)
+    ranks.must_agree(missing=len(missing), **facts)
     if not missing and facts["records"] == wanted:
         print0(f"{out} is not measured again, see --overwrite")
         return
