@@ -187,7 +187,7 @@ def open_manifest(cfg, folder):
     new = new_manifest(cfg)
     manifest = others.pop(path, new)
     if not manifest["complete"] and "bytes" in new["source"]:
-        # A bad file was replaced by a good one. (Rows that were read are not read again.)
+        # A bad file may have been replaced by a good one. (Rows that were read are not read again.)
         manifest["source"]["bytes"] = new["source"]["bytes"]
     before = manifest["source"]
     changes = [f"{key}={before.get(key)} (now {value})"
