@@ -88,6 +88,9 @@ class TrainConfig(ModelConfig):
         if self.decay != "none" and self.min_lr > self.learning_rate:
             raise ValueError(f"min_lr={self.min_lr} is above learning_rate={self.learning_rate}, "
                              "so the learning rate would rise: set --min_lr lower")
+        if self.switch_iter and self.switch_attention_type == self.attention_type:
+            raise ValueError(f"switch_attention_type={self.switch_attention_type} is the type that "
+                             "the model has already: choose another one")
         if self.seed >= 2**32:
             raise ValueError(f"seed={self.seed} must be below 2**32: torch draws the initial "
                              "weights from its lower 32 bits alone")

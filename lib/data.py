@@ -195,9 +195,13 @@ def read_manifests(folder):
     contents = {}
     # [!.]: a Mac leaves hidden files, such as ._train.json, on the disks of others
     for path in sorted(folder.glob("[!.]*.json")):
-        with explain(f"{path} is damaged; prepare the corpus again under another --name",
-                     MALFORMED):
+        try:
             content = json.loads(path.read_bytes())
+        except MALFORMED:
+            if not any(folder.glob(f"{path.stem}-*.bin")):  # a text in JSON lines, for instance
+                continue
+            raise UserError(f"{path} is damaged; prepare the corpus again under another --name"
+                            ) from None
         keys = {"vocab", "source", "complete", "splits"}
         if isinstance(content, dict) and keys <= content.keys():
             contents[path] = content

@@ -377,10 +377,11 @@ def test_every_shipped_config_is_valid():
     ("--vocab_size=99", "vocabulary"), ("--device=tpu", "device tpu"),
     ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--switch_iter=99", "below max_iters=6"),
+    ("--switch_iter=3 --switch_attention_type=softmax", "softmax is the type that the model has"),
     ("--attention=log_power --attention_type=ssmax", "do not go together.*log_power has its own"),
     ("--attention=sink --window_pattern=S --window=8", "attention=sink is not for windows"),
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
-    ("--switch_iter=3 --attention_type=ssmax", "cannot be switched to ssmax.*only softmax"),
+    ("--switch_iter=3 --attention_type=power", "cannot be switched to ssmax.*only softmax"),
     ("--decay=linear --min_lr=9", "is above learning_rate=.*would rise: set --min_lr lower"),
     (f"--seed={2**32}", r"must be below 2\*\*32"), ("--beta2=1", "must be below 1")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):
