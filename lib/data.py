@@ -15,6 +15,7 @@ A corpus is a folder. prepare.py writes
 
 Files that other programs wrote are read without a JSON, see lib/interop/foreign.py.
 """
+import functools
 import hashlib
 import json
 import re
@@ -64,17 +65,15 @@ class Tokens:
             raise UserError(f"{self.folder}: the split {self.split} has only {len(self):,} tokens, "
                             f"and {needed:,} are needed; prepare more text, or ask for less")
         out = np.empty((len(starts), length), dtype=np.int64)
-        maps = {}  # opened again in each call, or the pages that were read would stay in memory
+        # Opened again in each call, or the pages that were read would stay in memory. A process may
+        # have 1,024 open files.
+        open_shard = functools.lru_cache(256)(lambda i: self.shards[i].open())
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
             i = int(np.searchsorted(self.ends, start, side="right"))
             while len(row):  # a piece may go on in the next shard
-                if len(maps) == 256:  # each is an open file, of which a process may have 1,024
-                    maps.clear()
-                if i not in maps:
-                    maps[i] = self.shards[i].open()
                 n = min(len(row), int(self.ends[i] - start))
                 begin = int(start - self.ends[i]) + self.shards[i].n_ids
-                row[:n] = maps[i][begin:begin + n]
+                row[:n] = open_shard(i)[begin:begin + n]
                 row, start, i = row[n:], start + n, i + 1
         if out.size and not 0 <= out.min() <= out.max() < self.vocab_size:
             wrong = out.min() if out.min() < 0 else out.max()

@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from lib import storage
 from lib.config import OF_THE_MACHINE
 from lib.errors import MALFORMED, UserError, explain
 
@@ -120,8 +121,7 @@ def read(path):
     file |= {"line": name_of(file["variant"], file["tag"]), "settings": settings_of(facts),
              "run": path.parent.name.removesuffix(f"-{file['seed']}"),
              "block": facts["block_size"], "path": path}
-    lines, _, _ = path.read_text(encoding="utf-8").rpartition("\n")  # no line that was cut short
-    records = json.loads(f"[{lines.replace(chr(10), ',')}]")  # at once takes two thirds of the time
+    records = storage.read_lines(path)
     n_records = Counter(str(record["size"]) for record in records if "size" in record)
     for size, wanted in facts.get("records", {}).items():
         if n_records[size] < wanted:  # it is not measured to its end

@@ -75,5 +75,5 @@ def append_lines(file, records):
 def read_lines(path):
     """Return the records of a .jsonl. A last line that a kill has cut short is ignored."""
     with explain(f"{path} is damaged; move it away", ValueError):
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        return json.loads(f"[{lines.replace(chr(10), ',')}]")  # line by line takes longer by half
