@@ -118,6 +118,7 @@ def test_a_long_prompt_goes_through_in_pieces(tmp_path, monkeypatch, family):
         whole = model.hidden(idx)
         answer = model.generate(idx, 5, temperature=0)
         monkeypatch.setattr(hf_model, "PIECE", 29)
+        monkeypatch.setattr(hf_model, "FIRST_PIECE", 41)
         assert torch.allclose(model.hidden(idx), whole, atol=1e-4), kind
         assert torch.equal(model.generate(idx, 5, temperature=0), answer)
         monkeypatch.undo()
