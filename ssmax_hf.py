@@ -228,6 +228,7 @@ def training_length(config):
     """Return the length in tokens at which a model was trained, None if its config, that of the
     text, does not say it."""
     return (getattr(config, "training_length", None)  # of a model that hf.py has exported
+            or getattr(config, "ssmax", {}).get("length")  # the N of its factor
             or rope_of(config).get("original_max_position_embeddings")  # RoPE was stretched
             or getattr(config, "max_position_embeddings", None))
 

@@ -177,7 +177,7 @@ def fit(cfg, model, run, get_batch):
     most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     n_rows = runtime.rows_at_once(model, most, compiled=loss_fn is not summed_loss)
     n_rows = min(cfg.micro_batch_size or n_rows, most)
-    # after `rows_at_once`, which counts the memory of the moments as still free
+    # after rows_at_once, which reserves memory for the moments
     optimizers = make_optimizers(cfg, model)
     if resumed:
         for optimizer, state in zip(optimizers, saved, strict=True):
@@ -360,7 +360,7 @@ def validate(cfg, model, get_batch, n_rows, log, done):
         lambda n: forward_backward(cfg, model, summed_loss, batch, n), n_rows)
     ranks.all_reduce([sums])
     loss = (sums[0] / sums[1]).item()
-    # The next update would notice it, but after the last one there is none.
+    # An update would notice it, but none follows the last one.
     if done and not math.isfinite(loss):
         raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
                         "did not save this model; try a lower learning_rate, in another --out_dir",
@@ -383,6 +383,7 @@ def save(cfg, model, optimizers, run, done):
             "model_config": dataclasses.asdict(model.config),
             "config": dataclasses.asdict(cfg),
             "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+            "attention_code": attention.code_of(model.config),  # (f) changes it
             "iter": done,
         })
 

@@ -7,6 +7,7 @@ import ast
 import functools
 import importlib.util
 import inspect
+import re
 import sys
 import zlib
 from dataclasses import dataclass, replace
@@ -106,23 +107,31 @@ def load(name):
     return classes[-1]
 
 
-def code_of(name):
-    """Return 8 hex digits that identify the code of a value of --attention: that of its file, and
-    of the files of its base classes, without comments and docstrings. "" for plain attention."""
-    if not name:
-        return ""
-    cls = load(name)
-    files = {inspect.getfile(base) for base in cls.__mro__ if issubclass(base, Attention)
-             and base.__module__ not in ("model", cls.__module__)}
-    code = ""
-    for file in [file_of(name), *sorted(files)]:
+def code_of(config, factors=ATTENTION):
+    """
+    Return 8 hex digits that identify the code of a model's attention, without comments: that of its
+    file, of the files of its base classes, and of its factor. "" for plain softmax.
+
+    config: has the settings attention and attention_type. factors: a table such as ATTENTION.
+    """
+    code, files = "", []
+    if config.attention:
+        cls = load(config.attention)
+        bases = {inspect.getfile(base) for base in cls.__mro__ if issubclass(base, Attention)
+                 and base.__module__ not in ("model", cls.__module__)}
+        files = [file_of(config.attention), *sorted(bases)]
+    for file in files:
         tree = ast.parse(Path(file).read_bytes())
         for node in ast.walk(tree):
             has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
             if has_body and ast.get_docstring(node) is not None:
                 del node.body[0]
         code += ast.unparse(tree)
-    return f"{zlib.crc32(code.encode()):08x}"
+    if config.attention_type != "softmax" and config.attention_type in factors:
+        f, *numbers = factors[config.attention_type]
+        source = inspect.getsource(getattr(f, "func", f))  # a partial has the function in `func`
+        code += re.sub(r"\s*#.*", "", source) + repr((getattr(f, "keywords", {}), numbers))
+    return f"{zlib.crc32(code.encode()):08x}" if code else ""
 
 
 # -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     iter           number of updates done
     vocab          the vocabulary (lib/text.py)
     data           digest and source of the training text
-    attention_code identifies the code of --attention; "" without one
+    attention_code identifies the code of the attention (lib/attention.py); "" for softmax
     code           commit of the program that saved it
 """
 import dataclasses
@@ -20,6 +20,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import torch
@@ -122,7 +123,7 @@ def load(path):
                         "trained here: name a checkpoint of train.py")
     advice = "train it again, or name another"
     if len(checkpoints_in(path.parent)) > 1:
-        advice = "delete it, and the one before is taken"
+        advice = "delete it: the one before is then used"
     with explain(f"{path} cannot be read; look at its permissions and at the disk", OSError):
         file = open(path, "rb")
     with file, explain(f"{path} is damaged, cut off or not a checkpoint of this program; {advice}"):
@@ -181,6 +182,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
                    "see all tokens have no RoPE")
     model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
     del state["model"]  # the model has the weights
+    state["attention_code"] = attention.code_of(model.config)  # that of the factor put in
     return model, state
 
 
@@ -191,7 +193,8 @@ def allow_attention(state, name, given):
     An attention that is not in gallery/ is a program that a checkpoint must not choose. So the
     command has to name it: `given`, which may have another path.
     """
-    trained = state["model_config"]["attention"]
+    settings = state["model_config"]
+    trained = settings["attention"]
     is_a_file = attention.is_own_file(trained)
     if is_a_file and not given:
         raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and would "
@@ -200,16 +203,16 @@ def allow_attention(state, name, given):
         raise UserError(f"{name} was trained with attention={trained or 'none'}, and cannot have "
                         f"another one: name it in a command without --attention={given}")
     file = given if is_a_file else trained
-    state["model_config"]["attention"] = file
+    settings["attention"] = file
     with explain(f"{name}: its attention cannot be used"):
         attention.load(file)
-    code = attention.code_of(file)
-    if state.get("attention_code", code) == code:
+    before, code = state.get("attention_code"), attention.code_of(SimpleNamespace(**settings))
+    if not before or before == code:  # earlier checkpoints have none of their factor
         return
-    changed = f"{name} was trained with another version of {file}"
-    if is_a_file:
-        raise UserError(f"{changed}: take that one back, or train again, with another --out_dir "
-                        "and --variant")
+    changed = f"{name} was trained with another version of {file or settings['attention_type']}"
+    if is_a_file or not file:  # an update of this program may bring another gallery
+        raise UserError(f"{changed}: take that one back, or train again, after deleting this run "
+                        "or with another --out_dir and --variant")
     print0(f"note: {changed}")
 
 

@@ -58,8 +58,8 @@ def complete(cfg, **values):
 
 def refuse_without_effect(cfg, given):
     """
-    UserError if a setting in `given` has no effect. But if a setting of its condition was given
-    after it, as --decay=none after a config file with a decay, it was turned off on purpose.
+    UserError if a setting in `given` has no effect. It is no error if a later argument turned it
+    off, as --decay=none does after a config file with decay_iters.
     """
     order = list(given)
     for key, condition in getattr(cfg, "NEEDS", {}).items():
@@ -154,6 +154,8 @@ def checked(fields, key, value, origin):
         named = list(filter(None, choices))
         raise UserError(f"{origin}: {key}={value} must be one of {', '.join(named)}"
                         f"{did_you_mean(value, named)}")
+    if key == "out_dir" and not value:  # --out_dir=$UNSET
+        raise UserError(f"{origin}: out_dir must name a folder")
     if want in (int, float) and not 0 <= value < 2**63:  # 1e999 is infinity
         raise UserError(f"{origin}: {key}={value} must be a number that is not negative, and "
                         "below 2**63")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from lib import attention, checkpoint, ranks, results, runtime, storage
+from lib import checkpoint, ranks, results, runtime, storage
 from lib.checkpoint import LoadConfig
 from lib.config import OF_THE_MACHINE
 from lib.data import Tokens
@@ -92,7 +92,9 @@ def evaluate(cfg, name, ask):
                     measure_missing(cfg, out, facts, items, measure, device)
                 del model, measure  # before the next one is loaded
     if ranks.RANK == 0:
-        results.print_tables(results.load(files.values()))
+        rows = results.load(files.values())
+        if len(rows):  # a size that was not asked for again may be unfinished
+            results.print_tables(rows)
 
 
 def check_line(line, before, path, facts):
@@ -163,9 +165,8 @@ def facts_of(cfg, name, model, state, more):
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
     trained = state["config"] | state["model_config"]
-    code = attention.code_of(trained.get("attention"))
-    run = {"settings": trained | {"attention_code": code}, "data": state["data"],
-           "iter": state["iter"]}
+    run = {"settings": trained | {"attention_code": state["attention_code"]},
+           "data": state["data"], "iter": state["iter"]}
     facts = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
              "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
@@ -213,10 +214,9 @@ def n_by_size(records):
 
 def existing(cfg, out, facts):
     """
-    Return ({key: record}, {size: number of records}) of the result `out`, which is continued, and
-    which shall have so many; both empty if it begins. UserError if it is a result of other
-    settings, data or weights, which may have taken days. With --overwrite a finished or other
-    result begins again.
+    Return ({key: record}, {size: number of records that it should have}) of the result `out`; both
+    are empty if there is none. UserError if it is a result of other settings, data or weights,
+    which may have taken days. With --overwrite a finished or other result begins again.
     """
     about = out.with_suffix(".json")
     if not (about.exists() and out.exists()):
@@ -233,8 +233,8 @@ def existing(cfg, out, facts):
         differ = [name for name, value in facts["settings"].items() if known.get(name) != value]
         differ += [name for name in ("variant", "seed", "data", "checkpoint")
                    if before[name] != facts[name]]
-        code = facts["run"]["settings"]["attention_code"]
-        if before["run"]["settings"].get("attention_code", code) != code:
+        codes = [x["run"]["settings"].get("attention_code") for x in (before, facts)]
+        if all(codes) and codes[0] != codes[1]:  # an earlier result has none of its factor
             differ.append("attention_code")
         is_finished = not Counter(before["records"]) - n_by_size(records.values())
     if cfg.overwrite and (differ or is_finished):

@@ -151,6 +151,8 @@ def settings_of(facts):
     content of X.json."""
     run = facts.get("run", facts)  # a training is described by X.json itself
     settings = run["settings"] | text_of(run["data"])
+    if not settings.get("attention_code"):  # softmax, or a result of before it was noted
+        settings.pop("attention_code", None)
     # which checkpoint it was is free, because each seed has its own
     settings["begins with a checkpoint"] = bool(settings.get("init_from"))
     if "run" in facts:
@@ -199,7 +201,7 @@ def check_settings(line, settings):
     """Raise a UserError if results of a line differ. settings: {name of a result: its settings}."""
     texts = []
     for name, values in differing(settings).iterrows():
-        # a result that lacks a setting is older than it, but each one says on which text it is
+        # older results lack newer settings, which is no difference; but all name their text
         is_of_text = name.removeprefix("eval ").startswith("text")
         known = values if is_of_text else values[values != "-"]
         if known.nunique() > 1:
@@ -329,7 +331,7 @@ def table_of(results, baseline):
 def summary(numbers, cells):
     """
     Return a row for each cell of the numbers, with their mean (the median, if it is a score, as in
-    the paper), its standard error (NaN if there is none) and n. cells: the columns that tell them.
+    the paper), its standard error (NaN if there is none) and n. cells: the columns to group by.
     """
     groups = numbers.groupby(cells, sort=False)
     mean, error, n = means(groups["value"])

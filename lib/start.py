@@ -23,8 +23,8 @@ MODEL_SETTINGS = [field.name for field in dataclasses.fields(ModelConfig)]
 
 def begin(cls):
     """
-    Return (cfg, state): the settings of the command line as a `cls`, and the checkpoint from which
-    the run in cfg.out_dir continues, or with which it begins (init_from); None for random weights.
+    Return (cfg, state): the settings of the command line as a `cls`, and the checkpoint in
+    cfg.out_dir, which continues, else that of init_from, else None.
 
     With init_from, the model's settings and the seed that the command does not give are those of
     that checkpoint.
@@ -67,7 +67,7 @@ def model_of(cfg, state, data, device, corpus=None):
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
                 "optimizers": None}
-    run |= {"code": runtime.code_version(), "attention_code": attention.code_of(cfg.attention)}
+    run |= {"code": runtime.code_version(), "attention_code": attention.code_of(cfg)}
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
@@ -140,6 +140,8 @@ def from_checkpoint(cfg, state, corpus, device):
     variant = checkpoint.variant_of(state, model)
     if "window_pattern" in changes:
         variant += ", converted"
+    elif "attention_type" in changes and corpus and cfg.max_iters:
+        variant += ", trained on"  # (e) is not, and sft.py (no corpus) only teaches it to answer
     return model, {"variant": variant, "vocab": state["vocab"]}
 
 

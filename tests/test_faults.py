@@ -9,6 +9,7 @@ import runpy
 import signal
 import sys
 import zipfile
+from functools import partial
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from lib import checkpoint
 from lib.checkpoint import LoadConfig
 from lib.data import Tokens
 from lib.errors import UserError, launch
+from model import ATTENTION, Factor, Learned, step
 
 # Programs that are killed, or have a full disk, are forks: these begin in a tenth of a second.
 fork = multiprocessing.get_context("fork")
@@ -263,6 +265,37 @@ def test_weights_are_not_read_by_another_version_of_their_attention(
     checkpoint.save(tmp_path / "gated", state | {"attention_code": "of another version"})
     checkpoint.load_model(tmp_path / "gated")
     assert "gated was trained with another version of gated\n" in capsys.readouterr().out
+
+
+def test_weights_are_not_read_with_another_factor(tmp_path, run, monkeypatch):
+    arguments = ["--attention_type=power", "--max_iters=1"]
+    measured = [eval_posloss, tmp_path / "a", "--seq_len=64", "--n_seqs=1"]
+
+    def put_in(factor):
+        monkeypatch.setitem(ATTENTION, "power", factor)
+
+    put_in(Factor(lambda n, model: n.float().sqrt(), s=Learned()))
+    run(tmp_path / "a", *arguments)
+    call(*measured)
+    put_in(Factor(lambda n, model: n.float().sqrt(), s=Learned()))  # with a comment
+    run(tmp_path / "a", *arguments)
+    for other in (Factor(lambda n, model: n.float() ** 0.1, s=Learned()),
+                  Factor(lambda n, model: n.float().sqrt(), s=Learned(2.0))):
+        put_in(other)
+        refused("trained with another version of power: take that one", run, tmp_path / "a",
+                *arguments)
+        refused("trained with another version of power", call, *measured)
+
+    # put into a softmax model
+    run(tmp_path / "b", "--max_iters=1")
+    measured = [eval_posloss, tmp_path / "b", "--seq_len=64", "--n_seqs=1"]
+    for c in (1.5, 1.5, 2.0):
+        put_in(Factor(partial(step, c=c)))
+        arguments = [*measured, "--attention_type=power"]
+        if c == 2.0:
+            refused("other settings .attention_code.", call, *arguments)
+        else:
+            call(*arguments)
 
 
 def test_the_model_of_a_checkpoint_is_checked_as_settings_are(saved):

@@ -205,6 +205,10 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     assert model.config.block_size == 48
     assert state["fingerprint"] != before, "an edited config is another model"
     refused("leave --length=48", checkpoint.load_model, tmp_path / "ours", LoadConfig(length=48))
+    with_factor = hf_model.add_ssmax(folder_of(tmp_path / "f"), "logn_clip", length=24)
+    with_factor.save_pretrained(tmp_path / "f")
+    model, _ = checkpoint.load_model(tmp_path / "f")
+    assert model.config.block_size == 24, "N of the factor is not that of the results"
 
 
 @pytest.mark.parametrize("family, settings, cfg, message", [
@@ -314,6 +318,9 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     assert row["as_it_is"].split()[18:21] == [".000", "±", ".000"], "no price"
     assert row["step_1.5"].split()[18:21] == row["yarn_plain"].split()[18:21]
     assert row["step_1.5"].split()[-3:] != row["yarn_plain"].split()[-3:], "beyond 200 tokens"
+    folder_of(tmp_path / "gpt2", "gpt2")  # the estimate keeps to its 128 positions
+    call(real, tmp_path / "gpt2", *arguments[1:], "--lengths=128,")
+    assert "gpt2 --n_seqs=8" in capsys.readouterr().out
     assert "For this model" in table and (tmp_path / "out/real.png").exists()
     for path in (tmp_path / "out/m").glob("posloss-*.jsonl"):
         path.write_text(path.read_text().splitlines(keepends=True)[0])

@@ -305,7 +305,8 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
 
     run(tmp_path / "long", f"--init_from={tmp_path}/a", "--block_size=64",
         "--attention_type=ssmax", "--max_iters=1")
-    long, _ = checkpoint.load_model(tmp_path / "long")
+    long, state = checkpoint.load_model(tmp_path / "long")
+    assert state["variant"] == "softmax>ssmax, trained on", "(e) is not trained"
     mean = sum(math.log(n) for n in range(1, 65)) / 64
     assert torch.allclose(long.blocks[1].attn.s, torch.tensor(1 / mean), atol=2e-3)
     run(tmp_path / "d", "--attention_type=ssmax_bias", "--max_iters=0")

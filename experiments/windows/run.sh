@@ -37,10 +37,6 @@ if [[ $SETTINGS == *--block_size=* ]]; then
     echo "error: the stored lines were trained at 128 tokens: leave --block_size out" >&2
     exit 2
 fi
-if [ -n "$NAME" ] && compgen -G "$OUT/trained/$NAME-*" > /dev/null; then
-    echo "note: going on with the runs of $NAME in $OUT; after an edit of $NAME: rm -r" \
-        "$OUT/{trained,measured/*}/$NAME-*" >&2
-fi
 [ -z "$NAME" ] || SEEDS=${SEEDS:-"1 2 3"}
 SEEDS=${SEEDS:-"1 2 3 4 5 6 7 8 9 10"}  # of softmax, ssmax, head_scale; others: the first five
 FEWER=$(echo $SEEDS | cut -d" " -f1-5)

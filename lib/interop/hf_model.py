@@ -16,12 +16,12 @@ import torch.nn.functional as F
 import transformers
 from torch import nn
 
-from lib import runtime, text
+from lib import attention, runtime, text
 from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
 from model import GPT
-from ssmax_hf import add_ssmax, rope_of, sees_all, training_length  # it also loads a saved factor
+from ssmax_hf import KINDS, add_ssmax, rope_of, sees_all, training_length  # loads factors, too
 
 PIECE = 1024  # tokens that go through the model at once, so that memory is linear in the length
 FIRST_PIECE = 2**14  # of a model without windows: its attention needs no mask there, and is faster
@@ -74,9 +74,10 @@ def load(folder, cfg, device="cpu"):
     name = folder.resolve().name
     return model, {
         "model_config": vars(model.config) | {"attention_type": own, "rope": trained_rope},
-        "config": {"seed": 0, "model": name}, "variant": name, "iter": 0,
+        "config": {"seed": 0, "model": name, "transformers": transformers.__version__},
+        "variant": name, "iter": 0,
         "vocab": vocab, "data": {"digest": "", "source": {"model": name}}, "code": "",
-        "fingerprint": identity}
+        "attention_code": attention.code_of(model.config, KINDS), "fingerprint": identity}
 
 
 def readable(folder):
@@ -236,7 +237,7 @@ class HFModel(nn.Module):
         self.hf_model, self.first = hf_model, first
         c = hf_model.config.get_text_config()
         self.config = SimpleNamespace(  # facts for the result; most names are those of GPTConfig
-            model_type=c.model_type, attention_type=attention_type, block_size=length,
+            model_type=c.model_type, attention="", attention_type=attention_type, block_size=length,
             vocab_size=c.vocab_size, n_layer=c.num_hidden_layers, rope=str(rope_of(c)))
         # Positions in a table end at max_position_embeddings; others have no end.
         names = [name for name, _ in (*hf_model.named_parameters(), *hf_model.named_buffers())]
