@@ -225,7 +225,7 @@ def needle_scores(weights, start, end):
     prompt.
     """
     on_needle = weights[..., start:end]
-    # also true if there are NaN, so that the needle then ranks last
+    # "not <=" instead of ">": with NaN the needle ranks last
     is_above = ~(weights <= on_needle.amax(dim=-1, keepdim=True))
     return on_needle.sum(dim=-1), 1 + is_above.sum(dim=-1)
 

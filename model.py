@@ -320,8 +320,8 @@ class Attention(nn.Module):
         """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    # What the fused kernel in weighted_sum computes. A subclass that replaces `weights` alone
-    # differs from this, so the kernel is not used. One that brings a kernel sets it again.
+    # What the fused kernel in weighted_sum computes. A subclass that replaces `weights` alone does
+    # not get the kernel. One that brings its own kernel sets this, too.
     fused_weights = weights
 
     # -- RoPE, once in a forward pass
@@ -368,7 +368,7 @@ class Window(Attention):
     """
     An S layer, with RoPE: a query sees itself and the W - 1 tokens before it.
 
-    The factor is 1, because n stays at most W, as in published models with log n.
+    The factor is 1, as in published models with log n: here n is at most W.
     """
 
     def set_type(self, attention_type):
@@ -449,8 +449,8 @@ class KVCache:
         self.length, self.layers = 0, {}
 
     def append(self, layer, k, v, max_keys=math.inf):
-        """Store k, v (B, H, T, D) of the next T positions and return those of all S. Only
-        those are kept that a later query sees, which sees `max_keys` at most."""
+        """Store k, v (B, H, T, D) of the next T positions and return those of all S. A query sees
+        at most `max_keys`, so earlier ones are dropped."""
         T, S = k.size(2), self.length + k.size(2)
         stored = self.layers.get(layer, (k[:, :, :0], v[:, :, :0]))
         if max_keys < math.inf:  # a window: few keys, which are copied
@@ -575,9 +575,9 @@ class GPT(nn.Module):
         Turn a softmax model into another attention type in place and keep its weights: (e) and (f).
 
         The mean factor on q over a block becomes `scale`; 1 is the factor of softmax. For SSMax
-        this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). If no s is
-        learned, the weights that make q are multiplied by a constant. A factor that is 1 below the
-        training length, such as logn_clip, is multiplied by `scale`, and not divided by its mean.
+        this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). Without a learned
+        s the weights that make q are multiplied instead. A factor that is 1 below the training
+        length, such as logn_clip, is multiplied by `scale` alone.
         """
         if self.config.attention_type != "softmax":  # the factor of its training would be lost
             raise ValueError("only softmax weights can be swapped, and these are "

@@ -27,6 +27,6 @@ class KerpleLog(Attention):
         return super().logits(q, k) - r_1 * (1 + r_2 * distance).log()
 
     def bounded(self, r):
-        # The gradient is that without a bound, or a number below it would never change again.
+        # clamp alone has no gradient below the bound, where r would stay
         at_least = r + (r.clamp(min=self.least) - r).detach()
         return at_least[:, None, None]

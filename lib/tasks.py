@@ -2,8 +2,8 @@
 The prompts of eval_niah.py. A prompt has exactly the asked number of tokens and is the same on
 every machine.
 
-A task is a function (cfg, rng, depth, i) -> Asked, and a name in TASKS. Source: the paper
-(needle; multikey and every_depth are its sentence for several cities).
+A task is a function (cfg, rng, depth, i) -> Asked, and a name in TASKS. needle is the paper's;
+multikey and every_depth use its sentence for several cities.
 
 Hay: the text in which facts are hidden. Fact: a sentence with an answer in it, such as a needle.
 """
