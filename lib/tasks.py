@@ -52,6 +52,7 @@ class Asked:
     facts: list
     k: int  # which of them is asked for
     question: str  # text after the hay, up to where the answer begins
+    questions: list  # those of all prompts that have the same hay
     lead: str = ""  # text before the hay
 
     @property
@@ -102,7 +103,7 @@ def ask(cfg, facts, k):
         lead, _, question = text.partition("{context}")
         # the space before the answer is part of the answer's first token
         question = question.partition("{answer}")[0].rstrip(" ")
-    return Asked(facts, k, question, lead)
+    return Asked(facts, k, question, [question], lead)
 
 
 def needle(cfg, rng, depth, i, n_others=0):
@@ -122,7 +123,9 @@ def every_depth(cfg, rng, depth, i):
     a model can read the hay once for all of them."""
     facts = about_cities(cfg, rng, len(cfg.depths), i)
     facts = [fact._replace(depth=at) for fact, at in zip(facts, cfg.depths, strict=True)]
-    return ask(cfg, facts, cfg.depths.index(depth))
+    asked = ask(cfg, facts, cfg.depths.index(depth))
+    asked.questions = [ask(cfg, facts, k).question for k in range(len(facts))]
+    return asked
 
 
 TASKS = {task.__name__: task for task in (needle, multikey, every_depth)}
@@ -284,7 +287,11 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     question = encode(asked.question, vocab)
     encoded = [encode_fact(vocab, each) for each in asked.facts]
     lengths = [len(before) + len(tail) for before, tail, _ in encoded]
-    n_hay = size - len(lead) - len(question) - sum(lengths)
+    # A question that is shorter than others on the same hay has more hay in front of it, after all
+    # facts, so that nothing before differs.
+    question_lengths = [len(encode(each, vocab)) for each in asked.questions]
+    longest, shortest = max(question_lengths), min(question_lengths)
+    n_hay = size - len(lead) - longest - sum(lengths)
     if n_hay < 1:
         raise UserError(f"a prompt of {size} tokens is too small for needle and question: take at "
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
@@ -296,7 +303,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         # At least twice as long as what is drawn from it. Below 10,000 tokens its length is always
         # the same, so that a prompt depends on its own size alone.
         hay = noise(tuple(vocab) if type(vocab) is list else vocab, max(1000, n_hay // 10))
-    ids = draw_hay(vocab, rng, hay, n_hay, asked.facts)
+    ids = draw_hay(vocab, rng, hay, n_hay + longest - shortest, asked.facts)
+    ids, more = ids[:n_hay], ids[n_hay:n_hay + longest - len(question)]
     ids[:n_begin] = [first] * n_begin  # in place of a token: the size stays
     places = choose_places(vocab, rng, ids, n_begin, asked.facts, lengths)
     ids, spans = bury(ids, encoded, places)
@@ -304,7 +312,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         # a number that stands in groups of digits is given without spaces
         "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),
         "max_new_tokens": room_for(asked.fact, spans[asked.k]),
-        "prompt": ids[:n_begin] + lead + ids[n_begin:] + question,  # the end of text comes first
+        # the end of text comes first
+        "prompt": ids[:n_begin] + lead + ids[n_begin:] + more + question,
         "span": tuple(len(lead) + index for index in spans[asked.k]),
     }
 

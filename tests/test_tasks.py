@@ -49,6 +49,11 @@ def test_prompts_of_every_depth_differ_in_the_question_alone():
         assert abs(sample["span"][0] / 800 - depth / 100) < 0.12
         assert sample["prompt"][:780] == samples[0]["prompt"][:780]
     assert len(set(texts)) == 3
+    for i in range(10):  # in bytes, of which the questions have different numbers
+        prompts = [sample_of(*arguments, vocab=byte_tokenizer().to_str(), size=3000, depth=depth,
+                             i=i)["prompt"] for depth in depths]
+        assert [len(prompt) for prompt in prompts] == [3000] * 3
+        assert all(prompt[:2900] == prompts[0][:2900] for prompt in prompts), i
     refused("81 needles need as many", sample_of, *arguments[:2], f"--depths={[*range(81)]}")
     cfg = configure(NiahConfig, ["x", "--prompt=sft"])
     box = tasks.Fact(f"The box is{tasks.ANSWER}.", "red")
