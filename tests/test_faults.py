@@ -211,7 +211,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
             assert state_of(saved) == good, f"byte {at} changes what is loaded"
         except UserError as e:
             refusals += 1
-            assert re.search("delete it, and the one before is taken", str(e)), f"byte {at}"
+            assert re.search("delete it: the one before is then used", str(e)), f"byte {at}"
     assert refusals > 180
     for cut in (0, 10, len(raw) // 2, len(raw) - 1):
         saved.write_bytes(raw[:cut])

@@ -261,7 +261,7 @@ def test_the_last_two_checkpoints_stay_and_the_earlier_one_continues(run, tmp_pa
     assert [path.name for path in (earlier, last)] == ["ckpt_000004.pt", "ckpt_000006.pt"]
     whole = state_of(tmp_path)
     last.write_bytes(last.read_bytes()[:-100])
-    refused("ckpt_000006.pt is damaged.*; delete it, and the one before is taken", run, tmp_path)
+    refused("ckpt_000006.pt is damaged.*; delete it: the one before is then used", run, tmp_path)
     last.unlink()
     shutil.copy(earlier, tmp_path / "ckpt_000004_1.pt")  # a copy is no checkpoint of the run
     refused("has done 4 updates already: leave max_iters=3 out", run, tmp_path, "--max_iters=3")
