@@ -136,8 +136,10 @@ def niah(cfg, path, model, state):
     if cfg.trials:
         items = prompts_of_trials(cfg, model.config.block_size)
     else:  # Fig. 6
+        # 10.0 is 10, also where the depth is part of a prompt's seed
+        depths = [int(depth) if depth == int(depth) else depth for depth in cfg.depths]
         items = [{"size": size, "depth": depth, "i": i} for size in cfg.context_sizes
-                 for i in range(cfg.n_samples) for depth in cfg.depths]
+                 for i in range(cfg.n_samples) for depth in depths]
     items = [{"task": cfg.task} | item for item in items]
 
     def sample_of(item):

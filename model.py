@@ -188,8 +188,8 @@ class Attention(nn.Module):
         scale_queries   multiplies what makes q, for a swap (constant_norm.py)
         mix             from the layer's input to the output of all heads
 
-    With in_windows, `visible` is not asked in S layers: Window.attend makes their mask. A subclass
-    must keep the promises of experiments/check.py, for instance: no query sees a later key.
+    In S layers Window.attend makes the mask: do not override `visible` if you set in_windows. A
+    subclass must keep the promises of experiments/check.py, for instance: no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
     in_windows = False  # whether S layers have this attention, too

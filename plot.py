@@ -120,7 +120,7 @@ def draw_panels(table, panels, note="", height=2.9, ylim=None):
                 axis.axvline(block, color="0.4", linestyle=":", label=f"trained on {block:,.0f}")
         axis.set(xlabel=X_LABELS[by] if axis is axes[-1] else "", ylim=ylim,
                  ylabel=textwrap.fill(label, 40))
-    return add_legend(axes[0], f"line: mean of the seeds; faint: each seed,\n"
+    return add_legend(figure, f"line: mean of the seeds; faint: each seed,\n"
                       f"or the 95 % interval of a single one\n{note}".strip())
 
 
@@ -145,10 +145,18 @@ def draw(axis, rows, styles):
                 axis.fill_between(cells.index, low, high, color=style["color"], alpha=0.15, lw=0)
 
 
-def add_legend(axis, note=""):
-    """Put a legend beside the axis. Return the figure."""
-    axis.legend(title=note, alignment="left", loc="upper left", bbox_to_anchor=(1, 1))
-    return axis.figure
+def labelled(figure):
+    """Return {label: line} of all axes of a figure."""
+    return {line.get_label(): line for axis in figure.axes
+            for line in axis.get_legend_handles_labels()[0]}
+
+
+def add_legend(figure, note=""):
+    """Put a legend of all lines beside the first axis. Return the figure."""
+    lines = labelled(figure)
+    figure.axes[0].legend(lines.values(), lines, title=note, alignment="left", loc="upper left",
+                          bbox_to_anchor=(1, 1))
+    return figure
 
 
 def save(figure, path):
@@ -175,7 +183,7 @@ def fading(rows):
         name, color = VARIANTS[variant]
         axis.plot(n, weight, color=color, label=name)
     axis.set(xscale="log", xlabel="number of keys n", ylabel="largest attention weight")
-    return add_legend(axis, "SSMax: s = 0.43")
+    return add_legend(axis.figure, "SSMax: s = 0.43")
 
 
 def z_max(rows):
@@ -195,7 +203,7 @@ def z_max(rows):
             name, color = VARIANTS[variant]
             axis.plot(z, weight, line, color=color, label=f"{name}, n = {n:,}")
     axis.set(xlabel="$z_{max}$", ylabel="weight of $z_{max}$")
-    return add_legend(axis, "(b): s = 0.43")
+    return add_legend(axis.figure, "(b): s = 0.43")
 
 
 def p_n(rows):
@@ -225,7 +233,7 @@ def p_n(rows):
                       label=f"{name}, n ≥ {first}: {a1:.3f} log n {a2:+.3f}, "
                             f"R² = {r2:.2f}")
     axis.set(xscale="log", xlabel="number of keys n", ylabel="$p_n$")
-    return add_legend(axis) if runs else None
+    return add_legend(axis.figure) if runs else None
 
 
 def learning_curves(rows):
@@ -329,7 +337,7 @@ def top_scores(rows):
             axis.plot(rank, top, marker, color=style["color"], ms=3, fillstyle=fill)
     axis.set(xlabel="trials of all seeds by rank (%)", ylabel="top needle score, longest prompts",
              ylim=(-0.02, 1.02))
-    return add_legend(axis, "● all right, △ only the beginning, × the beginning is wrong")
+    return add_legend(axis.figure, "● all right, △ only the beginning, × the beginning is wrong")
 
 
 def needle_weight(rows):

@@ -233,7 +233,8 @@ def draw_lines(table, lines, path):
         axis.set_xticks(shown["tokens"].unique())
         axis.xaxis.set_major_formatter("{x:g}")
         axis.set(title=PANELS[measure], xlabel="context size / training length")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    lines = plot.labelled(figure)
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=4)
     plot.save(figure, path)
 
 

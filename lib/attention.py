@@ -3,7 +3,6 @@ The settings of a model and their checks; an attention of gallery/ or of a file 
 
 `build` makes the model of a ModelConfig, and `convert` changes the settings of a trained one.
 """
-import ast
 import functools
 import importlib.util
 import inspect
@@ -114,23 +113,19 @@ def code_of(config, factors=ATTENTION):
 
     config: has the settings attention and attention_type. factors: a table such as ATTENTION.
     """
-    code, files = "", []
+    code = ""
     if config.attention:
         cls = load(config.attention)
         bases = {inspect.getfile(base) for base in cls.__mro__ if issubclass(base, Attention)
                  and base.__module__ not in ("model", cls.__module__)}
-        files = [file_of(config.attention), *sorted(bases)]
-    for file in files:
-        tree = ast.parse(Path(file).read_bytes())
-        for node in ast.walk(tree):
-            has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            if has_body and ast.get_docstring(node) is not None:
-                del node.body[0]
-        code += ast.unparse(tree)
+        for file in (file_of(config.attention), *sorted(bases)):
+            code += Path(file).read_text(encoding="utf-8-sig")
     if config.attention_type != "softmax" and config.attention_type in factors:
         f, *numbers = factors[config.attention_type]
-        source = inspect.getsource(getattr(f, "func", f))  # a partial has the function in `func`
-        code += re.sub(r"\s*#.*", "", source) + repr((getattr(f, "keywords", {}), numbers))
+        code += inspect.getsource(getattr(f, "func", f))  # a partial has the function in `func`
+        code += repr((getattr(f, "keywords", {}), numbers))
+    code = re.sub(r'"""[\s\S]*?"""|\s*#.*', "", code)  # docstrings and comments
+    code = "\n".join(filter(str.strip, code.splitlines()))
     return f"{zlib.crc32(code.encode()):08x}" if code else ""
 
 

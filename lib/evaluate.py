@@ -53,7 +53,7 @@ class EvalConfig(LoadConfig):
 
 # settings that a result does not depend on, or that X.json holds in another form
 NOT_OF_THE_RESULT = OF_THE_MACHINE | {
-    "files", "data", "tag", "context_sizes", "trial_sizes", "n_samples"}
+    "files", "data", "haystack", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
 
 def evaluate(cfg, name, ask):
@@ -231,8 +231,10 @@ def existing(cfg, out, facts):
         defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
         known = json.loads(json.dumps(defaults)) | before["settings"]
         differ = [name for name, value in facts["settings"].items() if known.get(name) != value]
-        differ += [name for name in ("variant", "seed", "data", "checkpoint")
+        differ += [name for name in ("variant", "seed", "checkpoint")
                    if before[name] != facts[name]]
+        if before["data"]["digest"] != facts["data"]["digest"]:  # whatever its files are called
+            differ.append("data")
         codes = [x["run"]["settings"].get("attention_code") for x in (before, facts)]
         if all(codes) and codes[0] != codes[1]:  # an earlier result has none of its factor
             differ.append("attention_code")

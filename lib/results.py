@@ -438,7 +438,10 @@ def print_tables(rows):
                for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
     # A line may lack one kind of result. A setting stands twice if two kinds have other values.
     differ = pd.concat(of_each).drop(index="attention_code", errors="ignore")
-    differ = differ.where(differ.notna(), differ.groupby(level=0).transform("first")).fillna("")
+    for line, files in rows.drop_duplicates("path").groupby("line"):
+        known = {name: str(value) for settings in files["settings"]
+                 for name, value in settings.items()}
+        differ[line] = differ[line].fillna(differ.index.to_series().map(known)).fillna("")
     differ = differ.rename_axis("setting").reset_index().drop_duplicates().set_index("setting")
     if len(differ):
         print_table("settings that differ", differ.T)

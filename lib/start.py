@@ -82,12 +82,7 @@ def model_of(cfg, state, data, device, corpus=None):
 
 def continued(cfg, state, data, device):
     """Return (model, run) of the run in cfg.out_dir. UserError if it is another run."""
-    # without decay, max_iters does not affect the schedule, so a run may become longer
-    free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
-    # a setting that is younger than the run was at its default
-    old = {field.name: field.default for field in dataclasses.fields(cfg)} | state["config"]
-    differences = [f"{key}={old[key]!r} (now {value!r})" for key, value in vars(cfg).items()
-                   if key not in free and old[key] != value]
+    differences = changes_of(cfg, state["config"])
     if state["data"]["digest"] != data["digest"]:
         differences.append("other training data")
     if differences:
@@ -101,6 +96,17 @@ def continued(cfg, state, data, device):
     checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
     model = checkpoint.restore(state, device, name=cfg.out_dir)
     return model, {key: state[key] for key in ("variant", "vocab", "data", "iter", "optimizers")}
+
+
+def changes_of(cfg, before):
+    """Return texts of the settings in which `cfg` differs from those of a run before it, and may
+    not."""
+    # without decay, max_iters does not affect the schedule, so a run may become longer
+    free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
+    # a setting that is younger than the run was at its default
+    old = {field.name: field.default for field in dataclasses.fields(cfg)} | before
+    return [f"{key}={old[key]!r} (now {value!r})" for key, value in vars(cfg).items()
+            if key not in free and old[key] != value]
 
 
 def from_checkpoint(cfg, state, corpus, device):
@@ -176,8 +182,10 @@ def check_run(cfg, model, run):
     results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
     log = Path(cfg.out_dir, "log.jsonl")
     updates = storage.read_lines(log)[-1:] if log.exists() else []
-    # a run that was killed before its first checkpoint begins again
-    if not updates or updates[0]["iter"] <= (cfg.save_interval or cfg.max_iters):
+    facts = log.with_suffix(".json")
+    is_same = facts.exists() and not changes_of(cfg, storage.read_lines(facts)[0]["settings"])
+    # this run, if it was killed before its first checkpoint, begins again
+    if not updates or is_same and updates[0]["iter"] <= (cfg.save_interval or cfg.max_iters):
         results -= {"log.jsonl", "log.json"}
     if results:
         raise UserError(f"{cfg.out_dir} holds results of an earlier run: "

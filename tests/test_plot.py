@@ -92,6 +92,14 @@ def test_needles_are_drawn_by_depth_and_by_size(tmp_path):
     assert plot.answers(rows[:2].assign(measure=names)).tolist() == names[:1]
 
 
+def test_the_legend_has_the_lines_of_all_panels(tmp_path):
+    plant_niah(tmp_path / "a")
+    path = plant_niah(tmp_path / "b", "ssmax")
+    path.write_text(path.read_text().replace('"needles"', '"needles among 3 others"'))
+    legend = plot.retrieval(load([tmp_path])).axes[0].get_legend()
+    assert {"(a) softmax", "(b) SSMax"} < {text.get_text() for text in legend.get_texts()}
+
+
 @pytest.mark.parametrize("arguments, message", [
     (["learned_curves"], "did you mean learning_curves"), ([], "name one of all, table, "),
     (["table", "config", "--title=x"], "table is printed, and draws no picture"),

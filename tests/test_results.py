@@ -320,6 +320,9 @@ def test_the_tables_have_means_errors_and_the_settings_that_differ(tmp_path, cap
     assert [line.split() for line in text.splitlines()[-4:]] == [
         ["attention_type"], ["x", "softmax"], ["y", "pn"], ["z", "alibi"]]
     assert "learning_rate" not in text, "each kind of result is compared with its own kind"
+    plant_niah(tmp_path / "named/z", "y", tag="t", changes={"attention_type": "pn"})
+    lines = printed(load([tmp_path / "named"]), capsys).splitlines()[-5:]
+    assert ["y", "[t]", "pn"] in [line.split() for line in lines], "also alone of its kind"
     for variant, rate in (("softmax", 1), ("ssmax", 2)):
         plant_log(tmp_path / f"two/{variant}", variant, changes={"learning_rate": rate})
         plant_log(tmp_path / f"two/sft/{variant}", variant, changes={"learning_rate": 3 * rate},

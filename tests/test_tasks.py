@@ -176,3 +176,19 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path):
     save_model(tmp_path, model, None, data={"digest": "x", "source": {"squad": "train"}})
     assert prompt_of() == prompt_of("--needle={number} is magic of {city}") == "sft"
     refused("asks for the special magic number", prompt_of, "--needle={city} has {number}")
+
+
+def test_a_copy_of_the_text_and_the_depth_10_as_10_0_continue_a_result(tmp_path):
+    save_model(tmp_path, tiny_model(vocab_size=50257, n_layer=1), None)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("The garden has a gate. " * 50)
+
+    def ask(text, depth, n, *arguments):
+        call(eval_niah, tmp_path, f"--haystack={tmp_path}/{text}.txt", f"--depths={depth}",
+             f"--n_samples={n}", "--context_sizes=64", *CPU, *arguments)
+
+    ask("a", 10, 1)
+    ask("b", "10.0", 2)
+    ask("b", 10, 2, "--tag=new")
+    continued, new = (storage.read_lines(tmp_path / f"niah{tag}.jsonl") for tag in ("", "-new"))
+    assert [record | {"tag": "new"} for record in continued] == new

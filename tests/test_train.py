@@ -249,10 +249,12 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
     assert state_of(tmp_path) == before
     for path in checkpoint.checkpoints_in(tmp_path):
         path.unlink()
-    # Its log has 6 updates. A run that is killed before its first checkpoint may have as many.
-    for interval, results in (5, "log.json, log.jsonl, niah-e.jsonl"), (6, "niah-e.jsonl"):
-        refused(f"holds results of an earlier run: {results}; choose", run, tmp_path,
-                f"--save_interval={interval}")
+    # Its log has 6 updates. If it was killed before its first checkpoint, it may have as many.
+    for change, results in (("--save_interval=5", "log.json, log.jsonl, niah-e.jsonl"),
+                            ("--save_interval=6", "niah-e.jsonl"),
+                            ("--learning_rate=0.001", "log.json, log.jsonl, niah-e.jsonl")):
+        refused(f"holds results of an earlier run: {results}; choose", run, tmp_path, *begun,
+                "--save_interval=6", change)
 
 
 def test_the_last_two_checkpoints_stay_and_the_earlier_one_continues(run, tmp_path, capsys):
