@@ -4,10 +4,10 @@ Export a checkpoint as a folder of Hugging Face's transformers.
     python hf.py export out/b_ssmax --out_dir=hf/b_ssmax
     python hf.py export out/a_softmax --attention_type=ssmax --out_dir=hf/e     swapped, as in (e)
 
-The model leaves as a Llama, or as a SmolLM3 if it has windows or layers without position. A
-constant goes into its weights. A factor of n needs ssmax_hf.py, which is copied into the folder;
-s stays a parameter. What no class of transformers computes is refused. At the end both models, ours
-and that of transformers, get the same tokens, and their logits must agree within .01.
+The model leaves as a Llama, or as a SmolLM3 if it has windows or layers without position. A factor
+needs ssmax_hf.py, which is copied into the folder; s stays a parameter. What no class of
+transformers computes is refused. At the end both models, ours and that of transformers, get the
+same tokens, and their logits must agree within .01.
 
 First `pip install '.[hf]'`.
 """
@@ -26,7 +26,6 @@ from lib.config import configure
 from lib.errors import UserError, explain, launch
 from lib.interop import tokenizer_files
 from lib.storage import lock
-from model import ATTENTION
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,7 @@ def to_hf(model):
             "layer_types": ["sliding_attention" if x == "S" else "full_attention" for x in letters],
             "no_rope_layers": [int(x != "L") for x in letters],  # 1: the layer has RoPE
             "use_sliding_window": bool(c.window)}
-    is_constant = c.attention_type == "head_scale"  # it goes into the weights
-    if c.attention_type != "softmax" and not is_constant:
+    if c.attention_type != "softmax":
         full = [layer for layer, letter in enumerate(letters) if letter != "S"]
         settings["ssmax"] = {"kind": c.attention_type, "length": c.block_size, "layers": full,
                              "s": 1.0}
@@ -116,15 +114,8 @@ def to_hf(model):
     tensors = hf_model.state_dict()  # shares the memory of its model
     for name, rows in model.state_dict().items():
         for part in names[name]:
-            if part in tensors:  # not the s and b of head_scale, which go into q_proj, below
-                tensors[part].copy_(rows[:len(tensors[part])])
-                rows = rows[len(tensors[part]):]
-    if is_constant:
-        n = torch.ones(1, dtype=torch.long)
-        for block, layer in zip(model.blocks, hf_model.model.layers, strict=True):
-            attn = block.attn
-            factor = attn.s * ATTENTION[attn.type].f(n, model) + attn.b  # of each head
-            layer.self_attn.q_proj.weight *= factor.repeat_interleave(attn.head_size)[:, None]
+            tensors[part].copy_(rows[:len(tensors[part])])
+            rows = rows[len(tensors[part]):]
     return hf_model.eval()
 
 

@@ -78,7 +78,6 @@ class Factor(NamedTuple):
     f: Callable
     s: float | Learned = 1.0
     b: float | Learned = 0.0
-    is_one_below_N: bool = False  # f(n) is 1 for n < N, so a trained softmax model is not changed
 
 
 ATTENTION = {
@@ -93,13 +92,13 @@ ATTENTION = {
     "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d); Mistral Large 4
     "power": Factor(power),                                      # Beam
     # other factors, mostly swapped into softmax weights (--attention_type)
-    "logn_clip": Factor(logn_clip, is_one_below_N=True),         # Qwen, Grok-2
-    "llama4": Factor(llama4, is_one_below_N=True),
-    "log_floor": Factor(log_floor, is_one_below_N=True),         # Inkling
+    "logn_clip": Factor(logn_clip),                               # Qwen, Grok-2
+    "llama4": Factor(llama4),
+    "log_floor": Factor(log_floor),                               # Inkling
     # 1 up to N, and a constant beyond it
-    "step_1.5": Factor(partial(step, c=1.5), is_one_below_N=True),
-    "step_2": Factor(partial(step, c=2.0), is_one_below_N=True),
-    "step_3": Factor(partial(step, c=3.0), is_one_below_N=True),
+    "step_1.5": Factor(partial(step, c=1.5)),
+    "step_2": Factor(partial(step, c=2.0)),
+    "step_3": Factor(partial(step, c=3.0)),
 }
 
 SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature")
@@ -585,10 +584,10 @@ class GPT(nn.Module):
         # a new config, so that a checkpoint records the new type
         self.config = replace(self.config, attention_type=attention_type)
         self.add_p_n()
-        definition, mean = ATTENTION[attention_type], 1.0
-        if not definition.is_one_below_N:
-            n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
-            mean = definition.f(n, self).mean()
+        n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
+        values = ATTENTION[attention_type].f(n, self)
+        # If it is 1 below N, as the clip, a trained model must stay as it is up to N.
+        mean = 1.0 if (values[:-1] == 1).all() else values.mean()
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):

@@ -92,7 +92,7 @@ def start_of_s(kind, scale, N):
     below N is multiplied by `scale` alone."""
     f, _, b = KINDS[kind]
     values = f(torch.arange(1, N + 1, dtype=torch.float64, device="cpu"), N)
-    return scale if values[0] == 1 else (scale - b) / values.mean().item()
+    return scale if (values[:-1] == 1).all() else (scale - b) / values.mean().item()
 
 
 class SSMax(nn.Module):

@@ -59,7 +59,7 @@ def test_every_model_becomes_its_class_and_computes_the_same(tmp_path, settings,
     theirs = export(tmp_path, model)
     assert type(theirs).__name__ == f"{kind}ForCausalLM"
     assert theirs.get_input_embeddings().padding_idx is None, "the end of text would not train"
-    needs_ssmax_hf = settings["attention_type"] not in ("softmax", "head_scale")
+    needs_ssmax_hf = settings["attention_type"] != "softmax"
     assert hasattr(theirs.config, "ssmax") == needs_ssmax_hf
     assert (tmp_path / "theirs/ssmax_hf.py").exists() == needs_ssmax_hf
     same_logits(theirs, model)
