@@ -587,7 +587,7 @@ class GPT(nn.Module):
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         values = ATTENTION[attention_type].f(n, self)
         # If it is 1 below N, as the clip, a trained model must stay as it is up to N.
-        mean = 1.0 if (values[:-1] == 1).all() else values.mean()
+        mean = torch.where((values[:-1] == 1).all(), 1.0, values.mean())
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):

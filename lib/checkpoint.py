@@ -206,8 +206,8 @@ def allow_attention(state, name, given):
     settings["attention"] = file
     with explain(f"{name}: its attention cannot be used"):
         attention.load(file)
-    before, code = state.get("attention_code"), attention.code_of(SimpleNamespace(**settings))
-    if not before or before == code:  # earlier checkpoints have none of their factor
+    code = attention.code_of(SimpleNamespace(**settings))
+    if state["attention_code"] == code:
         return
     changed = f"{name} was trained with another version of {file or settings['attention_type']}"
     if is_a_file or not file:  # an update of this program may bring another gallery

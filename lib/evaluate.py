@@ -235,8 +235,7 @@ def existing(cfg, out, facts):
                    if before[name] != facts[name]]
         if before["data"]["digest"] != facts["data"]["digest"]:  # whatever its files are called
             differ.append("data")
-        codes = [x["run"]["settings"].get("attention_code") for x in (before, facts)]
-        if all(codes) and codes[0] != codes[1]:  # an earlier result has none of its factor
+        if len({x["run"]["settings"]["attention_code"] for x in (before, facts)}) > 1:
             differ.append("attention_code")
         is_finished = not Counter(before["records"]) - n_by_size(records.values())
     if cfg.overwrite and (differ or is_finished):

@@ -58,8 +58,7 @@ UNPAIRED = ("score", "ranked first", "chance")  # measures of which no differenc
 # Settings in which the results of one line may differ: those of the machine, seeds, what the text
 # says, and how much of it is measured
 FREE = OF_THE_MACHINE | {
-    "seed", "init_from", "haystack", "variant", "vocab_size", "n_seqs", "trial_sizes", "data",
-    "train_split", "val_split", "wandb_run_name"}  # the last three: of earlier versions
+    "seed", "init_from", "haystack", "variant", "vocab_size", "n_seqs", "trial_sizes", "data"}
 
 
 def name_of(variant, tag=""):
@@ -151,8 +150,6 @@ def settings_of(facts):
     content of X.json."""
     run = facts.get("run", facts)  # a training is described by X.json itself
     settings = run["settings"] | text_of(run["data"])
-    if not settings.get("attention_code"):  # softmax, or a result of before it was noted
-        settings.pop("attention_code", None)
     # which checkpoint it was is free, because each seed has its own
     settings["begins with a checkpoint"] = bool(settings.get("init_from"))
     if "run" in facts:

@@ -23,7 +23,7 @@ torch.set_num_threads(1)
 import prepare  # noqa: E402
 import train  # noqa: E402
 from lib import checkpoint, storage  # noqa: E402
-from lib.attention import ModelConfig, build  # noqa: E402
+from lib.attention import ModelConfig, build, code_of  # noqa: E402
 from lib.errors import UserError  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
@@ -178,7 +178,8 @@ def save_model(folder, model, vocab, **changes):
         "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),
         "config": {"seed": 1, "data_dir": "data/x", "max_iters": 1}, "code": "c",
         "variant": model.config.attention_type, "iter": 1, "optimizers": [],
-        "vocab": vocab, "data": {"digest": "x", "source": {}}, **changes})
+        "vocab": vocab, "data": {"digest": "x", "source": {}},
+        "attention_code": code_of(model.config), **changes})
 
 
 def squad_file(path):
