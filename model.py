@@ -188,7 +188,7 @@ class Attention(nn.Module):
         mix             from the layer's input to the output of all heads
 
     In S layers Window.attend makes the mask: do not override `visible` if you set in_windows. A
-    subclass must keep the promises of experiments/check.py, for instance: no query sees a later key.
+    subclass must keep the promises of experiments/check.py, such as: no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
     in_windows = False  # whether S layers have this attention, too
@@ -291,8 +291,8 @@ class Attention(nn.Module):
         return self.weights(q, k, seen).to(v.dtype) @ v
 
     def is_fused(self):
-        """Return whether a fused kernel may be used. It computes the plain softmax over all earlier
-        keys, so not in a subclass that changes weights, logits or visible."""
+        """Return whether a fused kernel may be used. It computes the softmax over all earlier keys;
+        a subclass that changes weights, logits or visible does without it."""
         cls = type(self)
         return (cls.weights is cls.fused_weights and cls.logits is Attention.logits
                 and cls.visible is Attention.visible)
@@ -319,8 +319,8 @@ class Attention(nn.Module):
         """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    # What the fused kernel in weighted_sum computes. A subclass that replaces `weights` alone does
-    # not get the kernel. One that brings its own kernel sets this, too.
+    # `is_fused` compares `weights` with this. A subclass with its own kernel sets it to its own
+    # `weights`, as in gallery/sink.py.
     fused_weights = weights
 
     # -- RoPE, once in a forward pass
@@ -448,8 +448,8 @@ class KVCache:
         self.length, self.layers = 0, {}
 
     def append(self, layer, k, v, max_keys=math.inf):
-        """Store k, v (B, H, T, D) of the next T positions and return those of all S. A query sees
-        at most `max_keys`, so earlier ones are dropped."""
+        """Store k, v (B, H, T, D) of the next T positions and return those of all S. Keys that no
+        later query sees are dropped: a query sees at most `max_keys`."""
         T, S = k.size(2), self.length + k.size(2)
         stored = self.layers.get(layer, (k[:, :, :0], v[:, :, :0]))
         if max_keys < math.inf:  # a window: few keys, which are copied
@@ -575,8 +575,8 @@ class GPT(nn.Module):
 
         The mean factor on q over a block becomes `scale`; 1 is the factor of softmax. For SSMax
         this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). Without a learned
-        s the weights that make q are multiplied instead. A factor that is 1 below the training
-        length, such as logn_clip, is multiplied by `scale` alone.
+        s the weights that make q are multiplied instead. The mean of a factor that is 1 below the
+        training length, such as logn_clip, counts as 1.
         """
         if self.config.attention_type != "softmax":  # the factor of its training would be lost
             raise ValueError("only softmax weights can be swapped, and these are "

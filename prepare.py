@@ -45,8 +45,8 @@ from lib.interop.tokenizer_files import vocab_of
 from lib.storage import atomic_write, lock, write_lines
 from lib.text import encode, end_of_text, gpt2_encoding, pieces, read_tokenizer, vocab_size
 
-# Characters that a thread encodes at once: many small documents, or a part of a large .txt. A bin
-# is a whole number of chunks: another value would move the ends of the bins.
+# Characters that a thread encodes at once: many small documents, or a part of a large .txt.
+# Changing it moves the ends of bins, which are a whole number of chunks.
 CHUNK = 1 << 20
 # The settings that the bins follow from
 OF_TEXT = ("field", "limit", "split", "val_fraction")

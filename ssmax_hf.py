@@ -133,7 +133,8 @@ def keys_seen(name, module, query, key, mask, is_causal=None, sliding_window=Non
     if mask is not None and len(mask.shape) == 4:
         return count(mask, queries, S)
     if name in ("eager", "sdpa", "flex_attention"):
-        # sdpa is causal from the first key on: a static cache has more keys than there are tokens
+        # Causal sdpa lets query 0 see key 0 alone, also with a static cache, whose last keys are
+        # empty.
         return queries + 1 if name == "sdpa" and causal and T > 1 else torch.full_like(queries, S)
     if "flash" not in name or not causal:
         raise NotImplementedError(
@@ -274,7 +275,8 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         name, module = modules[layer]
         heads = getattr(module, "num_heads", None) or config.num_attention_heads
         module.ssmax_norm = SSMax(heads, kind, s, N).to(device)
-        # transformers' MtpModel takes the class of a layer's first "norm", so ours comes last.
+        # transformers' MtpModel takes the class of a layer's first module with "norm" in its name:
+        # ours comes last.
         parent, _, attribute = name.rpartition(".")
         siblings = model.get_decoder().get_submodule(parent)._modules
         siblings[attribute] = siblings.pop(attribute)

@@ -170,19 +170,20 @@ def fit(cfg, model, run, get_batch):
     if device.type == "cpu" and flops_per_token * cfg.batch_size * block_size > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
-    first, saved = run["iter"], run.pop("optimizers")  # 0 and None in a new run
+    first = run["iter"]  # 0 in a new run
+    saved = run.pop("optimizers")  # None in a new run
     resumed = saved is not None
     log = Log(cfg, model, run, resumed)
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
-    most = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
-    n_rows = runtime.rows_at_once(model, most, compiled=loss_fn is not summed_loss)
-    n_rows = min(cfg.micro_batch_size or n_rows, most)
+    max_rows = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
+    n_rows = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
+    n_rows = min(cfg.micro_batch_size or n_rows, max_rows)
     # after rows_at_once, which reserves memory for the moments
     optimizers = make_optimizers(cfg, model)
     if resumed:
         for optimizer, state in zip(optimizers, saved, strict=True):
             optimizer.load_state_dict(state)
-        del state  # the loop's name would keep the last one alive
+        del state  # it would keep the moments of the last optimizer alive
     del saved  # a second copy of twice the weights
     peak, began = runtime.peak_flops(device), time.time()
     signals = runtime.catch_signals()

@@ -298,11 +298,11 @@ def beside_stored(table, lines, name):
 
 def main():
     cfg = configure(TablesConfig)
-    name, *folders = cfg.files or ["nothing"]
+    name, *folders = cfg.files or [""]
     home = HERE / name
     if not (home / "lines.csv").exists():
         names = [str(path.parent.relative_to(HERE)) for path in sorted(HERE.rglob("lines.csv"))]
-        raise UserError(f"{name} is not an experiment; choose one of {', '.join(names)}")
+        raise UserError(f"name one experiment of {', '.join(names)}")
     lines = pd.read_csv(home / "lines.csv", keep_default_na=False)
     block_of = lines.drop_duplicates("line").set_index("line")["block"]
     rows = with_new(stored(home / "results.csv"), folders, block_of)

@@ -81,7 +81,7 @@ def name_of(config):
     return f"{name} {config.attention_type}".strip()
 
 
-@functools.cache  # a class is one and the same wherever it is named
+@functools.cache  # one class for one name, however often it is loaded
 def load(name):
     """Return the class that a value of --attention names: the last subclass of Attention that its
     file defines. It executes the file. ValueError if there is none."""

@@ -83,12 +83,12 @@ def file_rows(path, cfg):
             parts = text_parts(file, path)
             # another tokenizer than GPT-2's may split a text anywhere, so it gets it in one piece
             rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
-            # each piece with the one that follows; the last piece, with None, ends the document
+            # each piece with the next one; after the last, which ends the document, comes None
             rows = itertools.pairwise(itertools.chain(rows, [None]))
-            for i, (row, following) in enumerate(rows):
+            for i, (row, next_row) in enumerate(rows):
                 # a file of blanks has no text, as any row of blanks
-                is_blank = i == 0 and following is None and not row.strip()
-                yield "" if is_blank else row, following is None
+                is_blank = i == 0 and next_row is None and not row.strip()
+                yield "" if is_blank else row, next_row is None
         else:
             for line in file:
                 yield line, True

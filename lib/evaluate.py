@@ -203,7 +203,7 @@ def measure_missing(cfg, out, facts, items, measure, device):
 
 
 def key_of(item):
-    """Return what tells an item, or its record, from the others of a file."""
+    """Return what identifies an item, or its record, in a file."""
     return tuple(item.get(name) for name in ("size", "depth", "i"))
 
 
@@ -264,8 +264,8 @@ def in_turns(items, measure, device, name, at_once=0):
         waiting, per_rank = list(same_size), at_once or max(1, tokens // size)
         while waiting:
             turn = waiting[:per_rank * ranks.WORLD_SIZE]  # what all ranks measure now
-            # With at_once a rank gets whole groups of neighbours, so at the end some have none.
-            # Otherwise the last turn is shared evenly.
+            # at_once keeps neighbours, which share a text, on one rank; at the end some ranks have
+            # none. Otherwise the last turn is shared evenly.
             n = per_rank if at_once else math.ceil(len(turn) / ranks.WORLD_SIZE)
             mine = turn[ranks.RANK * n:(ranks.RANK + 1) * n]
             try:

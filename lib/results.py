@@ -50,8 +50,8 @@ VARIANTS = {
 }
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
-# A number of a file. `asked` identifies its prompt or piece: numbers with the same one are
-# subtracted, and those with None never.
+# A number of a file. `asked` identifies its prompt or piece: only numbers with the same one are
+# subtracted, and never those with None.
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
@@ -126,9 +126,9 @@ def read(path):
         if n_records[size] < wanted:  # it is not measured to its end
             print(f"left out, because it has {n_records[size]:,} of {wanted:,} records of {size} "
                   f"tokens: {path}")
-            # the heads of all trials are chosen at one size
-            records = [record for record in records if str(record["size"]) != size
-                       and facts["evaluation"] != "scores"]
+            if facts["evaluation"] == "scores":  # other prompts would choose other heads
+                return None
+            records = [record for record in records if str(record["size"]) != size]
     if not records:
         return None
     if file["evaluation"] == "log":
@@ -333,8 +333,8 @@ def summary(numbers, cells):
     groups = numbers.groupby(cells, sort=False)
     mean, error, n = means(groups["value"])
     measure = mean.index.get_level_values("measure")
-    # A share has Wilson's error. A difference of shares (-1, 0 or 1) has the usual one, but if all
-    # prompts give the same, that would be 0: then it gets Wilson's, too.
+    # A share has Wilson's error. A difference of shares (-1, 0 or 1) has it only where all prompts
+    # give the same, because the usual error would be 0 there.
     is_share = groups["is_share"].all() & (n > 1)
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))

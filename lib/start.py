@@ -129,8 +129,7 @@ def from_checkpoint(cfg, state, corpus, device):
         check_same_vocab(cfg.init_from, state["vocab"], cfg.data_dir, corpus.vocab,
                          "prepare the text with the checkpoint's vocabulary (--tokenizer or "
                          "--compact_vocab of prepare.py)")
-    # attention_type, if it is among the changes, is an argument of `restore`, which swaps it in, as
-    # (e). The others go to attention.convert.
+    # `restore` swaps attention_type in, as (e). The other changes go to attention.convert.
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     converted = [f"{key} {trained[key] or 'none'} -> {value or 'none'}"
                  for key, value in changes.items()]

@@ -287,8 +287,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
     question = encode(asked.question, vocab)
     encoded = [encode_fact(vocab, each) for each in asked.facts]
     lengths = [len(before) + len(tail) for before, tail, _ in encoded]
-    # A question that is shorter than others on the same hay has more hay in front of it, after all
-    # facts, so that nothing before differs.
+    # Prompts on one hay are equal up to the question. A shorter question has more hay before it, so
+    # that its prompt has `size` tokens, too.
     question_lengths = [len(encode(each, vocab)) for each in asked.questions]
     longest, shortest = max(question_lengths), min(question_lengths)
     n_hay = size - len(lead) - longest - sum(lengths)

@@ -242,7 +242,7 @@ class HFModel(nn.Module):
         # Positions in a table end at max_position_embeddings; others have no end.
         names = [name for name, _ in (*hf_model.named_parameters(), *hf_model.named_buffers())]
         has_table = not rope_of(c) and any("position" in name or "wpe." in name for name in names)
-        # one of them is for the id that begins every text
+        # one position is for the id that begins every text
         self.max_len = c.max_position_embeddings - (first is not None) if has_table else math.inf
         self.wte, self.lm_head = hf_model.get_input_embeddings(), hf_model.get_output_embeddings()
         # the name since transformers 5.24, and the one before it
@@ -250,7 +250,7 @@ class HFModel(nn.Module):
         self.cache_name = "cache" if "cache" in arguments else "past_key_values"
         if self.cache_name not in arguments:
             raise UserError(f"a {c.model_type} has no KV cache: choose a model with attention")
-        # no windows, no bias by distance as in ALiBi, and no T x T weights of another attention
+        # RoPE, no windows, no bias by distance as in ALiBi; and sdpa makes no T x T weights
         self.needs_no_mask = rope_of(c) and hf_model.config._attn_implementation == "sdpa" and all(
             sees_all(c, layer) for layer in range(c.num_hidden_layers))
         self.checked = False
