@@ -118,6 +118,7 @@ def test_an_unusable_corpus_is_refused(tmp_path):
 DOCUMENTS = [encode(part) for part in (ROOT / "CONTRIBUTING.md").read_text().split("\n\n")]
 WITH_ENDS = [[*ids, GPT2_EOT] for ids in DOCUMENTS]
 IDS = sum(WITH_ENDS, [])
+RUN_ON = [*WITH_ENDS[:5], *DOCUMENTS[5:]]  # some without an end of text
 
 
 def array(ids, dtype="<u2"):
@@ -200,12 +201,18 @@ def cut(name, size):
 
 @pytest.mark.parametrize("write, spoil, message", [
     (nanogpt, cut("train.bin", 0), "no split 'train' in a format .* only train.bin"),
-    (nanogpt, cut("train.bin", 901), "train.bin cannot be read; get a .*its size is odd"),
+    (nanogpt, cut("train.bin", 901), "cannot be read as a file of nanoGPT .*its size is odd"),
     (nanogpt, lambda d: (d / "train.bin").write_bytes(header(20240520, 1, -5)), "holds -5 ids"),
     (nanogpt, lambda d: make(d, [[1, 2]]), "there are several corpora"),
-    (llm_c, cut("fineweb_train_000002.bin", 2000), "000002.bin cannot be read; get a complete"),
+    (llm_c, cut("fineweb_train_000002.bin", 2000), "000002.bin cannot be read as a file of nanoG"),
     (llm_c, lambda d: (d / "fineweb_train_000001.bin").rename(d / "fineweb_train_000004.bin"),
      "/fineweb_train_000002.bin and fineweb_train_000004.bin are not files of one numbered "),
+    (megatron, cut("train_text_document.bin", 90), "document.idx cannot be read as a file of Mega"),
+    (megatron, lambda d: megatron(d, []), "has no documents"),
+    (megatron, lambda d: megatron(d, RUN_ON), "run into each other, .* with --append-eod"),
+    (datatrove, lambda d: datatrove(d, RUN_ON), "run into each other, without an end of text"),
+    (datatrove, lambda d: (d / "train_00000_unshuffled.ds.index").write_bytes(
+        array([900, len(sum(WITH_ENDS[:4], []))], "<u8")), "unshuffled.ds cannot be read as"),
     (nanogpt, lambda d: (d / "train.bin").rename(d / "train.mds"), "no split .* only train.mds"),
 ])
 def test_a_damaged_or_foreign_file_is_one_line(tmp_path, write, spoil, message):

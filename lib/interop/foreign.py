@@ -1,10 +1,13 @@
 """
-Token files of nanoGPT, llm.c, Megatron (its .bin) and datatrove (.ds): ids one after the other, in
-uint16. The name of the split is in their names or in that of their folder. Their ids are GPT-2's;
-with --vocab_size=N they are any ids.
+Token files that other programs wrote. The name of the split is in their names or in that of their
+folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
+
+A reader takes the path of a file and returns (shard, ends), where `ends` is the number of ids up to
+the end of each document, (documents,), or None if that is not known.
 """
 import hashlib
 import re
+import struct
 from collections import Counter
 
 import numpy as np
@@ -14,25 +17,52 @@ from lib.errors import MALFORMED, UserError, explain
 from lib.shards import Shard
 from lib.text import GPT2_EOT, GPT2_VOCAB, decode, encode
 
-# {first two numbers of a header: type of the ids}: llm.c and modded-nanogpt have 256 int32 before
-# the ids, of which the third is their number
+# {first two numbers of a header: type of the ids} of llm.c and modded-nanogpt
 LLM_C = {(20240520, 1): np.dtype("<u2"), (20240801, 7): np.dtype("<u4")}
-# .bin files of prepare.py and of litdata
-OTHERS = re.compile(r"\w+-\d{5}\.bin|chunk-.*\.bin")
 
 
-def shard_of(path):
-    """Return the Shard of a file. ValueError if it is damaged."""
+def bin_shard(path):
+    """Read a .bin of nanoGPT, which is ids in uint16, or of llm.c, with 256 int32 before them."""
     header = np.fromfile(path, "<i4", 3).tolist()
     if path.stat().st_size % 2:
         raise ValueError("its size is odd, so it ends in half of an id")
-    shard = Shard(path, np.dtype("<u2"), path.stat().st_size // 2)
     if dtype := LLM_C.get(tuple(header[:2])):
-        shard = Shard(path, dtype, header[2], offset=1024)
-    if shard.n_ids < 1:
-        raise ValueError(f"it says that it holds {shard.n_ids:,} ids")
-    shard.open()  # an error if the file is cut off
-    return shard
+        return Shard(path, dtype, header[2], offset=1024), None
+    return Shard(path, np.dtype("<u2"), path.stat().st_size // 2), None
+
+
+def megatron_shard(path):
+    """
+    Read an .idx of Megatron: the lengths of all sequences, the bytes before each, and the sequences
+    at which documents begin. The ids are in the .bin beside it.
+    """
+    index = path.read_bytes()
+    magic, version, code, n, n_borders = struct.unpack("<9sQBQQ", index[:34])
+    if magic != b"MMIDIDX\0\0" or version != 1:
+        raise ValueError("it does not begin as an .idx of Megatron, version 1")
+    lengths = np.frombuffer(index, "<i4", n, offset=34)
+    borders = np.frombuffer(index, "<i8", n_borders, offset=34 + 4 * n + 8 * n)
+    n_before = np.append(0, np.cumsum(lengths, dtype=np.int64))  # ids before each sequence
+    dtype = np.dtype({4: "<i4", 5: "<i8", 8: "<u2"}[code])
+    return Shard(path.with_suffix(".bin"), dtype, int(n_before[-1])), n_before[borders[1:]]
+
+
+def datatrove_shard(path):
+    """Read a .ds of datatrove: ids in uint16 or uint32. `ends` are in the .ds.index beside it."""
+    ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
+    n = int(ends[-1])
+    dtype = np.dtype({2: "<u2", 4: "<u4"}[path.stat().st_size / n])
+    return Shard(path, dtype, n), ends
+
+
+# {ending of a file: (program, reader)}
+FORMATS = {
+    ".bin": ("nanoGPT or llm.c", bin_shard),
+    ".idx": ("Megatron", megatron_shard),
+    ".ds": ("datatrove", datatrove_shard),
+}
+# .bin files of prepare.py, of Megatron, which are read by their .idx, and of litdata
+OTHERS = re.compile(r"\w+-\d{5}\.bin|.*_(document|sentence)\.bin|chunk-.*\.bin")
 
 
 def foreign_files(folder, split):
@@ -44,8 +74,8 @@ def foreign_files(folder, split):
 
     for path in sorted([*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")], key=by_numbers):
         words = "_".join(re.split(r"[\W_]+", f" {path.relative_to(folder)} "))
-        is_read = path.suffix in (".bin", ".ds") and not OTHERS.fullmatch(path.name)
-        # Megatron and datatrove may leave empty files
+        is_read = path.suffix in FORMATS and not OTHERS.fullmatch(path.name)
+        # datatrove may leave empty files
         if is_read and f"_{split}_" in words and path.stat().st_size:
             paths.append(path)
     return paths
@@ -53,11 +83,25 @@ def foreign_files(folder, split):
 
 def foreign_split(folder, paths, vocab_size):
     """Return (vocab, shards, data) of files that other programs wrote, and print what they are."""
+    program, read_shard = FORMATS[paths[0].suffix]
     shards, has_text = [], vocab_size == GPT2_VOCAB
     for path in paths:
-        with explain(f"{path} cannot be read; get a complete copy of it, or see docs/corpus.md",
-                     (OSError, *MALFORMED)):
-            shards.append(shard_of(path))
+        with explain(f"{path} cannot be read as a file of {program}; get a complete copy of it, or "
+                     "see docs/corpus.md", (OSError, struct.error, ZeroDivisionError, *MALFORMED)):
+            shard, ends = read_shard(path)
+            if shard.n_ids < 0:
+                raise ValueError(f"it says that it holds {shard.n_ids:,} ids")
+            if shard.n_ids == 0:  # Megatron may leave files without documents
+                continue
+            ids = shard.open()  # an error if the file is cut off
+            first_ends = [] if ends is None else ends[ends > 0][:100]  # of a hundred documents
+            if has_text and any(ids[end - 1] != GPT2_EOT for end in first_ends):
+                raise UserError(f"{path}: its documents run into each other, without an end of "
+                                "text: prepare them again, for Megatron with --append-eod, for "
+                                "datatrove with eos_token, see docs/corpus.md")
+        shards.append(shard)
+    if not shards:
+        raise UserError(f"{paths[0]} has no documents; name another folder")
     first, last = shards[0].open()[:4000], shards[-1].open()[-4000:]
     # Forks of nanoGPT with larger vocabularies write 32 or 64 bits for each id, and no header.
     if first.dtype.itemsize == 2 and (vocab_size > 2**16
@@ -72,8 +116,8 @@ def foreign_split(folder, paths, vocab_size):
     note = ""
     if has_text and GPT2_EOT not in first:
         note = f"; its first {len(first):,} ids have no end of text"
-    ranks.print0(f"{folder}: files of another program, such as {paths[0].name} ({len(paths)} in "
-                 f"all){note}")
+    ranks.print0(f"{folder}: files of {program}, such as {paths[0].name} ({len(paths)} in all)"
+                 f"{note}")
 
     # The digest is of the numbers and two pieces: to hash all of it would take minutes.
     digest = hashlib.sha256(f"{[shard.n_ids for shard in shards]}".encode())
