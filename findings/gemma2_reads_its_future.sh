@@ -6,7 +6,7 @@
 #   scores: a visible key gets 1 more, and a hidden one stays visible. Each token of the prompt sees those after it, so
 #   that the last one reads wrong states from layer 2 on. batched_generate_fn passes no input_pos_maxp1: there the global
 #   layers see the zeros in the unused part of the cache, too, and answers depend on the size of the cache. Without the
-#   soft cap the logits are right. The cost depends on the model: a copier of two layers kept its accuracy.
+#   soft cap the logits are right.
 # Hurt: Gemma 2 in litgpt's generate, chat and serve: it answers as another model than the one that was trained. Its
 #   loss, which is computed without the cache, is right and shows nothing.
 # Output seen:
