@@ -58,7 +58,7 @@ UNPAIRED = ("score", "ranked first", "chance")  # measures of which no differenc
 # Settings in which the results of one line may differ: those of the machine, seeds, what the text
 # says, and how much of it is measured
 FREE = OF_THE_MACHINE | {
-    "seed", "init_from", "haystack", "variant", "vocab_size", "n_seqs", "trial_sizes", "data"}
+    "seed", "init_from", "variant", "vocab_size", "n_seqs", "trial_sizes", "data"}
 
 
 def name_of(variant, tag=""):
