@@ -34,7 +34,7 @@ from lib.errors import UserError, launch
 from lib.evaluate import EvalConfig, check_length, corpus_of, digest_of, evaluate
 from lib.ranks import print0
 from lib.tasks import PAPER_EXAMPLE, TASKS, make_sample, open_haystack
-from lib.text import decode, end_of_text, token_in_front
+from lib.text import decode, end_of_text
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,11 @@ def niah(cfg, path, model, state):
         prompt = "sft" if "squad" in state["data"]["source"] else "completion"
         cfg = config.complete(cfg, prompt=prompt)
         print0(f"{path}: prompt={prompt}")
-    if cfg.begin and token_in_front(vocab) is not None:
+    first = state.get("first")  # of a model of transformers
+    if cfg.begin and first is not None:
         raise UserError(f"{path} begins every text with a token of its own: leave --begin out")
+    if cfg.begin:
+        first = end_of_text(vocab)
     if cfg.task == "multikey" and not cfg.n_needles:
         cfg = config.complete(cfg, n_needles=3)
     if cfg.haystack:
@@ -143,7 +146,7 @@ def niah(cfg, path, model, state):
     items = [{"task": cfg.task} | item for item in items]
 
     def sample_of(item):
-        return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"])
+        return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"], first)
 
     # A size that is too small, or too long for a table of positions, is an error here, before
     # anything is written. (The smallest size depends on the city.)
@@ -195,12 +198,13 @@ def score(right, text, groups):
     goes on with no further digit or letter, whether its first character is right).
     groups: cfg.number_format.
     """
-    answer = text.strip()
-    if right.isdigit() and len(groups) > 1:  # written with spaces inside, so spaces do not count
-        answer = re.sub(r"\s", "", text)
-    no_more = r"(?!\d)" if right.isdigit() else r"(?!\w)"
-    exact = re.match(re.escape(right) + no_more, answer) is not None
-    return exact, answer[:1] == right[0]
+    answer, wanted = text.strip(), re.escape(right) + r"(?!\w)"
+    if right.isdigit():
+        with_commas = re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", right)  # between thousands
+        wanted = rf"({right}|{with_commas})(?!\d)"
+        if len(groups) > 1:  # it stands with spaces inside in the text
+            wanted = r"\s*".join(right) + r"(?! ?\d)"
+    return re.match(wanted, answer) is not None, answer[:1] == right[0]
 
 
 def attention_record(sample, weights):

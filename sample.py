@@ -12,7 +12,7 @@ from lib.checkpoint import LoadConfig
 from lib.config import configure
 from lib.errors import launch
 from lib.evaluate import check_length
-from lib.text import decode, encode, end_of_text, token_in_front
+from lib.text import decode, encode, end_of_text
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,11 @@ def main():
     device = runtime.setup(cfg.device)
     model, state = checkpoint.load_model(cfg.files[0], cfg, device)
     vocab = state["vocab"]
-    # in the training data, every document follows an end of text
+    # In our training data every document follows an end of text. A model of transformers may begin
+    # its texts with another token.
     end = end_of_text(vocab)
-    prompt = [token_in_front(vocab, end), *encode(cfg.prompt, vocab, special=True)]
+    first = end if state.get("first") is None else state["first"]
+    prompt = [first, *encode(cfg.prompt, vocab, special=True)]
     n_inputs = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
     check_length(cfg.files[0], model, n_inputs)
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too

@@ -12,6 +12,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     iter           number of updates done
     vocab          the vocabulary (lib/text.py)
     data           digest and source of the training text
+    base           settings, data, iter and base of the checkpoint that the run began with; or None
     attention_code identifies the code of the attention (lib/attention.py); "" for softmax
     code           commit of the program that saved it
 """

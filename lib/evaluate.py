@@ -166,7 +166,7 @@ def facts_of(cfg, name, model, state, more):
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
     trained = state["config"] | state["model_config"]
     run = {"settings": trained | {"attention_code": state["attention_code"]},
-           "data": state["data"], "iter": state["iter"]}
+           "data": state["data"], "iter": state["iter"], "base": state.get("base")}
     facts = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
              "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,

@@ -40,7 +40,7 @@ class Log:
         storage.write_lines(facts, [{
             "evaluation": "log", **self.run, "tag": "",
             "settings": dataclasses.asdict(cfg) | {"attention_code": run["attention_code"]},
-            "data": run["data"], "code": run["code"],
+            "data": run["data"], "base": run["base"], "code": run["code"],
             "torch": torch.__version__, "block_size": model.config.block_size,
             "params": model.num_params(), "wandb_id": wandb_id}])
         storage.write_lines(path, records)

@@ -55,10 +55,9 @@ NO_MEASURES = ("size", "depth", "i", "iter", "seed")
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
-# Settings in which the results of one line may differ: those of the machine, seeds, what the text
-# says, and how much of it is measured
-FREE = OF_THE_MACHINE | {
-    "seed", "init_from", "variant", "vocab_size", "n_seqs", "trial_sizes", "data"}
+# Settings in which the runs of one line may differ: those of the machine, the seed, and what
+# `settings_of` has in another form
+FREE = OF_THE_MACHINE | {"seed", "init_from", "variant", "vocab_size", "data"}
 
 
 def name_of(variant, tag=""):
@@ -119,7 +118,8 @@ def read(path):
     file = {key: facts[key] for key in ("evaluation", "variant", "tag", "seed")}
     file |= {"line": name_of(file["variant"], file["tag"]), "settings": settings_of(facts),
              "run": path.parent.name.removesuffix(f"-{file['seed']}"),
-             "block": facts["block_size"], "path": path}
+             "block": facts["block_size"], "path": path,
+             "updates": facts.get("run", {}).get("iter")}
     records = storage.read_lines(path)
     n_records = Counter(str(record["size"]) for record in records if "size" in record)
     for size, wanted in facts.get("records", {}).items():
@@ -135,7 +135,8 @@ def read(path):
         # a run and its fine-tuning have the same line, and losses of different text
         kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
         file["evaluation"] = f"{kind}log"
-        done, wanted = records[-1]["iter"], facts["settings"]["max_iters"]
+        file["updates"] = done = records[-1]["iter"]
+        wanted = facts["settings"]["max_iters"]
         if done < wanted:
             print(f"without losses at the end, because it has {done:,} of {wanted:,} updates: "
                   f"{path}")
@@ -149,15 +150,18 @@ def settings_of(facts):
     """Return {name: value} of the settings that all results of a line have in common. facts: the
     content of X.json."""
     run = facts.get("run", facts)  # a training is described by X.json itself
-    settings = run["settings"] | text_of(run["data"])
-    # which checkpoint it was is free, because each seed has its own
-    settings["begins with a checkpoint"] = bool(settings.get("init_from"))
+    settings = {name: value for name, value in (run["settings"] | text_of(run["data"])).items()
+                if name not in FREE}
+    settings["begins with a checkpoint"] = bool(run["settings"].get("init_from"))
+    # which checkpoint it was is free, because each seed has its own, but not how it was trained
+    if run.get("base"):
+        settings |= {f"base {name}": value for name, value in settings_of(run["base"]).items()}
+    if "iter" in run:  # not in a log.json, whose run may go on
+        settings["updates"] = run["iter"]
     if "run" in facts:
         eval_settings = facts["settings"] | text_of(facts["data"])
         settings |= {f"eval {name}": value for name, value in eval_settings.items()}
-        settings["updates"] = run["iter"]
-    return {name: value for name, value in settings.items()
-            if name.removeprefix("eval ") not in FREE}
+    return settings
 
 
 def text_of(data):
@@ -182,8 +186,14 @@ ADVICE = ("leave one of them out, or give it another --variant or --seed (train.
 
 def check(table):
     """Raise a UserError if the results of a line have different settings, or two numbers for one
-    seed."""
+    seed. Print a note if a run has gone on since it was evaluated."""
     files = table.drop_duplicates("path")
+    runs = {file.path.parent: file.updates for file in files.itertuples()
+            if file.evaluation.endswith("log")}
+    for file in files.itertuples():
+        if file.updates < runs.get(file.path.parent, 0):
+            print(f"note: {file.path} was measured after {file.updates:,.0f} updates, and the run "
+                  f"has {runs[file.path.parent]:,.0f} now; measure it again with --overwrite")
     for (line, _), part in files.groupby(["line", "evaluation"]):
         check_settings(line, {file.path: file.settings for file in part.itertuples()})
     number = ["line", "seed", "measure", "by", "tokens", "depth"]
@@ -407,8 +417,8 @@ TITLES = {  # {measure: its title}; a measure that is not here is its own title
 def print_tables(rows):
     """Print a table for each measure, with the mean of each line ± half of its 95 % interval, and
     then the settings in which the lines differ."""
-    print("mean ± half of the 95 % interval: over the seeds; for a single seed, over its prompts "
-          "or pieces of text")
+    print("mean ± half of the 95 % interval: over the seeds; for one seed, or if all agree, over "
+          "prompts or pieces")
     # A loss is known at about 100 positions. Shown are multiples of N, and the last of each file.
     some = rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
     for multiple in MULTIPLES:
@@ -420,14 +430,15 @@ def print_tables(rows):
             title += ", with the same seed, on the same text"
         elif (measure_rows["by"] == "position").all():
             title += " (nats), mean of the tenth before a position"
-        texts = {str([value for name, value in settings.items() if name.startswith("eval text")])
+        texts = {str([value for name, value in settings.items()
+                      if name.startswith(("eval text", "eval seed", "eval n_seqs"))])
                  for settings in measure_rows.drop_duplicates("path")["settings"]}
         if len(texts) > 1 and MINUS not in measure:
             title += "; NOT ALL ON THE SAME TEXT"
         print_table(title, means_of(measure_rows))
     losses = rows[rows["by"] == "end"]
     # as in "training loss minus (a) softmax"
-    parts = losses["measure"].str.extract("(.*) loss(.*)")
+    parts = losses["measure"].str.extract("(.*?) loss(.*)")
     for minus, part in losses.assign(tokens=parts[0]).groupby(parts[1]):
         print_table(f"losses at the end{minus} (nats; training: mean of the last tenth)",
                     means_of(part))
@@ -435,6 +446,7 @@ def print_tables(rows):
                for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
     # A line may lack one kind of result. A setting stands twice if two kinds have other values.
     differ = pd.concat(of_each).drop(index="attention_code", errors="ignore")
+    differ = differ[~differ.index.str.startswith("base ")]  # a run from random weights has none
     for line, files in rows.drop_duplicates("path").groupby("line"):
         known = {name: str(value) for settings in files["settings"]
                  for name, value in settings.items()}
@@ -470,4 +482,4 @@ def plus_minus(mean, half):
     digits = max(0, 1 - math.floor(math.log10(half)))
     if half >= 0.00005:
         digits = min(4, digits)
-    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+    return f"{round(mean, digits) + 0.0:.{digits}f} ± {half:.{digits}f}"

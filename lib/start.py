@@ -66,7 +66,7 @@ def model_of(cfg, state, data, device, corpus=None):
         if cfg.switch_iter:
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
-                "optimizers": None}
+                "optimizers": None, "base": base_of(state) if state else None}
     run |= {"code": runtime.code_version(), "attention_code": attention.code_of(cfg)}
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
@@ -95,14 +95,17 @@ def continued(cfg, state, data, device):
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
     checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
     model = checkpoint.restore(state, device, name=cfg.out_dir)
-    return model, {key: state[key] for key in ("variant", "vocab", "data", "iter", "optimizers")}
+    keys = "variant", "vocab", "data", "iter", "optimizers"
+    return model, {key: state[key] for key in keys} | {"base": state.get("base")}
 
 
 def changes_of(cfg, before):
     """Return texts of the settings in which `cfg` differs from those of a run before it, and may
     not."""
     # without decay, max_iters does not affect the schedule, so a run may become longer
-    free = FREE_TO_CHANGE | ({"max_iters"} if cfg.decay == "none" else set())
+    # (one of no update is the model of init_from, and has its name)
+    may_go_on = cfg.decay == "none" and before["max_iters"]
+    free = FREE_TO_CHANGE | ({"max_iters"} if may_go_on else set())
     # a setting that is younger than the run was at its default
     old = {field.name: field.default for field in dataclasses.fields(cfg)} | before
     return [f"{key}={old[key]!r} (now {value!r})" for key, value in vars(cfg).items()
@@ -148,6 +151,14 @@ def from_checkpoint(cfg, state, corpus, device):
     elif "attention_type" in changes and corpus and cfg.max_iters:
         variant += ", trained on"  # (e) is not, and sft.py (no corpus) only teaches it to answer
     return model, {"variant": variant, "vocab": state["vocab"]}
+
+
+def base_of(state):
+    """Return what the results of a run depend on that begins with a checkpoint: how that one was
+    trained."""
+    settings = state["config"] | {"attention_code": state["attention_code"]}
+    return {"settings": settings, "base": state.get("base"),
+            **{key: state[key] for key in ("data", "iter")}}
 
 
 def from_scratch(cfg, corpus, device):

@@ -25,9 +25,7 @@ from lib.text import (
     decode,
     decode_file,
     encode,
-    end_of_text,
     find_files,
-    token_in_front,
 )
 
 # the hay of RULER, arXiv 2404.06654: these sentences, repeated
@@ -266,7 +264,7 @@ def bury(ids, facts, places):
     return context + ids[done:], spans
 
 
-def make_sample(cfg, vocab, hay, size, depth, i):
+def make_sample(cfg, vocab, hay, size, depth, i, first=None):
     """
     Return a dict that follows from the arguments alone:
 
@@ -275,7 +273,8 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         max_new_tokens: number of tokens that the model may write
         span: (from, to) of the answer in the prompt
 
-    depth: in percent, None for a random one. i: number of the sample, or PAPER_EXAMPLE.
+    depth: in percent, None for a random one. i: number of the sample, or PAPER_EXAMPLE. first: the
+    id that the prompt begins with, if there is one.
     UserError if the size is too small for the question, or the hay too short for the size.
     """
     # In every_depth all questions are about the same hay, so the depth is no part of the seed.
@@ -296,8 +295,6 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         raise UserError(f"a prompt of {size} tokens is too small for needle and question: take at "
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
                         "training length)")
-    # 1 if the prompt begins with an end of text, or with what the tokenizer puts in front
-    first = token_in_front(vocab, end_of_text(vocab) if cfg.begin else None)
     n_begin = int(first is not None)
     if hay is None:
         # At least twice as long as what is drawn from it. Below 10,000 tokens its length is always
@@ -312,7 +309,7 @@ def make_sample(cfg, vocab, hay, size, depth, i):
         # a number that stands in groups of digits is given without spaces
         "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),
         "max_new_tokens": room_for(asked.fact, spans[asked.k]),
-        # the end of text comes first
+        # `first` comes first
         "prompt": ids[:n_begin] + lead + ids[n_begin:] + more + question,
         "span": tuple(len(lead) + index for index in spans[asked.k]),
     }

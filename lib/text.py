@@ -163,14 +163,14 @@ def end_of_text(vocab=None):
     return vocab.index(GPT2_EOT) if vocab else GPT2_EOT
 
 
-def token_in_front(vocab, default=None):
+def token_in_front(vocab):
     """Return the id that the tokenizer's own template puts in front of a text, as Gemma's <bos>, or
-    else `default`."""
+    None. Our corpora have an end of text in its place."""
     if type(vocab) is str:
         tokens = tokenizer(vocab).encode("a", add_special_tokens=True)
         if tokens.special_tokens_mask[:1] == [1]:
             return tokens.ids[0]
-    return default
+    return None
 
 
 @functools.cache
@@ -235,7 +235,18 @@ def check_has_text(vocab):
                         f"--vocab_size={vocab}; prepare the text with prepare.py for this")
 
 
+def meaning(vocab):
+    """Return what says what the ids of a vocab mean, for comparisons. Of a tokenizer.json that is
+    not its template, nor how it cuts and pads."""
+    if type(vocab) is not str:
+        return vocab
+    content = json.loads(tokenizer(vocab).to_str())
+    parts = "normalizer", "pre_tokenizer", "model", "added_tokens", "decoder"
+    return [content[part] for part in parts], end_of_text(vocab)
+
+
 def check_same_vocab(one, vocab_of_one, other, vocab_of_other, advice):
     """Raise a UserError if two things, named for the message, differ in their vocabularies."""
-    if vocab_of_one != vocab_of_other:  # the same id would mean another word
+    # the same id would mean another word
+    if vocab_of_one != vocab_of_other and meaning(vocab_of_one) != meaning(vocab_of_other):
         raise UserError(f"{one} and {other} have different vocabularies; {advice}")

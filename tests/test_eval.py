@@ -18,6 +18,7 @@ from lib.config import configure
 from lib.data import Tokens
 from lib.results import load
 from lib.tasks import make_sample
+from lib.text import end_of_text
 
 
 @pytest.fixture
@@ -64,7 +65,8 @@ def test_needle_scores_and_ranks_are_those_of_the_whole_attention_matrix(
     for record in records:
         role = "chooses heads" if record["i"] >= 3 else "trial" if record["i"] >= 0 else "example"
         assert record["role"] == role and record["depth"] == (50 if role == "example" else None)
-        sample = make_sample(cfg, state["vocab"], hay, *map(record.get, ("size", "depth", "i")))
+        sample = make_sample(cfg, state["vocab"], hay, *map(record.get, ("size", "depth", "i")),
+                             first=end_of_text(state["vocab"]))
         assert sample["answer"] == record["answer"]
         start, end = sample["span"]
         assert record["needle_tokens"] == end - start
@@ -305,7 +307,7 @@ def test_every_prompt_must_fit_in_the_learned_positions(measure, monkeypatch):
     sample_of = eval_niah.make_sample
 
     def last_is_longer(*asked):
-        return sample_of(*asked) | {"max_new_tokens": 9 if asked[-1] == 4 else 3}
+        return sample_of(*asked) | {"max_new_tokens": 9 if asked[5] == 4 else 3}
 
     monkeypatch.setattr(eval_niah, "make_sample", last_is_longer)
     refused("32 positions, and 38 are needed", measure, eval_niah, "pn", "--context_sizes=30")

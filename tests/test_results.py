@@ -116,10 +116,27 @@ def test_only_seeds_are_averaged_and_other_settings_under_one_name_are_refused(t
     plant_posloss(tmp_path / "c", seed=3, changes={"learning_rate": 0.1})
     refused(r"called \(a\) softmax differ in learning_rate \(0.001, 0.1\): .*a-1/posloss.jsonl, "
             ".*c/posloss.jsonl; .* --variant .* or --tag", load, [tmp_path])
+    for seed, updates in ((1, 4000), (2, 5000)):  # of the checkpoint that each began with
+        text = {"digest": "", "source": {}}
+        base = {"settings": {"max_iters": updates}, "data": text, "iter": updates}
+        run = {"settings": {}, "data": text, "iter": 300, "base": base}
+        plant_posloss(tmp_path / f"tuned/{seed}", seed=seed, run=run)
+    refused(r"base max_iters \(4000, 5000\), base updates", load, [tmp_path / "tuned"])
+
+
+def test_a_run_that_has_gone_on_since_it_was_evaluated_has_a_note(tmp_path, capsys):
+    plant_posloss(tmp_path / "a")
+    plant_log(tmp_path / "a")
+    load([tmp_path])
+    assert "note" not in capsys.readouterr().out
+    plant_log(tmp_path / "a", updates=1200)
+    load([tmp_path])
+    assert "measured after 300 updates, and the run has 1,200 now" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("change", [
     {"changes": {"attention_type": "ssmax"}}, {"settings": {"split": "val"}},
+    {"settings": {"seed": 8, "split": "test"}},
     {"data": {"digest": "y", "source": {}}}, {"changes": {"init_from": "out/a"}},
     {"run": {"settings": {"learning_rate": 1e-3, "attention_type": "softmax"}, "iter": 100,
              "data": {"digest": "", "source": {"embedded": "almanac", "seed": 2}}}}])
@@ -279,7 +296,8 @@ def test_an_error_of_shares_is_not_0_whether_prompts_seeds_or_variants_agree(tmp
 @pytest.mark.parametrize("values, error, expected", [
     ([1.0, 1.2, 1.1], None, "1.100 ± 0.058"), ([2.0], 0.00123, "2.0000 ± 0.0012"),
     ([150.0], 12.0, "150 ± 12"), ([0.5], np.nan, "0.5"), ([1.0, 1.0], None, "1"),
-    ([2.0], 1e-9, "2"), ([-1e-6], np.nan, "0"), ([1.0], 9.8e-6, "1.0000000 ± 0.0000098")])
+    ([2.0], 1e-9, "2"), ([-0.001], 0.65, "0.00 ± 0.65"),
+    ([-1e-6], np.nan, "0"), ([1.0], 9.8e-6, "1.0000000 ± 0.0000098")])
 def test_two_digits_of_half_the_interval(values, error, expected):
     error = pd.Series(values).sem() if error is None else error
     assert results.plus_minus(np.mean(values), error) == expected

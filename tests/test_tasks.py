@@ -21,7 +21,8 @@ from model import GPT
 def sample_of(*arguments, vocab=None, size=1000, depth=50, i=0):
     """One prompt of eval_niah.py with these arguments."""
     cfg = configure(NiahConfig, ["x", *map(str, arguments)])
-    return make_sample(cfg, vocab, open_haystack(cfg, vocab)[0], size, depth, i)
+    first = GPT2_EOT if cfg.begin else None
+    return make_sample(cfg, vocab, open_haystack(cfg, vocab)[0], size, depth, i, first)
 
 
 def what_is_asked(prompt):
@@ -156,7 +157,9 @@ def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_the_answer(task)
     (" 8106422.", (7,), (True, True)), (" 81064223", (7,), (False, True)),
     (" 8 106422", (7,), (False, True)), (" the 8106422", (7,), (False, False)),
     ("", (7,), (False, False)), (" 81 06 42 2 .", (2, 2, 2, 1), (True, True)),
-    (" 81 06 42 22", (2, 2, 2, 1), (False, True))])
+    (" 81 06 42 22", (2, 2, 2, 1), (False, True)), (" 81 06 42 2 2", (2, 2, 2, 1), (False, True)),
+    (" 81 06 42 2\n3", (2, 2, 2, 1), (True, True)), (" 8,106,422.", (7,), (True, True)),
+    (" 8,106,4223", (7,), (False, True)), (" 8106422, 3", (7,), (True, True))])
 def test_scores_of_answers(text, groups, right):
     assert score("8106422", text, groups) == right
     assert score("cat", " cat dog", (2, 2, 2, 1))[0], "only a number is written in groups"

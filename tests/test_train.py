@@ -285,6 +285,7 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
     before = log(tmp_path / "e")
     run(*swap)
     assert log(tmp_path / "e") == before and len(before) == 1, "it was measured again"
+    refused(r"another run: it has max_iters=0 \(now 2\)", run, *swap, "--max_iters=2")
     refused("a was trained with n_head=2, which cannot change now; leave", run, tmp_path / "x",
             init, "--n_head=4")
 
@@ -296,12 +297,13 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     run(tmp_path / "w", *begin, *windows)
     run(tmp_path / "back", f"--init_from={tmp_path}/w", "--max_iters=0", "--window_pattern=",
         "--window=0")
-    (a, _), (w, state), (back, _) = (
+    (a, _), (w, state), (back, last) = (
         checkpoint.load_model(tmp_path / name) for name in ("a", "w", "back"))
     idx = torch.arange(64)[None]
     assert torch.equal(back(idx)[0], a(idx)[0]) and not torch.equal(w(idx)[0], a(idx)[0])
     assert w.blocks[0].attn.uses_rope and not w.blocks[1].attn.uses_rope
     assert state["variant"] == "softmax, converted"
+    assert [last["base"]["iter"], last["base"]["base"]["iter"]] == [0, 6]
     run(tmp_path / "masked", *begin, "--doc_mask=True")
     assert "changed in it: doc_mask none -> True" in capsys.readouterr().out
 

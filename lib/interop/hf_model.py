@@ -67,8 +67,8 @@ def load(folder, cfg, device="cpu"):
         hf_model = read_weights(folder, hf_config)
     identity = fingerprint(folder, hf_model)
     put_factor_in(hf_model)
-    model = HFModel(hf_model.to(device), cfg.attention_type or own, length,
-                    text.token_in_front(vocab))
+    first = text.token_in_front(vocab)
+    model = HFModel(hf_model.to(device), cfg.attention_type or own, length, first)
     model.check_pieces(folder)
     print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens")
     name = folder.resolve().name
@@ -76,7 +76,8 @@ def load(folder, cfg, device="cpu"):
         "model_config": vars(model.config) | {"attention_type": own, "rope": trained_rope},
         "config": {"seed": 0, "model": name, "transformers": transformers.__version__},
         "variant": name, "iter": 0,
-        "vocab": vocab, "data": {"digest": "", "source": {"model": name}}, "code": "",
+        "vocab": vocab, "first": first,  # the id that begins its texts, or None
+        "data": {"digest": "", "source": {"model": name}}, "code": "",
         "attention_code": attention.code_of(model.config, KINDS), "fingerprint": identity}
 
 

@@ -39,17 +39,17 @@ def gpt2_tokenizer(compact=()):
 def vocab_of(tokenizer):
     """Return the `vocab` for the text of a tokenizer.json. If it gives GPT-2's ids, that is None,
     as in the corpora with GPT-2's vocabulary."""
-    # Saving by transformers changes the rest: truncation, padding, the special tokens in front.
-    parts = "normalizer", "pre_tokenizer", "model", "added_tokens", "decoder"
-    one, other = (json.loads(text.tokenizer(content).to_str())
-                  for content in (tokenizer, gpt2_tokenizer()))
-    return None if all(one[part] == other[part] for part in parts) else tokenizer
+    return None if text.meaning(tokenizer) == text.meaning(gpt2_tokenizer()) else tokenizer
 
 
 def made_of(vocab):
     """Return {name: text} of the files about text in a Hugging Face folder."""
     end = text.end_of_text(vocab)
-    tokenizer = vocab if isinstance(vocab, str) else gpt2_tokenizer(tuple(vocab or ()))
+    if isinstance(vocab, str):
+        # its template may put a token in front that the training data never had
+        tokenizer = json.dumps(json.loads(vocab) | {"post_processor": None})
+    else:
+        tokenizer = gpt2_tokenizer(tuple(vocab or ()))
     names = "bos_token", "eos_token", "pad_token"
     # older versions of transformers need this class, and would remove spaces before commas
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
