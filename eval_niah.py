@@ -202,7 +202,7 @@ def score(right, text, groups):
     if right.isdigit():
         with_commas = re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", right)  # between thousands
         wanted = rf"({right}|{with_commas})(?!\d)"
-        if len(groups) > 1:  # it stands with spaces inside in the text
+        if len(groups) > 1:  # the hay has spaces between the groups
             wanted = r"\s*".join(right) + r"(?! ?\d)"
     return re.match(wanted, answer) is not None, answer[:1] == right[0]
 

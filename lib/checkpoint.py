@@ -12,7 +12,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     iter           number of updates done
     vocab          the vocabulary (lib/text.py)
     data           digest and source of the training text
-    base           settings, data, iter and base of the checkpoint that the run began with; or None
+    base           how the checkpoint was trained that the run began with (`training_of`); or None
     attention_code identifies the code of the attention (lib/attention.py); "" for softmax
     code           commit of the program that saved it
 """
@@ -237,6 +237,14 @@ def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scal
         if attention_type not in ("", trained.attention_type):
             model.swap_attention(attention_type, swap_scale)
     return model.to(device).eval()
+
+
+def training_of(state):
+    """Return how the model of a checkpoint dict was trained. Its `base` is the same of the
+    checkpoint that the run began with, or None."""
+    settings = state["config"] | state["model_config"]
+    return {"settings": settings | {"attention_code": state["attention_code"]},
+            "data": state["data"], "iter": state["iter"], "base": state.get("base")}
 
 
 def variant_of(state, model):

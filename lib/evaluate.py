@@ -164,12 +164,10 @@ def facts_of(cfg, name, model, state, more):
                 if key not in NOT_OF_THE_RESULT}
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    trained = state["config"] | state["model_config"]
-    run = {"settings": trained | {"attention_code": state["attention_code"]},
-           "data": state["data"], "iter": state["iter"], "base": state.get("base")}
     facts = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
-             "run": run, "checkpoint": state["fingerprint"], "block_size": model.config.block_size,
+             "run": checkpoint.training_of(state), "checkpoint": state["fingerprint"],
+             "block_size": model.config.block_size,
              "params": sum(p.numel() for p in model.parameters()),
              "code": runtime.code_version(), "torch": torch.__version__}
     return json.loads(json.dumps(facts))  # tuples become lists, as in the file

@@ -66,7 +66,7 @@ def model_of(cfg, state, data, device, corpus=None):
         if cfg.switch_iter:
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
-                "optimizers": None, "base": base_of(state) if state else None}
+                "optimizers": None, "base": checkpoint.training_of(state) if state else None}
     run |= {"code": runtime.code_version(), "attention_code": attention.code_of(cfg)}
     check_run(cfg, model, run)
     if ranks.WORLD_SIZE > 1:
@@ -151,14 +151,6 @@ def from_checkpoint(cfg, state, corpus, device):
     elif "attention_type" in changes and corpus and cfg.max_iters:
         variant += ", trained on"  # (e) is not, and sft.py (no corpus) only teaches it to answer
     return model, {"variant": variant, "vocab": state["vocab"]}
-
-
-def base_of(state):
-    """Return what the results of a run depend on that begins with a checkpoint: how that one was
-    trained."""
-    settings = state["config"] | {"attention_code": state["attention_code"]}
-    return {"settings": settings, "base": state.get("base"),
-            **{key: state[key] for key in ("data", "iter")}}
 
 
 def from_scratch(cfg, corpus, device):

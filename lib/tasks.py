@@ -309,7 +309,7 @@ def make_sample(cfg, vocab, hay, size, depth, i, first=None):
         # a number that stands in groups of digits is given without spaces
         "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),
         "max_new_tokens": room_for(asked.fact, spans[asked.k]),
-        # `first` comes first
+        # the id that begins the prompt stays in front of `lead`
         "prompt": ids[:n_begin] + lead + ids[n_begin:] + more + question,
         "span": tuple(len(lead) + index for index in spans[asked.k]),
     }

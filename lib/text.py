@@ -236,8 +236,8 @@ def check_has_text(vocab):
 
 
 def meaning(vocab):
-    """Return what says what the ids of a vocab mean, for comparisons. Of a tokenizer.json that is
-    not its template, nor how it cuts and pads."""
+    """Return a value that is equal for two vocabs whose ids mean the same text. The template of a
+    tokenizer.json, its truncation and its padding do not count."""
     if type(vocab) is not str:
         return vocab
     content = json.loads(tokenizer(vocab).to_str())
