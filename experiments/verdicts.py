@@ -119,6 +119,8 @@ def judge(predictions):
     verdicts = []
     for prediction, p, corrected in zip(predictions, ps, holm(ps), strict=True):
         one_number = prediction.values.round(9).nunique() == 1  # .8 - .2 is not quite 1 - .4
-        spread = ", no spread" if p is not None and one_number else ""
-        verdicts.append((verdict(p) + spread, verdict(corrected)))
+        outcome = verdict(p)
+        if one_number and outcome in ("holds", "failed"):
+            outcome += ", no spread"
+        verdicts.append((outcome, verdict(corrected)))
     return verdicts
