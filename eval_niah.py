@@ -45,7 +45,7 @@ class NiahConfig(EvalConfig):
     context_sizes: tuple = tuple(range(1000, 10001, 1000))  # tokens of the whole prompt
     depths: tuple = (10, 30, 50, 70, 90)  # where the needle is, in percent of the haystack
     n_samples: int = 1000  # samples for each context size and depth
-    trials: int = 0  # number of random samples to measure needle scores on, instead of the grid
+    trials: int = 0  # measure the attention on the needle in this many random prompts instead
     trial_sizes: tuple = (8000,)  # tokens in the prompt of a trial
     needle: str = "The special magic {city} number is: {number}."  # the sentence to find
     prompt: Literal["", "sft", "completion"] = ""  # empty: sft after sft.py, else completion

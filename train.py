@@ -45,7 +45,7 @@ class TrainConfig(ModelConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # start from this checkpoint; type, windows, mask, theta, length may change
+    init_from: str = ""  # checkpoint to begin with; type, windows, mask, theta, length may change
     variant: str = ""  # name in tables and figures; empty: the name of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)
@@ -178,7 +178,7 @@ def fit(cfg, model, run, get_batch):
     max_rows = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     n_rows = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
     n_rows = min(cfg.micro_batch_size or n_rows, max_rows)
-    # after rows_at_once, which reserves memory for the moments
+    # after rows_at_once, which leaves room for the moments in the memory that is free now
     optimizers = make_optimizers(cfg, model)
     if resumed:
         for optimizer, state in zip(optimizers, saved, strict=True):
@@ -361,7 +361,7 @@ def validate(cfg, model, get_batch, n_rows, log, done):
         lambda n: forward_backward(cfg, model, summed_loss, batch, n), n_rows)
     ranks.all_reduce([sums])
     loss = (sums[0] / sums[1]).item()
-    # An update would notice it, but none follows the last one.
+    # The next update would notice NaN, but none follows the last one.
     if done and not math.isfinite(loss):
         raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
                         "did not save this model; try a lower learning_rate, in another --out_dir",

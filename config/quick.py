@@ -1,5 +1,4 @@
-# A small model on the embedded corpus, trained in three minutes on two cores. The section rope of
-# experiments/archive/README.md says how these settings were chosen. First make the corpus:
+# A small model on the embedded corpus, trained in three minutes on two cores. Its corpus:
 # python prepare.py --embedded=almanac --compact_vocab --name=almanac
 # (For a trial of some updates --n_train=2001 is enough, and takes seconds.)
 data_dir = "data/almanac"

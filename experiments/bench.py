@@ -55,12 +55,12 @@ def run(command):
         lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True), number=1)
 
 
-def train(settings, compact="", out="out/bench"):
+def train(settings, compact=""):
     """Train a new model on the almanac: the seconds of the program."""
     name = f"bench{compact.replace('--', '_')}"  # one corpus for each vocabulary
     run(f"prepare.py --embedded=almanac --name={name} --n_train=2001 {compact}")
-    shutil.rmtree(out, ignore_errors=True)
-    return run(f"train.py {settings} --data_dir=data/{name} --out_dir={out}")
+    shutil.rmtree("out/bench", ignore_errors=True)
+    return run(f"train.py {settings} --data_dir=data/{name} --out_dir=out/bench")
 
 
 def update(settings, compact=""):
@@ -223,9 +223,9 @@ PAPER = "config/b_ssmax.py --batch_size=128 --max_iters=12 --eval_interval=0"
 ROWS = {
     "update_quick": {OURS: (update, f"{QUICK} --eval_interval=0 --max_iters=100", COMPACT),
                      "products": (products, QUICK, 2048)},
-    "update": {OURS: (update, SHORT), "nanoGPT's recipe": (recipe, MIDDLE, False),  # C1
-               "the same, compiled": (recipe, MIDDLE, True),  # C2
-               "products": (products, MIDDLE, 4096, 50257)},  # C0 is 1 / ratio
+    "update": {OURS: (update, SHORT), "nanoGPT's recipe": (recipe, MIDDLE, False),
+               "the same, compiled": (recipe, MIDDLE, True),
+               "products": (products, MIDDLE, 4096, 50257)},
     "ssmax": {OURS: (update, f"{SHORT} --attention_type=ssmax"), "softmax": (update, SHORT)},
     **{f"next_token_{name}_{n}": {
         OURS: (next_token, settings, n), "reading once": (reading, settings, n),

@@ -10,7 +10,7 @@ Tables, verdicts and pictures of an experiment, from its results.csv, prediction
 lines.csv has the rows of the tables in their order: group (title of a table), line, label, baseline
 (the price of a line is its loss above that of this one), block (training length in tokens), figure
 (name of the picture that shows the line, or nothing) and colour. pairs.csv, if there is one, names
-for some lines the same attention in other models. Do these rank them alike? (pairs.png)
+the same attention in several models, whose ranks are compared (pairs.png).
 """
 import itertools
 import math

@@ -44,10 +44,10 @@ class LoadConfig:
     # arguments
     files: tuple = ()  # checkpoints, or the folders of runs, of which the newest one is taken
     # model
-    attention: str = ""  # allows an own attention file that a checkpoint names; it is executed
+    attention: str = ""  # the attention file that a checkpoint names, to allow that it is executed
     rope_scaling: Literal[SCALINGS[1:]] = "theta"  # how RoPE is stretched
     rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
-    attention_type: Literal[("", *ATTENTION)] = ""  # swapped into a softmax model: the paper's (e)
+    attention_type: Literal[("", *ATTENTION)] = ""  # put into a softmax model, as in (e)
     swap_scale: float = 1.0  # mean of the swapped-in factor over n = 1 to N
     length: int = 0  # training length of a Hugging Face model whose config.json has none
     # machine

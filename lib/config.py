@@ -191,12 +191,21 @@ def help_text(cls):
     """
     lines = [(sys.modules[cls.__module__].__doc__ or "").strip(), "",
              "Settings with their defaults: give --key=value, or write key = value into a config "
-             "file. Of a setting that stands twice the later line counts."]
+             "file."]
+    sections = {}  # {heading: {setting: its line}}; a subclass has the last word
     for parent in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         fields = re.split(r"\n    (?:def|NEEDS) ", inspect.getsource(parent))[0]
-        lines += [line.removeprefix("    ") for line in fields.splitlines() if "# " in line]
+        for line in map(str.strip, fields.splitlines()):
+            if line.startswith("# "):
+                section = sections.setdefault(line, {})
+            elif "# " in line:
+                section[line.partition(":")[0]] = line
+    never = {name for name, condition in getattr(cls, "NEEDS", {}).items() if condition is None}
+    for heading, section in sections.items():
+        lines += [heading, *(line for name, line in section.items() if name not in never)]
     choices = [f"{field.name}: {', '.join(filter(None, typing.get_args(field.type)))}"
-               for field in dataclasses.fields(cls) if typing.get_args(field.type)]  # a Literal
+               for field in dataclasses.fields(cls)
+               if typing.get_args(field.type) and field.name not in never]  # a Literal
     if choices:
         lines += ["# names to choose from", *choices]
     return "\n".join(lines)

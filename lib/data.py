@@ -141,7 +141,7 @@ def random_bits(seed, name, count, counter):
 
 def random_starts(seed, name, step, count, below):
     """Return `count` whole numbers below `below` that follow from (seed, name, step) alone."""
-    # the remainder prefers some numbers, by below / 2**64 at most
+    # not quite uniform: some numbers are likelier, by a share of below / 2**64 at most
     return random_bits(seed, name, count, [0, 0, 0, step]) % np.uint64(below)
 
 

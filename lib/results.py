@@ -124,8 +124,8 @@ def read(path):
     n_records = Counter(str(record["size"]) for record in records if "size" in record)
     for size, wanted in facts.get("records", {}).items():
         if n_records[size] < wanted:  # it is not measured to its end
-            print(f"left out, because it has {n_records[size]:,} of {wanted:,} records of {size} "
-                  f"tokens: {path}")
+            print(f"left out: only {n_records[size]:,} of {wanted:,} prompts of {size} tokens are "
+                  f"measured in {path}")
             if facts["evaluation"] == "scores":  # other prompts would choose other heads
                 return None
             records = [record for record in records if str(record["size"]) != size]
@@ -138,7 +138,7 @@ def read(path):
         file["updates"] = done = records[-1]["iter"]
         wanted = facts["settings"]["max_iters"]
         if done < wanted:
-            print(f"without losses at the end, because it has {done:,} of {wanted:,} updates: "
+            print(f"no losses at the end, because only {done:,} of {wanted:,} updates are done in "
                   f"{path}")
         return file, numbers_of_log(facts, records, kind, is_finished=done >= wanted)
     if "scores" in records[0]:

@@ -29,7 +29,6 @@ GOLDEN = {
     "shipped": ([54, 10, 9, 8], """
         a step to 1.5 10 1.00 .92 .75 .36 .18 .000 ± .000 -.126 ± .015
         a learned constant (control) 10 .82 .74 .28 .02 .00 -.042 ± .063 -.054 ± .069
-        needles at 512x 11 .65 -.03 .93
         the clip, put in (Qwen) 10 1.00 .99 .95 .89 .89 .86 .000 ± .000 -.130 ± .019"""),
     "real": ([40], """
         25 SmolLM2, N, RoPE x 4: yarn costs at least .05 less .016 ± .035 nats 8 undecided undecided

@@ -167,7 +167,7 @@ def test_links_are_followed_and_what_is_no_result_is_not_read(tmp_path, capsys):
     assert set(load([tmp_path / "out"])["line"]) == {"(a) softmax", "(b) SSMax"}
     path = plant_posloss(tmp_path / "out/c", records={"2048": 10})
     assert path not in set(load([tmp_path])["path"])
-    said = f"left out, because it has 8 of 10 records of 2048 tokens: {path}"
+    said = f"left out: only 8 of 10 prompts of 2048 tokens are measured in {path}"
     assert said in capsys.readouterr().out
     refused("nowhere: no such file", load, [tmp_path / "nowhere"])
     path = plant_niah(tmp_path)

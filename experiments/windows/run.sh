@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Layers with a window have RoPE, and layers that see all keys have no position: every type, with
-# needles up to 1,024 times the training length (README.md in this folder). The same command
-# continues after any interruption.
+# Layers with a window have RoPE, and layers that see all keys have no position: softmax, SSMax and
+# others, with needles up to 1,024 times the training length (README.md in this folder). The same
+# command continues after any interruption.
 #
 #   bash experiments/windows/run.sh                      everything: about five hours on two cores
 #   bash experiments/windows/run.sh NAME                 three seeds (SEEDS) of gallery/NAME.py, or of
