@@ -5,6 +5,7 @@ import re
 import runpy
 import shlex
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ import eval_posloss
 import prepare
 import sample
 from eval_niah import NiahConfig
+from experiments import tables
 from experiments.real import real
 from lib import checkpoint, storage
 from lib.checkpoint import LoadConfig
@@ -322,6 +324,14 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     call(real, tmp_path / "gpt2", *arguments[1:], "--lengths=128,")
     assert "gpt2 --n_seqs=8" in capsys.readouterr().out
     assert "For this model" in table and (tmp_path / "out/real.png").exists()
+    rows = tables.stored(tmp_path / "out/results.csv").set_index(tables.INDEX)["value"].sort_index()
+    assert [*rows["yarn", "needles", 400].index] == [0, 1, 100, 101]  # text, noise
+    piece = json.loads((tmp_path / "out/m/posloss-yarn.jsonl").read_text().splitlines()[3])
+    at, losses = np.array([*piece["test loss"].items()], float).T
+    assert rows["yarn", "loss", 800, piece["i"]] == round(losses[-1], 4)
+    width = np.diff(at)[at[1:] > 210]
+    beyond = losses[at > 210] @ width / width.sum()
+    assert rows["yarn|beyond", "loss", 800, piece["i"]] == round(beyond, 4)
     for path in (tmp_path / "out/m").glob("posloss-*.jsonl"):
         path.write_text(path.read_text().splitlines(keepends=True)[0])
     call(real, *arguments, "--table=True")

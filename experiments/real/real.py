@@ -1,21 +1,24 @@
 """Print the commands of run.sh, one a line, or with --table=True the table of their results."""
 import contextlib
+import math
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import torch
 
-from experiments.tables import with_interval
+import plot
+from experiments.tables import INDEX, with_interval
+from experiments.verdicts import FEWEST, by_seed
 from lib import checkpoint, results, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
 from lib.errors import UserError, launch
 from lib.interop import hf_model
-from lib.storage import read_lines
+from lib.storage import atomic_write, read_lines
 from ssmax_hf import sees_all
 
 FACTORS = {kind: f" --attention_type={kind}"
@@ -95,18 +98,34 @@ def hours(folder, n_lines, lengths):
     return n_lines * (8 * cost[max(lengths)] + needles) / 3600
 
 
-def read(cfg, folder, line, lengths, hays):
-    """Return (needles, a row for each prompt; losses, a row for each piece of text, with a column
-    for each position and for `lengths`)."""
-    measured = Path(cfg.out, folder.name)
-    prompts = [pd.DataFrame(read_lines(measured / f"niah-{hay}_{line}.jsonl")).assign(hay=hay)
-               for hay in hays]
-    pieces = pd.DataFrame(read_lines(measured / f"posloss-{line}.jsonl")).set_index("i")
-    by_position = pieces.filter(like=" loss").squeeze(axis=1).apply(pd.Series).rename(columns=int)
-    for T in lengths:  # or the last position before it that was measured
-        by_position[T] = by_position[max(at for at in by_position if at <= T)]
-    needles = pd.concat(prompts).rename(columns={"every_depth answers": "needles"})
-    return needles.astype({"needles": float}), by_position
+def rows_of(cfg, folder, line, lengths, hays):
+    """
+    Return the rows of results.csv of a line. Their seed is the number of a piece of text or prompt,
+    and begins at 100 in noise. The tag "beyond" has the mean loss from 1.05 N on.
+    """
+    measured, numbers = Path(cfg.out, folder.name), []
+    for hay in hays:
+        answers = pd.DataFrame(read_lines(measured / f"niah-{hay}_{line}.jsonl"))
+        for (size, i), prompt in answers.groupby(["size", "i"]):
+            number = prompt["text"].str.extract(r"^\s*(\d*)", expand=False)
+            found = {"needles": prompt["every_depth answers"],
+                     "needles, any of the prompt's": number.isin(prompt["answer"])}
+            numbers += [("", measure, size, i + 100 * (hay == "noise"), each.mean(), len(each))
+                        for measure, each in found.items()]
+    for record in read_lines(measured / f"posloss-{line}.jsonl"):
+        losses = next(pd.Series(value) for value in record.values() if isinstance(value, dict))
+        losses.index = losses.index.astype(int)
+        # at each length, or the last position before it that was measured
+        numbers += [("", "loss", T, record["i"], losses[losses.index <= T].iloc[-1], 1)
+                    for T in lengths]
+        steps = losses.index.to_series().diff()[losses.index > 1.05 * min(lengths)]
+        if len(steps):
+            beyond = np.average(losses[steps.index], weights=steps)
+            numbers.append(("beyond", "loss", max(lengths), record["i"], beyond, 1))
+    rows = pd.DataFrame(numbers, columns=["tag", "measure", "tokens", "seed", "value", "n"])
+    names = line + rows["tag"].replace("beyond", "|beyond")
+    rows = rows.assign(line=names, run=folder.name, variant=line, error=math.nan)
+    return rows[results.COLUMNS].astype({"value": float})
 
 
 def surely(values):
@@ -114,43 +133,50 @@ def surely(values):
     return values.mean() - results.half_interval(values.sem(), len(values))
 
 
-def share(found):
-    """Return the share of needles found as text, with the interval that plot.py's table has."""
-    n = len(found)
-    error = results.error_of_share(found.sum(), n)
-    return results.plus_minus(found.mean(), results.half_interval(error, n))
+def share(prompts):
+    """Return the share of needles found in some prompts as text, with the interval that plot.py's
+    table has."""
+    n = prompts["n"].sum()
+    found = (prompts["value"] * prompts["n"]).sum()
+    half = results.half_interval(results.error_of_share(found, n), n)
+    return results.plus_minus(found / n, half)
 
 
 def table(cfg, folder, lines, lengths, hays):
-    """Print a row for each line and the best line by the rule of README.md, and draw real.png."""
-    needles, losses, rows = {}, {}, {}
-    for line in lines:
-        needles[line], losses[line] = read(cfg, folder, line, lengths, hays)
+    """Write results.csv, print a row for each line and the best line by the rule of README.md, and
+    draw real.png."""
+    rows = pd.concat([rows_of(cfg, folder, line, lengths, hays) for line in lines])
+    with atomic_write(Path(cfg.out, "results.csv"), "w") as file:
+        rows.round({"value": 4}).to_csv(file, index=False)
+    values = rows.set_index(INDEX)["value"].sort_index()
     first, last = min(lengths), max(lengths)
     rival = "yarn" if "yarn" in lines else "as_it_is"
+    price = {line: by_seed(values, line, "loss", first) - by_seed(values, "as_it_is", "loss", first)
+             for line in lines}
+    cells = {}
     for line in lines:
-        cells = needles[line].groupby(["hay", "size"])["needles"]
-        numbers = {"price": (losses[line] - losses["as_it_is"])[first]}
-        numbers |= {f"gain {T}": (losses[rival] - losses[line])[T] for T in lengths[1:]}
-        rows[line] = {f"{hay} {size}": share(found) for (hay, size), found in cells}
-        rows[line] |= {name: with_interval(values) for name, values in numbers.items()}
+        prompts = rows[(rows["line"] == line) & (rows["measure"] == "needles")]
+        by_hay = prompts.assign(hay=np.where(prompts["seed"] < 100, "text", "noise"))
+        cells[line] = {f"{hay} {size}": share(part)
+                       for (hay, size), part in by_hay.groupby(["hay", "tokens"])}
+        cells[line]["price"] = with_interval(price[line])
+        for T in lengths[1:]:
+            gain = by_seed(values, rival, "loss", T) - by_seed(values, line, "loss", T)
+            cells[line][f"gain {T}"] = with_interval(gain)
     print(f"{folder.name}: needles found, loss above the model as it is at {first:,} tokens (price)"
           f", and below {rival} (gain), in nats;\n"
           "±: half of the 95 % interval over needles or pieces")
-    print(pd.DataFrame(rows).T.to_string())
+    print(pd.DataFrame(cells).T.to_string())
 
     # one number for each prompt, because its ten needles are not independent
-    by_prompt = {line: found[found["size"] == last].groupby(["i", "hay"])["needles"].mean()
-                 for line, found in needles.items()}
-    price = {line: (losses[line] - losses["as_it_is"])[first] for line in lines}
+    found = {line: by_seed(values, line, "needles", last) for line in lines}
     # a single piece of text has no interval (NaN), and excludes no line
-    costs_more = [line for line in lines if surely(price[line]) > 0.01]
-    cheap = [line for line in lines if line not in costs_more]
+    cheap = [line for line in lines if not surely(price[line]) > 0.01]
     # chosen and judged by different prompts: the best of many lines is best by chance, too
-    is_even = by_prompt[rival].index.get_level_values("i") % 2 == 0
-    best = max(cheap, key=lambda line: by_prompt[line][is_even].mean())
-    ours, theirs = by_prompt[best][~is_even], by_prompt[rival][~is_even]
-    if len(ours) < 3:  # no verdict below three
+    is_even = found[rival].index % 2 == 0
+    best = max(cheap, key=lambda line: found[line][is_even].mean())
+    ours, theirs = found[best][~is_even], found[rival][~is_even]
+    if len(ours) < FEWEST:
         judged = "fewer than three odd ones cannot judge it: ask more, with NIAH=--n_samples=6"
     else:
         finds = "more" if surely(ours - theirs) > 0 else "no more beyond doubt"
@@ -159,14 +185,19 @@ def table(cfg, folder, lines, lengths, hays):
     print(f"For this model: of the lines that cost at most .01 nats at {first:,} tokens, or not "
           f"surely more, {best} finds most needles at {last:,} in even prompts; {judged}.")
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure = plot.new_figure(figsize=(11, 4), layout="constrained")
+    panels = figure.subplots(1, 2)
     for line in lines:
-        left.plot(needles[line].groupby("size")["needles"].mean(), marker="o", label=line)
-        right.plot((losses[line] - losses[rival]).mean().sort_index())
-    left.set(xscale="log", xlabel="tokens", ylabel="needles found")
-    right.set(xscale="log", xlabel="position", ylabel=f"loss above {rival} (nats)")
-    left.legend(fontsize=7)
-    figure.savefig(Path(cfg.out, "real.png"), dpi=150)
+        above = values[line, "loss"] - values[rival, "loss"]
+        for axis, shown in zip(panels, (values[line, "needles"], above), strict=True):
+            axis.plot(shown.groupby("tokens").mean(), marker="o", label=line)
+    for axis in panels:
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(lengths, [f"{T:,}" for T in lengths])
+    panels[0].set(xlabel="tokens", ylabel="needles found", ylim=(-0.02, 1.02))
+    panels[1].set(xlabel="tokens", ylabel=f"loss above {rival} (nats)")
+    panels[0].legend(fontsize=7)
+    plot.save(figure, Path(cfg.out, "real.png"))
 
 
 def main():
