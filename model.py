@@ -175,7 +175,6 @@ class Attention(nn.Module):
     A subclass overrides what it changes:
 
         setup           makes parameters of its own
-        set_type        refuses a type, or makes its parameters (log_power.py)
         project         makes q, k and v from the layer's input; a KV cache stores k and v
         factor          on the query
         rotate          queries and keys, by RoPE
@@ -191,6 +190,7 @@ class Attention(nn.Module):
     subclass must keep the promises of experiments/check.py, such as: no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
+    has_own_factor = False  # True: no attention_type beside it (log_power.py)
     in_windows = False  # whether S layers have this attention, too
     piece = 512  # queries whose weights are computed at a time, if the fused kernel is not used
 
@@ -211,6 +211,9 @@ class Attention(nn.Module):
 
     def set_type(self, attention_type):
         """Make s and b as ATTENTION defines them for this type."""
+        if self.has_own_factor and attention_type != "softmax":
+            raise ValueError(f"{self.config.attention} has its own factor, and attention_type="
+                             f"{attention_type} would be another one: leave one of them out")
         self.type = attention_type
         self.set_scale("s", ATTENTION[attention_type].s)
         self.set_scale("b", ATTENTION[attention_type].b)

@@ -18,6 +18,7 @@ from model import distances
 
 class ASEntmax(Entmax):
     has_rope = False
+    has_own_factor = True
 
     def setup(self):
         super().setup()
@@ -26,12 +27,6 @@ class ASEntmax(Entmax):
         self.gamma = nn.Linear(self.config.n_embd, self.n_head - self.n_local, bias=False)
         for linear in (self.beta, self.gamma):
             nn.init.normal_(linear.weight, std=self.config.init_std)
-
-    def set_type(self, attention_type):
-        if attention_type != "softmax":
-            raise ValueError(f"asentmax has its own factor, and attention_type={attention_type} "
-                             "would be another one: leave one of them out")
-        super().set_type(attention_type)
 
     def factor(self, x, context):
         beta = F.softplus(self.beta(x).float()).mT  # (B, heads with a factor, T)

@@ -11,16 +11,12 @@ from model import Attention, Learned
 
 
 class LogPower(Attention):
+    has_own_factor = True
+
     def setup(self):
         super().setup()
         self.set_scale("beta", Learned(0.55))
         self.set_scale("gamma", Learned(0.0))
-
-    def set_type(self, attention_type):
-        if attention_type != "softmax":
-            raise ValueError(f"log_power has its own factor, and attention_type={attention_type} "
-                             "would be another one: leave one of them out")
-        super().set_type(attention_type)
 
     def factor(self, x, context):
         # n + 1, as in the authors' code: the first query would have log 1 = 0, and 0^gamma has no
