@@ -209,8 +209,8 @@ def score(right, text, groups):
 
 def attention_record(sample, weights):
     """
-    Return what a record of --trials says of the attention on the needle: its number of
-    tokens; the scores and ranks of each head, [layer][head], see `needle_scores`; the top score.
+    Return what a record of --trials says of the attention on the needle: how many tokens
+    it has; the scores and ranks of each head, [layer][head], see `needle_scores`; the top score.
     """
     start, end = sample["span"]
     exact_scores, needle_ranks = needle_scores(weights, start, end)

@@ -214,10 +214,11 @@ def p_n(rows):
     for path in rows.loc[rows["by"] == "end", "path"].unique():
         settings = json.loads(path.with_suffix(".json").read_text())["settings"]
         # the log does not have p_n
-        if "pn" in settings.values() and list(path.parent.glob("ckpt_*.pt")):
+        if "pn" in settings.values():
             from lib import checkpoint
 
-            weights = checkpoint.load(path.parent)["model"]
+            saved = checkpoint.checkpoints_in(path.parent)
+            weights = checkpoint.load(path.parent)["model"] if saved else {}
             if "p_n" in weights:  # killed before it was swapped in, a run has none
                 runs.append((path.parent.name, weights["p_n"].numpy()))
     # up to 0.8 only, because the yellow at the end of this map is hard to see on white

@@ -217,8 +217,7 @@ def allow_attention(state, name, given):
     print0(f"note: {changed}")
 
 
-def restore(state, device="cpu", name="checkpoint", attention_type="", swap_scale=1.0,
-            **overrides):
+def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides):
     """
     Return the model of a checkpoint dict, in eval mode. UserError if a change does not fit it.
 
