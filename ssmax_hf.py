@@ -225,6 +225,20 @@ def rope_of(config):
     return rope.get("full_attention", rope) or {}
 
 
+# settings by which models of transformers have a factor of n, and families without such a setting
+OWN_FACTORS = ("attn_temperature_tuning", "llama_4_scaling_beta", "log_scaling_n_floor")
+WITH_OWN_FACTOR = ("beam", "mistral_large4")
+
+
+def own_factor(config):
+    """Return what gives a model a factor of n of its own: a setting or its family, "" if it has
+    none."""
+    settings = config.to_dict() | rope_of(config)
+    names = [name for name in OWN_FACTORS if settings.get(name)]
+    names += [config.model_type] if config.model_type in WITH_OWN_FACTOR else []
+    return ", ".join(names)
+
+
 def training_length(config):
     """Return the length in tokens at which a model was trained, None if its config, that of the
     text, does not say it."""
@@ -257,13 +271,16 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         raise ValueError(f"unknown kind {kind}; choose one of {', '.join(KINDS)}")
     if any(isinstance(module, SSMax) for module in model.modules()):
         raise ValueError("this model has a factor already: load it again")
+    config = model.config.get_text_config()
+    if own := own_factor(config):
+        raise ValueError(f"this model has a factor of n of its own ({own}), and a second one would "
+                         "multiply it: turn it off in the config, or choose another model")
     modules = attention_modules(model)
     if layers is None:
         layers = [i for i, (_, module) in modules.items() if sees_all(module.config, i)]
     if not layers or not set(layers) <= modules.keys():
         raise ValueError(f"layers={layers} must name layers of {type(model).__name__} that SSMax "
                          f"can be put into: {list(modules)} (None: those that see all keys)")
-    config = model.config.get_text_config()
     N = length or training_length(config)
     if type(N) is not int or N < 2:  # log 1 is 0
         raise ValueError(f"the config of this {type(model).__name__} does not say at which length "

@@ -37,7 +37,7 @@ GEMMA = {"sliding_window": 16, "layer_types": ["sliding_attention"] * 2 + ["full
 FAMILIES = {"llama": {}, "qwen3": {"head_dim": 16}, "gemma3_text": GEMMA, "olmo2": {},
             "mistral": {"sliding_window": 20}, "phi3": {},
             "llama4_text": {"attention_chunk_size": 16, "no_rope_layers": [1, 1, 0],
-                            "num_local_experts": 2},
+                            "num_local_experts": 2, "attn_temperature_tuning": False},
             # its heads differ by layer
             "gemma4_text": {**GEMMA, "vocab_size_per_layer_input": V,
                             "hidden_size_per_layer_input": 8}}
@@ -222,10 +222,13 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
      "a theta for each layer, .* so it cannot be stretched"),
     ("gpt2", {}, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
     ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
-    pytest.param("beam", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see",
-                 marks=pytest.mark.skipif(not hasattr(transformers, "BeamConfig"), reason="new")),
+    *[pytest.param(family, GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see",
+                   marks=pytest.mark.skipif(not hasattr(transformers, config), reason="new"))
+      for family, config in (("beam", "BeamConfig"), ("flint", "FlintConfig"),
+                             ("lara_mini", "LaraMiniConfig"))],
     ("mistral", {"sliding_window": 20}, LoadConfig(rope_factor=2.0), "without RoPE in layers that"),
-    ("llama", {"position_embedding_type": "nope"}, LoadConfig(rope_factor=2.0), "without RoPE in"),
+    ("llama4_text", {"attn_temperature_tuning": True}, LoadConfig(attention_type="logn_clip"),
+     r"has a factor of n of its own \(attn_temperature_tuning\)"),
     ("llama", {"training_length": 1}, LoadConfig(), "a training length of 1 tokens.* above 1"),
     ("bloom", {}, LoadConfig(attention_type="ssmax"), "cannot get --attention_type=ssmax"),
     ("llama", {}, LoadConfig(attention="gated"), "leave --attention=gated out"),

@@ -38,7 +38,7 @@ FAMILIES = {  # one of each kind
     "laguna": {**WINDOW, "num_attention_heads_per_layer": [2, 2, 4], "mlp_layer_types": DENSE},
     "llama4_text": {  # two of its classes say that they are the decoder
         "attention_chunk_size": 64, "no_rope_layers": [1, 0, 0], "intermediate_size_mlp": 96,
-        "num_local_experts": 2},
+        "num_local_experts": 2, "attn_temperature_tuning": False},
     "deepseek_v3": {  # queries and values differ in size
         "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
         "qk_nope_head_dim": 8, "v_head_dim": 24, "head_dim": 8, "first_k_dense_replace": 3}}

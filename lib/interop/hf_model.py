@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import os
+import sys
 import zlib
 from types import SimpleNamespace
 
@@ -163,10 +164,6 @@ def check_memory(folder, empty, cfg, device):
 # RoPE and the training length
 
 
-# In these families only layers with a window have RoPE, if there are any.
-NO_ROPE_BESIDE_WINDOWS = ("afmoe", "cohere2", "exaone", "kolibri")
-
-
 def layer_types(c):
     return getattr(c, "layer_types", None) or [
         "full_attention" if sees_all(c, layer) else "sliding_attention"
@@ -189,6 +186,38 @@ def length_of(folder, c, given=0):
     return length
 
 
+def layers_with_rope(c):
+    """
+    Return the numbers of the layers that rotate their queries (all, if that cannot be known).
+
+    Each family decides it in its code, in another way. So we pass two tokens through an empty model
+    and see which layers call a function with "rotary" in its name.
+    """
+    layers, before = set(), sys.getprofile()
+
+    def follow(frame, event, _):
+        if event == "call" and "rotary" in frame.f_code.co_name:
+            while frame and not hasattr(frame.f_locals.get("self"), "layer_idx"):
+                frame = frame.f_back
+            if frame:
+                layers.add(frame.f_locals["self"].layer_idx)
+
+    try:
+        # Without numbers a mixture of experts runs in bf16 alone, and transformers cannot look into
+        # positions and make a mask from them.
+        with torch.device("meta"), torch.no_grad():
+            empty = transformers.AutoModelForCausalLM.from_config(
+                copy.deepcopy(c), dtype=torch.bfloat16, trust_remote_code=False)
+            sys.setprofile(follow)
+            empty(torch.zeros(1, 2, dtype=torch.long), attention_mask=torch.zeros(1, 1, 2, 2),
+                  position_ids=torch.arange(2)[None], use_cache=False)
+    except Exception:  # of a family that needs the numbers, or other arguments
+        return {*range(c.num_hidden_layers)}
+    finally:
+        sys.setprofile(before)
+    return layers
+
+
 def stretch(folder, c, cfg, length):
     """
     Stretch RoPE in a config of transformers as cfg says, in the layers that see all keys where they
@@ -196,13 +225,9 @@ def stretch(folder, c, cfg, length):
     RoPE of another kind, such as one that is stretched already.
     """
     rope, factor = rope_of(c), cfg.rope_factor
-    types = layer_types(c)
-    has_rope = getattr(c, "no_rope_layers", None) or [1] * c.num_hidden_layers
-    kinds = {kind for kind, has in zip(types, has_rope, strict=True) if has}
-    if c.model_type.startswith(NO_ROPE_BESIDE_WINDOWS) and len(kinds) > 1:
-        kinds.remove("full_attention")
-    has_none = getattr(c, "position_embedding_type", None) == "nope"  # Granite 4 hybrids
-    if not rope.get("rope_theta") or "full_attention" not in kinds or has_none:
+    with_rope = layers_with_rope(c)
+    kinds = {kind for layer, kind in enumerate(layer_types(c)) if layer in with_rope}
+    if not rope.get("rope_theta") or "full_attention" not in kinds:
         raise UserError(f"{folder} is a {c.model_type} without RoPE in layers that see all tokens, "
                         "so it cannot be stretched: leave rope_scaling and rope_factor out")
     rope_type = rope.get("rope_type", "default")
