@@ -1,5 +1,6 @@
 """Print the commands of run.sh, one a line, or with --table=True the table of their results."""
 import contextlib
+import copy
 import math
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+import transformers
 
 import plot
 from experiments.tables import INDEX, with_interval
@@ -16,10 +18,10 @@ from experiments.verdicts import FEWEST, by_seed
 from lib import checkpoint, results, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
-from lib.errors import UserError, launch
+from lib.errors import UserError, explain, launch
 from lib.interop import hf_model
 from lib.storage import atomic_write, read_lines
-from ssmax_hf import sees_all
+from ssmax_hf import add_ssmax
 
 FACTORS = {kind: f" --attention_type={kind}"
            for kind in ("logn_clip", "log_floor", "llama4", "power", "step_1.5")}
@@ -52,9 +54,10 @@ def lines_of(folder, c, length, factor):
     """Return {line, which is its tag: settings}. Factors are put in after RoPE is stretched without
     YaRN's temperature, or as it is where it cannot be stretched."""
     lines, before = {"as_it_is": ""}, ""
-    if not any(sees_all(c, layer) for layer in range(c.num_hidden_layers)):
-        raise UserError(f"all layers of {folder} have windows, so no factor goes into it: choose "
-                        "another model")
+    with torch.device("meta"), explain(f"no factor can be put into {folder}: choose another model",
+                                       ValueError):
+        empty = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(c))
+        add_ssmax(empty, "logn_clip", length=length)
     if factor == 1:  # the training length alone
         return lines | FACTORS
     try:
