@@ -5,8 +5,8 @@
 # True: evaluate() and predict() prepare the model for evaluation, without DistributedDataParallel (DDP), and accelerate
 #   marks it as prepared. train() asks accelerate to prepare it, gets the marked model back, and trains it without DDP:
 #   each process has gradients of its own rows alone, and the models drift apart. The one that is saved, that of the
-#   first process, has seen half of the rows (an eighth on 8 processes). There is no warning, and the logged loss, a mean
-#   over the processes, falls. eval_on_start=True does not do this.
+#   first process, has seen half of the rows (an eighth on 8 processes). There is no warning, and the logged loss, a
+#   mean over the processes, falls. eval_on_start=True does not do this.
 # Hurt: fine-tuning on several GPUs that measures the base model first, to report before and after.
 # Output seen:
 #   train()              DistributedDataParallel  test loss of the two processes' models 1.3356 1.3356
