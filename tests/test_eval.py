@@ -102,7 +102,7 @@ def test_heads_are_chosen_on_other_prompts_of_the_training_length(
     path = tmp_path / "a/scores.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))  # as after a kill
     measure(eval_niah, "a", "--trials=2", "--trial_sizes=64")
-    assert "left out, because it has" in capsys.readouterr().out
+    assert "left out: only" in capsys.readouterr().out
     refused("of 32 tokens is too small .* .--trials also makes prompts of the training length",
             chosen, "b", 200, "--task=multikey")
 
