@@ -265,7 +265,8 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
     short contexts and sharpen it in long ones. The loss of SmolLM2-135M at 512 tokens, 2.870,
     becomes 2.931 with ssmax and length=512, 3.532 with length=8192, and 6.320 with s=1.
 
-    ValueError if the model has no such layers, or an attention that SSMax cannot be put into.
+    ValueError if the model has no such layers, an attention that SSMax cannot be put into, or a
+    factor of n of its own.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind}; choose one of {', '.join(KINDS)}")

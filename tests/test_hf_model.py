@@ -227,6 +227,10 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
       for family, config in (("beam", "BeamConfig"), ("flint", "FlintConfig"),
                              ("lara_mini", "LaraMiniConfig"))],
     ("mistral", {"sliding_window": 20}, LoadConfig(rope_factor=2.0), "without RoPE in layers that"),
+    ("granitemoehybrid", {
+        "layer_types": ["mamba", "mamba", "attention"], "mamba_n_heads": 4, "mamba_d_head": 16,
+        "num_local_experts": 0, "position_embedding_type": "nope"}, LoadConfig(rope_factor=2.0),
+     "without RoPE in layers that see all tokens"),
     ("llama4_text", {"attn_temperature_tuning": True}, LoadConfig(attention_type="logn_clip"),
      r"has a factor of n of its own \(attn_temperature_tuning\)"),
     ("llama", {"training_length": 1}, LoadConfig(), "a training length of 1 tokens.* above 1"),
@@ -239,6 +243,16 @@ def test_a_refusal_comes_before_weights_are_read(tmp_path, family, settings, cfg
     folder_of(tmp_path / "m", family, **settings)
     (tmp_path / "m/model.safetensors").unlink()
     refused(message, checkpoint.load_model, tmp_path / "m", cfg)
+
+
+def test_layers_of_two_kinds_are_not_stretched_if_a_pass_cannot_show_their_rope(monkeypatch):
+    monkeypatch.setattr(transformers.LlamaForCausalLM, "forward", None)
+    monkeypatch.setattr(transformers.Gemma3ForCausalLM, "forward", None)
+    llama, gemma = (transformers.AutoConfig.for_model(family, **TINY, **FAMILIES[family])
+                    for family in ("llama", "gemma3_text"))
+    assert hf_model.layers_with_rope("m", llama) == {0, 1, 2}
+    refused("m is a gemma3_text, and which of its layers have RoPE cannot be found out",
+            hf_model.layers_with_rope, "m", gemma)
 
 
 @pytest.mark.parametrize("family, settings", [

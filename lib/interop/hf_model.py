@@ -186,9 +186,10 @@ def length_of(folder, c, given=0):
     return length
 
 
-def layers_with_rope(c):
+def layers_with_rope(folder, c):
     """
-    Return the numbers of the layers that rotate their queries (all, if that cannot be known).
+    Return the numbers of the layers that rotate their queries. UserError if that cannot be found
+    out, unless all layers are of one kind: then these are all.
 
     Each family decides it in its code, in another way. So we pass two tokens through an empty model
     and see which layers call a function with "rotary" in its name.
@@ -211,7 +212,11 @@ def layers_with_rope(c):
             sys.setprofile(follow)
             empty(torch.zeros(1, 2, dtype=torch.long), attention_mask=torch.zeros(1, 1, 2, 2),
                   position_ids=torch.arange(2)[None], use_cache=False)
-    except Exception:  # of a family that needs the numbers, or other arguments
+    except Exception as e:  # of a family that needs the numbers, or other arguments
+        if len({*layer_types(c)}) > 1:
+            raise UserError(f"{folder} is a {c.model_type}, and which of its layers have RoPE "
+                            f"cannot be found out ({e}), so it cannot be stretched: leave "
+                            "rope_scaling and rope_factor out") from e
         return {*range(c.num_hidden_layers)}
     finally:
         sys.setprofile(before)
@@ -225,7 +230,7 @@ def stretch(folder, c, cfg, length):
     RoPE of another kind, such as one that is stretched already.
     """
     rope, factor = rope_of(c), cfg.rope_factor
-    with_rope = layers_with_rope(c)
+    with_rope = layers_with_rope(folder, c)
     kinds = {kind for layer, kind in enumerate(layer_types(c)) if layer in with_rope}
     if not rope.get("rope_theta") or "full_attention" not in kinds:
         raise UserError(f"{folder} is a {c.model_type} without RoPE in layers that see all tokens, "
