@@ -54,6 +54,8 @@ class PlotConfig:
         if self.files[:1] == ("table",) and (self.out or self.title):
             raise ValueError("table is printed, and draws no picture: leave --out and --title out")
 
+    NEEDS = {"baseline": "len(files) > 1"}  # a name, then results
+
 
 # -----------------------------------------------------------------------------
 # what figures share
@@ -88,7 +90,7 @@ def styles_of(rows):
     colors = {variant: color for variant, (_, color) in VARIANTS.items()}
     others = [variant for variant in lines["variant"].unique() if variant not in colors]
     colors |= zip(others, itertools.cycle(PALETTE), strict=False)
-    numbers = lines.groupby("variant").cumcount()  # of the lines of a colour
+    numbers = lines.groupby(lines["variant"].map(colors)).cumcount()  # of the lines of a colour
     styles = {}
     for line, label in labels_of(rows).items():
         styles[line] = {
@@ -118,8 +120,9 @@ def draw_panels(table, panels, note="", height=2.9, ylim=None):
             axis.xaxis.set_major_formatter("{x:,.0f}")
             for block in sorted(rows["block"].dropna().unique()):
                 axis.axvline(block, color="0.4", linestyle=":", label=f"trained on {block:,.0f}")
-        axis.set(xlabel=X_LABELS[by] if axis is axes[-1] else "", ylim=ylim,
-                 ylabel=textwrap.fill(label, 40))
+        axis.set(xlabel=X_LABELS[by] if axis is axes[-1] else "", ylabel=textwrap.fill(label, 40))
+        if ylim:  # even None would keep the limits from what is drawn later
+            axis.set_ylim(ylim)
     return add_legend(figure, f"line: mean of the seeds; faint: each seed,\n"
                       f"or the 95 % interval of a single one\n{note}".strip())
 
@@ -289,7 +292,8 @@ def niah(rows):
         return None
     across = min(len(panels), 4)  # more panels in a row are too small to read
     down = math.ceil(len(panels) / 4)
-    figure = new_figure(figsize=(2.4 * across + 1, 1.9 * down + 0.6), layout="constrained")
+    width = max(2.4, 0.28 * cells["tokens"].nunique())  # of a panel, in inches
+    figure = new_figure(figsize=(width * across + 1, 1.9 * down + 0.6), layout="constrained")
     for i, ((measure, line), line_rows) in enumerate(panels, 1):
         axis = figure.add_subplot(down, across, i)
         shares = line_rows.pivot_table(index="depth", columns="tokens", values="value")

@@ -10,7 +10,7 @@ import torch
 from lib import checkpoint, runtime
 from lib.checkpoint import LoadConfig
 from lib.config import configure
-from lib.errors import launch
+from lib.errors import explain, launch
 from lib.evaluate import check_length
 from lib.text import decode, encode, end_of_text
 
@@ -55,7 +55,9 @@ def main():
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too
     # all continuations in one batch, so that each step reads the weights once
     idx = torch.tensor([prompt], device=device).expand(cfg.num_samples, -1)
-    with runtime.autocast(device, cfg.dtype):
+    with runtime.autocast(device, cfg.dtype), explain(
+            f"{cfg.files[0]} cannot be sampled; its weights may be NaN: take another checkpoint",
+            RuntimeError):
         rows = model.generate(idx, cfg.max_new_tokens, cfg.temperature, cfg.top_k)
     for row in rows.tolist():
         continuation = row[len(prompt):]

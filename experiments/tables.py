@@ -65,9 +65,10 @@ def collect(folder):
         measure = rows["measure"].replace({"long loss": loss, "test loss": loss})
         run = rows["run"].str.split("/").str[-1]
         line = run.where(rows["tag"] == "", run + "|" + rows["tag"])
-        parts.append(rows.assign(run=run, line=line, measure=measure))
+        if len(rows):  # a file of measured/ may have just begun
+            parts.append(rows.assign(run=run, line=line, measure=measure))
     if not parts:
-        raise UserError(f"{folder}/measured is empty; run.sh of the experiment fills it")
+        raise UserError(f"{folder}/measured has no results; run.sh of the experiment fills it")
     return pd.concat(parts)[results.COLUMNS].round({"value": 4, "error": 4})
 
 

@@ -86,14 +86,18 @@ def test_a_failed_seed_is_not_left_out_and_results_may_come_later(tmp_path, monk
 
 @pytest.fixture
 def new_results(tmp_path, monkeypatch):
-    """A folder whose results are those of the lines mine and softmax|clip, with seeds 1 to 3."""
+    """A folder whose results are those of the lines mine and softmax|clip, with seeds 1 to 3. In
+    measured/far they have only begun."""
     rows = [{"run": f"deep/{run}", "tag": tag, "seed": seed, "measure": measure, "tokens": tokens,
              "value": 0.12344, "by": "tokens", "line": "", "variant": "", "error": 0.1, "n": 5}
             for run, tag in (("mine", ""), ("mine", "clip"), ("softmax", "clip"))
             for seed in (1, 2, 3)
             for measure, tokens in (("needles", 2048), ("needles", 4096), ("long loss", 128))]
-    (tmp_path / "measured/near").mkdir(parents=True)
-    monkeypatch.setattr(tables.results, "load", lambda paths: pd.DataFrame(rows))
+    for name in ("far", "near"):
+        (tmp_path / "measured" / name).mkdir(parents=True)
+    table = pd.DataFrame(rows)
+    results = {"near": table, "far": table[:0].astype(object)}
+    monkeypatch.setattr(tables.results, "load", lambda paths: results[paths[0].name])
     return tmp_path
 
 
@@ -119,7 +123,7 @@ def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, cap
     assert any(line[:3] == ["(a)", "softmax", "3"] for line in lines)
     assert (new_results / "mine.png").exists()
     (new_results / "nothing/measured").mkdir(parents=True)
-    refused("nothing/measured is empty", call, tables, "windows", new_results / "nothing")
+    refused("nothing/measured has no results", call, tables, "windows", new_results / "nothing")
 
 
 CONFIGS = {"train": "TrainConfig", "sft": "SFTConfig", "prepare": "PrepareConfig",

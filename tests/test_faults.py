@@ -18,6 +18,7 @@ from conftest import EVALS, TINY_RUN, call, held, program, refused, save_model, 
 import eval_niah
 import eval_posloss
 import prepare
+import sample
 import train
 from lib import checkpoint
 from lib.checkpoint import LoadConfig
@@ -171,7 +172,10 @@ def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
 
 def test_a_process_is_a_rank_only_with_both_variables_and_an_address(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")  # some clusters set it alone
-    assert runpy.run_path("lib/ranks.py")["WORLD_SIZE"] == 1
+    for rank in ("", "-1", "x"):
+        monkeypatch.setenv("RANK", rank)
+        ranks = runpy.run_path("lib/ranks.py")
+        assert (ranks["RANK"], ranks["WORLD_SIZE"]) == (0, 1)
     monkeypatch.setenv("RANK", "1")
     refused("MASTER_ADDR and MASTER_PORT is not set: start them with torchrun",
             runpy.run_path("lib/ranks.py")["join"], torch.device("cpu"))
@@ -219,6 +223,13 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
     saved.unlink()
     saved.mkdir()  # stands for a disk that cannot be read
     refused("cannot be read; look at its permissions", checkpoint.load, saved.parent)
+
+
+def test_a_model_of_nan_is_not_sampled(tmp_path):
+    model = tiny_model()
+    torch.nn.init.constant_(model.lm_head.weight, float("nan"))
+    save_model(tmp_path, model, [1, 2, 50256])
+    refused("cannot be sampled; its weights may be NaN", call, sample, tmp_path, "--device=cpu")
 
 
 def test_a_checkpoint_cannot_run_code(tmp_path):

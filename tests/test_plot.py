@@ -24,6 +24,10 @@ def test_learning_curves_show_every_loss_and_every_validation(tmp_path):
     assert len(x) == 100 and x[0] == 2, "a point is the mean of three updates"
     assert enlarged.lines[0].get_ydata().tolist() == y[x >= 0.4 * x.max()].tolist()
     assert min(enlarged.lines[-1].get_ydata()) < 2, "the validation"
+    for axis in (whole, enlarged):  # its dots are drawn last
+        low, high = axis.get_ylim()
+        assert all(low < min(line.get_ydata()) <= max(line.get_ydata()) < high
+                   for line in axis.lines), "a line or dot is out of the picture"
     assert difference.lines[0].get_ydata() == pytest.approx(-0.02)
 
 
@@ -34,6 +38,13 @@ def test_the_band_of_a_seed_is_the_interval_of_its_table():
     plot.draw(axis, rows, {"a": {"color": "black"}})
     heights = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert (min(heights), max(heights)) == pytest.approx((2 - 0.4303, 2 + 0.4303), abs=1e-4)
+
+
+def test_lines_of_one_colour_have_different_styles():
+    variants = [f"v{i}" for i in range(2 * len(plot.PALETTE))]
+    styles = plot.styles_of(pd.DataFrame({"line": variants, "variant": variants, "seed": 1}))
+    looks = {(style["color"], style["linestyle"]) for style in styles.values()}
+    assert len(looks) == len(variants)
 
 
 def test_the_mean_of_curves_ends_with_the_first_of_them(tmp_path):
@@ -103,6 +114,7 @@ def test_the_legend_has_the_lines_of_all_panels(tmp_path):
 @pytest.mark.parametrize("arguments, message", [
     (["learned_curves"], "did you mean learning_curves"), ([], "name one of all, table, "),
     (["table", "config", "--title=x"], "table is printed, and draws no picture"),
+    (["fading", "--baseline=x"], "baseline=x has no effect"),
     (["all", "nowhere/x"], "no such file"), (["niah", "config"], "no results that niah could")])
 def test_wrong_arguments_are_one_line(arguments, message):
     assert refused(message, call, plot, *arguments) == 2
