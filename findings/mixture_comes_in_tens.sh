@@ -8,8 +8,8 @@
 #   in a row. The buffer only spreads the tens out: batches of 1,024 have 4 to 16 % of rare rows. split_dataset_by_node
 #   gives the copy to each process: row for row they read the same source, so 8 x 4 rows have the mixture of 4. It helps
 #   to shuffle each stream before mixing, and to give each process another seed.
-# Hurt: pretraining on mixtures: shares and gradients of the batches are as noisy as in batches of a tenth or a
-#   hundredth of the size, and the loss follows the source.
+# Hurt: pretraining on mixtures: shares and gradients of the batches are as noisy as in batches of a fifth or an
+#   eighth of the size, and the loss follows the source.
 # Output seen:
 #   one process, 50 batches of 1,024
 #     mixture: rare rows in a batch 7.8% to 12.3%, spread 0.0086, 0.9 x chance's

@@ -5,7 +5,7 @@
 #   95 % of the points, and at somewhat less for few seeds.
 # True: a bootstrap of three values cannot leave their range. One resample in 27 is three times the smallest value, so
 #   the band is the range itself. It holds the mean in 1 - 2 / 2^3 = 75 % of the cases, however large the spread is; of
-#   two seeds in 50 %, of five in 84 %, of ten in 90 %. The bands of two equal models with three seeds lie apart at one
+#   two seeds in 50 %, of five in 83 %, of ten in 89 %. The bands of two equal models with three seeds lie apart at one
 #   point in ten. An interval of Student's t, given as a function, holds it in 95 %: it is 2.6 times as wide at three
 #   seeds. barplot and pointplot draw the same intervals, and nothing warns.
 # Hurt: learning curves and tables over few seeds, the usual figure of a paper.
