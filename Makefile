@@ -15,11 +15,11 @@ gpu: $(VENV)/ready  # speed, memory and exactness on your GPU
 	$(VENV)/bin/python -m experiments.bench --device=cuda
 
 check: $(VENV)/ready-test  # for the edit loop: the linter, and the tests that take a minute
-	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff check $$(git ls-files '*.py')
 	$(VENV)/bin/python -m pytest -n 2 -m "not slow"
 
 test: $(VENV)/ready-test
-	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff check $$(git ls-files '*.py')
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal --durations=10
 
 # --no-compile: Python compiles what it imports, which is a tenth of what is installed.

@@ -2,7 +2,9 @@
 # python prepare.py --embedded=almanac --compact_vocab --name=almanac
 # (For a trial of some updates --n_train=2001 is enough, and takes seconds.)
 data_dir = "data/almanac"
-data_order = "sequence"  # its order is a curriculum: copying becomes rarer
+# Its order is a curriculum: copying becomes rarer. The first documents are random words, so early
+# training losses are above the validation loss.
+data_order = "sequence"
 out_dir = "out/quick/run"
 block_size = 128
 n_layer = 2

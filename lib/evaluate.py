@@ -88,7 +88,8 @@ def evaluate(cfg, name, ask):
                     check_line(line, lines.setdefault(line, {}), path, facts)
                     existing(cfg, out, facts)
                 else:
-                    print0(f"{path}: {line}, update {state['iter']:,}")
+                    updates = f", update {state['iter']:,}" if state["iter"] else ""
+                    print0(f"{path}: {line}{updates}")
                     measure_missing(cfg, out, facts, items, measure, device)
                 del model, measure  # before the next one is loaded
     if ranks.RANK == 0:
