@@ -417,8 +417,8 @@ TITLES = {  # {measure: its title}; a measure that is not here is its own title
 def print_tables(rows):
     """Print a table for each measure, with the mean of each line ± half of its 95 % interval, and
     then the settings in which the lines differ."""
-    print("±: half of the 95 % interval over the seeds (with one seed, or if all agree: over prompts "
-          "or pieces)")
+    print("±: half of the 95 % interval over the seeds (with one seed, or if all agree: over "
+          "prompts or pieces)")
     # A loss is known at about 100 positions. Shown are multiples of N, and the last of each file.
     some = rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
     for multiple in MULTIPLES:
