@@ -5,6 +5,7 @@ Draw the paper's figures from result files, and print a table of what was measur
     python plot.py learning_curves out/a_softmax out/b  one figure of some runs
     python plot.py grad_norm out/                       any measure of the logs or an evaluation
     python plot.py table out/                           only the table, with intervals
+    python plot.py table out/ --out=out                 the same, and its numbers in out/table.csv
 
 Figures, with their numbers in the paper: fading (1), p_n (2), z_max (3), learning_curves (4),
 posloss (5), niah and retrieval (6), needle_scores (7), top_scores (8); and of our own:
@@ -20,6 +21,7 @@ import math
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -47,14 +49,15 @@ class PlotConfig:
     files: tuple = ()  # name of a figure or measure, all or table; then folders or files of results
     # output
     baseline: str = "softmax"  # variant or line from which the differences are taken
-    out: str = ""  # folder for the pictures; empty: the first folder of results, or out
+    out: str = ""  # folder for pictures and table.csv; empty: the first folder of results, or out
+    format: Literal["png", "svg", "pdf"] = "png"  # of the pictures
     title: str = ""  # a line above the picture
 
     def __post_init__(self):
-        if self.files[:1] == ("table",) and (self.out or self.title):
-            raise ValueError("table is printed, and draws no picture: leave --out and --title out")
+        if self.files[:1] == ("table",) and self.title:
+            raise ValueError("table draws no picture: leave --title out")
 
-    NEEDS = {"baseline": "len(files) > 1"}  # a name, then results
+    NEEDS = {"baseline": "len(files) > 1", "format": "files[:1] != ('table',)"}
 
 
 # -----------------------------------------------------------------------------
@@ -165,7 +168,7 @@ def add_legend(figure, note=""):
 def save(figure, path):
     """Write a picture, all or nothing: if the disk is full, the old picture stays."""
     with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+        figure.savefig(file, format=path.suffix[1:])
     print(path)
 
 
@@ -418,10 +421,14 @@ def main():
             picture = draw_measure(rows, each)
         if picture:
             picture.suptitle(cfg.title)
-            save(picture, folder / f"{each.replace('/', '_')}.png")
+            save(picture, folder / f"{each.replace('/', '_')}.{cfg.format}")
             is_drawn = True
     if name in ("all", "table") and len(rows):
         results.print_tables(rows)
+        if name == "table" and cfg.out:
+            with atomic_write(folder / "table.csv", "w") as file:
+                rows[[*results.COLUMNS, "by", "depth"]].to_csv(file, index=False)
+            print(f"\n{folder / 'table.csv'}")
     elif not is_drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "
                         "name folders with other results, from train.py or an evaluation")

@@ -71,6 +71,12 @@ def test_every_figure_is_drawn_from_results(tmp_path, capsys):
     for figure in theory:
         call(plot, figure, tmp_path)
     assert theory < figures_in(tmp_path)
+    call(plot, "niah", tmp_path, "--format=svg")
+    assert "<svg" in (tmp_path / "niah.svg").read_text()
+    call(plot, "table", tmp_path, f"--out={tmp_path}")
+    written, rows = pd.read_csv(tmp_path / "table.csv"), load([tmp_path])
+    assert written["value"].tolist() == pytest.approx(rows["value"].tolist(), nan_ok=True)
+    assert written["line"].tolist() == rows["line"].tolist()
 
 
 def test_the_loss_has_a_second_panel_with_the_difference_from_the_baseline(tmp_path):
@@ -113,7 +119,8 @@ def test_the_legend_has_the_lines_of_all_panels(tmp_path):
 
 @pytest.mark.parametrize("arguments, message", [
     (["learned_curves"], "did you mean learning_curves"), ([], "name one of all, table, "),
-    (["table", "config", "--title=x"], "table is printed, and draws no picture"),
+    (["table", "config", "--title=x"], "table draws no picture"),
+    (["table", "config", "--format=svg"], "format=svg has no effect"),
     (["fading", "--baseline=x"], "baseline=x has no effect"),
     (["all", "nowhere/x"], "no such file"), (["niah", "config"], "no results that niah could")])
 def test_wrong_arguments_are_one_line(arguments, message):
