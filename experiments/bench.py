@@ -10,6 +10,7 @@ The sides of a row take turns, each turn in a new process, because a machine is 
 minutes than in others: only ratios of the same turn count. OMP_NUM_THREADS sets the threads.
 """
 import dataclasses
+import inspect
 import json
 import os
 import resource
@@ -156,7 +157,10 @@ def dynamic_cache(settings, n):
     for layer in range(c.num_hidden_layers):
         cache.update(*torch.randn(2, 1, c.num_key_value_heads, n, c.head_dim), layer)
     idx = torch.zeros(1, 1, dtype=torch.int64)
-    return seconds(lambda: model(idx, past_key_values=cache, use_cache=True), 20)
+    # the name since transformers 5.24, and the one before it
+    new_name = "cache" in inspect.signature(model.forward).parameters
+    asked = {"cache" if new_name else "past_key_values": cache}
+    return seconds(lambda: model(idx, use_cache=True, **asked), 20)
 
 
 @torch.no_grad()
