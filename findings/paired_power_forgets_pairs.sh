@@ -2,8 +2,8 @@
 # pingouin: the power and the effect size of a paired t-test leave out the pairing: p = .002 beside a power of .29
 # Versions: pingouin 0.7.0, numpy 2.4.6, scipy 1.17.1, pandas 3.1.1.
 # Guess: ttest(x, y, paired=True) tells the power of the test that it made, and its effect size plans the next one.
-# True: cohen_d divides the mean difference by the spread of the scores, not by that of the differences, and the power is
-#   computed from it. (power_ttest wants the other one for contrast="paired".) The more alike the pairs, the more wrong:
+# True: cohen_d divides the mean difference by the spread of the scores, not by that of the differences, and the power
+#   is computed from it. (power_ttest wants the other one for contrast="paired".) The more alike the pairs, the more wrong:
 #   here the test finds the effect in all of 2,000 repetitions, and power says .29.
 # Hurt: two models on the same prompts or seeds: experiments are called underpowered, or planned five times too large.
 # Output seen:
