@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # dask: quantiles rise with the number of partitions, until 99 % of a million lengths are "below" 5,854 and not 4,151
-# Versions: dask 2026.8.0, crick 0.0.8, numpy 2.4.6, pandas 3.1.1.
+# Versions: dask 2026.8.0, crick 0.0.8, numpy 2.4.6, pandas 3.1.1, pyarrow 26.0.1.
 # Guess: quantile() and describe() are near the truth, as other approximate quantiles, and errors of partitions cancel.
 # True: all of them err upwards, so none shows the error of another: in 1,000 partitions of one distribution the median
-#   is 14 % too high and the 99 % quantile 41 %. The median also depends on which other quantiles the same call asks for.
-#   method="tdigest" is right. The array's percentile() has the same error.
+#   is 14 % too high and the 99 % quantile 41 %. The median also depends on which other quantiles the call asks
+#   for. method="tdigest" is right. The array's percentile() has the same error.
 # Hurt: cut-offs by length, quality or perplexity from shards of documents; a context length that holds 99 % of them.
 # Output seen:
 #   lengths of 1,000,000 texts           median 403  90 % 1453  99 % 4151
@@ -15,7 +15,7 @@
 #   the last, 101 quantiles asked        median 408  90 % 1493  99 % 5410
 #   the last by method=tdigest           median 404  90 % 1453  99 % 4163
 . "$(dirname "$0")/common.sh"
-venv "dask[dataframe]==2026.8.0" numpy==2.4.6 pandas==3.1.1 crick==0.0.8
+venv dask==2026.8.0 crick==0.0.8 numpy==2.4.6 pandas==3.1.1 pyarrow==26.0.1
 
 "$python" - <<'PY'
 import dask.dataframe
@@ -26,7 +26,8 @@ shares = [0.5, 0.9, 0.99]
 lengths = pd.DataFrame({"tokens": np.exp(np.random.default_rng(0).normal(6, 1, 10**6)).astype(int)})
 
 def show(name, quantiles):
-    print(name.ljust(37) + "  ".join(f"{label} {value:.0f}" for label, value in zip(("median", "90 %", "99 %"), quantiles)))
+    labels = "median", "90 %", "99 %"
+    print(name.ljust(37) + "  ".join(f"{label} {value:.0f}" for label, value in zip(labels, quantiles)))
     return np.array(quantiles)
 
 truth = show("lengths of 1,000,000 texts", np.quantile(lengths["tokens"], shares))
