@@ -4,7 +4,7 @@
 # Guess: a paired test of a long table takes a column that says what belongs together, as posthoc_conover_friedman does,
 #   or sort=True restores the pairs.
 # True: there is no such argument. The first row of one model is paired with the first one of the other, whatever they
-#   are about: a shuffled table hides a difference, and one sorted by score makes its p-value smaller. sort=True sorts by
+#   are about: a shuffled table hides a difference, and one sorted by score lowers its p-value. sort=True sorts by
 #   model alone. After pivot(index="prompt", columns="model") and melt() it is right.
 # Hurt: records that parallel workers wrote in the order in which they ended, and leaderboards sorted by score.
 # Output seen:
