@@ -19,13 +19,14 @@ from lib.text import decode, encode, end_of_text
 class SampleConfig(LoadConfig):
     # sampling
     prompt: str = ""  # text to continue; empty: a new document
-    num_samples: int = 3  # number of continuations
+    num_samples: int = 3  # number of continuations; with temperature 0 there is one
     max_new_tokens: int = 200  # tokens of each continuation, unless an end of text comes earlier
     temperature: float = 0.8  # divides the logits; 0: greedy
     top_k: int = 200  # sample among the top_k likeliest tokens; 0: among all
     seed: int = 1337  # seed of the sampling
 
-    NEEDS = LoadConfig.NEEDS | dict.fromkeys(("top_k", "seed"), "temperature")
+    NEEDS = LoadConfig.NEEDS | dict.fromkeys(
+        ("num_samples", "top_k", "seed"), "temperature")
 
     def __post_init__(self):
         super().__post_init__()
@@ -54,7 +55,8 @@ def main():
     check_length(cfg.files[0], model, n_inputs)
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too
     # all continuations in one batch, so that each step reads the weights once
-    idx = torch.tensor([prompt], device=device).expand(cfg.num_samples, -1)
+    n_samples = cfg.num_samples if cfg.temperature else 1  # greedy ones would be equal
+    idx = torch.tensor([prompt], device=device).expand(n_samples, -1)
     with runtime.autocast(device, cfg.dtype), explain(
             f"{cfg.files[0]} cannot be sampled; its weights may be NaN: take another checkpoint",
             RuntimeError):

@@ -96,6 +96,8 @@ def load(name):
     spec = importlib.util.spec_from_file_location(module_name, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # torch.compile looks it up
+    if str(file.parent) not in sys.path:  # it may import what lies beside it, as a program may
+        sys.path.append(str(file.parent))
     with explain(f"the attention {file} fails"):  # the user's code may raise anything
         spec.loader.exec_module(module)
     classes = [value for value in vars(module).values() if inspect.isclass(value)

@@ -123,7 +123,8 @@ def load(path):
         raise UserError(f"{path.parent} is a Hugging Face model, which is evaluated and not "
                         "trained here: name a checkpoint of train.py")
     advice = "train it again, or name another"
-    if len(checkpoints_in(path.parent)) > 1:
+    saved = checkpoints_in(path.parent)
+    if len(saved) > 1 and path == saved[-1]:
         advice = "delete it: the one before is then used"
     with explain(f"{path} cannot be read; look at its permissions and at the disk", OSError):
         file = open(path, "rb")
@@ -192,7 +193,8 @@ def allow_attention(state, name, given):
     Allow the attention of a checkpoint dict to be executed, or raise a UserError.
 
     An attention that is not in gallery/ is a program that a checkpoint must not choose. So the
-    command has to name it: `given`, which may have another path.
+    command has to name it: `given`, which may have another path. Other checkpoints of the command
+    may do without it.
     """
     settings = state["model_config"]
     trained = settings["attention"]
@@ -201,8 +203,10 @@ def allow_attention(state, name, given):
         raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and would "
                         f"execute that file: read it, and allow it by --attention={trained}")
     if not is_a_file and given not in ("", trained):
-        raise UserError(f"{name} was trained with attention={trained or 'none'}, and cannot have "
-                        f"another one: name it in a command without --attention={given}")
+        message = f"{name} was trained with attention={trained or 'none'}, and not {given}"
+        if not attention.is_own_file(given):
+            raise UserError(f"{message}: leave --attention={given} out")
+        print0(f"note: {message}")
     file = given if is_a_file else trained
     settings["attention"] = file
     with explain(f"{name}: its attention cannot be used"):
@@ -211,10 +215,12 @@ def allow_attention(state, name, given):
     if state["attention_code"] == code:
         return
     changed = f"{name} was trained with another version of {file or settings['attention_type']}"
-    if is_a_file or not file:  # an update of this program may bring another gallery
+    is_in_gallery = file and not is_a_file
+    if is_in_gallery:  # an update of this program may have changed it
+        print0(f"note: {changed}")
+    else:
         raise UserError(f"{changed}: take that one back, or train again, after deleting this run "
                         "or with another --out_dir and --variant")
-    print0(f"note: {changed}")
 
 
 def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides):

@@ -68,7 +68,7 @@ def refuse_without_effect(cfg, given):
         has_effect = condition and eval(condition, {}, vars(cfg))
         if not is_set or has_effect:
             continue
-        others = set(re.findall(r"\w+", condition or "")) - {key}  # settings named in the condition
+        others = set(re.findall(r"\w+", condition or "")) - {key}  # words of the condition
         given_later = {*order[order.index(key):]}
         if not others & given_later:
             where = f"unless {condition}" if condition else "in this program"
@@ -165,8 +165,7 @@ def checked(fields, key, value, origin):
 def to_type(value, want):
     """Return `value` in the type `want`, or as it is if that is not possible."""
     if isinstance(value, str) and want is not str:
-        with contextlib.suppress(
-                ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        with contextlib.suppress(ValueError, TypeError, SyntaxError):
             value = ast.literal_eval(value)
     # 1 is accepted for a float. But 1.0 for an int is refused: it is probably a mistake.
     if want is float and type(value) is int and value < 2**63:
@@ -175,7 +174,7 @@ def to_type(value, want):
         parts = value if isinstance(value, list | tuple) else [value]
         return tuple(to_type(part, str) for part in parts)
     # a shell replaces ~ only where an argument begins, and not in --out_dir=~/runs
-    if isinstance(value, str) and value.split("/")[0] == "~":
+    if isinstance(value, str) and value.startswith("~/"):
         return os.path.expanduser(value)
     return value
 

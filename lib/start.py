@@ -8,10 +8,10 @@ import torch
 from lib import attention, checkpoint, config, ranks, runtime, storage
 from lib.attention import ModelConfig
 from lib.config import OF_THE_MACHINE
-from lib.errors import UserError, explain
+from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
 from lib.text import check_same_vocab
-from model import GPTConfig
+from model import ATTENTION, GPTConfig, log_n, one
 
 # the settings of a trained model that --init_from may change
 CONVERTIBLE = {
@@ -102,8 +102,8 @@ def continued(cfg, state, data, device):
 def changes_of(cfg, before):
     """Return texts of the settings in which `cfg` differs from those of a run before it, and may
     not."""
-    # without decay, max_iters does not affect the schedule, so a run may become longer
-    # (one of no update is the model of init_from, and has its name)
+    # Without decay a run may become longer. A run of no update may not: it has the name of a model
+    # that was not trained on.
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = FREE_TO_CHANGE | ({"max_iters"} if may_go_on else set())
     # a setting that is younger than the run was at its default
@@ -124,10 +124,10 @@ def from_checkpoint(cfg, state, corpus, device):
         names = ", ".join(f"{key}={trained[key]}" for key in sorted(fixed))
         raise UserError(f"{cfg.init_from} was trained with {names}, which cannot change now; leave "
                         "these settings out")
-    # the factors of some other types depend on the training length
-    if "block_size" in changes and trained["attention_type"] not in ("softmax", "ssmax"):
-        raise UserError(f"{cfg.init_from} was trained with block_size={trained['block_size']}, "
-                        "which can change only in softmax and ssmax models; leave it out")
+    # most other factors depend on the training length
+    if "block_size" in changes and ATTENTION[trained["attention_type"]].f not in (one, log_n):
+        raise UserError(f"{cfg.init_from} was trained with block_size={trained['block_size']}, on "
+                        f"which its factor depends ({trained['attention_type']}); leave it out")
     if corpus:
         check_same_vocab(cfg.init_from, state["vocab"], cfg.data_dir, corpus.vocab,
                          "prepare the text with the checkpoint's vocabulary (--tokenizer or "
@@ -138,13 +138,6 @@ def from_checkpoint(cfg, state, corpus, device):
                  for key, value in changes.items()]
     print0(f"starting with the model of {cfg.init_from}; changed in it: "
            f"{', '.join(converted) or 'nothing'}")
-    if corpus and cfg.max_iters and state["data"]["digest"] == corpus.data["digest"]:
-        follow_from, advice = ["data_order", "block_size"], "--data_order=random reads others"
-        if cfg.data_order == "random":
-            follow_from, advice = [*follow_from, "seed"], "another --seed reads others"
-        if all(state["config"].get(key) == getattr(cfg, key) for key in follow_from):
-            print0(f"note: this run reads the batches of {cfg.init_from} again, from the first one "
-                   f"on; {advice}")
     variant = checkpoint.variant_of(state, model)
     if "window_pattern" in changes:
         variant += ", converted"
@@ -183,11 +176,14 @@ def check_run(cfg, model, run):
         return
     results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
     log = Path(cfg.out_dir, "log.jsonl")
-    updates = storage.read_lines(log)[-1:] if log.exists() else []
     facts = log.with_suffix(".json")
-    is_same = facts.exists() and not changes_of(cfg, storage.read_lines(facts)[0]["settings"])
-    # this run, if it was killed before its first checkpoint, begins again
-    if not updates or is_same and updates[0]["iter"] <= (cfg.save_interval or cfg.max_iters):
+    with explain(f"{log} or {facts.name} is damaged or of another program; move both away",
+                 MALFORMED):
+        records = storage.read_lines(log) if log.exists() else []
+        is_same = facts.exists() and not changes_of(cfg, storage.read_lines(facts)[0]["settings"])
+        n_updates = records[-1]["iter"] if records else 0
+    # A log that ends before the first save is of this run, killed early: it begins again.
+    if not records or is_same and n_updates <= (cfg.save_interval or cfg.max_iters):
         results -= {"log.jsonl", "log.json"}
     if results:
         raise UserError(f"{cfg.out_dir} holds results of an earlier run: "

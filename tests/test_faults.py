@@ -253,9 +253,7 @@ def test_a_checkpoint_cannot_name_a_file_to_run(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-def test_weights_are_not_read_by_another_version_of_their_attention(
-        tmp_path, run, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(tmp_path)
+def test_weights_are_not_read_by_another_version_of_their_attention(tmp_path, run, capsys):
     base, file = tmp_path / "base_of_mine.py", tmp_path / "mine.py"
     base.write_text("from model import Attention\n\n\nclass Base(Attention):\n    piece = 8\n")
     code = "from base_of_mine import Base\n\n\nclass Mine(Base):\n    pass\n"

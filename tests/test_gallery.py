@@ -4,8 +4,9 @@ import math
 import pytest
 import torch
 import torch.nn as nn
-from conftest import refused, tiny_model
+from conftest import call, refused, tiny_model
 
+import eval_posloss
 from experiments import check
 from experiments.check import GALLERY, tokens
 from lib import attention, checkpoint
@@ -279,3 +280,8 @@ def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(run, cap, tmp
     run(tmp_path / "plain")
     refused("was trained with attention=none", checkpoint.load_model, tmp_path / "plain",
             checkpoint.LoadConfig(attention="sink"))
+    call(eval_posloss, tmp_path / "plain", tmp_path / "a", f"--attention={moved}", "--seq_len=64",
+         "--n_seqs=2", "--split=val")
+    printed = capsys.readouterr().out
+    assert f"plain was trained with attention=none, and not {moved}\n" in printed
+    assert "cap softmax minus (a) softmax" not in printed and "\ncap softmax  " in printed

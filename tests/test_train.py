@@ -313,10 +313,10 @@ def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     assert state["variant"] == "softmax>ssmax, trained on", "(e) is not trained"
     mean = sum(math.log(n) for n in range(1, 65)) / 64
     assert torch.allclose(long.blocks[1].attn.s, torch.tensor(1 / mean), atol=2e-3)
-    run(tmp_path / "d", "--attention_type=ssmax_bias", "--max_iters=0")
+    run(tmp_path / "d", "--attention_type=power", "--max_iters=0")
     for change, message in (  # they equal the defaults, and are asked for all the same
-            ("--attention_type=softmax", "and these are ssmax_bias; choose a softmax"),
-            ("--block_size=1024", "with block_size=32, which can change only in softmax")):
+            ("--attention_type=softmax", "and these are power; choose a softmax"),
+            ("--block_size=1024", "with block_size=32, on which its factor depends")):
         refused(message, run, tmp_path / "x", f"--init_from={tmp_path}/d", change)
 
 
@@ -334,19 +334,6 @@ def test_a_text_with_another_vocabulary_is_refused(run, corpus, tmp_path):
     checkpoint.save(tmp_path / "gpt2", state | {"vocab": None})  # GPT-2's
     refused("have different vocabularies; prepare the text with", run, tmp_path / "new",
             f"--init_from={tmp_path}/gpt2")
-
-
-def test_a_run_that_begins_with_another_says_if_it_reads_the_same_batches(run, tmp_path, capsys):
-    for order in ("random", "sequence"):
-        run(tmp_path / order, f"--data_order={order}", "--max_iters=1")
-    for i, (before, settings, is_said) in enumerate([
-            ("random", "--data_order=random", True), ("random", "--data_order=sequence", False),
-            ("random", "--data_order=random --seed=5", False),
-            ("random", "--data_order=random --block_size=64", False),
-            ("sequence", "--data_order=sequence --seed=5", True)]):
-        run(tmp_path / str(i), f"--init_from={tmp_path}/{before}", "--max_iters=1",
-            *settings.split())
-        assert ("reads the batches of" in capsys.readouterr().out) == is_said, settings
 
 
 def test_wandb_continues_its_run(run, tmp_path, monkeypatch, capsys):
