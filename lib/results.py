@@ -274,10 +274,11 @@ def numbers_of_trials(records):
 
 def numbers_of_log(facts, records, kind, is_finished):
     """
-    Return the numbers of a training, see `read`: the losses at its end, and about 100 points of
+    Return the numbers of a training, see `read`: the losses at its end, and 40 to 400 points of
     each curve, which are means of as many updates in a row. kind: begins the measures' names.
     """
-    step = max(1, facts["settings"]["max_iters"] // 100)
+    # a power of ten, so that points of a run and of a longer one are means of the same updates
+    step = 10 ** int(math.log10(max(1, facts["settings"]["max_iters"] / 40)))
     numbers = []
 
     def mean(name, of):
@@ -343,8 +344,8 @@ def summary(numbers, cells):
     groups = numbers.groupby(cells, sort=False)
     mean, error, n = means(groups["value"])
     measure = mean.index.get_level_values("measure")
-    # A share has Wilson's error. A difference of shares (-1, 0 or 1) has it only where all prompts
-    # give the same, because the usual error would be 0 there.
+    # A share has Wilson's error. So has a difference of shares (-1, 0 or 1) if it is the same in all
+    # prompts: its usual error would be 0.
     is_share = groups["is_share"].all() & (n > 1)
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))
@@ -368,11 +369,13 @@ def half_interval(error, n):
 
 
 def error_of_share(hits, n):
-    """Return the standard error of the share hits / n, of which `half_interval` makes half of
-    Wilson's 95 % interval. The usual one would be 0 if all or none are hits."""
+    """Return the standard error of the share hits / n, of which `half_interval` makes the distance
+    to the farther end of Wilson's 95 % interval. The usual one would be 0 if all or none are hits.
+    """
     z = 1.96
+    middle = (hits + z * z / 2) / (n + z * z)  # the share lies nearer to 0 or 1
     half = z * (hits * (n - hits) / n + z * z / 4) ** 0.5 / (n + z * z)
-    return half / half_interval(1.0, n)
+    return (abs(hits / n - middle) + half) / half_interval(1.0, n)
 
 
 # -----------------------------------------------------------------------------
@@ -417,8 +420,8 @@ TITLES = {  # {measure: its title}; a measure that is not here is its own title
 def print_tables(rows):
     """Print a table for each measure, with the mean of each line ± half of its 95 % interval, and
     then the settings in which the lines differ."""
-    print("±: half of the 95 % interval over the seeds (with one seed, or if all agree: over "
-          "prompts or pieces)")
+    print("±: half of the 95 % interval over the seeds (with one seed, or if all agree: over prompts "
+          "or\npieces; of a share: its longer half)")
     # A loss is known at about 100 positions. Shown are multiples of N, and the last of each file.
     some = rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
     for multiple in MULTIPLES:

@@ -21,7 +21,7 @@ def test_learning_curves_show_every_loss_and_every_validation(tmp_path):
         path.write_text(path.read_text().replace('"val_loss": 3', '"val_loss": 1'))  # the last one
     whole, enlarged, difference = plot.learning_curves(load([tmp_path])).axes
     x, y = whole.lines[0].get_data()
-    assert len(x) == 100 and x[0] == 2, "a point is the mean of three updates"
+    assert len(x) == 300 and x[0] == 1, "a point is an update"
     assert enlarged.lines[0].get_ydata().tolist() == y[x >= 0.4 * x.max()].tolist()
     assert min(enlarged.lines[-1].get_ydata()) < 2, "the validation"
     for axis in (whole, enlarged):  # its dots are drawn last
@@ -52,7 +52,7 @@ def test_the_mean_of_curves_ends_with_the_first_of_them(tmp_path):
     plant_log(tmp_path / "b", seed=2, updates=150, wanted=300)  # killed
     axis = plot.learning_curves(load([tmp_path])).axes[0]
     x, y = axis.lines[0].get_data()
-    assert x[-1] == 149 and (np.diff(y) < 0).all()
+    assert x[-1] == 150 and (np.diff(y) < 0).all()
 
 
 @pytest.mark.slow

@@ -246,12 +246,12 @@ def test_retrieval_heads_are_chosen_on_other_prompts_than_the_trials(tmp_path):
 
 
 def test_losses_are_subtracted_in_the_same_updates_on_the_same_batches(tmp_path):
-    plant_log(tmp_path / "a", updates=200, wanted=300)
-    plant_log(tmp_path / "b", "ssmax")  # 300 updates
+    plant_log(tmp_path / "a", updates=2000, wanted=5000)
+    plant_log(tmp_path / "b", "ssmax", updates=4000)
     minus = rows_of(tmp_path, "loss minus (a) softmax")
-    assert minus["tokens"].max() <= 200 and minus["value"].to_numpy() == pytest.approx(-0.02)
+    assert len(minus) == 20 and minus["value"].to_numpy() == pytest.approx(-0.02)
     assert rows_of(tmp_path, "training loss minus (a) softmax").empty, "a has not ended"
-    assert len(rows_of(tmp_path, "loss")) == 67 + 100, "a point is the mean of three updates"
+    assert len(rows_of(tmp_path, "loss")) == 20 + 40, "a point is the mean of a hundred updates"
     plant_log(tmp_path / "a", updates=200)
     plant_log(tmp_path / "b", "ssmax", updates=200)
     end, = rows_of(tmp_path, "training loss minus (a) softmax")["value"]
@@ -285,12 +285,13 @@ def test_an_error_of_shares_is_not_0_whether_prompts_seeds_or_variants_agree(tmp
         of_two = of_two[of_two["variant"] == "ssmax"]
         n = 60  # Wilson's interval for 60 of 60 ends at n / (n + 1.96^2)
         half, = over_seeds(of_two[:1])["half"]
-        assert half == pytest.approx(1.96**2 / 2 / (n + 1.96**2), abs=1e-4)
+        assert half == pytest.approx(1.96**2 / (n + 1.96**2), abs=1e-4)
         assert over_seeds(of_two)["half"].tolist() == [pytest.approx(half / 2**0.5, rel=0.02)]
-    # the intervals of 0 and of 50 in 100 are 0 to .0370 and .4038 to .5962
-    for hits, n, width in ((0, 100, 0.0370), (50, 100, 0.1923), (0, 10**5, 3.84e-5)):
+    # the intervals of 0, of 50 and of 95 in 100 end at .0370, .5962 and .8882
+    for hits, n, end in ((0, 100, 0.0370), (50, 100, 0.5962), (95, 100, 0.8882),
+                         (0, 10**5, 3.84e-5)):
         half = results.half_interval(results.error_of_share(hits, n), n)
-        assert half == pytest.approx(width / 2, rel=2e-3)
+        assert half == pytest.approx(abs(end - hits / n), rel=2e-3)
 
 
 @pytest.mark.parametrize("values, error, expected", [
