@@ -148,8 +148,8 @@ def niah(cfg, path, model, state):
     def sample_of(item):
         return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"], first)
 
-    # A size that is too small, or too long for a table of positions, is an error here, before
-    # anything is written. (The smallest size depends on the city.)
+    # A prompt of each size is made now, so that one that is too small is refused before anything is
+    # written. If positions end (p_n, GPT-2), all are made: their answers differ in length.
     one_a_size = {item["size"]: item for item in items}.values()
     for item in one_a_size if model.max_len == math.inf else items:
         # the last token of the answer is never an input

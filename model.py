@@ -141,8 +141,8 @@ class GPTConfig:
 # -----------------------------------------------------------------------------
 # attention
 #
-# The T queries of a forward pass are the last T of the S positions that have keys: S > T after a
-# cache, T = 1 for one new token. So the shapes of q and k say which keys come later than a query.
+# A forward pass has T queries, and S keys with those in the cache. Its query t stands at position
+# S - T + t. So the shapes of q and k say which keys come later than a query.
 
 
 @dataclass
@@ -186,8 +186,8 @@ class Attention(nn.Module):
         scale_queries   multiplies what makes q, for a swap (constant_norm.py)
         mix             from the layer's input to the output of all heads
 
-    In S layers Window.attend makes the mask: do not override `visible` if you set in_windows. A
-    subclass must keep the promises of experiments/check.py, such as: no query sees a later key.
+    S layers do not call `visible`: a class that overrides it leaves in_windows False. A subclass
+    must keep the promises of experiments/check.py, such as: no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
     has_own_factor = False  # True: no attention_type beside it (log_power.py)
@@ -307,7 +307,7 @@ class Attention(nn.Module):
         seen = (distance >= 0) & (distance < self.max_keys)
         if context.documents is None:
             return seen
-        # k may end with the last key that is seen
+        # `attend` passes no keys after the last query
         key_documents = context.documents[:, None, None, :k.size(2)]
         query_documents = key_documents[..., -q.size(2):].mT
         return seen & (query_documents == key_documents)
@@ -381,11 +381,11 @@ class Window(Attention):
         # block and of the block before. So the cost is linear in T.
         B, T = q.size(0), q.size(2)
         W = min(self.max_keys, k.size(2))  # a window longer than the text changes nothing
-        k, v = (z[:, :, -(T + W - 1):] for z in (k, v))  # earlier keys: in no window
+        k, v = (z[:, :, -(T + W - 1):] for z in (k, v))  # no window reaches further back
         if T == 1:
             return super().attend(q, k, v, context)
         cached = k.size(2) - T
-        # zeros, so that the first block has a block before it, and the last one is complete
+        # zeros to whole blocks: in front a block that the first one has before it
         pad_front, pad_back = W - cached, -T % W
 
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
@@ -545,7 +545,7 @@ class GPT(nn.Module):
         """
         context = self.context(idx, cache, documents)
         if torch.compiler.is_compiling():
-            # In one graph with the layers, each of them would compute the cosines again.
+            # In one graph with the layers, the compiler computes the cosines again in each layer.
             torch._dynamo.graph_break()
         x = self.wte(idx)
         *layers, final = self.blocks

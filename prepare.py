@@ -187,7 +187,7 @@ def open_manifest(cfg, folder):
     new = new_manifest(cfg)
     manifest = others.pop(path, new)
     if not manifest["complete"] and "bytes" in new["source"]:
-        # A bad file may have been replaced by a good one. (Rows that were read are not read again.)
+        # It may go on with other bytes: of a file that was repaired. (Rows in its bins stay.)
         manifest["source"]["bytes"] = new["source"]["bytes"]
     before = manifest["source"]
     changes = [f"{key}={before.get(key)} (now {value})"
@@ -265,7 +265,7 @@ def main():
             raise UserError(f"there is no text in {cfg.hf or ', '.join(cfg.files)}; nothing was "
                             "written: give files with text")
         if cfg.val_fraction and "val" not in manifest["splits"]:
-            # so that the same command may have another share
+            # so that the command can be given again with another share
             path.unlink()
             for shard in manifest["splits"][cfg.split]["shards"]:
                 path.with_name(shard["file"]).unlink()

@@ -35,7 +35,7 @@ class SFTConfig(TrainConfig):
     val_fraction: float = 0.02  # share of the articles, the last ones, that is not trained on
     # optimization
     batch_size: int = 128  # examples per update, over all ranks
-    epochs: float = 10.0  # passes over the examples; those too long for a block count, too
+    epochs: float = 10.0  # passes over all examples, with those that fit no block
     warmup_epochs: float = 1.0  # epochs of linear warm-up
     max_iters: int = 0  # number of updates; 0: computed from epochs
     warmup_iters: int = 0  # updates of linear warm-up; 0: computed from warmup_epochs
@@ -69,7 +69,7 @@ class SFTConfig(TrainConfig):
 
 
 def main():
-    cfg, state = start.begin(SFTConfig)
+    cfg, state, is_resumed = start.begin(SFTConfig)
     device = runtime.setup(cfg.device)
     examples, held_out, data = read_examples(cfg.data, cfg.val_fraction)
     if not examples or cfg.eval_interval and not held_out:
@@ -83,7 +83,8 @@ def main():
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 
-    model, run = start.model_of(cfg, state, data, device)
+    model, run = start.model_of(cfg, state, is_resumed, data, device)
+    moments = state.pop("optimizers") if is_resumed else None
     del state  # the model has its weights
     vocab, block_size = run["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)
@@ -111,7 +112,7 @@ def main():
         x, y = pad(mine, end_of_text(vocab), block_size)
         return (x, y, None), digest
 
-    fit(cfg, model, run, get_batch)
+    fit(cfg, model, run, moments, get_batch)
 
 
 def encode_examples(examples, block_size, vocab):

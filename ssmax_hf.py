@@ -96,7 +96,8 @@ def start_of_s(kind, scale, N):
 
 
 class SSMax(nn.Module):
-    """The factor of one layer on its queries: a module, because PEFT finds no parameters."""
+    """The factor of one layer on its queries. It is a module, because PEFT's modules_to_save names
+    modules."""
 
     def __init__(self, heads, kind, s, N):
         super().__init__()
@@ -293,8 +294,8 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         name, module = modules[layer]
         heads = getattr(module, "num_heads", None) or config.num_attention_heads
         module.ssmax_norm = SSMax(heads, kind, s, N).to(device)
-        # transformers' MtpModel takes the class of a layer's first module with "norm" in its name:
-        # ours comes last.
+        # The attention moves to the end of its layer, because transformers' MtpModel takes the
+        # class of a layer's first module with "norm" in its name.
         parent, _, attribute = name.rpartition(".")
         siblings = model.get_decoder().get_submodule(parent)._modules
         siblings[attribute] = siblings.pop(attribute)

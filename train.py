@@ -45,7 +45,7 @@ class TrainConfig(ModelConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # checkpoint to begin with; type, windows, mask, theta, length may change
+    init_from: str = ""  # checkpoint; type, windows, doc_mask, theta, block_size may change
     variant: str = ""  # name in tables and figures; empty: the name of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)
@@ -115,7 +115,7 @@ class TrainConfig(ModelConfig):
 
 
 def main():
-    cfg, state = start.begin(TrainConfig)
+    cfg, state, is_resumed = start.begin(TrainConfig)
     device = runtime.setup(cfg.device)
     # the checkpoint records the dtype that auto means on this machine
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
@@ -125,7 +125,8 @@ def main():
         held_out = Tokens(cfg.data_dir, "val", cfg.vocab_size)
         check_same_vocab("train", corpus.vocab, "val", held_out.vocab,
                          f"prepare both splits of {cfg.data_dir} in the same way")
-    model, run = start.model_of(cfg, state, corpus.data, device, corpus)
+    model, run = start.model_of(cfg, state, is_resumed, corpus.data, device, corpus)
+    moments = state.pop("optimizers") if is_resumed else None
     del state  # the model has its weights
     block_size = model.config.block_size
     # an error now, and not after the log is written, if the ids have no text
@@ -148,18 +149,19 @@ def main():
             documents = np.cumsum(x == end, axis=1)
         return (x, y, documents), digest
 
-    fit(cfg, model, run, get_batch)
+    fit(cfg, model, run, moments, get_batch)
 
 
 # -----------------------------------------------------------------------------
 # the run: update, validate, save
 
 
-def fit(cfg, model, run, get_batch):
+def fit(cfg, model, run, moments, get_batch):
     """
     Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
 
-    run: what the checkpoint holds beside the model, see start.model_of. get_batch: see `main`.
+    run: what the checkpoint holds beside the model, see start.model_of. moments: the state dicts of
+    the optimizers if the run is resumed, else None. get_batch: see `main`.
     """
     settings = [f"{key}={value}" for key, value in non_defaults(cfg).items()]
     print0("settings that differ from the defaults:", *settings)
@@ -171,24 +173,22 @@ def fit(cfg, model, run, get_batch):
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
     first = run["iter"]  # 0 in a new run
-    saved = run.pop("optimizers")  # None in a new run
-    resumed = saved is not None
-    log = Log(cfg, model, run, resumed)
+    is_resumed = moments is not None
+    log = Log(cfg, model, run, is_resumed)
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
     max_rows = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     n_rows = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
     n_rows = min(cfg.micro_batch_size or n_rows, max_rows)
     # after rows_at_once, which leaves room for the moments in the memory that is free now
     optimizers = make_optimizers(cfg, model)
-    if resumed:
-        for optimizer, state in zip(optimizers, saved, strict=True):
-            optimizer.load_state_dict(state)
-        del state  # it would keep the moments of the last optimizer alive
-    del saved  # a second copy of twice the weights
+    if is_resumed:
+        for optimizer in optimizers:
+            # popped: a second copy takes twice the memory of the weights
+            optimizer.load_state_dict(moments.pop(0))
     peak, began = runtime.peak_flops(device), time.time()
     signals = runtime.catch_signals()
 
-    if not resumed:
+    if not is_resumed:
         if cfg.eval_interval:
             n_rows = validate(cfg, model, get_batch, n_rows, log, 0)
         if cfg.max_iters == 0:
@@ -298,8 +298,8 @@ def micro_batches(x, y, documents, n_rows, device):
     """
     for i in range(0, len(x), n_rows):
         rows = slice(i, i + n_rows)
-        # Nothing after the last target is computed. In fine-tuning, where rows are sorted by length
-        # and padded, this cuts the padding. A multiple of 64, so that few shapes are compiled.
+        # What comes after the last target is cut off. In fine-tuning, where rows are sorted by
+        # length, it is padding. Multiples of 64, so that few shapes are compiled.
         T = x.shape[1]
         counted = None
         if (y[rows] < 0).any():

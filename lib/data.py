@@ -26,8 +26,7 @@ import numpy as np
 
 from lib import ranks, text
 from lib.errors import MALFORMED, UserError, explain
-from lib.interop.foreign import foreign_files, foreign_split
-from lib.shards import Shard
+from lib.interop.foreign import Shard, foreign_files, foreign_split
 from lib.text import GPT2_VOCAB
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
@@ -65,8 +64,8 @@ class Tokens:
             raise UserError(f"{self.folder}: the split {self.split} has only {len(self):,} tokens, "
                             f"and {needed:,} are needed; prepare more text, or ask for less")
         out = np.empty((len(starts), length), dtype=np.int64)
-        # Opened again in each call, or the pages that were read would stay in memory. A process may
-        # have 1,024 open files.
+        # Opened again in each call, or the pages that were read would stay in memory; few at a
+        # time, because a process may have 1,024 open files.
         open_shard = functools.lru_cache(256)(lambda i: self.shards[i].open())
         for row, start in zip(out, np.asarray(starts, dtype=np.int64), strict=True):
             i = int(np.searchsorted(self.ends, start, side="right"))
@@ -114,8 +113,8 @@ class Tokens:
         """
         Return how many rows order="sequence" has before it begins again. UserError if none.
 
-        The first block_size tokens are left out. In an embedded corpus these are document 0, and
-        each row is then an end of text and the document after it.
+        The first block_size tokens are left out, which in an embedded corpus are document 0: so
+        each row is an end of text and the whole document after it.
         """
         n_rows = (len(self) - block_size) // (block_size + 1)
         if n_rows < 1:

@@ -188,14 +188,14 @@ def measure_missing(cfg, out, facts, items, measure, device):
         print0(f"{out} is not measured again, see --overwrite")
         return
     if ranks.RANK == 0:
-        # Written again, because a kill may have left half a line at its end. It comes first, so
-        # that records of an earlier result never stand beside the new X.json.
+        # Records are written again, because a kill may have cut the last one, and before X.json:
+        # those of an earlier result never stand beside new settings.
         storage.write_lines(out, records.values())
         storage.write_lines(out.with_suffix(".json"), [facts])
         file = open(out, "a", encoding="utf-8")
-    # the keys that each record begins with; its item replaces size and depth
+    # A record begins with these keys, and its item has the size.
     first = {key: facts[key] for key in ("variant", "tag", "seed")}
-    first |= {"task": facts["evaluation"], "size": 0, "depth": None}
+    first |= {"task": facts["evaluation"], "size": None, "depth": None}
     for batch in in_turns(missing, measure, device, out.parent.name, cfg.micro_batch_size):
         if ranks.RANK == 0:
             storage.append_lines(file, [first | record for record in batch])
@@ -263,8 +263,8 @@ def in_turns(items, measure, device, name, at_once=0):
         waiting, per_rank = list(same_size), at_once or max(1, tokens // size)
         while waiting:
             turn = waiting[:per_rank * ranks.WORLD_SIZE]  # what all ranks measure now
-            # at_once keeps neighbours, which share a text, on one rank; at the end some ranks have
-            # none. Otherwise the last turn is shared evenly.
+            # With at_once each rank takes as many neighbours, and at the end some ranks have none.
+            # Otherwise the last turn is shared evenly.
             n = per_rank if at_once else math.ceil(len(turn) / ranks.WORLD_SIZE)
             mine = turn[ranks.RANK * n:(ranks.RANK + 1) * n]
             try:

@@ -36,7 +36,8 @@ def join(device):
     import torch.distributed.nn  # noqa: F401
     # After a restart torchrun's store still holds the addresses of dead ranks, and half of our
     # restarts waited for these. So we prefix the keys with the number of the restart. On several
-    # machines this number may differ (pytorch#135712), so there the prefix is constant.
+    # machines this number may differ (pytorch#135712): there the prefix is constant, and a restart
+    # may have to be started again.
     alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
     backend = "nccl" if device.type == "cuda" else "gloo"

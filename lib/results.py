@@ -153,7 +153,7 @@ def settings_of(facts):
     settings = {name: value for name, value in (run["settings"] | text_of(run["data"])).items()
                 if name not in FREE}
     settings["begins with a checkpoint"] = bool(run["settings"].get("init_from"))
-    # which checkpoint it was is free, because each seed has its own, but not how it was trained
+    # The runs of a line may begin with different checkpoints, if these were trained alike.
     if run.get("base"):
         settings |= {f"base {name}": value for name, value in settings_of(run["base"]).items()}
     if "iter" in run:  # not in a log.json, whose run may go on
@@ -344,8 +344,8 @@ def summary(numbers, cells):
     groups = numbers.groupby(cells, sort=False)
     mean, error, n = means(groups["value"])
     measure = mean.index.get_level_values("measure")
-    # A share has Wilson's error. So has a difference of shares (-1, 0 or 1) if it is the same in all
-    # prompts: its usual error would be 0.
+    # A share has Wilson's error. So has a difference of shares (-1, 0 or 1) if it is the same in
+    # all prompts: its usual error would be 0.
     is_share = groups["is_share"].all() & (n > 1)
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))
@@ -420,8 +420,8 @@ TITLES = {  # {measure: its title}; a measure that is not here is its own title
 def print_tables(rows):
     """Print a table for each measure, with the mean of each line ± half of its 95 % interval, and
     then the settings in which the lines differ."""
-    print("±: half of the 95 % interval over the seeds (with one seed, or if all agree: over prompts "
-          "or\npieces; of a share: its longer half)")
+    print("±: half of the 95 % interval over the seeds (with one seed, or if all agree: over\n"
+          "prompts or pieces; of a share: its longer half)")
     # A loss is known at about 100 positions. Shown are multiples of N, and the last of each file.
     some = rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
     for multiple in MULTIPLES:

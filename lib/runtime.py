@@ -73,10 +73,10 @@ def keep_freed_memory():
     it before the next use: an update on a CPU took 2.46 s instead of 1.70.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # other libraries lack mallopt
-        mallopt = ctypes.CDLL(None).mallopt
-        # M_MMAP_THRESHOLD (before glibc 2.35 at most 32 MiB), M_TRIM_THRESHOLD
-        if mallopt(-3, 2**30) or mallopt(-3, 2**25):
-            mallopt(-1, 2**31 - 1)
+        mallopt, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = ctypes.CDLL(None).mallopt, -3, -1
+        # before glibc 2.35 the first is at most 32 MiB
+        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def dtype_name(device, dtype):

@@ -23,8 +23,8 @@ MODEL_SETTINGS = [field.name for field in dataclasses.fields(ModelConfig)]
 
 def begin(cls):
     """
-    Return (cfg, state): the settings of the command line as a `cls`, and the checkpoint in
-    cfg.out_dir, which continues, else that of init_from, else None.
+    Return (cfg, state, is_resumed): the settings of the command line as a `cls`, and the checkpoint
+    in cfg.out_dir, which continues (is_resumed), else that of init_from, else None.
 
     With init_from, the model's settings and the seed that the command does not give are those of
     that checkpoint.
@@ -34,7 +34,8 @@ def begin(cls):
     out_dir = given.get("out_dir", cls.out_dir)
     storage.lock(Path(out_dir) / "ckpt")  # first: nothing that is read below changes afterwards
     state, defaults = None, {}
-    if checkpoint.checkpoints_in(out_dir):
+    is_resumed = bool(checkpoint.checkpoints_in(out_dir))
+    if is_resumed:
         state = checkpoint.load(out_dir)
         trained = state["config"]
     elif given.get("init_from"):
@@ -44,19 +45,19 @@ def begin(cls):
         defaults = {key: trained[key] for key in (*MODEL_SETTINGS, "seed") if key in trained}
         if attention.is_own_file(defaults["attention"]):  # the command must name what it executes
             del defaults["attention"]
-    return config.make(cls, given, defaults), state
+    return config.make(cls, given, defaults), state, is_resumed
 
 
-def model_of(cfg, state, data, device, corpus=None):
+def model_of(cfg, state, is_resumed, data, device, corpus=None):
     """
     Return (model, run): the model with its weights, and a dict with the keys of a checkpoint
-    (lib/checkpoint.py) that are not the model's. Its "optimizers" are None in a new run.
+    (lib/checkpoint.py) that are not those of the model and its optimizers.
 
-    state: see `begin`. data: digest and source of the training text. corpus: its Tokens; None
-    (sft.py): the text is encoded with the vocabulary of init_from. UserError if the run cannot be
-    as the settings say.
+    state, is_resumed: see `begin`. data: digest and source of the training text. corpus: its
+    Tokens; None (sft.py): the text is encoded with the vocabulary of init_from. UserError if the
+    run cannot be as the settings say.
     """
-    if state and checkpoint.checkpoints_in(cfg.out_dir):  # `begin` read it there, not in init_from
+    if is_resumed:
         model, run = continued(cfg, state, data, device)
     else:
         if state:
@@ -66,9 +67,9 @@ def model_of(cfg, state, data, device, corpus=None):
         if cfg.switch_iter:
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
-                "optimizers": None, "base": checkpoint.training_of(state) if state else None}
+                "base": checkpoint.training_of(state) if state else None}
     run |= {"code": runtime.code_version(), "attention_code": attention.code_of(cfg)}
-    check_run(cfg, model, run)
+    check_run(cfg, model, run, is_resumed)
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
         ranks.must_agree(
@@ -95,7 +96,7 @@ def continued(cfg, state, data, device):
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
     checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
     model = checkpoint.restore(state, device, name=cfg.out_dir)
-    keys = "variant", "vocab", "data", "iter", "optimizers"
+    keys = "variant", "vocab", "data", "iter"
     return model, {key: state[key] for key in keys} | {"base": state.get("base")}
 
 
@@ -162,7 +163,7 @@ def from_scratch(cfg, corpus, device):
     return model, {"variant": attention.name_of(cfg), "vocab": corpus.vocab}
 
 
-def check_run(cfg, model, run):
+def check_run(cfg, model, run, is_resumed):
     """UserError if the run would fail later, or if a new run finds results of another one in its
     folder."""
     if cfg.switch_iter and cfg.switch_iter >= cfg.max_iters:
@@ -172,7 +173,7 @@ def check_run(cfg, model, run):
         with explain(f"switch_iter={cfg.switch_iter}: the model cannot be switched to "
                      f"{cfg.switch_attention_type}; leave switch_iter out", ValueError):
             copy.deepcopy(model).swap_attention(cfg.switch_attention_type)
-    if run["optimizers"] is not None:  # resumed
+    if is_resumed:
         return
     results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
     log = Path(cfg.out_dir, "log.jsonl")

@@ -232,10 +232,9 @@ def choose_places(vocab, rng, ids, first, facts, lengths):
         wanted = round((len(ids) + sum(lengths[:k])) * (depth / 100))
         n_before = 0  # facts in `places` that come before this one
         last = 0  # place of the last of them
-        # `wanted` counts hay and facts. Each fact that lies before it takes off its own length, so
-        # that in the end only hay is counted. It never falls back in front of such a fact.
+        # `wanted` is a place in the prompt. Less the facts before it, it is one in the hay.
         for place, other in places:
-            if wanted < place + lengths[other] / 2:
+            if wanted < place + lengths[other] / 2:  # the middle of that fact comes later
                 wanted = min(wanted, place)
                 break
             wanted = max(wanted - lengths[other], place)
@@ -286,8 +285,7 @@ def make_sample(cfg, vocab, hay, size, depth, i, first=None):
     question = encode(asked.question, vocab)
     encoded = [encode_fact(vocab, each) for each in asked.facts]
     lengths = [len(before) + len(tail) for before, tail, _ in encoded]
-    # Prompts on one hay are equal up to the question. A shorter question has more hay before it, so
-    # that its prompt has `size` tokens, too.
+    # Prompts on one hay leave room for the longest question. A shorter one has more hay before it.
     question_lengths = [len(encode(each, vocab)) for each in asked.questions]
     longest, shortest = max(question_lengths), min(question_lengths)
     n_hay = size - len(lead) - longest - sum(lengths)
@@ -297,8 +295,8 @@ def make_sample(cfg, vocab, hay, size, depth, i, first=None):
                         "training length)")
     n_begin = int(first is not None)
     if hay is None:
-        # At least twice as long as what is drawn from it. Below 10,000 tokens its length is always
-        # the same, so that a prompt depends on its own size alone.
+        # At least twice as long as what is drawn from it. All prompts below 10,000 tokens draw from
+        # the same noise.
         hay = noise(tuple(vocab) if type(vocab) is list else vocab, max(1000, n_hay // 10))
     ids = draw_hay(vocab, rng, hay, n_hay + longest - shortest, asked.facts)
     ids, more = ids[:n_hay], ids[n_hay:n_hay + longest - len(question)]

@@ -194,7 +194,7 @@ def mark_end_of_text(vocab, name):
     content = json.loads(vocab)
     for token in content.get("added_tokens", []):
         if token["content"] == name and name != default:
-            # a key that the package tokenizers ignores: the vocabulary stays one text
+            # in the text of the vocabulary, under a key that the package tokenizers ignores
             token["end_of_text"] = True
             return json.dumps(content)
     return vocab

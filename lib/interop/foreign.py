@@ -6,16 +6,36 @@ A reader takes the path of a file and returns (shard, ends), where `ends` is the
 the end of each document, (documents,), or None if that is not known.
 """
 import hashlib
+import mmap
 import re
 import struct
 from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from lib import ranks
 from lib.errors import MALFORMED, UserError, explain
-from lib.shards import Shard
 from lib.text import GPT2_EOT, GPT2_VOCAB, decode, encode
+
+
+class Shard(NamedTuple):
+    """Ids that lie one after the other in a file, also in one of prepare.py."""
+    path: Path
+    dtype: np.dtype
+    n_ids: int
+    offset: int = 0  # bytes before the ids
+
+    def open(self):
+        """Return the ids as a memory map. ValueError if the file is too short for them."""
+        with open(self.path, "rb") as file:
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):
+            # Otherwise the system reads ahead: 526 MB were read for a batch of 131 kB.
+            pages.madvise(mmap.MADV_RANDOM)
+        return np.frombuffer(pages, self.dtype, self.n_ids, self.offset)
+
 
 # {first two numbers of a header: type of the ids} of llm.c and modded-nanogpt
 LLM_C = {(20240520, 1): np.dtype("<u2"), (20240801, 7): np.dtype("<u4")}
@@ -103,7 +123,8 @@ def foreign_split(folder, paths, vocab_size):
     if not shards:
         raise UserError(f"{paths[0]} has no documents; name another folder")
     first, last = shards[0].open()[:4000], shards[-1].open()[-4000:]
-    # Forks of nanoGPT with larger vocabularies write 32 or 64 bits for each id, and no header.
+    # Forks of nanoGPT with larger vocabularies write 32 or 64 bits for each id, and no header. Read
+    # as 16 bits, every second number is 0.
     if first.dtype.itemsize == 2 and (vocab_size > 2**16
                                       or len(first) > 100 and not first[1::2].any()):
         raise UserError(f"{paths[0]} is read as ids of 16 bits, but it holds wider ones, or its "

@@ -130,23 +130,18 @@ def fingerprint(folder, hf_model):
 
 
 def check_memory(folder, empty, cfg, device):
-    """Raise a UserError if weights and keys and values of the longest text that `cfg` asks for are
-    larger than the memory of the device."""
+    """Raise a UserError if the weights, and the keys and values of the longest text that `cfg` asks
+    for, in the layers that see all of it, are larger than the memory of the device."""
     c = empty.config.get_text_config()
     sizes = cfg.trial_sizes if getattr(cfg, "trials", 0) else getattr(cfg, "context_sizes", ())
     T = max(getattr(cfg, "seq_len", 0), *sizes, 0)
     numbers = 0  # of keys and values
     layers = getattr(c, "per_layer_config", None) or [c] * c.num_hidden_layers
-    windows = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
     for layer, kind in zip(layers, layer_types(c), strict=True):
-        if kind in ("linear_attention", "conv"):  # a state of constant size
-            continue
-        heads = getattr(layer, "num_attention_heads", None) or 1
-        width = getattr(layer, "head_dim", None) or layer.hidden_size // heads
-        n_keys = min(T, getattr(c, windows[kind])) if kind in windows else T
-        numbers += 2 * n_keys * (getattr(layer, "num_key_value_heads", None) or heads) * width
-    if getattr(cfg, "task", "") == "every_depth":  # HFModel.generate copies them for each question
-        numbers *= 2
+        if kind == "full_attention":
+            heads = getattr(layer, "num_attention_heads", None) or 1
+            width = getattr(layer, "head_dim", None) or layer.hidden_size // heads
+            numbers += 2 * T * (getattr(layer, "num_key_value_heads", None) or heads) * width
     size_of_number = 2 if runtime.dtype_name(device, cfg.dtype) == "bfloat16" else 4
     weights = 4 * sum(p.numel() for p in empty.parameters())
     needed = weights + numbers * size_of_number
@@ -204,8 +199,8 @@ def layers_with_rope(folder, c):
                 layers.add(frame.f_locals["self"].layer_idx)
 
     try:
-        # Without numbers a mixture of experts runs in bf16 alone, and transformers cannot look into
-        # positions and make a mask from them.
+        # On the meta device experts run in bf16 alone, and transformers cannot make a mask from
+        # positions.
         with torch.device("meta"), torch.no_grad():
             empty = transformers.AutoModelForCausalLM.from_config(
                 copy.deepcopy(c), dtype=torch.bfloat16, trust_remote_code=False)
