@@ -56,6 +56,7 @@ NOT_OF_THE_RESULT = OF_THE_MACHINE | {
     "files", "data", "haystack", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
 
+@torch.no_grad()
 def evaluate(cfg, name, ask):
     """
     Measure all checkpoints that cfg names, and print the tables of their results.
@@ -73,41 +74,45 @@ def evaluate(cfg, name, ask):
     files = result_files(cfg, name)
     for out in files.values():
         storage.lock(out)
-    # Several checkpoints are all checked first, because measuring one may take hours.
-    rounds = ("check", "measure") if len(files) > 1 else ("measure",)
-    for this_round in rounds:
-        lines = {}  # {line: {checkpoint: facts of its result}}
-        for path, out in files.items():
-            with torch.no_grad():
-                model, state = checkpoint.load_model(path, cfg, device)
-                items, measure, more = ask(cfg, path, model, state)
-                items = list({key_of(item): item for item in items}.values())  # each once
-                facts = facts_of(cfg, name, model, state, more)
-                line = results.name_of(facts["variant"], cfg.tag)
-                if this_round == "check":
-                    check_line(line, lines.setdefault(line, {}), path, facts)
-                    existing(cfg, out, facts)
-                else:
-                    updates = f", update {state['iter']:,}" if state["iter"] else ""
-                    print0(f"{path}: {line}{updates}")
-                    measure_missing(cfg, out, facts, items, measure, device)
-                del model, measure  # before the next one is loaded
+
+    def opened(path):
+        """Return (facts, items, measure) of a checkpoint."""
+        model, state = checkpoint.load_model(path, cfg, device)
+        items, measure, more = ask(cfg, path, model, state)
+        items = list({key_of(item): item for item in items}.values())  # each once
+        return facts_of(cfg, name, model, state, more), items, measure
+
+    if len(files) > 1:  # all are checked before one is measured, which may take hours
+        facts_of_all = {path: opened(path)[0] for path in files}
+        check_lines(facts_of_all)
+        for path, facts in facts_of_all.items():
+            existing(cfg, files[path], facts)
+    for path, out in files.items():
+        facts, items, measure = opened(path)
+        n_updates = facts["run"]["iter"]
+        updates = f", update {n_updates:,}" if n_updates else ""
+        print0(f"{path}: {results.name_of(facts['variant'], cfg.tag)}{updates}")
+        measure_missing(cfg, out, facts, items, measure, device)
+        del measure  # it holds the model, and another one is loaded
     if ranks.RANK == 0:
         rows = results.load(files.values())
         if len(rows):  # a size that was not asked for again may be unfinished
             results.print_tables(rows)
 
 
-def check_line(line, before, path, facts):
-    """Add a checkpoint to the others of its line, {checkpoint: facts}. UserError if it differs from
-    them, or if one of them has its seed."""
-    for other, known in before.items():
-        if known["seed"] == facts["seed"]:  # two numbers for one place of a table
-            raise UserError(f"{other} and {path} would both be {line} with seed {known['seed']}: "
-                            "evaluate one at a time, with another --tag")
-    before[path] = facts
-    results.check_settings(line, {name: results.settings_of(known)
-                                  for name, known in before.items()})
+def check_lines(facts):
+    """UserError if checkpoints of one line have one seed, or different settings. facts:
+    {checkpoint: facts of its result}."""
+    lines = {}  # {line: {seed: checkpoint}}
+    for path, of_one in facts.items():
+        line, seed = results.name_of(of_one["variant"], of_one["tag"]), of_one["seed"]
+        other = lines.setdefault(line, {}).setdefault(seed, path)
+        if other != path:  # two numbers for one place of a table
+            raise UserError(f"{other} and {path} would both be {line} with seed {seed}: evaluate "
+                            "one at a time, with another --tag")
+    for line, of_line in lines.items():
+        results.check_settings(line, {path: results.settings_of(facts[path])
+                                      for path in of_line.values()})
 
 
 def digest_of(ids):
