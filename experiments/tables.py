@@ -60,13 +60,11 @@ def collect(folder):
     for path in sorted(Path(folder, "measured").iterdir()):
         rows = results.load([path])
         rows = rows[rows["by"].isin(["tokens", "position"])]
-        # eval_posloss.py names a loss after its split. The folder `validation` is of other text.
-        loss = "validation loss" if path.name == "validation" else "loss"
-        measure = rows["measure"].replace({"long loss": loss, "test loss": loss})
-        run = rows["run"].str.split("/").str[-1]
-        line = run.where(rows["tag"] == "", run + "|" + rows["tag"])
+        # eval_posloss.py names a loss after its split
+        measure = rows["measure"].replace({"long loss": "loss", "test loss": "loss"})
+        line = rows["run"].where(rows["tag"] == "", rows["run"] + "|" + rows["tag"])
         if len(rows):  # a file of measured/ may have just begun
-            parts.append(rows.assign(run=run, line=line, measure=measure))
+            parts.append(rows.assign(line=line, measure=measure))
     if not parts:
         raise UserError(f"{folder}/measured has no results; run.sh of the experiment fills it")
     return pd.concat(parts)[results.COLUMNS].round({"value": 4, "error": 4})

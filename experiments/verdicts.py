@@ -10,11 +10,11 @@ results.csv, and the rest is arithmetic as pandas evaluates it:
 If there is a margin, the number is a difference that should lie within it. A verdict depends on the
 95 % interval of the number's mean (Student's t over the seeds):
 
-    holds       the interval is above 0; with a margin, it is within the margin ("no spread": all
-                seeds gave one number, so the interval has no width and proves little)
+    holds       the interval is above 0; with a margin, it is within the margin
     failed      the interval is below 0; with a margin, it is outside of the margin
     undecided   otherwise
     no verdict  fewer than three seeds, or one that failed with NaN
+    no spread   is added if all seeds gave one number: the interval has no width and proves little
 
 Among many such intervals some miss by chance. So a second verdict is corrected for the number of
 predictions in the family (Holm). A claim is undecided if either verdict is.

@@ -58,8 +58,8 @@ def refused(message, work, /, *arguments, **options):
 
 
 def byte_tokenizer(*merged):
-    """A tokenizer of bytes with an end of text, and with more tokens: "x y" merges x and y, and no
-    merge makes "xy"."""
+    """A tokenizer of bytes with an end of text, and with the tokens `merged`: "x y" is xy with a
+    merge of x and y, and "xy" is xy without one."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
     from tokenizers.pre_tokenizers import ByteLevel
     end = "<|endoftext|>"

@@ -88,7 +88,7 @@ def test_a_failed_seed_is_not_left_out_and_results_may_come_later(tmp_path, monk
 def new_results(tmp_path, monkeypatch):
     """A folder whose results are those of the lines mine and softmax|clip, with seeds 1 to 3. In
     measured/far they have only begun."""
-    rows = [{"run": f"deep/{run}", "tag": tag, "seed": seed, "measure": measure, "tokens": tokens,
+    rows = [{"run": run, "tag": tag, "seed": seed, "measure": measure, "tokens": tokens,
              "value": 0.12344, "by": "tokens", "line": "", "variant": "", "error": 0.1, "n": 5}
             for run, tag in (("mine", ""), ("mine", "clip"), ("softmax", "clip"))
             for seed in (1, 2, 3)
