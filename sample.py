@@ -25,8 +25,8 @@ class SampleConfig(LoadConfig):
     top_k: int = 200  # sample among the top_k likeliest tokens; 0: among all
     seed: int = 1337  # seed of the sampling
 
-    NEEDS = LoadConfig.NEEDS | dict.fromkeys(
-        ("num_samples", "top_k", "seed"), "temperature")
+    NEEDS = LoadConfig.NEEDS | dict.fromkeys(("top_k", "seed"), "temperature") | {
+        "num_samples": "temperature or num_samples == 1"}
 
     def __post_init__(self):
         super().__post_init__()

@@ -220,6 +220,10 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
     for cut in (0, 10, len(raw) // 2, len(raw) - 1):
         saved.write_bytes(raw[:cut])
         refused("damaged, cut off", checkpoint.load, saved)
+    later = saved.rename(saved.with_name("ckpt_000009.pt"))
+    saved.write_bytes(later.read_bytes())
+    refused("damaged, cut off .*; train it again, or name another", checkpoint.load, saved)
+    later.unlink()
     saved.unlink()
     saved.mkdir()  # stands for a disk that cannot be read
     refused("cannot be read; look at its permissions", checkpoint.load, saved.parent)

@@ -34,6 +34,14 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch):
     (tmp_path / "c.py").write_text("data_dir = '~/data'\n")
     cfg = configure(TrainConfig, ["--out_dir=~/runs/x", f"{tmp_path}/c.py"])
     assert (cfg.out_dir, cfg.data_dir) == (f"{tmp_path}/runs/x", f"{tmp_path}/data")
+    assert configure(SampleConfig, ["out/a", "--prompt=~"]).prompt == "~"
+
+
+def test_a_greedy_continuation_is_one():
+    greedy = "out/a", "--temperature=0"
+    assert configure(SampleConfig, [*greedy, "--num_samples=1"]).num_samples == 1
+    refused("num_samples=5 has no effect unless temperature", configure, SampleConfig,
+            [*greedy, "--num_samples=5"])
 
 
 def test_help_and_refusals_do_not_wait_for_slow_imports():

@@ -255,6 +255,8 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
                             ("--learning_rate=0.001", "log.json, log.jsonl, niah-e.jsonl")):
         refused(f"holds results of an earlier run: {results}; choose", run, tmp_path, *begun,
                 "--save_interval=6", change)
+    (tmp_path / "log.json").write_text('{"level": "info"}\n')
+    refused("log.json is damaged or of another program", run, tmp_path, *begun)
 
 
 def test_the_last_two_checkpoints_stay_and_the_earlier_one_continues(run, tmp_path, capsys):
