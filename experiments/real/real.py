@@ -20,6 +20,7 @@ from lib.checkpoint import LoadConfig
 from lib.config import configure
 from lib.errors import UserError, explain, launch
 from lib.interop import hf_model
+from lib.loss import losses_in_chunks
 from lib.storage import atomic_write, read_lines
 from ssmax_hf import add_ssmax
 
@@ -87,16 +88,20 @@ def commands(cfg, folder, lines, lengths, hays):
 
 @torch.no_grad()
 def hours(folder, n_lines, lengths):
-    """Return how long all lines take here, from the time a T + b T^2 of two texts."""
+    """Return how long all lines take here, from the times of four pieces of a text, of which each
+    takes longer than the one before."""
     model, _ = checkpoint.load_model(folder)
-    seconds = []  # a token
-    for size in (64, 512, 2048):  # the first one warms up
-        size, begin = min(size, model.max_len), time.perf_counter()
+    piece, cache, seconds = int(min(hf_model.PIECE, model.max_len / 4)), model.new_cache(), []
+    idx = torch.zeros(1, piece, dtype=torch.long)
+    for _ in range(4):
+        begin = time.perf_counter()
         with runtime.autocast(torch.device("cpu"), "auto"):
-            model.hidden(torch.zeros(1, size, dtype=torch.long))
-        seconds.append((time.perf_counter() - begin) / size)
-    b = max(0, seconds[2] - seconds[1]) / (2048 - 512)
-    cost = {T: (seconds[1] + b * (T - 512)) * T for T in lengths}
+            states = torch.cat(model.read(idx, cache), dim=1)[0]
+            losses_in_chunks(states, model.lm_head.weight, idx[0], chunk=256)
+        seconds.append(time.perf_counter() - begin)
+    longer = max(0, seconds[3] - seconds[1]) / 2  # the first one warms up
+    n_pieces = {T: T / piece for T in lengths}
+    cost = {T: n * seconds[1] + longer * n * n / 2 for T, n in n_pieces.items()}
     needles = 5.5 * sum(cost.values())  # 4 prompts; their 40 answers take a third as long again
     return n_lines * (8 * cost[max(lengths)] + needles) / 3600
 
