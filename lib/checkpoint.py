@@ -17,6 +17,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     code           commit of the program that saved it
 """
 import dataclasses
+import functools
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -180,12 +181,18 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
         if has_rope and "R" in (trained.window_pattern or "R"):
             changes = {"rope_scaling": cfg.rope_scaling, "rope_factor": cfg.rope_factor}
         else:
-            print0(f"note: rope_scaling and rope_factor have no effect on {path}: its layers that "
-                   "see all tokens have no RoPE")
+            note(f"rope_scaling and rope_factor have no effect on {path}: its layers that see all "
+                 "tokens have no RoPE")
     model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
     del state["model"]  # the model has the weights
     state["attention_code"] = attention.code_of(model.config)  # that of the factor put in
     return model, state
+
+
+@functools.cache
+def note(text):
+    """Print a text once: an evaluation of several checkpoints loads each of them twice."""
+    print0(f"note: {text}")
 
 
 def allow_attention(state, name, given):
@@ -206,7 +213,7 @@ def allow_attention(state, name, given):
         message = f"{name} was trained with attention={trained or 'none'}, and not {given}"
         if not attention.is_own_file(given):
             raise UserError(f"{message}: leave --attention={given} out")
-        print0(f"note: {message}")
+        note(message)
     file = given if is_a_file else trained
     settings["attention"] = file
     with explain(f"{name}: its attention cannot be used"):
@@ -217,7 +224,7 @@ def allow_attention(state, name, given):
     changed = f"{name} was trained with another version of {file or settings['attention_type']}"
     is_in_gallery = file and not is_a_file
     if is_in_gallery:  # an update of this program may have changed it
-        print0(f"note: {changed}")
+        note(changed)
     else:
         raise UserError(f"{changed}: take that one back, or train again, after deleting this run "
                         "or with another --out_dir and --variant")
