@@ -186,8 +186,9 @@ class Attention(nn.Module):
         scale_queries   multiplies what makes q, for a swap (constant_norm.py)
         mix             from the layer's input to the output of all heads
 
-    S layers do not call `visible`: a class that overrides it leaves in_windows False. A subclass
-    must keep the promises of experiments/check.py, such as: no query sees a later key.
+    In S layers Window.attend makes the mask: a class that overrides `visible` leaves in_windows
+    False. A subclass must keep the promises of experiments/check.py, such as: no query sees a later
+    key.
     """
     has_rope = True  # False: no position, in R layers either
     has_own_factor = False  # True: no attention_type beside it (log_power.py)

@@ -83,8 +83,7 @@ def main():
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 
-    model, run = start.model_of(cfg, state, is_resumed, data, device)
-    moments = state.pop("optimizers") if is_resumed else None
+    model, run, moments = start.model_of(cfg, state, is_resumed, data, device)
     del state  # the model has its weights
     vocab, block_size = run["vocab"], model.config.block_size
     rows = encode_examples(examples, block_size, vocab)

@@ -125,8 +125,7 @@ def main():
         held_out = Tokens(cfg.data_dir, "val", cfg.vocab_size)
         check_same_vocab("train", corpus.vocab, "val", held_out.vocab,
                          f"prepare both splits of {cfg.data_dir} in the same way")
-    model, run = start.model_of(cfg, state, is_resumed, corpus.data, device, corpus)
-    moments = state.pop("optimizers") if is_resumed else None
+    model, run, moments = start.model_of(cfg, state, is_resumed, corpus.data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
     # an error now, and not after the log is written, if the ids have no text
@@ -160,8 +159,7 @@ def fit(cfg, model, run, moments, get_batch):
     """
     Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
 
-    run: what the checkpoint holds beside the model, see start.model_of. moments: the state dicts of
-    the optimizers if the run is resumed, else None. get_batch: see `main`.
+    run, moments: see start.model_of. get_batch: see `main`.
     """
     settings = [f"{key}={value}" for key, value in non_defaults(cfg).items()]
     print0("settings that differ from the defaults:", *settings)

@@ -50,8 +50,9 @@ def begin(cls):
 
 def model_of(cfg, state, is_resumed, data, device, corpus=None):
     """
-    Return (model, run): the model with its weights, and a dict with the keys of a checkpoint
-    (lib/checkpoint.py) that are not those of the model and its optimizers.
+    Return (model, run, moments): the model with its weights; a dict with the keys of a checkpoint
+    (lib/checkpoint.py) that are not those of the model and its optimizers; the state dicts of the
+    optimizers, None in a new run.
 
     state, is_resumed: see `begin`. data: digest and source of the training text. corpus: its
     Tokens; None (sft.py): the text is encoded with the vocabulary of init_from. UserError if the
@@ -78,7 +79,7 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
             updates=run["iter"],
             # as text, in which NaN equals NaN
             weights=[str(p.double().sum().item()) for p in model.parameters()])
-    return model.train(), run
+    return model.train(), run, state["optimizers"] if is_resumed else None
 
 
 def continued(cfg, state, data, device):
