@@ -171,27 +171,24 @@ def fit(cfg, model, run, moments, get_batch):
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
     first = run["iter"]  # 0 in a new run
-    is_resumed = moments is not None
-    log = Log(cfg, model, run, is_resumed)
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
     max_rows = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     n_rows = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
     n_rows = min(cfg.micro_batch_size or n_rows, max_rows)
     # after rows_at_once, which leaves room for the moments in the memory that is free now
     optimizers = make_optimizers(cfg, model)
-    if is_resumed:
+    if moments is None:
+        save(cfg, model, optimizers, run, 0)  # from now on the folder belongs to this run
+    else:
         for optimizer in optimizers:
             # popped: a second copy takes twice the memory of the weights
             optimizer.load_state_dict(moments.pop(0))
+    log = Log(cfg, model, run)
     peak, began = runtime.peak_flops(device), time.time()
     signals = runtime.catch_signals()
 
-    if not is_resumed:
-        if cfg.eval_interval:
-            n_rows = validate(cfg, model, get_batch, n_rows, log, 0)
-        if cfg.max_iters == 0:
-            save(cfg, model, optimizers, run, 0)
-
+    if first == 0 and cfg.eval_interval:
+        n_rows = validate(cfg, model, get_batch, n_rows, log, 0)
     for step in range(first, cfg.max_iters):
         if cfg.switch_iter and step == cfg.switch_iter:  # (f)
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")

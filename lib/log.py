@@ -23,7 +23,7 @@ class Log:
     on with its run in wandb.
     """
 
-    def __init__(self, cfg, model, run, resumed):
+    def __init__(self, cfg, model, run):
         self.run = {"variant": run["variant"], "seed": cfg.seed}
         self.file = self.wandb = None
         if ranks.RANK != 0:
@@ -31,9 +31,9 @@ class Log:
         path, facts = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
         records, wandb_id = [], None
         with explain(f"{path} or {facts.name} is damaged; move both away", MALFORMED):
-            if resumed and path.exists():
+            if run["iter"] and path.exists():  # before the first update it is validated again
                 records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
-            if resumed and facts.exists():
+            if facts.exists():
                 wandb_id = json.loads(facts.read_text()).get("wandb_id")
         if cfg.wandb_log and not wandb_id:
             wandb_id = uuid.uuid4().hex

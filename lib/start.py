@@ -8,7 +8,7 @@ import torch
 from lib import attention, checkpoint, config, ranks, runtime, storage
 from lib.attention import ModelConfig
 from lib.config import OF_THE_MACHINE
-from lib.errors import MALFORMED, UserError, explain
+from lib.errors import UserError, explain
 from lib.ranks import print0
 from lib.text import check_same_vocab
 from model import ATTENTION, GPTConfig, log_n, one
@@ -174,20 +174,7 @@ def check_run(cfg, model, run, is_resumed):
         with explain(f"switch_iter={cfg.switch_iter}: the model cannot be switched to "
                      f"{cfg.switch_attention_type}; leave switch_iter out", ValueError):
             copy.deepcopy(model).swap_attention(cfg.switch_attention_type)
-    if is_resumed:
-        return
-    results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
-    log = Path(cfg.out_dir, "log.jsonl")
-    facts = log.with_suffix(".json")
-    with explain(f"{log} or {facts.name} is damaged or of another program; move both away",
-                 MALFORMED):
-        records = storage.read_lines(log) if log.exists() else []
-        is_same = facts.exists() and not changes_of(cfg, storage.read_lines(facts)[0]["settings"])
-        n_updates = records[-1]["iter"] if records else 0
-    # A log that ends before the first save is of this run, killed early: it begins again.
-    if not records or is_same and n_updates <= (cfg.save_interval or cfg.max_iters):
-        results -= {"log.jsonl", "log.json"}
-    if results:
-        raise UserError(f"{cfg.out_dir} holds results of an earlier run: "
-                        f"{', '.join(sorted(results))}; choose another --out_dir, or move them "
-                        "away")
+    results = sorted(path.name for path in Path(cfg.out_dir).glob("[!.]*.json*"))
+    if results and not is_resumed:
+        raise UserError(f"{cfg.out_dir} holds results of an earlier run: {', '.join(results)}; "
+                        "choose another --out_dir, or move them away")

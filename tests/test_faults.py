@@ -106,7 +106,7 @@ def test_a_run_that_is_killed_ten_times_ends_bitwise_the_same(corpus, tmp_path):
 @pytest.mark.parametrize("module, fault", [
     (train, {"max_bytes": 150_000}),  # in the middle of a checkpoint
     (train, {"max_bytes": 150_000, "kill": False}),
-    (train, {"max_bytes": 1100, "kill": False}),  # in log.json
+    (train, {"pattern": "rename .*log.jsonl", "nth": 1}),  # after the checkpoint of update 0
     (eval_posloss, {"pattern": "rename .*tmp", "nth": 1}),
     (eval_niah, {"max_bytes": 3000}),
     (prepare, {"max_bytes": 900}),
