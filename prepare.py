@@ -35,7 +35,7 @@ from typing import Literal
 
 import numpy as np
 
-from lib.config import configure
+from lib.config import changes, configure
 from lib.corpora import almanac
 from lib.data import Tokens, id_type, read_manifests
 from lib.documents import PRESETS, documents, input_files
@@ -189,16 +189,14 @@ def open_manifest(cfg, folder):
     if not manifest["complete"] and "bytes" in new["source"]:
         # It may go on with other bytes: of a file that was repaired. (Rows in its bins stay.)
         manifest["source"]["bytes"] = new["source"]["bytes"]
-    before = manifest["source"]
-    changes = [f"{key}={before.get(key)} (now {value})"
-               for key, value in new["source"].items() if before.get(key) != value]
+    differ = changes(manifest["source"], new["source"])
     if any(other["vocab"] != new["vocab"] for other in (manifest, *others.values())):
-        changes.append("another vocabulary")  # a model must be able to read every split
+        differ.append("another vocabulary")  # a model must be able to read every split
     for other in others.values():
         if cfg.embedded or own_splits & other["splits"].keys():  # bins would have the same names
-            changes.append(f"the split(s) {', '.join(other['splits'])}")
-    if changes:
-        raise UserError(f"{folder} was prepared with {', '.join(changes)}; choose another --name, "
+            differ.append(f"the split(s) {', '.join(other['splits'])}")
+    if differ:
+        raise UserError(f"{folder} was prepared with {', '.join(differ)}; choose another --name, "
                         "or delete that folder to prepare it again")
     return path, manifest
 

@@ -26,11 +26,12 @@ from pathlib import Path
 
 from lib.errors import UserError, explain
 
-# Settings that change a result by rounding at most: where it is written, and how it is computed.
-# (data_dir may name another folder with the same data: their digests are compared.)
+# Settings that change a result by rounding at most: where texts are and it is written (texts are
+# compared by their digests), and how it is computed.
 OF_THE_MACHINE = {
-    "out_dir", "out", "overwrite", "data_dir", "micro_batch_size", "loss_chunk", "device",
-    "compile", "eval_interval", "save_interval", "log_interval", "wandb_log", "wandb_project"}
+    "out_dir", "out", "overwrite", "data_dir", "data", "haystack", "micro_batch_size", "loss_chunk",
+    "device", "compile", "eval_interval", "save_interval", "log_interval", "wandb_log",
+    "wandb_project"}
 
 
 def configure(cls, argv=None, config_files=True):
@@ -74,6 +75,12 @@ def refuse_without_effect(cfg, given):
             where = f"unless {condition}" if condition else "in this program"
             raise UserError(f"{key}={given[key]} has no effect {where}; set what it needs, or "
                             f"leave {key} out")
+
+
+def changes(before, now):
+    """Return texts of the settings in `now` that were not so before, as in "seed=1 (now 2)"."""
+    return [f"{key}={before.get(key)!r} (now {value!r})" for key, value in now.items()
+            if before.get(key) != value]
 
 
 def non_defaults(cfg):

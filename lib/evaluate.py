@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from lib import checkpoint, ranks, results, runtime, storage
 from lib.checkpoint import LoadConfig
-from lib.config import OF_THE_MACHINE
+from lib.config import OF_THE_MACHINE, changes
 from lib.data import Tokens
 from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
@@ -51,9 +51,8 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-# settings that a result does not depend on, or that X.json holds in another form
-NOT_OF_THE_RESULT = OF_THE_MACHINE | {
-    "files", "data", "haystack", "tag", "context_sizes", "trial_sizes", "n_samples"}
+# settings that a record does not depend on, or that X.json holds in another form
+NOT_OF_THE_RESULT = OF_THE_MACHINE | {"files", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
 
 @torch.no_grad()
@@ -211,6 +210,15 @@ def key_of(item):
     return tuple(item.get(name) for name in ("size", "depth", "i"))
 
 
+def identity_of(facts):
+    """Return {name: value} of all that a record depends on. facts: the content of X.json."""
+    return facts["settings"] | {
+        "variant": facts["variant"], "seed of the training": facts["seed"],
+        "checkpoint": facts["checkpoint"],
+        "text": facts["data"]["digest"],  # whatever its files are called
+        "attention_code": facts["run"]["settings"]["attention_code"]}
+
+
 def n_by_size(records):
     """Return a Counter {size, as text: number of records or items}."""
     return Counter(str(record["size"]) for record in records)
@@ -233,14 +241,8 @@ def existing(cfg, out, facts):
         records = {key_of(record): record for record in storage.read_lines(out)}
         # a setting that is younger than the result was at its default; lists, as in the file
         defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
-        known = json.loads(json.dumps(defaults)) | before["settings"]
-        differ = [name for name, value in facts["settings"].items() if known.get(name) != value]
-        differ += [name for name in ("variant", "seed", "checkpoint")
-                   if before[name] != facts[name]]
-        if before["data"]["digest"] != facts["data"]["digest"]:  # whatever its files are called
-            differ.append("data")
-        if len({x["run"]["settings"]["attention_code"] for x in (before, facts)}) > 1:
-            differ.append("attention_code")
+        defaults = json.loads(json.dumps(defaults))
+        differ = changes(*(defaults | identity_of(x) for x in (before, facts)))
         is_finished = not Counter(before["records"]) - n_by_size(records.values())
     if cfg.overwrite and (differ or is_finished):
         return {}, {}

@@ -57,7 +57,7 @@ MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
 # Settings in which the runs of one line may differ: those of the machine, the seed, and what
 # `settings_of` has in another form
-FREE = OF_THE_MACHINE | {"seed", "init_from", "variant", "vocab_size", "data"}
+FREE = OF_THE_MACHINE | {"seed", "init_from", "variant", "vocab_size"}
 
 
 def name_of(variant, tag=""):

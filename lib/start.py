@@ -16,7 +16,6 @@ from model import ATTENTION, GPTConfig, log_n, one
 # the settings of a trained model that --init_from may change
 CONVERTIBLE = {
     "window_pattern", "window", "attention_type", "doc_mask", "rope_theta", "block_size"}
-FREE_TO_CHANGE = OF_THE_MACHINE | {"data"}  # when a run continues; data: of sft.py
 OF_A_RANK = {"device", "out_dir", "data_dir"}  # settings that may differ between ranks
 MODEL_SETTINGS = [field.name for field in dataclasses.fields(ModelConfig)]
 
@@ -107,11 +106,11 @@ def changes_of(cfg, before):
     # Without decay a run may become longer. A run of no update may not: it has the name of a model
     # that was not trained on.
     may_go_on = cfg.decay == "none" and before["max_iters"]
-    free = FREE_TO_CHANGE | ({"max_iters"} if may_go_on else set())
+    free = OF_THE_MACHINE | ({"max_iters"} if may_go_on else set())
     # a setting that is younger than the run was at its default
-    old = {field.name: field.default for field in dataclasses.fields(cfg)} | before
-    return [f"{key}={old[key]!r} (now {value!r})" for key, value in vars(cfg).items()
-            if key not in free and old[key] != value]
+    before = {field.name: field.default for field in dataclasses.fields(cfg)} | before
+    return config.changes(before, {key: value for key, value in vars(cfg).items()
+                                   if key not in free})
 
 
 def from_checkpoint(cfg, state, corpus, device):

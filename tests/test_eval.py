@@ -167,7 +167,7 @@ def test_a_checkpoint_that_was_trained_on_is_another(run, corpus, measure, tmp_p
     facts = facts_of(tmp_path / "x", "posloss")
     assert facts["run"]["iter"] == 4 and facts["data"] == Tokens(corpus, "test").data
     run(tmp_path / "x")
-    refused(r"other settings \(checkpoint\)", measure, eval_posloss, "x")
+    refused(r"other settings \(checkpoint=", measure, eval_posloss, "x")
     measure(eval_posloss, "x", "--overwrite")
     assert facts_of(tmp_path / "x", "posloss")["run"]["iter"] == 6
 
@@ -202,7 +202,7 @@ def test_interrupted_or_oom_it_ends_the_same(measure, tmp_path, monkeypatch, pro
     kill_after = None
     # what an interrupted --overwrite has left is continued, and what is finished is replaced
     assert [n_measured("--overwrite"), n_measured(), n_measured("--overwrite")] == [n - 6, 0, n]
-    refused(r"other settings \(seed\)", n_measured, "--seed=3")
+    refused(r"other settings \(seed=1337 \(now 3\)\)", n_measured, "--seed=3")
     room = 0
     with pytest.raises(torch.OutOfMemoryError):
         n_measured("--overwrite")

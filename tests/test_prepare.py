@@ -184,7 +184,7 @@ def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path,
     for others, message in (
             ([b, *arguments[1:]], r"prepared with files=\['a.jsonl'\] \(now \['b.jsonl'\]\), "),
             ([a], r"prepared with limit=65 \(now 0\), val_fraction=0.1 \(now 0.0\); choose"),
-            (["--embedded=almanac"], r"embedded=None \(now almanac\)"),
+            (["--embedded=almanac"], r"embedded=None \(now 'almanac'\)"),
             ([b, "--split=val"], r"with the split\(s\) train, val; choose another --name")):
         refused(message, go, tmp_path, *others)
     own = tmp_path / "c/own.json"
