@@ -31,9 +31,9 @@ class Log:
         path, facts = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
         records, wandb_id = [], None
         with explain(f"{path} or {facts.name} is damaged; move both away", MALFORMED):
-            if run["iter"] and path.exists():  # before the first update it is validated again
+            if run["iter"] and path.exists():  # at update 0 the run begins again
                 records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
-            if facts.exists():
+            if run["iter"] and facts.exists():
                 wandb_id = json.loads(facts.read_text()).get("wandb_id")
         if cfg.wandb_log and not wandb_id:
             wandb_id = uuid.uuid4().hex

@@ -33,9 +33,13 @@ def begin(cls):
     out_dir = given.get("out_dir", cls.out_dir)
     storage.lock(Path(out_dir) / "ckpt")  # first: nothing that is read below changes afterwards
     state, defaults = None, {}
-    is_resumed = bool(checkpoint.checkpoints_in(out_dir))
-    if is_resumed:
+    if checkpoint.checkpoints_in(out_dir):
         state = checkpoint.load(out_dir)
+        # A training that has saved nothing but its beginning begins again, with any settings.
+        if state["iter"] == 0 and state["config"]["max_iters"]:
+            state = None
+    is_resumed = state is not None
+    if is_resumed:
         trained = state["config"]
     elif given.get("init_from"):
         state = checkpoint.load(given["init_from"])
@@ -173,7 +177,10 @@ def check_run(cfg, model, run, is_resumed):
         with explain(f"switch_iter={cfg.switch_iter}: the model cannot be switched to "
                      f"{cfg.switch_attention_type}; leave switch_iter out", ValueError):
             copy.deepcopy(model).swap_attention(cfg.switch_attention_type)
-    results = sorted(path.name for path in Path(cfg.out_dir).glob("[!.]*.json*"))
+    results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
+    if checkpoint.checkpoints_in(cfg.out_dir):  # that of update 0: the run begins again
+        results -= {"log.json", "log.jsonl"}
     if results and not is_resumed:
-        raise UserError(f"{cfg.out_dir} holds results of an earlier run: {', '.join(results)}; "
-                        "choose another --out_dir, or move them away")
+        raise UserError(f"{cfg.out_dir} holds results of an earlier run: "
+                        f"{', '.join(sorted(results))}; choose another --out_dir, or move them "
+                        "away")

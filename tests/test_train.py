@@ -163,6 +163,8 @@ def test_infinite_weights_are_not_saved(run, tmp_path):
     assert refused("iter 1: the validation loss is nan, so training stopped", run, tmp_path,
                    "--max_iters=1", "--warmup_iters=1", "--learning_rate=1e18") == 1
     assert checkpoint.load(tmp_path)["iter"] == 0
+    run(tmp_path)  # nothing was learned, so a run of other settings may begin here
+    assert [r["iter"] for r in log(tmp_path) if "loss" in r] == [1, 2, 3, 4, 5, 6]
 
 
 def test_all_runs_on_a_corpus_are_validated_on_the_same_text(run, tmp_path):
