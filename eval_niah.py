@@ -124,11 +124,11 @@ def niah(cfg, path, model, state):
         prompt = "sft" if "squad" in state["data"]["source"] else "completion"
         cfg = config.complete(cfg, prompt=prompt)
         print0(f"{path}: prompt={prompt}")
-    first = state.get("first")  # of a model of transformers
-    if cfg.begin and first is not None:
+    bos = state.get("bos")  # of a model of transformers
+    if cfg.begin and bos is not None:
         raise UserError(f"{path} begins every text with a token of its own: leave --begin out")
     if cfg.begin:
-        first = end_of_text(vocab)
+        bos = end_of_text(vocab)
     if cfg.task == "multikey" and not cfg.n_needles:
         cfg = config.complete(cfg, n_needles=3)
     if cfg.haystack:
@@ -146,7 +146,7 @@ def niah(cfg, path, model, state):
     items = [{"task": cfg.task} | item for item in items]
 
     def sample_of(item):
-        return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"], first)
+        return make_sample(cfg, vocab, hay, item["size"], item["depth"], item["i"], bos)
 
     # A prompt of each size is made now, so that one that is too small is refused before anything is
     # written. If positions end (p_n, GPT-2), all are made: their answers differ in length.
@@ -181,10 +181,10 @@ def answer(cfg, model, vocab, samples, device):
     records = []
     for row, sample in enumerate(samples):
         text = decode(rows[row, size:size + sample["max_new_tokens"]].tolist(), vocab)
-        exact, first = score(sample["answer"], text, cfg.number_format)
+        exact, begins_right = score(sample["answer"], text, cfg.number_format)
         record = {"digest": digest_of(sample["prompt"]), "answer": sample["answer"], "text": text}
         if cfg.trials:
-            record |= {"right": 2 if exact else int(first)}  # 1: only its beginning
+            record |= {"right": 2 if exact else int(begins_right)}  # 1: only its beginning
             record |= attention_record(sample, weights[row])
         else:
             record[measure_name] = exact

@@ -49,8 +49,8 @@ def main():
     # In our training data every document follows an end of text. A model of transformers may begin
     # its texts with another token.
     end = end_of_text(vocab)
-    first = end if state.get("first") is None else state["first"]
-    prompt = [first, *encode(cfg.prompt, vocab, special=True)]
+    bos = end if state.get("bos") is None else state["bos"]
+    prompt = [bos, *encode(cfg.prompt, vocab, special=True)]
     n_inputs = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
     check_length(cfg.files[0], model, n_inputs)
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too

@@ -198,11 +198,11 @@ def measure_missing(cfg, out, facts, items, measure, device):
         storage.write_lines(out.with_suffix(".json"), [facts])
         file = open(out, "a", encoding="utf-8")
     # A record begins with these keys, and its item has the size.
-    first = {key: facts[key] for key in ("variant", "tag", "seed")}
-    first |= {"task": facts["evaluation"], "size": None, "depth": None}
+    begin = {key: facts[key] for key in ("variant", "tag", "seed")}
+    begin |= {"task": facts["evaluation"], "size": None, "depth": None}
     for batch in in_turns(missing, measure, device, out.parent.name, cfg.micro_batch_size):
         if ranks.RANK == 0:
-            storage.append_lines(file, [first | record for record in batch])
+            storage.append_lines(file, [begin | record for record in batch])
 
 
 def key_of(item):

@@ -182,24 +182,24 @@ SENTENCE_END = re.compile(
     rf"""([.!?。！？।॥؟۔។။\n]|{ENDS})["'”’)」』]*\Z""")
 
 
-def place_for(vocab, ids, first, wanted):
+def place_for(vocab, ids, lowest, wanted):
     """
     Return the index in `ids` at which a fact is inserted: after the last sentence that ends before
     `wanted`. If that sentence ends far away, return the last place before `wanted` that is not
-    inside a character, which may take several tokens. first: the smallest index allowed.
+    inside a character, which may take several tokens. lowest: the smallest index allowed.
     """
     def text_before(index):
         # four tokens are enough: GPT-2 has three for ？, and one for a closing quotation mark
         return decode(ids[max(0, index - 4):index], vocab)
 
-    wanted = max(first, wanted)
+    wanted = max(lowest, wanted)
     # The default depths are 20 % apart. With a reach of a tenth, a needle stays nearest to its own
     # depth. In short texts a sentence is longer than a tenth, so the reach is at least 32 tokens.
     reach = max(len(ids) // 10, 32)
-    for index in range(wanted, max(first, wanted - reach - 1), -1):
+    for index in range(wanted, max(lowest, wanted - reach - 1), -1):
         if SENTENCE_END.search(text_before(index)):
             return index
-    while wanted > first and text_before(wanted).endswith("\N{REPLACEMENT CHARACTER}"):
+    while wanted > lowest and text_before(wanted).endswith("\N{REPLACEMENT CHARACTER}"):
         wanted -= 1
     return wanted
 
@@ -218,13 +218,13 @@ def encode_fact(vocab, fact):
     return encode(before, vocab), tail, n_answer
 
 
-def choose_places(vocab, rng, ids, first, facts, lengths):
+def choose_places(vocab, rng, ids, lowest, facts, lengths):
     """
     Return [(index in the hay `ids`, number of the fact that is inserted there)], in the order of
     the prompt. At each index facts of these `lengths` in tokens are inserted.
 
     The depth of a fact also counts the facts before it in the list `facts`, so that it is the depth
-    in the prompt. first: see `place_for`.
+    in the prompt. lowest: see `place_for`.
     """
     places = []
     for k, fact in enumerate(facts):
@@ -240,7 +240,7 @@ def choose_places(vocab, rng, ids, first, facts, lengths):
             wanted = max(wanted - lengths[other], place)
             n_before += 1
             last = place
-        index = max(last, place_for(vocab, ids, first, wanted))
+        index = max(last, place_for(vocab, ids, lowest, wanted))
         places.insert(n_before, (index, k))
     return places
 
@@ -263,7 +263,7 @@ def bury(ids, facts, places):
     return context + ids[done:], spans
 
 
-def make_sample(cfg, vocab, hay, size, depth, i, first=None):
+def make_sample(cfg, vocab, hay, size, depth, i, bos=None):
     """
     Return a dict that follows from the arguments alone:
 
@@ -272,7 +272,7 @@ def make_sample(cfg, vocab, hay, size, depth, i, first=None):
         max_new_tokens: number of tokens that the model may write
         span: (from, to) of the answer in the prompt
 
-    depth: in percent, None for a random one. i: number of the sample, or PAPER_EXAMPLE. first: the
+    depth: in percent, None for a random one. i: number of the sample, or PAPER_EXAMPLE. bos: the
     id that the prompt begins with, if there is one.
     UserError if the size is too small for the question, or the hay too short for the size.
     """
@@ -293,14 +293,14 @@ def make_sample(cfg, vocab, hay, size, depth, i, first=None):
         raise UserError(f"a prompt of {size} tokens is too small for needle and question: take at "
                         f"least {size - n_hay + 1} tokens (--trials also makes prompts of the "
                         "training length)")
-    n_begin = int(first is not None)
+    n_begin = int(bos is not None)
     if hay is None:
         # At least twice as long as what is drawn from it. All prompts below 10,000 tokens draw from
         # the same noise.
         hay = noise(tuple(vocab) if type(vocab) is list else vocab, max(1000, n_hay // 10))
     ids = draw_hay(vocab, rng, hay, n_hay + longest - shortest, asked.facts)
-    ids, more = ids[:n_hay], ids[n_hay:n_hay + longest - len(question)]
-    ids[:n_begin] = [first] * n_begin  # in place of a token: the size stays
+    ids, filler = ids[:n_hay], ids[n_hay:n_hay + longest - len(question)]
+    ids[:n_begin] = [bos] * n_begin  # in place of a token: the size stays
     places = choose_places(vocab, rng, ids, n_begin, asked.facts, lengths)
     ids, spans = bury(ids, encoded, places)
     return {
@@ -308,7 +308,7 @@ def make_sample(cfg, vocab, hay, size, depth, i, first=None):
         "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),
         "max_new_tokens": room_for(asked.fact, spans[asked.k]),
         # the id that begins the prompt stays in front of `lead`
-        "prompt": ids[:n_begin] + lead + ids[n_begin:] + more + question,
+        "prompt": ids[:n_begin] + lead + ids[n_begin:] + filler + question,
         "span": tuple(len(lead) + index for index in spans[asked.k]),
     }
 

@@ -123,7 +123,7 @@ def test_a_token_that_no_training_text_had_is_put_in_front_of_nothing(tmp_path, 
     assert read("12 a")["input_ids"] == text.encode("12 a", vocab)
     for name in ("ours", "theirs"):
         _, state = checkpoint.load_model(tmp_path / name)
-        assert state.get("first") is None
+        assert state.get("bos") is None
         text.check_same_vocab("a corpus", vocab, "the model", state["vocab"], "")
     monkeypatch.setattr(GPT, "generate", lambda self, idx, *settings: asked.append(idx) or idx)
     call(sample, tmp_path / "ours", *CPU, "--num_samples=1")

@@ -68,8 +68,8 @@ def load(folder, cfg, device="cpu"):
         hf_model = read_weights(folder, hf_config)
     identity = fingerprint(folder, hf_model)
     put_factor_in(hf_model)
-    first = text.token_in_front(vocab)
-    model = HFModel(hf_model.to(device), cfg.attention_type or own, length, first)
+    bos = text.token_in_front(vocab)
+    model = HFModel(hf_model.to(device), cfg.attention_type or own, length, bos)
     model.check_pieces(folder)
     print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens")
     name = folder.resolve().name
@@ -77,7 +77,7 @@ def load(folder, cfg, device="cpu"):
         "model_config": vars(model.config) | {"attention_type": own, "rope": trained_rope},
         "config": {"seed": 0, "model": name, "transformers": transformers.__version__},
         "variant": name, "iter": 0,
-        "vocab": vocab, "first": first,  # the id that begins its texts, or None
+        "vocab": vocab, "bos": bos,  # the id that begins its texts, or None
         "data": {"digest": "", "source": {"model": name}}, "code": "",
         "attention_code": attention.code_of(model.config, KINDS), "fingerprint": identity}
 
@@ -257,10 +257,10 @@ def stretch(folder, c, cfg, length):
 class HFModel(nn.Module):
     """The methods of GPT (model.py) that the evaluations and sample.py call."""
 
-    def __init__(self, hf_model, attention_type, length, first=None):
-        """first: the id that begins every text of the model, as that of <bos>; None without one."""
+    def __init__(self, hf_model, attention_type, length, bos=None):
+        """bos: the id that begins every text of the model, as that of <bos>; None without one."""
         super().__init__()
-        self.hf_model, self.first = hf_model, first
+        self.hf_model, self.bos = hf_model, bos
         c = hf_model.config.get_text_config()
         self.config = SimpleNamespace(  # facts for the result; most names are those of GPTConfig
             model_type=c.model_type, attention="", attention_type=attention_type, block_size=length,
@@ -269,7 +269,7 @@ class HFModel(nn.Module):
         names = [name for name, _ in (*hf_model.named_parameters(), *hf_model.named_buffers())]
         has_table = not rope_of(c) and any("position" in name or "wpe." in name for name in names)
         # one position is for the id that begins every text
-        self.max_len = c.max_position_embeddings - (first is not None) if has_table else math.inf
+        self.max_len = c.max_position_embeddings - (bos is not None) if has_table else math.inf
         self.wte, self.lm_head = hf_model.get_input_embeddings(), hf_model.get_output_embeddings()
         # the name since transformers 5.24, and the one before it
         arguments = inspect.signature(hf_model.forward).parameters
@@ -316,8 +316,8 @@ class HFModel(nn.Module):
             self.checked = True
             self.check_head(idx[:1, :8])
         ids = idx
-        if self.first is not None:  # a piece out of the middle of a text has none
-            ids = F.pad(idx, (1, 0), value=self.first)
+        if self.bos is not None:  # a piece out of the middle of a text has none
+            ids = F.pad(idx, (1, 0), value=self.bos)
         states = self.read(ids, self.new_cache())
         return torch.cat(states, dim=1)[:, -idx.size(1):]
 
