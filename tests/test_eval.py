@@ -66,7 +66,7 @@ def test_needle_scores_and_ranks_are_those_of_the_whole_attention_matrix(
         role = "chooses heads" if record["i"] >= 3 else "trial" if record["i"] >= 0 else "example"
         assert record["role"] == role and record["depth"] == (50 if role == "example" else None)
         sample = make_sample(cfg, state["vocab"], hay, *map(record.get, ("size", "depth", "i")),
-                             first=end_of_text(state["vocab"]))
+                             bos=end_of_text(state["vocab"]))
         assert sample["answer"] == record["answer"]
         start, end = sample["span"]
         assert record["needle_tokens"] == end - start
