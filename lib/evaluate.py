@@ -75,23 +75,23 @@ def evaluate(cfg, name, ask):
         storage.lock(out)
 
     def opened(path):
-        """Return (facts, items, measure) of a checkpoint."""
+        """Return (meta, items, measure) of a checkpoint."""
         model, state = checkpoint.load_model(path, cfg, device)
         items, measure, more = ask(cfg, path, model, state)
         items = list({key_of(item): item for item in items}.values())  # each once
-        return facts_of(cfg, name, model, state, more), items, measure
+        return meta_of(cfg, name, model, state, more), items, measure
 
     if len(files) > 1:  # all are checked before one is measured, which may take hours
-        facts_of_all = {path: opened(path)[0] for path in files}
-        check_lines(facts_of_all)
-        for path, facts in facts_of_all.items():
-            existing(cfg, files[path], facts)
+        metas = {path: opened(path)[0] for path in files}
+        check_lines(metas)
+        for path, meta in metas.items():
+            existing(cfg, files[path], meta)
     for path, out in files.items():
-        facts, items, measure = opened(path)
-        n_updates = facts["run"]["iter"]
+        meta, items, measure = opened(path)
+        n_updates = meta["run"]["iter"]
         updates = f", update {n_updates:,}" if n_updates else ""
-        print0(f"{path}: {results.name_of(facts['variant'], cfg.tag)}{updates}")
-        measure_missing(cfg, out, facts, items, measure, device)
+        print0(f"{path}: {results.name_of(meta['variant'], cfg.tag)}{updates}")
+        measure_missing(cfg, out, meta, items, measure, device)
         del measure  # it holds the model, and another one is loaded
     if ranks.RANK == 0:
         rows = results.load(files.values())
@@ -99,18 +99,18 @@ def evaluate(cfg, name, ask):
             results.print_tables(rows)
 
 
-def check_lines(facts):
-    """UserError if checkpoints of one line have one seed, or different settings. facts:
-    {checkpoint: facts of its result}."""
+def check_lines(metas):
+    """UserError if checkpoints of one line have one seed, or different settings. metas:
+    {checkpoint: content of its X.json}."""
     lines = {}  # {line: {seed: checkpoint}}
-    for path, of_one in facts.items():
-        line, seed = results.name_of(of_one["variant"], of_one["tag"]), of_one["seed"]
+    for path, meta in metas.items():
+        line, seed = results.name_of(meta["variant"], meta["tag"]), meta["seed"]
         other = lines.setdefault(line, {}).setdefault(seed, path)
         if other != path:  # two numbers for one place of a table
             raise UserError(f"{other} and {path} would both be {line} with seed {seed}: evaluate "
                             "one at a time, with another --tag")
     for line, of_line in lines.items():
-        results.check_settings(line, {path: results.settings_of(facts[path])
+        results.check_settings(line, {path: results.settings_of(metas[path])
                                       for path in of_line.values()})
 
 
@@ -163,43 +163,43 @@ def result_files(cfg, name):
     return files
 
 
-def facts_of(cfg, name, model, state, more):
+def meta_of(cfg, name, model, state, more):
     """Return the content of X.json, see lib/results.py."""
     settings = {key: value for key, value in (dataclasses.asdict(cfg) | more).items()
                 if key not in NOT_OF_THE_RESULT}
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    facts = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
+    meta = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
              "run": checkpoint.training_of(state), "checkpoint": state["fingerprint"],
              "block_size": model.config.block_size,
              "params": sum(p.numel() for p in model.parameters()),
              "code": runtime.code_version(), "torch": torch.__version__}
-    return json.loads(json.dumps(facts))  # tuples become lists, as in the file
+    return json.loads(json.dumps(meta))  # tuples become lists, as in the file
 
 
-def measure_missing(cfg, out, facts, items, measure, device):
+def measure_missing(cfg, out, meta, items, measure, device):
     """Measure the items that have no record in the result file `out` yet. Records are appended as
     they come, so that a kill costs little. UserError if the file is of other settings."""
     # also records of sizes and samples that are not asked for now
-    records, wanted = existing(cfg, out, facts)
+    records, wanted = existing(cfg, out, meta)
     missing = [item for item in items if key_of(item) not in records]
     n_records = n_by_size([*records.values(), *missing])
-    facts["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
+    meta["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
     # With another disk a rank would wait for the others, or measure another checkpoint.
-    ranks.must_agree(missing=len(missing), **facts)
-    if not missing and facts["records"] == wanted:
+    ranks.must_agree(missing=len(missing), **meta)
+    if not missing and meta["records"] == wanted:
         print0(f"{out} is not measured again, see --overwrite")
         return
     if ranks.RANK == 0:
         # Records are written again, because a kill may have cut the last one, and before X.json:
         # those of an earlier result never stand beside new settings.
         storage.write_lines(out, records.values())
-        storage.write_lines(out.with_suffix(".json"), [facts])
+        storage.write_lines(out.with_suffix(".json"), [meta])
         file = open(out, "a", encoding="utf-8")
     # A record begins with these keys, and its item has the size.
-    begin = {key: facts[key] for key in ("variant", "tag", "seed")}
-    begin |= {"task": facts["evaluation"], "size": None, "depth": None}
+    begin = {key: meta[key] for key in ("variant", "tag", "seed")}
+    begin |= {"task": meta["evaluation"], "size": None, "depth": None}
     for batch in in_turns(missing, measure, device, out.parent.name, cfg.micro_batch_size):
         if ranks.RANK == 0:
             storage.append_lines(file, [begin | record for record in batch])
@@ -210,13 +210,13 @@ def key_of(item):
     return tuple(item.get(name) for name in ("size", "depth", "i"))
 
 
-def identity_of(facts):
-    """Return {name: value} of all that a record depends on. facts: the content of X.json."""
-    return facts["settings"] | {
-        "variant": facts["variant"], "seed of the training": facts["seed"],
-        "checkpoint": facts["checkpoint"],
-        "text": facts["data"]["digest"],  # whatever its files are called
-        "attention_code": facts["run"]["settings"]["attention_code"]}
+def identity_of(meta):
+    """Return {name: value} of all that a record depends on. meta: the content of X.json."""
+    return meta["settings"] | {
+        "variant": meta["variant"], "seed of the training": meta["seed"],
+        "checkpoint": meta["checkpoint"],
+        "text": meta["data"]["digest"],  # whatever its files are called
+        "attention_code": meta["run"]["settings"]["attention_code"]}
 
 
 def n_by_size(records):
@@ -224,7 +224,7 @@ def n_by_size(records):
     return Counter(str(record["size"]) for record in records)
 
 
-def existing(cfg, out, facts):
+def existing(cfg, out, meta):
     """
     Return ({key: record}, {size: number of records that it should have}) of the result `out`; both
     are empty if there is none. UserError if it is a result of other settings, data or weights,
@@ -242,7 +242,7 @@ def existing(cfg, out, facts):
         # a setting that is younger than the result was at its default; lists, as in the file
         defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
         defaults = json.loads(json.dumps(defaults))
-        differ = changes(*(defaults | identity_of(x) for x in (before, facts)))
+        differ = changes(*(defaults | identity_of(x) for x in (before, meta)))
         is_finished = not Counter(before["records"]) - n_by_size(records.values())
     if cfg.overwrite and (differ or is_finished):
         return {}, {}

@@ -28,16 +28,16 @@ class Log:
         self.file = self.wandb = None
         if ranks.RANK != 0:
             return
-        path, facts = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
+        path, about = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
         records, wandb_id = [], None
-        with explain(f"{path} or {facts.name} is damaged; move both away", MALFORMED):
+        with explain(f"{path} or {about.name} is damaged; move both away", MALFORMED):
             if run["iter"] and path.exists():  # at update 0 the run begins again
                 records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
-            if run["iter"] and facts.exists():
-                wandb_id = json.loads(facts.read_text()).get("wandb_id")
+            if run["iter"] and about.exists():
+                wandb_id = json.loads(about.read_text()).get("wandb_id")
         if cfg.wandb_log and not wandb_id:
             wandb_id = uuid.uuid4().hex
-        storage.write_lines(facts, [{
+        storage.write_lines(about, [{
             "evaluation": "log", **self.run, "tag": "",
             "settings": dataclasses.asdict(cfg) | {"attention_code": run["attention_code"]},
             "data": run["data"], "base": run["base"], "code": run["code"],

@@ -112,44 +112,44 @@ def read(path):
     about = path.with_suffix(".json")
     if path.suffix != ".jsonl" or not about.exists():  # a shell's * names both files
         return None
-    facts = json.loads(about.read_text(encoding="utf-8"))
-    if "evaluation" not in facts:
+    meta = json.loads(about.read_text(encoding="utf-8"))
+    if "evaluation" not in meta:
         return None
-    file = {key: facts[key] for key in ("evaluation", "variant", "tag", "seed")}
-    file |= {"line": name_of(file["variant"], file["tag"]), "settings": settings_of(facts),
+    file = {key: meta[key] for key in ("evaluation", "variant", "tag", "seed")}
+    file |= {"line": name_of(file["variant"], file["tag"]), "settings": settings_of(meta),
              "run": path.parent.name.removesuffix(f"-{file['seed']}"),
-             "block": facts["block_size"], "path": path,
-             "updates": facts.get("run", {}).get("iter")}
+             "block": meta["block_size"], "path": path,
+             "updates": meta.get("run", {}).get("iter")}
     records = storage.read_lines(path)
     n_records = Counter(str(record["size"]) for record in records if "size" in record)
-    for size, wanted in facts.get("records", {}).items():
+    for size, wanted in meta.get("records", {}).items():
         if n_records[size] < wanted:  # it is not measured to its end
             print(f"left out: only {n_records[size]:,} of {wanted:,} prompts of {size} tokens are "
                   f"measured in {path}")
-            if facts["evaluation"] == "scores":  # other prompts would choose other heads
+            if meta["evaluation"] == "scores":  # other prompts would choose other heads
                 return None
             records = [record for record in records if str(record["size"]) != size]
     if not records:
         return None
     if file["evaluation"] == "log":
         # a run and its fine-tuning have the same line, and losses of different text
-        kind = "fine-tuning " if "squad" in facts["data"]["source"] else ""
+        kind = "fine-tuning " if "squad" in meta["data"]["source"] else ""
         file["evaluation"] = f"{kind}log"
         file["updates"] = done = records[-1]["iter"]
-        wanted = facts["settings"]["max_iters"]
+        wanted = meta["settings"]["max_iters"]
         if done < wanted:
             print(f"no losses at the end, because only {done:,} of {wanted:,} updates are done in "
                   f"{path}")
-        return file, numbers_of_log(facts, records, kind, is_finished=done >= wanted)
+        return file, numbers_of_log(meta, records, kind, is_finished=done >= wanted)
     if "scores" in records[0]:
         return file, numbers_of_trials(records)
     return file, numbers_of(records)
 
 
-def settings_of(facts):
-    """Return {name: value} of the settings that all results of a line have in common. facts: the
+def settings_of(meta):
+    """Return {name: value} of the settings that all results of a line have in common. meta: the
     content of X.json."""
-    run = facts.get("run", facts)  # a training is described by X.json itself
+    run = meta.get("run", meta)  # a training is described by X.json itself
     settings = {name: value for name, value in (run["settings"] | text_of(run["data"])).items()
                 if name not in FREE}
     settings["begins with a checkpoint"] = bool(run["settings"].get("init_from"))
@@ -158,8 +158,8 @@ def settings_of(facts):
         settings |= {f"base {name}": value for name, value in settings_of(run["base"]).items()}
     if "iter" in run:  # not in a log.json, whose run may go on
         settings["updates"] = run["iter"]
-    if "run" in facts:
-        eval_settings = facts["settings"] | text_of(facts["data"])
+    if "run" in meta:
+        eval_settings = meta["settings"] | text_of(meta["data"])
         settings |= {f"eval {name}": value for name, value in eval_settings.items()}
     return settings
 
@@ -272,13 +272,13 @@ def numbers_of_trials(records):
     return numbers
 
 
-def numbers_of_log(facts, records, kind, is_finished):
+def numbers_of_log(meta, records, kind, is_finished):
     """
     Return the numbers of a training, see `read`: the losses at its end, and 40 to 400 points of
     each curve, which are means of as many updates in a row. kind: begins the measures' names.
     """
     # a power of ten, so that points of a run and of a longer one are means of the same updates
-    step = 10 ** int(math.log10(max(1, facts["settings"]["max_iters"] / 40)))
+    step = 10 ** int(math.log10(max(1, meta["settings"]["max_iters"] / 40)))
     numbers = []
 
     def mean(name, of):
