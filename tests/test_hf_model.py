@@ -28,6 +28,7 @@ safetensors_torch = pytest.importorskip("safetensors.torch")
 from test_hf import TOKENIZER, V, export, model_of  # noqa: E402
 
 from lib.interop import hf_model  # noqa: E402
+from ssmax_hf import KINDS  # noqa: E402
 
 TINY = {"vocab_size": V, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
         "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.25,
@@ -145,16 +146,18 @@ def test_a_hay_is_read_once_for_all_questions(tmp_path, monkeypatch, family):
     assert sum(tokens) < 2 * 5000
 
 
-@pytest.mark.parametrize("scaling", ["theta", "ntk", "yarn", "yarn_no_temperature"])
+@pytest.mark.parametrize("scaling, kind", [
+    ("ntk", "logn_clip"), ("yarn", "logn_clip"), ("yarn_no_temperature", "logn_clip"),
+    *(("theta", kind) for kind in KINDS)])
 @torch.no_grad()
-def test_rope_is_stretched_as_in_our_own_models(tmp_path, scaling):
+def test_a_model_is_changed_as_our_own_ones_are(tmp_path, scaling, kind):
     trained = model_of("softmax", rope_theta=5e4, n_embd=64, block_size=512, init_std=0.1)
     export(tmp_path, trained)
-    cfg = LoadConfig(rope_scaling=scaling, rope_factor=4.0, attention_type="logn_clip")
+    cfg = LoadConfig(rope_scaling=scaling, rope_factor=4.0, attention_type=kind, swap_scale=1.7)
     ours, theirs = (checkpoint.load_model(tmp_path / name, cfg)[0] for name in ("ours", "theirs"))
     assert theirs.config.block_size == 512, "the clip begins at the length of the training"
     idx = torch.randint(V, (1, 640))
-    assert torch.allclose(theirs.hidden(idx), ours.hidden(idx), atol=1e-4)
+    assert torch.allclose(theirs.hidden(idx), ours.hidden(idx), atol=5e-4)
 
 
 def test_only_layers_that_see_all_are_stretched_and_theta_stays(tmp_path):
@@ -222,15 +225,7 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
      "a theta for each layer, .* so it cannot be stretched"),
     ("gpt2", {}, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
     ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
-    *[pytest.param(family, GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see",
-                   marks=pytest.mark.skipif(not hasattr(transformers, config), reason="new"))
-      for family, config in (("beam", "BeamConfig"), ("flint", "FlintConfig"),
-                             ("lara_mini", "LaraMiniConfig"))],
     ("mistral", {"sliding_window": 20}, LoadConfig(rope_factor=2.0), "without RoPE in layers that"),
-    ("granitemoehybrid", {
-        "layer_types": ["mamba", "mamba", "attention"], "mamba_n_heads": 4, "mamba_d_head": 16,
-        "num_local_experts": 0, "position_embedding_type": "nope"}, LoadConfig(rope_factor=2.0),
-     "without RoPE in layers that see all tokens"),
     ("llama4_text", {"attn_temperature_tuning": True}, LoadConfig(attention_type="logn_clip"),
      r"has a factor of n of its own \(attn_temperature_tuning\)"),
     ("llama", {"training_length": 1}, LoadConfig(), "a training length of 1 tokens.* above 1"),
@@ -347,16 +342,11 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     assert "For this model" in table and (tmp_path / "out/real.png").exists()
     rows = tables.stored(tmp_path / "out/results.csv").set_index(tables.INDEX)["value"].sort_index()
     assert [*rows["yarn", "needles", 400].index] == [0, 1, 100, 101]  # text, noise
-    piece = json.loads((tmp_path / "out/m/posloss-yarn.jsonl").read_text().splitlines()[3])
+    piece = storage.read_lines(tmp_path / "out/m/posloss-yarn.jsonl")[3]
     at, losses = np.array([*piece["test loss"].items()], float).T
     assert rows["yarn", "loss", 800, piece["i"]] == round(losses[-1], 4)
-    width = np.diff(at)[at[1:] > 210]
-    beyond = losses[at > 210] @ width / width.sum()
+    beyond = np.average(losses[at > 210], weights=np.diff(at)[at[1:] > 210])
     assert rows["yarn|beyond", "loss", 800, piece["i"]] == round(beyond, 4)
-    for path in (tmp_path / "out/m").glob("posloss-*.jsonl"):
-        path.write_text(path.read_text().splitlines(keepends=True)[0])
-    call(real, *arguments, "--table=True")
-    assert "For this model" in capsys.readouterr().out, "a single piece of text has no error"
 
 
 PAGE = (ROOT / "docs/models.md").read_text()

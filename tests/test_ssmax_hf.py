@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import program, tiny_model
+from conftest import program
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -15,8 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, modeling_layers  # no
 from transformers.modeling_utils import AttentionInterface  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaAttention  # noqa: E402
 
-from model import ATTENTION  # noqa: E402
-from ssmax_hf import KINDS, SSMax, add_ssmax, keys_seen, start_of_s  # noqa: E402
+from ssmax_hf import add_ssmax, keys_seen  # noqa: E402
 
 V = 97
 IDS = torch.arange(3, 40)[None]
@@ -229,28 +228,6 @@ def test_bf16_and_a_move_keep_s_in_fp32():
     scale = s.double()[:, None] * n.double().log() + factor.b.double()[:, None]
     ratio = factor(query, n).double() / (query.double() * scale[..., None])
     assert (ratio - 1).abs().max() < 1.01 * 2**-8, "rounded once: half of the last of 8 bits"
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() & ATTENTION.keys()))
-def test_a_kind_is_that_of_model_py(kind):
-    for scale in (1.0, 1.7):
-        model = tiny_model("softmax")
-        before = model.blocks[1].attn.qkv.weight[0, 0].item()
-        with torch.no_grad():
-            model.swap_attention(kind, scale)
-        attn = model.blocks[1].attn
-        n = torch.arange(1, 200)
-        ours = attn.s[:, None] * ATTENTION[kind].f(n, model) + attn.b[:, None]
-        N = model.config.block_size
-        factor = SSMax(2, kind, start_of_s(kind, scale, N), N)
-        theirs = factor(torch.ones(1, 2, 199, 4), n)[0, :, :, 0]
-        assert torch.allclose(theirs, ours * attn.qkv.weight[0, 0] / before, atol=1e-5)
-    assert KINDS[kind][1] == "".join(name for name, _ in factor.named_parameters())
-
-
-def test_the_length_is_that_of_the_training():  # test_hf_model.py has longer configs
-    model = add_ssmax(build(training_length=48), "logn_clip")
-    assert [factor.N for factor in factors(model).values()] == [48] * 3
 
 
 @pytest.mark.parametrize("hidden", [True, -math.inf, -1e4])
