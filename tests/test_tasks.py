@@ -10,10 +10,11 @@ from conftest import CPU, byte_tokenizer, call, refused, save_model, tiny_model
 
 import eval_niah
 from eval_niah import NiahConfig, score
-from lib import storage, tasks
+from lib import storage
 from lib.config import configure
 from lib.corpora.almanac import CITIES
-from lib.tasks import TASKS, make_sample, open_haystack
+from lib.evaluate import digest_of
+from lib.tasks import make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode
 from model import GPT
 
@@ -56,16 +57,12 @@ def test_prompts_of_every_depth_differ_in_the_question_alone():
         assert [len(prompt) for prompt in prompts] == [3000] * 3
         assert all(prompt[:2900] == prompts[0][:2900] for prompt in prompts), i
     refused("81 needles need as many", sample_of, *arguments[:2], f"--depths={[*range(81)]}")
-    cfg = configure(NiahConfig, ["x", "--prompt=sft"])
-    box = tasks.Fact(f"The box is{tasks.ANSWER}.", "red")
-    refused("asks for the number of a city", tasks.ask, cfg, [box], 0)
 
 
 @pytest.mark.parametrize("text, end", [
     ("words without any end ", ""), ("An end. " + "and then none " * 500, ""),
-    ("これは長い文です。", "。"), ("本当に？", "？"), ("「本当に。」", "」"), ("You there ! ", "!"),
-    ('It said: "You there!" "I?"', '"'), ("यह एक वाक्य है। ", "।"), ("یہ ایک جملہ ہے۔ ", "۔"),
-    ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(11))
+    ("「本当に。」", "」"), ('It said: "You there!" "I?"', '"'), ("یہ ایک جملہ ہے۔ ", "۔"),
+    ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(7))
 @pytest.mark.parametrize("depth", [10, 33.3, 90])
 def test_a_needle_is_near_its_depth_after_a_sentence(tmp_path, text, end, depth):
     (tmp_path / "hay.txt").write_text(text * (10000 // len(text) + 1))
@@ -92,14 +89,16 @@ def test_the_needle_among_others_is_at_its_depth(tmp_path, n_needles, size, dept
         assert (len(needles), len(sample["prompt"])) == (n_needles + 1, size)
 
 
-@pytest.mark.parametrize("needle, behind", [
-    ("The number of {city} is {number}, it says.", ","), ("{number} is of {city}.", " is"),
-    ("{city} has {number}th", "th"), ("{city}: {number}", None)])
-def test_the_span_of_a_needle_is_its_number_alone(needle, behind):
-    sample = sample_of("--haystack=noise", f"--needle={needle}")
+@pytest.mark.parametrize("vocab", [None, byte_tokenizer().to_str()], ids=["GPT-2", "bytes"])
+@pytest.mark.parametrize("needle", [
+    "The number of {city} is {number}, it says.", "{number} is of {city}.",
+    "{city} has {number}th", "{city}: {number}"])
+def test_the_span_of_a_needle_is_its_number_alone_and_leaves_room_for_it(needle, vocab):
+    sample = sample_of("--haystack=noise", f"--needle={needle}", vocab=vocab)
     start, end = sample["span"]
-    assert decode(sample["prompt"][start:end]) == " " + sample["answer"]
-    assert behind is None or decode(sample["prompt"][end:end + 1]) == behind
+    answer = " " + sample["answer"]
+    assert decode(sample["prompt"][start:end], vocab) == answer
+    assert sample["max_new_tokens"] >= len(encode(answer + ".", vocab))
 
 
 @pytest.mark.parametrize("needle", ["The magic number of {city} : {number} .",
@@ -119,16 +118,15 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
     refused("the hay itself answers .*, in 10 of 10 pieces", sample_of, *arguments, size=9000)
 
 
-@pytest.mark.parametrize("model", ["right", "wrong"])
 @pytest.mark.parametrize("task, measure", [
     ("needle", "needles"), ("multikey", "needles among 3 others")])
-def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, measure, model):
+def test_a_model_that_knows_odd_numbers_gets_these(tmp_path, monkeypatch, task, measure):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
         for row in idx.tolist():
-            text = what_is_asked(decode(row)) if model == "right" else "garden"
-            new = encode(f" {text}.") + [13] * max_new_tokens
+            number = what_is_asked(decode(row))
+            new = encode(f" {number}." if int(number) % 2 else " garden") + [13] * max_new_tokens
             rows.append(row + new[:max_new_tokens])
         return torch.tensor(rows)
 
@@ -140,17 +138,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, measure,
     assert {record["depth"] for record in records} == {10, 30, 50, 70, 90}
     assert len(records) == 2 * 5 * 3
     for record in records:
-        assert record[measure] == (model == "right")
-
-
-@pytest.mark.parametrize("task", sorted(TASKS))
-def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_the_answer(task):
-    vocab = byte_tokenizer().to_str()
-    sample = sample_of("--haystack=noise", f"--task={task}", vocab=vocab, size=4000)
-    assert len(sample["prompt"]) == 4000
-    assert sample["max_new_tokens"] >= len(encode(f" {sample['answer']}.", vocab))
-    start, end = sample["span"]
-    assert decode(sample["prompt"][start:end], vocab) == f" {sample['answer']}"
+        assert record[measure] == int(record["answer"]) % 2
 
 
 @pytest.mark.parametrize("text, groups, right", [
@@ -183,15 +171,12 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path):
 
 def test_a_copy_of_the_text_and_the_depth_10_as_10_0_continue_a_result(tmp_path):
     save_model(tmp_path, tiny_model(vocab_size=50257, n_layer=1), None)
-    for name in "ab":
-        (tmp_path / f"{name}.txt").write_text("The garden has a gate. " * 50)
-
-    def ask(text, depth, n, *arguments):
-        call(eval_niah, tmp_path, f"--haystack={tmp_path}/{text}.txt", f"--depths={depth}",
-             f"--n_samples={n}", "--context_sizes=64", *CPU, *arguments)
-
-    ask("a", 10, 1)
-    ask("b", "10.0", 2)
-    ask("b", 10, 2, "--tag=new")
-    continued, new = (storage.read_lines(tmp_path / f"niah{tag}.jsonl") for tag in ("", "-new"))
-    assert [record | {"tag": "new"} for record in continued] == new
+    for name, depth, samples in (("a", "10", 1), ("b", "10.0", 2)):
+        path = tmp_path / f"{name}.txt"
+        path.write_text("The garden has a gate. " * 50)
+        call(eval_niah, tmp_path, f"--haystack={path}", f"--depths={depth}", *CPU,
+             f"--n_samples={samples}", "--context_sizes=64")
+    prompts = [sample_of(f"--haystack={path}", "--prompt=completion", size=64, depth=10, i=i)
+               for i in range(2)]
+    digests = [record["digest"] for record in storage.read_lines(tmp_path / "niah.jsonl")]
+    assert digests == [digest_of(sample["prompt"]) for sample in prompts]
