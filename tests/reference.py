@@ -56,9 +56,8 @@ def attend(c, p, layer, h):
     distance = torch.arange(T)[:, None] - torch.arange(T).double()
     if letter == "S":
         w = z.exp().tril() * (distance < c.window)
-        return torch.einsum("htu,uhd->thd", w / w.sum(-1, keepdim=True), v).flatten(1)
-
-    w = (z * factor(c, p, T)[..., None]).exp().tril()
+    else:
+        w = (z * factor(c, p, T)[..., None]).exp().tril()
     return torch.einsum("htu,uhd->thd", w / w.sum(-1, keepdim=True), v).flatten(1)
 
 
