@@ -217,11 +217,8 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
             refusals += 1
             assert re.search("delete it: the one before is then used", str(e)), f"byte {at}"
     assert refusals > 180
-    for cut in (0, 10, len(raw) // 2, len(raw) - 1):
-        saved.write_bytes(raw[:cut])
-        refused("damaged, cut off", checkpoint.load, saved)
     later = saved.rename(saved.with_name("ckpt_000009.pt"))
-    saved.write_bytes(later.read_bytes())
+    saved.write_bytes(raw[:len(raw) // 2])
     refused("damaged, cut off .*; train it again, or name another", checkpoint.load, saved)
     later.unlink()
     saved.unlink()

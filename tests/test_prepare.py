@@ -191,7 +191,6 @@ def test_another_preparation_is_not_overwritten_and_names_what_differs(tmp_path,
     own.write_text('{"text": "not of this program"}')
     refused("own.json was not written by prepare.py; choose", go, tmp_path, b, "--split=own")
     assert contents(tmp_path / "c") == before | {"own.json": own.read_bytes()}
-    (tmp_path / "c/text.json").write_text(2 * '{"text": "in JSON lines"}\n')
     go(tmp_path, b, "--split=test")
     assert ids(tmp_path, "test") == expected(TEXTS[:5])
     write("a.jsonl", jsonl(TEXTS))

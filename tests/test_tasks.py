@@ -43,19 +43,16 @@ def test_prompts_stay_those_that_were_published(task, crc):
 
 def test_prompts_of_every_depth_differ_in_the_question_alone():
     arguments = ["--haystack=noise", "--task=every_depth", "--depths=10,50,90"]
-    depths = (10, 50, 90)
-    samples = [sample_of(*arguments, size=800, depth=depth, i=3) for depth in depths]
-    texts = [decode(sample["prompt"], None) for sample in samples]
-    for depth, sample, text in zip(depths, samples, texts, strict=True):
-        assert what_is_asked(text) == sample["answer"]
-        assert abs(sample["span"][0] / 800 - depth / 100) < 0.12
-        assert sample["prompt"][:780] == samples[0]["prompt"][:780]
-    assert len(set(texts)) == 3
-    for i in range(10):  # in bytes, of which the questions have different numbers
-        prompts = [sample_of(*arguments, vocab=byte_tokenizer().to_str(), size=3000, depth=depth,
-                             i=i)["prompt"] for depth in depths]
-        assert [len(prompt) for prompt in prompts] == [3000] * 3
-        assert all(prompt[:2900] == prompts[0][:2900] for prompt in prompts), i
+    vocab = byte_tokenizer().to_str()  # in bytes the questions differ in length
+    for i in range(10):
+        samples = {depth: sample_of(*arguments, vocab=vocab, size=3000, depth=depth, i=i)
+                   for depth in (10, 50, 90)}
+        for depth, sample in samples.items():
+            prompt = sample["prompt"]
+            assert what_is_asked(decode(prompt, vocab)) == sample["answer"]
+            assert abs(sample["span"][0] / 3000 - depth / 100) < 0.12
+            assert len(prompt) == 3000 and prompt[:2900] == samples[10]["prompt"][:2900]
+        assert len({sample["answer"] for sample in samples.values()}) == 3
     refused("81 needles need as many", sample_of, *arguments[:2], f"--depths={[*range(81)]}")
 
 
