@@ -197,15 +197,10 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
     assert re.fullmatch(message + ".*\n", capsys.readouterr().err)
 
 
-@pytest.fixture
-def saved(tmp_path):
-    """Return the path of a checkpoint that has one before it."""
+def test_a_damaged_checkpoint_is_refused_with_the_way_back(tmp_path):
     model = tiny_model(n_layer=1, n_embd=8, n_inner=8)
-    save_model(tmp_path, model, [1, 2, 50256])
-    return save_model(tmp_path, model, [1, 2, 50256], iter=2)
-
-
-def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
+    save_model(tmp_path, model, None)
+    saved = save_model(tmp_path, model, None, iter=2)
     raw, good, refusals = saved.read_bytes(), state_of(saved), 0
     with zipfile.ZipFile(saved) as records:
         directory = records.start_dir  # every byte of it is tried
@@ -285,8 +280,6 @@ def test_weights_are_not_read_by_another_version_of_their_attention(
     assert "gated was trained with another version of gated\n" in capsys.readouterr().out
 
 
-def test_the_model_of_a_checkpoint_is_checked_as_settings_are(saved):
-    state = checkpoint.load(saved)
-    state["model_config"]["attention_type"] = "sofmax"
-    torch.save(state, saved)
-    refused("attention_type sofmax", checkpoint.load_model, saved)
+def test_the_model_of_a_checkpoint_is_checked_as_settings_are(tmp_path):
+    save_model(tmp_path, tiny_model(), None, model_config={"attention_type": "sofmax"})
+    refused("attention_type sofmax", checkpoint.load_model, tmp_path)
