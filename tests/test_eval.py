@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import EVALS, call, held, refused, save_model, signal_in, tiny_model, two_ranks
+from conftest import EVALS, call, held, refused, save_model, tiny_model, two_ranks
 
 import eval_niah
 import eval_posloss
@@ -152,18 +152,12 @@ def test_a_record_is_whole_and_its_settings_stand_beside_it(measure, tmp_path):
     assert facts["records"] == {"90": len(records)}
     assert (facts["settings"]["rope_factor"], facts["settings"]["dtype"]) == (50, "float32")
     assert facts["run"]["settings"]["n_embd"] == 32 and facts["block_size"] == 32
-
-
-def test_a_checkpoint_that_was_trained_on_is_another(run, corpus, measure, tmp_path):
-    with signal_in(4):
-        refused("stopped after iter 4", run, tmp_path / "x")
-    call(eval_posloss, *EVALS["eval_posloss"], tmp_path / "x")
-    facts = facts_of(tmp_path / "x", "posloss")
-    assert facts["run"]["iter"] == 4 and facts["data"] == Tokens(corpus, "test").data
-    run(tmp_path / "x")
-    refused(r"other settings \(checkpoint\)", measure, eval_posloss, "x")
-    measure(eval_posloss, "x", "--overwrite")
-    assert facts_of(tmp_path / "x", "posloss")["run"]["iter"] == 6
+    trained_on = checkpoint.load(tmp_path / "a") | {"iter": 2}
+    trained_on["model"]["norm.weight"] += 1
+    checkpoint.save(tmp_path / "a", trained_on)
+    refused(r"other settings \(checkpoint\)", measure, eval_posloss, "a")
+    measure(eval_posloss, "a", "--overwrite")
+    assert facts_of(tmp_path / "a", "posloss")["run"]["iter"] == 2
 
 
 @pytest.mark.parametrize("program, name, more", [
@@ -230,8 +224,6 @@ def test_a_weight_that_is_nan_ranks_the_needle_last():
     weights = torch.tensor([[[0.1, 0.6, 0.3], [math.nan, 0.6, 0.3]]])  # (layers, heads, T)
     scores, ranks = eval_niah.needle_scores(weights, 1, 2)
     assert ranks.tolist() == [[1, 2]]
-    _, ranks = eval_niah.needle_scores(weights * math.nan, 1, 2)
-    assert ranks.tolist() == [[4, 4]]
     record = eval_niah.attention_record({"span": (0, 1)}, weights)
     assert math.isnan(record["score"])
 
