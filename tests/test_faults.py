@@ -48,30 +48,26 @@ def command(module, corpus, folder):
     return [*EVALS[module.__name__], folder, f"--data_dir={corpus}"]
 
 
-def run_disturbed(module, arguments, printed, pattern, nth, max_bytes, kill):
-    """Run a program here, with its output in the file `printed`. Kill this process before the nth
-    step, such as "os.rename PATH", that matches the pattern, or where a file gets more than
-    max_bytes; with kill=False that write fails, as on a full disk."""
-    steps = itertools.count(1)
+def disturb(module, arguments, folder, pattern="", nth=0, max_bytes=2**30, kill=True):
+    """Run a program in a fork. Kill it before the nth step, such as "os.rename PATH", that matches
+    the pattern, or where a file gets more than max_bytes; with kill=False that write fails, as on
+    a full disk. Return (exit status, negative for a signal; what was printed)."""
+    printed, steps = folder / "printed", itertools.count(1)
+    printed.write_text("")  # for a process that is killed before it opens it
 
     def audit(event, args):
         if event in STEPS and re.search(pattern, f"{event} {args[0]}") and next(steps) == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.stdout = sys.stderr = open(printed, "w")
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kill else signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
-    sys.addaudithook(audit)
-    prepare.CHUNK = 1000  # chunks that are in work when it is killed must not matter
-    launch(lambda: call(module, *arguments))
+    def run():
+        sys.stdout = sys.stderr = open(printed, "w")
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kill else signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+        sys.addaudithook(audit)
+        prepare.CHUNK = 1000  # chunks that are in work when it is killed must not matter
+        launch(lambda: call(module, *arguments))
 
-
-def disturb(module, arguments, folder, pattern="", nth=0, max_bytes=2**30, kill=True):
-    """Return (exit status, negative for a signal; what was printed) of `run_disturbed`."""
-    printed = folder / "printed"
-    printed.write_text("")  # for a process that is killed before it opens it
-    process = fork.Process(target=run_disturbed, args=(
-        module, arguments, printed, pattern, nth, max_bytes, kill))
+    process = fork.Process(target=run)
     process.start()
     process.join(120)
     return process.exitcode, printed.read_text(errors="replace")
