@@ -243,8 +243,6 @@ def test_out_keeps_checkpoints_apart(measure, corpus, tmp_path, capsys, program,
     assert "minus (a) softmax" in capsys.readouterr().out
     both()
     assert capsys.readouterr().out.count("not measured again") == 2
-    both("--seed=3", "--tag=3")
-    assert (tmp_path / f"out/b/{kind}-3.jsonl").exists()
 
 
 def test_what_cannot_be_written_is_not_measured(measure, corpus, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import program
+from reference import farthest
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -112,10 +113,6 @@ def reference(model, ids):
     return plain(ids[None], use_cache=False).logits[0]
 
 
-def difference(a, b):
-    return (a.double() - b).abs().max().item()
-
-
 def in_pieces(model, ids, cache):
     """The logits of a text that comes in pieces."""
     return torch.cat([model(piece[None], use_cache=True, **{CACHE: cache}).logits[0]
@@ -135,7 +132,7 @@ def packed(a, b):
 
 
 def both(logits, mask, want_a, want_b):
-    return max(difference(logits[0], want_a), difference(logits[1][mask[1].bool()], want_b))
+    return max(farthest(logits[0], want_a), farthest(logits[1][mask[1].bool()], want_b))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -144,26 +141,26 @@ def test_every_way_to_call_a_model_gives_eq_2(family):
     model = with_ssmax(family)
     a, b = texts()
     want_a, want_b = reference(model, a), reference(model, b)
-    assert difference(build(family)(a[None]).logits[0], want_a) > 0.5, "softmax gives the same"
-    found = {"whole": difference(model(a[None]).logits[0], want_a)}
+    assert farthest(build(family)(a[None]).logits[0], want_a) > 0.5, "softmax gives the same"
+    found = {"whole": farthest(model(a[None]).logits[0], want_a)}
     caches = [transformers.DynamicCache(config=model.config),
               transformers.StaticCache(model.config, max_cache_len=64)]
     for cache in caches:
-        found[type(cache).__name__] = difference(in_pieces(model, a, cache), want_a)
+        found[type(cache).__name__] = farthest(in_pieces(model, a, cache), want_a)
     for side in ("left", "right"):
         ids, mask = padded(a, b, side)
         found[f"padded {side}"] = both(model(ids, attention_mask=mask).logits, mask, want_a, want_b)
     row, positions = packed(a, b)
     logits = model(row, position_ids=positions, use_cache=False).logits[0].split((len(a), len(b)))
-    found["packed"] = max(difference(logits[0], want_a), difference(logits[1], want_b))
+    found["packed"] = max(farthest(logits[0], want_a), farthest(logits[1], want_b))
     ids, mask = padded(a[:20], b[:9], "left")
     out = model.generate(ids, attention_mask=mask, max_new_tokens=8, min_new_tokens=8,
                          do_sample=False, output_logits=True, return_dict_in_generate=True)
     for i, start in enumerate((0, 11)):
         want = reference(model, out.sequences[i][start:-1])[-8:]
-        found[f"generate, row {i}"] = difference(torch.stack(out.logits, 1)[i], want)
+        found[f"generate, row {i}"] = farthest(torch.stack(out.logits, 1)[i], want)
     model.set_attn_implementation("eager")
-    found["eager"] = difference(model(a[None]).logits[0], want_a)
+    found["eager"] = farthest(model(a[None]).logits[0], want_a)
     if family == "afmoe":
         del found["packed"]  # it does so without a factor, too: its texts see each other
     assert not {name: value for name, value in found.items() if not value < 1e-4}
@@ -180,7 +177,7 @@ def test_flex_attention_gives_eq_2():
         assert both(model(ids, attention_mask=mask).logits, mask, want_a, want_b) < 1e-4
         row, positions = packed(a, b)
         logits = model(row, position_ids=positions, use_cache=False).logits[0]
-        assert difference(logits, torch.cat((want_a, want_b))) < 1e-4
+        assert farthest(logits, torch.cat((want_a, want_b))) < 1e-4
 
 
 @pytest.mark.parametrize("T, S, mask, options, n", [
@@ -238,7 +235,7 @@ def test_a_hidden_key_does_not_count_whatever_number_hides_it(hidden):
     mask = torch.ones(1, 1, len(a), len(a), dtype=torch.bool).tril()
     if hidden is not True:
         mask = torch.zeros(mask.shape).masked_fill(~mask, hidden)
-    assert difference(model(a[None], attention_mask=mask).logits[0], reference(model, a)) < 1e-4
+    assert farthest(model(a[None], attention_mask=mask).logits[0], reference(model, a)) < 1e-4
 
 
 @pytest.mark.parametrize("how", ["argument", "config"])

@@ -150,20 +150,20 @@ def test_scores_of_answers(text, groups, right):
     assert score("cat", " cat dog", (2, 2, 2, 1))[0], "only a number is written in groups"
 
 
-def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path):
-    def prompt_of(*arguments):
-        call(eval_niah, tmp_path, "--haystack=noise", "--context_sizes=64", "--n_samples=1",
-             "--overwrite", *CPU, *arguments)
-        return json.loads((tmp_path / "niah.json").read_text())["settings"]["prompt"]
+def test_models_that_were_fine_tuned_on_questions_are_asked_questions():
+    model, tuned = tiny_model(vocab_size=50257, n_layer=1), {"squad": "train"}
 
-    model = tiny_model(vocab_size=50257, n_layer=1)
-    save_model(tmp_path, model, None)
-    assert prompt_of() == "completion"
-    assert prompt_of("--prompt=sft") == "sft"
-    refused("prompt=completion {number} comes last", prompt_of, "--needle={number} is of {city}")
-    save_model(tmp_path, model, None, data={"digest": "x", "source": {"squad": "train"}})
-    assert prompt_of() == prompt_of("--needle={number} is magic of {city}") == "sft"
-    refused("asks for the special magic number", prompt_of, "--needle={city} has {number}")
+    def prompt_of(source, *arguments):
+        cfg = configure(NiahConfig, ["x", "--haystack=noise", "--context_sizes=64", *arguments])
+        state = {"vocab": None, "data": {"source": source}}
+        *_, more = eval_niah.niah(cfg, "x", model, state)
+        return more["prompt"]
+
+    assert prompt_of({}) == "completion"
+    assert prompt_of({}, "--prompt=sft") == "sft"
+    refused("completion {number} comes last", prompt_of, {}, "--needle={number} is of {city}")
+    assert prompt_of(tuned) == prompt_of(tuned, "--needle={number} is magic of {city}") == "sft"
+    refused("asks for the special magic number", prompt_of, tuned, "--needle={city} has {number}")
 
 
 def test_a_copy_of_the_text_and_the_depth_10_as_10_0_continue_a_result(tmp_path):
