@@ -168,8 +168,10 @@ def test_a_lost_rank_ends_the_others_and_a_restart_continues(corpus, tmp_path):
 
 def test_a_process_is_a_rank_only_with_both_variables_and_an_address(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")  # some clusters set it alone
-    ranks = runpy.run_path("lib/ranks.py")
-    assert (ranks["RANK"], ranks["WORLD_SIZE"]) == (0, 1)
+    for rank in ("", "-1", "x"):
+        monkeypatch.setenv("RANK", rank)
+        ranks = runpy.run_path("lib/ranks.py")
+        assert (ranks["RANK"], ranks["WORLD_SIZE"]) == (0, 1)
     monkeypatch.setenv("RANK", "1")
     refused("MASTER_ADDR and MASTER_PORT is not set: start them with torchrun",
             runpy.run_path("lib/ranks.py")["join"], torch.device("cpu"))
