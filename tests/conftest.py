@@ -22,8 +22,9 @@ torch.set_num_threads(1)
 
 import prepare  # noqa: E402
 import train  # noqa: E402
+from experiments import check  # noqa: E402
 from lib import checkpoint, storage  # noqa: E402
-from lib.attention import ModelConfig, build, code_of  # noqa: E402
+from lib.attention import ModelConfig, code_of  # noqa: E402
 from lib.errors import UserError  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
@@ -162,14 +163,8 @@ def state_of(path):
 
 
 def tiny_model(attention_type="ssmax", **changes):
-    """Make a small model whose s, b, p_n and norms differ by head, to show broadcast errors."""
-    torch.manual_seed(0)
-    settings = {**TINY, "vocab_size": 61, "init_std": 0.15, **changes}
-    model = build(ModelConfig(attention_type, **settings))
-    for p in model.parameters():
-        if p.dim() == 1:
-            p.data += 0.4 * torch.rand_like(p)
-    return model.eval()
+    """Make a small model in which no parameter of the attention is where it starts."""
+    return check.make_model(ModelConfig(attention_type, **check.SIZES | changes))
 
 
 def save_model(folder, model, vocab, **changes):

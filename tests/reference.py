@@ -10,12 +10,8 @@ N = 32  # the training length, as in conftest.TINY
 
 F_OF_N = {
     "softmax": lambda n: 1.0,
-    "ssmax": math.log,
-    "ssmax_s1": math.log,
-    "ssmax_bias": math.log,
+    **dict.fromkeys(("ssmax", "ssmax_s1", "ssmax_bias", "ssmax_bias_s0", "residual"), math.log),
     "head_scale": lambda n: math.log(math.factorial(N)) / N,
-    "residual": math.log,
-    "ssmax_bias_s0": math.log,
     "power": lambda n: (1 + n / N) ** 0.1,
     "logn_clip": lambda n: max(1, math.log(n) / math.log(N)),
     "llama4": lambda n: 1 + 0.1 * math.log(1 + math.floor(n / N)),
@@ -56,9 +52,8 @@ def attend(c, p, layer, h):
     distance = torch.arange(T)[:, None] - torch.arange(T).double()
     if letter == "S":
         w = z.exp().tril() * (distance < c.window)
-        return torch.einsum("htu,uhd->thd", w / w.sum(-1, keepdim=True), v).flatten(1)
-
-    w = (z * factor(c, p, T)[..., None]).exp().tril()
+    else:
+        w = (z * factor(c, p, T)[..., None]).exp().tril()
     return torch.einsum("htu,uhd->thd", w / w.sum(-1, keepdim=True), v).flatten(1)
 
 

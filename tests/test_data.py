@@ -8,11 +8,9 @@ import pytest
 from conftest import ROOT, refused
 
 import prepare
-from eval_posloss import PosLossConfig
 from lib import data, ranks, text
 from lib.config import configure
 from lib.data import Tokens, permutation, random_starts
-from lib.evaluate import corpus_of
 from lib.text import GPT2_EOT, encode
 from train import TrainConfig
 
@@ -165,11 +163,6 @@ def test_the_files_of_other_programs_are_the_corpus_that_prepare_makes(tmp_path,
     write(tmp_path, documents)
     tokens = Tokens(tmp_path, "train")
     assert tokens[0:len(tokens)].tolist() == IDS
-    own = Tokens(make(tmp_path / "own", [IDS]), "train")
-    for step in range(5):
-        assert (tokens.batch(1, step, 8, 30)[1] == own.batch(1, step, 8, 30)[1]).all()
-    cfg = PosLossConfig(("gpt2",), data_dir=tmp_path, split="train")
-    assert corpus_of(cfg, "gpt2", {"vocab": None}).data == tokens.data
     (tmp_path / "other").mkdir()
     write(tmp_path / "other", [*documents, documents[6]])
     assert Tokens(tmp_path / "other", "train").data["digest"] != tokens.data["digest"]

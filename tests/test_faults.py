@@ -21,7 +21,7 @@ import prepare
 import sample
 import train
 from lib import checkpoint
-from lib.checkpoint import LoadConfig
+from lib.attention import ModelConfig, code_of
 from lib.data import Tokens
 from lib.errors import UserError, launch
 from model import ATTENTION, Factor, Learned, step
@@ -48,30 +48,26 @@ def command(module, corpus, folder):
     return [*EVALS[module.__name__], folder, f"--data_dir={corpus}"]
 
 
-def run_disturbed(module, arguments, printed, pattern, nth, max_bytes, kill):
-    """Run a program here, with its output in the file `printed`. Kill this process before the nth
-    step, such as "os.rename PATH", that matches the pattern, or where a file gets more than
-    max_bytes; with kill=False that write fails, as on a full disk."""
-    steps = itertools.count(1)
+def disturb(module, arguments, folder, pattern="", nth=0, max_bytes=2**30, kill=True):
+    """Run a program in a fork. Kill it before the nth step, such as "os.rename PATH", that matches
+    the pattern, or where a file gets more than max_bytes; with kill=False that write fails, as on
+    a full disk. Return (exit status, negative for a signal; what was printed)."""
+    printed, steps = folder / "printed", itertools.count(1)
+    printed.write_text("")  # for a process that is killed before it opens it
 
     def audit(event, args):
         if event in STEPS and re.search(pattern, f"{event} {args[0]}") and next(steps) == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.stdout = sys.stderr = open(printed, "w")
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kill else signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
-    sys.addaudithook(audit)
-    prepare.CHUNK = 1000  # chunks that are in work when it is killed must not matter
-    launch(lambda: call(module, *arguments))
+    def run():
+        sys.stdout = sys.stderr = open(printed, "w")
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kill else signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+        sys.addaudithook(audit)
+        prepare.CHUNK = 1000  # chunks that are in work when it is killed must not matter
+        launch(lambda: call(module, *arguments))
 
-
-def disturb(module, arguments, folder, pattern="", nth=0, max_bytes=2**30, kill=True):
-    """Return (exit status, negative for a signal; what was printed) of `run_disturbed`."""
-    printed = folder / "printed"
-    printed.write_text("")  # for a process that is killed before it opens it
-    process = fork.Process(target=run_disturbed, args=(
-        module, arguments, printed, pattern, nth, max_bytes, kill))
+    process = fork.Process(target=run)
     process.start()
     process.join(120)
     return process.exitcode, printed.read_text(errors="replace")
@@ -197,15 +193,10 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
     assert re.fullmatch(message + ".*\n", capsys.readouterr().err)
 
 
-@pytest.fixture
-def saved(tmp_path):
-    """Return the path of a checkpoint that has one before it."""
+def test_a_damaged_checkpoint_is_refused_with_the_way_back(tmp_path):
     model = tiny_model(n_layer=1, n_embd=8, n_inner=8)
-    save_model(tmp_path, model, [1, 2, 50256])
-    return save_model(tmp_path, model, [1, 2, 50256], iter=2)
-
-
-def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
+    save_model(tmp_path, model, None)
+    saved = save_model(tmp_path, model, None, iter=2)
     raw, good, refusals = saved.read_bytes(), state_of(saved), 0
     with zipfile.ZipFile(saved) as records:
         directory = records.start_dir  # every byte of it is tried
@@ -217,11 +208,8 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back(saved):
             refusals += 1
             assert re.search("delete it: the one before is then used", str(e)), f"byte {at}"
     assert refusals > 180
-    for cut in (0, 10, len(raw) // 2, len(raw) - 1):
-        saved.write_bytes(raw[:cut])
-        refused("damaged, cut off", checkpoint.load, saved)
     later = saved.rename(saved.with_name("ckpt_000009.pt"))
-    saved.write_bytes(later.read_bytes())
+    saved.write_bytes(raw[:len(raw) // 2])
     refused("damaged, cut off .*; train it again, or name another", checkpoint.load, saved)
     later.unlink()
     saved.unlink()
@@ -246,73 +234,48 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-def test_a_checkpoint_cannot_name_a_file_to_run(tmp_path):
-    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')")
-    save_model(tmp_path / "a", tiny_model(), [1, 2, 50256])
-    state = checkpoint.load(tmp_path / "a")
-    for name in (f"{tmp_path}/evil", f"{tmp_path}/evil.py", f"../../../../../..{tmp_path}/evil"):
-        state["model_config"]["attention"] = name
-        checkpoint.save(tmp_path / "a", state)
-        refused("an attention that is not in gallery/", checkpoint.load_model, tmp_path / "a")
-    assert not (tmp_path / "owned").exists()
-
-
-def test_weights_are_not_read_by_another_version_of_their_attention(tmp_path, run, capsys):
+def test_the_code_of_an_attention_is_that_of_its_classes_and_its_factor(tmp_path, monkeypatch):
     base, file = tmp_path / "base_of_mine.py", tmp_path / "mine.py"
     base.write_text("from model import Attention\n\n\nclass Base(Attention):\n    piece = 8\n")
     code = "from base_of_mine import Base\n\n\nclass Mine(Base):\n    pass\n"
     file.write_text(code)
-    arguments = [f"--attention={file}", "--max_iters=1"]
-    run(tmp_path / "a", *arguments)
+
+    def code_with(f, start=1.0):
+        monkeypatch.setitem(ATTENTION, "power", Factor(f, s=Learned(start)))
+        return code_of(ModelConfig("power", attention=str(file)))
+
+    def root(n, model):
+        return n.float().sqrt()
+
+    first = code_with(root)
     file.write_text(f'\ufeff"""A docstring."""\n{code}    # a comment\n')
-    run(tmp_path / "a", *arguments)
+    assert code_with(root) == first
+    others = {code_with(root, start=2.0), code_with(lambda n, model: n.float() ** 0.1),
+              code_with(partial(step, c=1.5)), code_with(partial(step, c=2.0))}
     base.write_text(base.read_text().replace("8", "9"))
-    refused("was trained with another version of .*mine.py: take that one", run, tmp_path / "a",
-            *arguments)
-    refused("another version of", checkpoint.load_model, tmp_path / "a",
-            LoadConfig(files=("a",), attention=str(file)))
-    facts = json.loads((tmp_path / "a/log.json").read_text())
-    assert facts["settings"]["attention_code"] == checkpoint.load(tmp_path / "a")["attention_code"]
-    run(tmp_path / "gated", "--attention=gated", "--max_iters=1")
-    state = checkpoint.load(tmp_path / "gated")
-    checkpoint.save(tmp_path / "gated", state | {"attention_code": "of another version"})
+    assert len({first, *others, code_with(root)}) == 6
+
+
+def test_weights_are_not_read_by_another_version_of_their_attention(
+        tmp_path, run, monkeypatch, capsys):
+    for name in ("power", "softmax"):
+        run(tmp_path / name, f"--attention_type={name}", "--max_iters=1")
+    swapped = [eval_posloss, tmp_path / "softmax", "--seq_len=64", "--n_seqs=1",
+               "--attention_type=power"]
+    call(*swapped)
+    state = checkpoint.load(tmp_path / "power")
+    facts = json.loads((tmp_path / "power/log.json").read_text())
+    assert facts["settings"]["attention_code"] == state["attention_code"]
+    monkeypatch.setitem(ATTENTION, "power", Factor(partial(step, c=2.0)))
+    refused("trained with another version of power: take that one", run, tmp_path / "power",
+            "--attention_type=power", "--max_iters=1")
+    refused("trained with another version of power", checkpoint.load_model, tmp_path / "power")
+    refused("other settings .attention_code.", call, *swapped)
+    save_model(tmp_path / "gated", tiny_model(attention="gated"), None, attention_code="another")
     checkpoint.load_model(tmp_path / "gated")
     assert "gated was trained with another version of gated\n" in capsys.readouterr().out
 
 
-def test_weights_are_not_read_with_another_factor(tmp_path, run, monkeypatch):
-    arguments = ["--attention_type=power", "--max_iters=1"]
-    measured = [eval_posloss, tmp_path / "a", "--seq_len=64", "--n_seqs=1"]
-
-    def put_in(factor):
-        monkeypatch.setitem(ATTENTION, "power", factor)
-
-    put_in(Factor(lambda n, model: n.float().sqrt(), s=Learned()))
-    run(tmp_path / "a", *arguments)
-    call(*measured)
-    put_in(Factor(lambda n, model: n.float().sqrt(), s=Learned()))  # with a comment
-    run(tmp_path / "a", *arguments)
-    for other in (Factor(lambda n, model: n.float() ** 0.1, s=Learned()),
-                  Factor(lambda n, model: n.float().sqrt(), s=Learned(2.0))):
-        put_in(other)
-        refused("trained with another version of power: take that one", run, tmp_path / "a",
-                *arguments)
-        refused("trained with another version of power", call, *measured)
-
-    # put into a softmax model
-    run(tmp_path / "b", "--max_iters=1")
-    measured = [eval_posloss, tmp_path / "b", "--seq_len=64", "--n_seqs=1"]
-    for c in (1.5, 1.5, 2.0):
-        put_in(Factor(partial(step, c=c)))
-        arguments = [*measured, "--attention_type=power"]
-        if c == 2.0:
-            refused("other settings .attention_code.", call, *arguments)
-        else:
-            call(*arguments)
-
-
-def test_the_model_of_a_checkpoint_is_checked_as_settings_are(saved):
-    state = checkpoint.load(saved)
-    state["model_config"]["attention_type"] = "sofmax"
-    torch.save(state, saved)
-    refused("attention_type sofmax", checkpoint.load_model, saved)
+def test_the_model_of_a_checkpoint_is_checked_as_settings_are(tmp_path):
+    save_model(tmp_path, tiny_model(), None, model_config={"attention_type": "sofmax"})
+    refused("attention_type sofmax", checkpoint.load_model, tmp_path)

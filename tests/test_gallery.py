@@ -272,6 +272,11 @@ def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(run, cap, tmp
     refused(f"would execute that file: read it, and allow it by --attention={cap}",
             checkpoint.load_model, tmp_path / "a")
     refused("would execute that file", run, tmp_path / "b", f"--init_from={tmp_path}/a")
+    state = checkpoint.load(tmp_path / "a")
+    for name in (cap.with_suffix(""), f"../../../../..{cap}"):
+        state["model_config"]["attention"] = str(name)
+        checkpoint.save(tmp_path / "c", state)
+        refused("would execute that file", checkpoint.load_model, tmp_path / "c")
     assert "executed" not in capsys.readouterr().out
 
     moved = cap.rename(tmp_path / "moved.py")

@@ -11,13 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import train
-from experiments.check import GALLERY
+from experiments.check import GALLERY, WINDOWS
 from lib import attention
 from lib.loss import summed_loss, token_losses
 from model import ATTENTION, KVCache
 
 META = torch.device("meta")
-WINDOWS = {"window_pattern": "SL", "window": 8}
 
 
 class Watch(TorchDispatchMode):

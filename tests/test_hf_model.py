@@ -28,6 +28,7 @@ safetensors_torch = pytest.importorskip("safetensors.torch")
 from test_hf import TOKENIZER, V, export, model_of  # noqa: E402
 
 from lib.interop import hf_model  # noqa: E402
+from ssmax_hf import KINDS  # noqa: E402
 
 TINY = {"vocab_size": V, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
         "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.25,
@@ -115,15 +116,13 @@ def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, family):
 def test_a_long_prompt_goes_through_in_pieces(tmp_path, monkeypatch, family):
     folder_of(tmp_path / "m", family)
     idx = torch.randint(V, (2, 100))
-    for kind in ("",) if family == "mistral" else ("", "logn_clip"):  # it has windows alone
-        model, _ = checkpoint.load_model(tmp_path / "m", LoadConfig(attention_type=kind))
-        whole = model.hidden(idx)
-        answer = model.generate(idx, 5, temperature=0)
-        monkeypatch.setattr(hf_model, "PIECE", 29)
-        monkeypatch.setattr(hf_model, "FIRST_PIECE", 41)
-        assert torch.allclose(model.hidden(idx), whole, atol=1e-4), kind
-        assert torch.equal(model.generate(idx, 5, temperature=0), answer)
-        monkeypatch.undo()
+    model, _ = checkpoint.load_model(tmp_path / "m")
+    whole = model.hidden(idx)
+    answer = model.generate(idx, 5, temperature=0)
+    monkeypatch.setattr(hf_model, "PIECE", 29)
+    monkeypatch.setattr(hf_model, "FIRST_PIECE", 41)
+    assert torch.allclose(model.hidden(idx), whole, atol=1e-4)
+    assert torch.equal(model.generate(idx, 5, temperature=0), answer)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3_text"])
@@ -145,16 +144,18 @@ def test_a_hay_is_read_once_for_all_questions(tmp_path, monkeypatch, family):
     assert sum(tokens) < 2 * 5000
 
 
-@pytest.mark.parametrize("scaling", ["theta", "ntk", "yarn", "yarn_no_temperature"])
+@pytest.mark.parametrize("scaling, kind", [
+    ("ntk", "logn_clip"), ("yarn", "logn_clip"), ("yarn_no_temperature", "logn_clip"),
+    *(("theta", kind) for kind in KINDS)])
 @torch.no_grad()
-def test_rope_is_stretched_as_in_our_own_models(tmp_path, scaling):
+def test_a_model_is_changed_as_our_own_ones_are(tmp_path, scaling, kind):
     trained = model_of("softmax", rope_theta=5e4, n_embd=64, block_size=512, init_std=0.1)
     export(tmp_path, trained)
-    cfg = LoadConfig(rope_scaling=scaling, rope_factor=4.0, attention_type="logn_clip")
+    cfg = LoadConfig(rope_scaling=scaling, rope_factor=4.0, attention_type=kind, swap_scale=1.7)
     ours, theirs = (checkpoint.load_model(tmp_path / name, cfg)[0] for name in ("ours", "theirs"))
     assert theirs.config.block_size == 512, "the clip begins at the length of the training"
     idx = torch.randint(V, (1, 640))
-    assert torch.allclose(theirs.hidden(idx), ours.hidden(idx), atol=1e-4)
+    assert torch.allclose(theirs.hidden(idx), ours.hidden(idx), atol=5e-4)
 
 
 def test_only_layers_that_see_all_are_stretched_and_theta_stays(tmp_path):
@@ -177,8 +178,6 @@ def test_a_theta_that_transformers_would_not_read_is_refused(tmp_path, changes):
     edit(tmp_path / "m/config.json", **changes)
     refused("says rope_theta=.*000.0, and transformers reads .*: write the right one",
             checkpoint.load_model, tmp_path / "m")
-    edit(tmp_path / "m/config.json", rope_theta=1e6)  # as hf.py writes it, and so it is read
-    assert "1000000.0" in checkpoint.load_model(tmp_path / "m")[0].config.rope
 
 
 STRETCHED = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
@@ -189,8 +188,6 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     folder_of(tmp_path / "m", rope_parameters=STRETCHED)
     model, _ = checkpoint.load_model(tmp_path / "m", LoadConfig(attention_type="logn_clip"))
     assert model.config.block_size == model.hf_model.config.ssmax["length"] == 32
-    folder_of(tmp_path / "gpt2", "gpt2")
-    assert checkpoint.load_model(tmp_path / "gpt2")[0].max_len == 128, "it has learned positions"
     folder_of(tmp_path / "bloom", "bloom")
     edit(tmp_path / "bloom/config.json", max_position_embeddings=None)
     refused("does not say at which length .* also take --length", checkpoint.load_model,
@@ -222,15 +219,7 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
      "a theta for each layer, .* so it cannot be stretched"),
     ("gpt2", {}, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
     ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
-    *[pytest.param(family, GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see",
-                   marks=pytest.mark.skipif(not hasattr(transformers, config), reason="new"))
-      for family, config in (("beam", "BeamConfig"), ("flint", "FlintConfig"),
-                             ("lara_mini", "LaraMiniConfig"))],
     ("mistral", {"sliding_window": 20}, LoadConfig(rope_factor=2.0), "without RoPE in layers that"),
-    ("granitemoehybrid", {
-        "layer_types": ["mamba", "mamba", "attention"], "mamba_n_heads": 4, "mamba_d_head": 16,
-        "num_local_experts": 0, "position_embedding_type": "nope"}, LoadConfig(rope_factor=2.0),
-     "without RoPE in layers that see all tokens"),
     ("llama4_text", {"attn_temperature_tuning": True}, LoadConfig(attention_type="logn_clip"),
      r"has a factor of n of its own \(attn_temperature_tuning\)"),
     ("llama", {"training_length": 1}, LoadConfig(), "a training length of 1 tokens.* above 1"),
@@ -255,12 +244,8 @@ def test_layers_of_two_kinds_are_not_stretched_if_a_pass_cannot_show_their_rope(
             hf_model.layers_with_rope, "m", gemma)
 
 
-@pytest.mark.parametrize("family, settings", [
-    ("lfm2", {"layer_types": ["conv", "conv", "full_attention"]}),
-    ("llama4_text", {"head_dim": 8})])
-def test_layers_without_a_cache_of_all_tokens_need_no_memory_for_it(
-        tmp_path, monkeypatch, family, settings):
-    folder_of(tmp_path / "m", family, **settings)
+def test_layers_without_a_cache_of_all_tokens_need_no_memory_for_it(tmp_path, monkeypatch):
+    folder_of(tmp_path / "m", "lfm2", layer_types=["conv", "conv", "full_attention"])
     monkeypatch.setattr(hf_model.os, "sysconf", lambda name: 2**15)  # 1 GiB
     checkpoint.load_model(tmp_path / "m", eval_posloss.PosLossConfig(
         files=("x",), seq_len=3 * 10**6))
@@ -325,10 +310,9 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
                  "--niah=--n_samples=2 --depths=20,80")
     refused("begin at the training length: write 200,400", call, real, *arguments, "--lengths=400,")
     refused("must be whole numbers of tokens", call, real, *arguments, "--lengths=16k,")
-    for family in ("bloom", "mistral"):  # another attention, and windows in all layers
-        folder_of(tmp_path / family, family, max_position_embeddings=128)
-        refused(f"no factor can be put into .*{family}: .*must name layers", call, real,
-                tmp_path / family, *arguments[1:], "--lengths=128,")
+    folder_of(tmp_path / "bloom", "bloom", max_position_embeddings=128)
+    refused("no factor can be put into .*bloom: .*must name layers", call, real,
+            tmp_path / "bloom", *arguments[1:], "--lengths=128,")
     capsys.readouterr()
     call(real, *arguments)
     for line in capsys.readouterr().out.splitlines():
@@ -347,16 +331,11 @@ def test_one_command_compares_factors(tmp_path, monkeypatch, capsys):
     assert "For this model" in table and (tmp_path / "out/real.png").exists()
     rows = tables.stored(tmp_path / "out/results.csv").set_index(tables.INDEX)["value"].sort_index()
     assert [*rows["yarn", "needles", 400].index] == [0, 1, 100, 101]  # text, noise
-    piece = json.loads((tmp_path / "out/m/posloss-yarn.jsonl").read_text().splitlines()[3])
+    piece = storage.read_lines(tmp_path / "out/m/posloss-yarn.jsonl")[3]
     at, losses = np.array([*piece["test loss"].items()], float).T
     assert rows["yarn", "loss", 800, piece["i"]] == round(losses[-1], 4)
-    width = np.diff(at)[at[1:] > 210]
-    beyond = losses[at > 210] @ width / width.sum()
+    beyond = np.average(losses[at > 210], weights=np.diff(at)[at[1:] > 210])
     assert rows["yarn|beyond", "loss", 800, piece["i"]] == round(beyond, 4)
-    for path in (tmp_path / "out/m").glob("posloss-*.jsonl"):
-        path.write_text(path.read_text().splitlines(keepends=True)[0])
-    call(real, *arguments, "--table=True")
-    assert "For this model" in capsys.readouterr().out, "a single piece of text has no error"
 
 
 PAGE = (ROOT / "docs/models.md").read_text()

@@ -26,11 +26,9 @@ def test_only_the_answer_is_trained_and_padding_is_not():
     short = encode_example({**EXAMPLE, "context": "In Paris.", "start": 3}, 500)
     x, y = pad([(ids, targets), short], 50256, 1024)
     n = len(short[0])
-    assert x.shape == y.shape and x.shape[1] % 64 == 0
+    assert x.shape == y.shape == (2, 1024)
     assert (x[1, :n] == short[0]).all() and (x[1, n:] == 50256).all()
     assert (y[1, :n] == short[1]).all() and (y[1, n:] == -1).all(), "padding is trained"
-    x, _ = pad([(ids, targets)], 50256, len(ids))
-    assert x.shape[1] == len(ids), "p_n has no position beyond the block"
 
 
 def test_a_long_context_is_cut_around_the_answer():
@@ -40,7 +38,6 @@ def test_a_long_context_is_cut_around_the_answer():
         ids, targets = encode_example(example, 64)
         assert len(ids) == 64 and " Paris" in decode(ids[:-20]), "the context lost its answer"
         assert decode(targets[targets >= 0]).startswith(" Paris")
-    assert encode_example({**EXAMPLE, "question": "why " * 100}, 64) is None
 
 
 def test_the_file_and_the_hub_give_the_same_questions_by_article(tmp_path, monkeypatch):

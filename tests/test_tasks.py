@@ -10,10 +10,11 @@ from conftest import CPU, byte_tokenizer, call, refused, save_model, tiny_model
 
 import eval_niah
 from eval_niah import NiahConfig, score
-from lib import storage, tasks
+from lib import storage
 from lib.config import configure
 from lib.corpora.almanac import CITIES
-from lib.tasks import TASKS, make_sample, open_haystack
+from lib.evaluate import digest_of
+from lib.tasks import make_sample, open_haystack
 from lib.text import GPT2_EOT, decode, encode
 from model import GPT
 
@@ -42,30 +43,23 @@ def test_prompts_stay_those_that_were_published(task, crc):
 
 def test_prompts_of_every_depth_differ_in_the_question_alone():
     arguments = ["--haystack=noise", "--task=every_depth", "--depths=10,50,90"]
-    depths = (10, 50, 90)
-    samples = [sample_of(*arguments, size=800, depth=depth, i=3) for depth in depths]
-    texts = [decode(sample["prompt"], None) for sample in samples]
-    for depth, sample, text in zip(depths, samples, texts, strict=True):
-        assert what_is_asked(text) == sample["answer"]
-        assert abs(sample["span"][0] / 800 - depth / 100) < 0.12
-        assert sample["prompt"][:780] == samples[0]["prompt"][:780]
-    assert len(set(texts)) == 3
-    for i in range(10):  # in bytes, of which the questions have different numbers
-        prompts = [sample_of(*arguments, vocab=byte_tokenizer().to_str(), size=3000, depth=depth,
-                             i=i)["prompt"] for depth in depths]
-        assert [len(prompt) for prompt in prompts] == [3000] * 3
-        assert all(prompt[:2900] == prompts[0][:2900] for prompt in prompts), i
+    vocab = byte_tokenizer().to_str()  # in bytes the questions differ in length
+    for i in range(10):
+        samples = {depth: sample_of(*arguments, vocab=vocab, size=3000, depth=depth, i=i)
+                   for depth in (10, 50, 90)}
+        for depth, sample in samples.items():
+            prompt = sample["prompt"]
+            assert what_is_asked(decode(prompt, vocab)) == sample["answer"]
+            assert abs(sample["span"][0] / 3000 - depth / 100) < 0.12
+            assert len(prompt) == 3000 and prompt[:2900] == samples[10]["prompt"][:2900]
+        assert len({sample["answer"] for sample in samples.values()}) == 3
     refused("81 needles need as many", sample_of, *arguments[:2], f"--depths={[*range(81)]}")
-    cfg = configure(NiahConfig, ["x", "--prompt=sft"])
-    box = tasks.Fact(f"The box is{tasks.ANSWER}.", "red")
-    refused("asks for the number of a city", tasks.ask, cfg, [box], 0)
 
 
 @pytest.mark.parametrize("text, end", [
     ("words without any end ", ""), ("An end. " + "and then none " * 500, ""),
-    ("これは長い文です。", "。"), ("本当に？", "？"), ("「本当に。」", "」"), ("You there ! ", "!"),
-    ('It said: "You there!" "I?"', '"'), ("यह एक वाक्य है। ", "।"), ("یہ ایک جملہ ہے۔ ", "۔"),
-    ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(11))
+    ("「本当に。」", "」"), ('It said: "You there!" "I?"', '"'), ("یہ ایک جملہ ہے۔ ", "۔"),
+    ("🙂👍", ("🙂", "👍")), ("漢字", ("漢", "字"))], ids=range(7))
 @pytest.mark.parametrize("depth", [10, 33.3, 90])
 def test_a_needle_is_near_its_depth_after_a_sentence(tmp_path, text, end, depth):
     (tmp_path / "hay.txt").write_text(text * (10000 // len(text) + 1))
@@ -92,14 +86,16 @@ def test_the_needle_among_others_is_at_its_depth(tmp_path, n_needles, size, dept
         assert (len(needles), len(sample["prompt"])) == (n_needles + 1, size)
 
 
-@pytest.mark.parametrize("needle, behind", [
-    ("The number of {city} is {number}, it says.", ","), ("{number} is of {city}.", " is"),
-    ("{city} has {number}th", "th"), ("{city}: {number}", None)])
-def test_the_span_of_a_needle_is_its_number_alone(needle, behind):
-    sample = sample_of("--haystack=noise", f"--needle={needle}")
+@pytest.mark.parametrize("vocab", [None, byte_tokenizer().to_str()], ids=["GPT-2", "bytes"])
+@pytest.mark.parametrize("needle", [
+    "The number of {city} is {number}, it says.", "{number} is of {city}.",
+    "{city} has {number}th", "{city}: {number}"])
+def test_the_span_of_a_needle_is_its_number_alone_and_leaves_room_for_it(needle, vocab):
+    sample = sample_of("--haystack=noise", f"--needle={needle}", vocab=vocab)
     start, end = sample["span"]
-    assert decode(sample["prompt"][start:end]) == " " + sample["answer"]
-    assert behind is None or decode(sample["prompt"][end:end + 1]) == behind
+    answer = " " + sample["answer"]
+    assert decode(sample["prompt"][start:end], vocab) == answer
+    assert sample["max_new_tokens"] >= len(encode(answer + ".", vocab))
 
 
 @pytest.mark.parametrize("needle", ["The magic number of {city} : {number} .",
@@ -119,16 +115,15 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
     refused("the hay itself answers .*, in 10 of 10 pieces", sample_of, *arguments, size=9000)
 
 
-@pytest.mark.parametrize("model", ["right", "wrong"])
 @pytest.mark.parametrize("task, measure", [
     ("needle", "needles"), ("multikey", "needles among 3 others")])
-def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, measure, model):
+def test_a_model_that_knows_odd_numbers_gets_these(tmp_path, monkeypatch, task, measure):
     def generate(self, idx, max_new_tokens, temperature, banned):
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
         for row in idx.tolist():
-            text = what_is_asked(decode(row)) if model == "right" else "garden"
-            new = encode(f" {text}.") + [13] * max_new_tokens
+            number = what_is_asked(decode(row))
+            new = encode(f" {number}." if int(number) % 2 else " garden") + [13] * max_new_tokens
             rows.append(row + new[:max_new_tokens])
         return torch.tensor(rows)
 
@@ -140,17 +135,7 @@ def test_planted_models_get_what_they_know(tmp_path, monkeypatch, task, measure,
     assert {record["depth"] for record in records} == {10, 30, 50, 70, 90}
     assert len(records) == 2 * 5 * 3
     for record in records:
-        assert record[measure] == (model == "right")
-
-
-@pytest.mark.parametrize("task", sorted(TASKS))
-def test_a_tokenizer_with_a_token_for_each_byte_leaves_room_for_the_answer(task):
-    vocab = byte_tokenizer().to_str()
-    sample = sample_of("--haystack=noise", f"--task={task}", vocab=vocab, size=4000)
-    assert len(sample["prompt"]) == 4000
-    assert sample["max_new_tokens"] >= len(encode(f" {sample['answer']}.", vocab))
-    start, end = sample["span"]
-    assert decode(sample["prompt"][start:end], vocab) == f" {sample['answer']}"
+        assert record[measure] == int(record["answer"]) % 2
 
 
 @pytest.mark.parametrize("text, groups, right", [
@@ -165,33 +150,30 @@ def test_scores_of_answers(text, groups, right):
     assert score("cat", " cat dog", (2, 2, 2, 1))[0], "only a number is written in groups"
 
 
-def test_models_that_were_fine_tuned_on_questions_are_asked_questions(tmp_path):
-    def prompt_of(*arguments):
-        call(eval_niah, tmp_path, "--haystack=noise", "--context_sizes=64", "--n_samples=1",
-             "--overwrite", *CPU, *arguments)
-        return json.loads((tmp_path / "niah.json").read_text())["settings"]["prompt"]
+def test_models_that_were_fine_tuned_on_questions_are_asked_questions():
+    model, tuned = tiny_model(vocab_size=50257, n_layer=1), {"squad": "train"}
 
-    model = tiny_model(vocab_size=50257, n_layer=1)
-    save_model(tmp_path, model, None)
-    assert prompt_of() == "completion"
-    assert prompt_of("--prompt=sft") == "sft"
-    refused("prompt=completion {number} comes last", prompt_of, "--needle={number} is of {city}")
-    save_model(tmp_path, model, None, data={"digest": "x", "source": {"squad": "train"}})
-    assert prompt_of() == prompt_of("--needle={number} is magic of {city}") == "sft"
-    refused("asks for the special magic number", prompt_of, "--needle={city} has {number}")
+    def prompt_of(source, *arguments):
+        cfg = configure(NiahConfig, ["x", "--haystack=noise", "--context_sizes=64", *arguments])
+        state = {"vocab": None, "data": {"source": source}}
+        *_, more = eval_niah.niah(cfg, "x", model, state)
+        return more["prompt"]
+
+    assert prompt_of({}) == "completion"
+    assert prompt_of({}, "--prompt=sft") == "sft"
+    refused("completion {number} comes last", prompt_of, {}, "--needle={number} is of {city}")
+    assert prompt_of(tuned) == prompt_of(tuned, "--needle={number} is magic of {city}") == "sft"
+    refused("asks for the special magic number", prompt_of, tuned, "--needle={city} has {number}")
 
 
 def test_a_copy_of_the_text_and_the_depth_10_as_10_0_continue_a_result(tmp_path):
     save_model(tmp_path, tiny_model(vocab_size=50257, n_layer=1), None)
-    for name in "ab":
-        (tmp_path / f"{name}.txt").write_text("The garden has a gate. " * 50)
-
-    def ask(text, depth, n, *arguments):
-        call(eval_niah, tmp_path, f"--haystack={tmp_path}/{text}.txt", f"--depths={depth}",
-             f"--n_samples={n}", "--context_sizes=64", *CPU, *arguments)
-
-    ask("a", 10, 1)
-    ask("b", "10.0", 2)
-    ask("b", 10, 2, "--tag=new")
-    continued, new = (storage.read_lines(tmp_path / f"niah{tag}.jsonl") for tag in ("", "-new"))
-    assert [record | {"tag": "new"} for record in continued] == new
+    for name, depth, samples in (("a", "10", 1), ("b", "10.0", 2)):
+        path = tmp_path / f"{name}.txt"
+        path.write_text("The garden has a gate. " * 50)
+        call(eval_niah, tmp_path, f"--haystack={path}", f"--depths={depth}", *CPU,
+             f"--n_samples={samples}", "--context_sizes=64")
+    prompts = [sample_of(f"--haystack={path}", "--prompt=completion", size=64, depth=10, i=i)
+               for i in range(2)]
+    digests = [record["digest"] for record in storage.read_lines(tmp_path / "niah.jsonl")]
+    assert digests == [digest_of(sample["prompt"]) for sample in prompts]
