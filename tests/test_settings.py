@@ -37,13 +37,6 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch):
     assert configure(SampleConfig, ["out/a", "--prompt=~"]).prompt == "~"
 
 
-def test_a_greedy_continuation_is_one():
-    greedy = "out/a", "--temperature=0"
-    assert configure(SampleConfig, [*greedy, "--num_samples=1"]).num_samples == 1
-    refused("num_samples=5 has no effect unless temperature", configure, SampleConfig,
-            [*greedy, "--num_samples=5"])
-
-
 def test_help_and_refusals_do_not_wait_for_slow_imports():
     slow = {"torch._dynamo", "datasets", "transformers", "scipy", "matplotlib", "wandb",
             "lib.interop.hf_model"}  # a second or more each
@@ -71,6 +64,7 @@ def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, tra
     (TrainConfig, "--window_pattern=L --rope_theta=5e5", "rope_theta=.* has no effect unless"),
     (TrainConfig, "--decay=none --decay_iters=6", "decay_iters=6 has no effect unless decay !="),
     (SampleConfig, "x --temperature=0 --top_k=5", "top_k=5 has no effect unless temperature"),
+    (SampleConfig, "x --temperature=0 --num_samples=5", "num_samples=5 has no effect unless temp"),
     (NiahConfig, "x --task=needle --n_needles=5", "n_needles=5 has no effect unless task =="),
     (SFTConfig, "--init_from=x --data_order=sequence", "has no effect in this program"),
     (SampleConfig, "a b", "takes one checkpoint, not 2"),

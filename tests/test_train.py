@@ -54,7 +54,6 @@ def test_training_lowers_the_loss_and_logs_it(run, tmp_path):
     ("softmax", (6.71928, 6.12553, 5.88179, 5.36608)),
     ("ssmax", (6.79788, 6.27645, 5.90575, 5.66309)),
     ("ssmax_s1", (6.79788, 6.27575, 5.90929, 5.65794)),
-    ("ssmax_bias", (6.79788, 6.27664, 5.90513, 5.66572)),
     ("pn", (6.71928, 6.12287, 5.87753, 5.36629)),
     ("head_scale", (6.79496, 6.26813, 5.83418, 5.64119))])
 def test_first_updates_are_the_golden_ones(run, tmp_path, attention_type, golden):
