@@ -83,8 +83,8 @@ def to_hf(model):
         f"rope_factor={c.rope_factor} with a window": c.window and c.rope_factor > 1,
     }
     if lacks := " and ".join(reason for reason, applies in reasons.items() if applies):
-        raise UserError(f"{lacks} cannot be exported, because no class of transformers has it: "
-                        "choose a checkpoint without it")
+        raise UserError(f"{lacks} cannot be exported to the Llama or SmolLM3 that hf.py makes: "
+                        "choose a checkpoint without it, or leave it out")
 
     letters = [c.letter(layer) for layer in range(c.n_layer)]
     settings = {theirs: getattr(c, ours) for ours, theirs in SETTINGS.items()}

@@ -239,6 +239,8 @@ def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides)
     see attention.convert. name: the checkpoint's name in error messages.
     """
     trained = ModelConfig(**state["model_config"])
+    if state["iter"] == 0 and state["config"].get("max_iters"):
+        note(f"{name} is not trained: it was saved before its first update")
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError, ArithmeticError)):
         model = attention.build(trained)

@@ -51,8 +51,10 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-# settings that a record does not depend on, or that X.json holds in another form
-NOT_OF_THE_RESULT = OF_THE_MACHINE | {"files", "tag", "context_sizes", "trial_sizes", "n_samples"}
+# settings that a record does not depend on, or that X.json holds in another form (attention: in the
+# settings of the run)
+NOT_OF_THE_RESULT = OF_THE_MACHINE | {
+    "files", "attention", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
 
 @torch.no_grad()

@@ -394,10 +394,10 @@ def over_seeds(rows):
     interval, and n seeds. The interval is that over the seeds. For one seed, or if all agree, it is
     that over the prompts or pieces in their files.
     """
-    groups = rows.assign(square=rows["error"] ** 2).groupby(["line", "tokens"])
+    square = half_interval(rows["error"], rows["n"]) ** 2
+    groups = rows.assign(square=square).groupby(["line", "tokens"])
     mean, error, n = means(groups["value"])
-    error_in_files = (groups["square"].mean() / n) ** 0.5
-    half, half_in_files = half_interval(error, n), half_interval(error_in_files, groups["n"].sum())
+    half, half_in_files = half_interval(error, n), (groups["square"].mean() / n) ** 0.5
     half = half.where(error > 0, half_in_files)  # error: NaN for one seed, 0 if all agree
     return pd.DataFrame({"mean": mean, "half": half.where(mean.notna()), "n": n})
 
