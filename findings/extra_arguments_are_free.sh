@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# ragas: a tool call with harmful extra arguments is fully right, and without order one wrong call makes the others wrong
+# ragas: a tool call with further arguments is fully right; without order one wrong call makes the others wrong
 # Versions: ragas 0.4.3, langchain-community 0.4.1.
 # Guess: ToolCallAccuracy gives a call with further arguments less than 1, and two right calls of three in any order
 #   .67. ToolCallF1 gives a call that is made 20 times instead of once a low precision.
 # True: only the arguments of the reference are compared, so further ones cost nothing. With strict_order=False both
 #   lists are sorted and compared place by place: one wrong call shifts the others. ToolCallF1 compares sets, so a call
 #   that is repeated counts once.
-# Hurt: evaluations of agents: dangerous arguments and loops go unseen, and parallel calls look wrong.
+# Hurt: evaluations of agents: wrong arguments and loops go unseen, and parallel calls look wrong.
 # Output seen:
-#   wanted: delete(path='/tmp/a')
+#   wanted: read(path='a.txt')
 #     extra arguments {}: accuracy 1.00, F1 1.00
-#     extra arguments {'recursive': True, 'force': True}: accuracy 1.00, F1 0.00
+#     extra arguments {'first_line': 40, 'reverse': True}: accuracy 1.00, F1 0.00
 #   wanted in any order: weather of Berlin, Oslo, Paris
 #     Paris Oslo Berlin: accuracy 1.00
 #     Rome Oslo Berlin: accuracy 0.67
@@ -32,10 +32,10 @@ def score(metric, calls, wanted):
 def weather(cities):
     return [ToolCall(name="weather", args={"city": city}) for city in cities.split()]
 
-wanted = [ToolCall(name="delete", args={"path": "/tmp/a"})]
-print("wanted: delete(path='/tmp/a')")
-for extra in ({}, {"recursive": True, "force": True}):
-    calls = [ToolCall(name="delete", args={"path": "/tmp/a", **extra})]
+wanted = [ToolCall(name="read", args={"path": "a.txt"})]
+print("wanted: read(path='a.txt')")
+for extra in ({}, {"first_line": 40, "reverse": True}):
+    calls = [ToolCall(name="read", args={"path": "a.txt", **extra})]
     accuracy, f1 = score(ToolCallAccuracy(), calls, wanted), score(ToolCallF1(), calls, wanted)
     print(f"  extra arguments {extra}: accuracy {accuracy:.2f}, F1 {f1:.2f}")
     assert accuracy == 1 and f1 == (not extra)
