@@ -386,7 +386,7 @@ class Window(Attention):
         if T == 1:
             return super().attend(q, k, v, context)
         cached = k.size(2) - T
-        # zeros to whole blocks: in front a block that the first one has before it
+        # Pad to whole blocks of W, with one more in front: each block also reads the one before it.
         pad_front, pad_back = W - cached, -T % W
 
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
@@ -399,7 +399,7 @@ class Window(Attention):
         query_at = torch.arange(T + pad_back, device=q.device).view(-1, W, 1)  # (blocks, W, 1)
         key_at = query_at[:, :1] - W + torch.arange(2 * W, device=q.device)  # (blocks, 1, 2 W)
         seen = (key_at <= query_at) & (key_at > query_at - W)
-        seen &= key_at >= -cached  # there is no key before
+        seen &= key_at >= -cached  # what lies before the oldest cached key is padding
         if context.documents is not None:
             query_documents = context.documents[:, query_at.clamp(max=T - 1)]
             key_documents = context.documents[:, key_at.clamp(0, T - 1)]
@@ -542,7 +542,7 @@ class GPT(nn.Module):
         Return the last hidden states (B, T, C) of idx (B, T); with `last`, of the last position.
 
         idx continues the tokens in the KVCache `cache` and is appended to it. documents: see
-        `context`; they go with neither a cache nor `last`.
+        `context`; do not combine them with a cache or `last`.
         """
         context = self.context(idx, cache, documents)
         if torch.compiler.is_compiling():
@@ -590,7 +590,8 @@ class GPT(nn.Module):
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         values = ATTENTION[attention_type].f(n, self)
-        # If it is 1 below N, as the clip, a trained model must stay as it is up to N.
+        # A factor that is 1 below N, as the clip, is not rescaled: the trained model stays as it is
+        # up to N. (n = N is left out, because llama4 rises there.)
         mean = torch.where((values[:-1] == 1).all(), 1.0, values.mean())
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)

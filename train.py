@@ -324,8 +324,8 @@ def learning_rate(cfg, step):
         decay_start = max(decay_start, cfg.max_iters - cfg.decay_iters)
     if cfg.decay == "none" or step < decay_start:
         return factor * cfg.learning_rate
-    progress = (step - decay_start) / max(1, cfg.max_iters - decay_start)
-    share = 1 - progress if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    done = (step - decay_start) / max(1, cfg.max_iters - decay_start)  # share of the decay
+    share = 1 - done if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * done))
     return factor * (cfg.min_lr + share * (cfg.learning_rate - cfg.min_lr))
 
 
@@ -356,7 +356,7 @@ def validate(cfg, model, get_batch, n_rows, log, done):
         lambda n: forward_backward(cfg, model, summed_loss, batch, n), n_rows)
     ranks.all_reduce([sums])
     loss = (sums[0] / sums[1]).item()
-    # The next update would notice NaN, but none follows the last one.
+    # `update` refuses NaN, but no update follows the last validation.
     if done and not math.isfinite(loss):
         raise UserError(f"iter {done:,}: the validation loss is {loss}, so training stopped and "
                         "did not save this model; try a lower learning_rate, in another --out_dir",

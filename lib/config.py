@@ -26,7 +26,7 @@ from pathlib import Path
 
 from lib.errors import UserError, explain
 
-# Settings that change a result by rounding at most: where texts are and it is written (texts are
+# Settings that change a result by rounding at most: the paths of input and output (texts are
 # compared by their digests), and how it is computed.
 OF_THE_MACHINE = {
     "out_dir", "out", "overwrite", "data_dir", "data", "haystack", "micro_batch_size", "loss_chunk",

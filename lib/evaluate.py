@@ -51,8 +51,8 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-# settings that a record does not depend on, or that X.json holds in another form (attention: in the
-# settings of the run)
+# settings that a record does not depend on, or that X.json holds elsewhere (attention: with the
+# run's settings)
 NOT_OF_THE_RESULT = OF_THE_MACHINE | {
     "files", "attention", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
@@ -188,7 +188,7 @@ def measure_missing(cfg, out, meta, items, measure, device):
     missing = [item for item in items if key_of(item) not in records]
     n_records = n_by_size([*records.values(), *missing])
     meta["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
-    # With another disk a rank would wait for the others, or measure another checkpoint.
+    # Ranks that see other files would wait for each other, or measure another checkpoint.
     ranks.must_agree(missing=len(missing), **meta)
     if not missing and meta["records"] == wanted:
         print0(f"{out} is not measured again, see --overwrite")

@@ -35,7 +35,7 @@ def begin(cls):
     state, defaults = None, {}
     if checkpoint.checkpoints_in(out_dir):
         state = checkpoint.load(out_dir)
-        # A training that has saved nothing but its beginning begins again, with any settings.
+        # A training whose only checkpoint is that of update 0 begins again, with any settings.
         if state["iter"] == 0 and state["config"]["max_iters"]:
             state = None
     is_resumed = state is not None
@@ -105,10 +105,9 @@ def continued(cfg, state, data, device):
 
 
 def changes_of(cfg, before):
-    """Return texts of the settings in which `cfg` differs from those of a run before it, and may
-    not."""
-    # Without decay a run may become longer. A run of no update may not: it has the name of a model
-    # that was not trained on.
+    """Return texts of the settings that must be those of the run `before`, and differ."""
+    # Without decay a run may become longer. A run of max_iters=0 may not: it is named as a model
+    # that is not trained on.
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = OF_THE_MACHINE | ({"max_iters"} if may_go_on else set())
     # a setting that is younger than the run was at its default

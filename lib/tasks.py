@@ -295,8 +295,8 @@ def make_sample(cfg, vocab, hay, size, depth, i, bos=None):
                         "training length)")
     n_begin = int(bos is not None)
     if hay is None:
-        # At least twice as long as what is drawn from it. All prompts below 10,000 tokens draw from
-        # the same noise.
+        # NOISE has about 25 tokens, so this is at least twice as long as what is drawn from it. All
+        # prompts below 10,000 tokens draw from the same noise.
         hay = noise(tuple(vocab) if type(vocab) is list else vocab, max(1000, n_hay // 10))
     ids = draw_hay(vocab, rng, hay, n_hay + longest - shortest, asked.facts)
     ids, filler = ids[:n_hay], ids[n_hay:n_hay + longest - len(question)]
