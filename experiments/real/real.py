@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 import transformers
+from matplotlib import colormaps
 
-import plot
+from experiments import tables
 from experiments.tables import INDEX, with_interval
 from experiments.verdicts import FEWEST, by_seed
 from lib import checkpoint, results, runtime
@@ -193,19 +194,10 @@ def table(cfg, folder, lines, lengths, hays):
     print(f"For this model: of the lines that cost at most .01 nats at {first:,} tokens, or not "
           f"surely more, {best} finds most needles at {last:,} in even prompts; {judged}.")
 
-    figure = plot.new_figure(figsize=(11, 4), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for line in lines:
-        above = values[line, "loss"] - values[rival, "loss"]
-        for axis, shown in zip(panels, (values[line, "needles"], above), strict=True):
-            axis.plot(shown.groupby("tokens").mean(), marker="o", label=line)
-    for axis in panels:
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(lengths, [f"{T:,}" for T in lengths])
-    panels[0].set(xlabel="tokens", ylabel="needles found", ylim=(-0.02, 1.02))
-    panels[1].set(xlabel="tokens", ylabel=f"loss above {rival} (nats)")
-    panels[0].legend(fontsize=7)
-    plot.save(figure, Path(cfg.out, "real.png"))
+    labels = [f"{line} (baseline)" if line == rival else line for line in lines]
+    shown = pd.DataFrame({"line": list(lines), "label": labels, "baseline": rival, "block": first,
+                          "colour": colormaps["tab20"].colors[:len(lines)]})
+    tables.draw_lines(tables.with_prices(values, shown), shown, Path(cfg.out, "real.png"))
 
 
 def main():
