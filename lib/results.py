@@ -12,13 +12,15 @@ X.json beside it says what the numbers depend on. A record says whose it is and 
 Every other number of a record is a measure (if true or false, a share), and so is a dict
 {position: number}.
 
-`load` makes a DataFrame with a row for each number, averaged over the prompts or pieces. It has the
-columns of an experiment's results.csv (run: the folder of the file, without -SEED; measure: the
-difference from a line is "MEASURE minus LINE"; n: number of prompts or pieces; error: the standard
-error over them), the training length (block), the path, and
+`load` makes a DataFrame with a row for each number, averaged over the prompts or pieces:
 
-    by      what `tokens` counts: tokens, depth (tokens, at one depth), position, update, end
-            (updates, at the end of the training), rank (of a head), or trial
+    line, variant, tag, seed, path, settings    of the file
+    run                 its folder, without -SEED
+    block               training length in tokens
+    measure             the difference from a line is "MEASURE minus LINE"
+    tokens              what is counted by `by`: tokens, depth (tokens, at one depth), position,
+                        update, end (updates, at the end of the training), rank (of a head), trial
+    value, error, n     mean, its standard error, number of prompts or pieces
 """
 import glob
 import itertools
