@@ -18,8 +18,8 @@ Every other number of a record is a measure (if true or false, a share), and so 
     run                 its folder, without -SEED
     block               training length in tokens
     measure             the difference from a line is "MEASURE minus LINE"
-    tokens              what is counted by `by`: tokens, depth (tokens, at one depth), position,
-                        update, end (updates, at the end of the training), rank (of a head), trial
+    tokens, by          a number, and what it counts: tokens, depth (tokens, at one depth),
+                        position, update, end (updates, at the end), rank (of a head), trial
     value, error, n     mean, its standard error, number of prompts or pieces
 """
 import glob
