@@ -244,7 +244,7 @@ def existing(cfg, out, meta):
         # a setting that is younger than the result was at its default; lists, as in the file
         defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
         defaults = json.loads(json.dumps(defaults))
-        differ = changes(*(defaults | identity_of(x) for x in (before, meta)))
+        differ = changes(defaults | identity_of(before), identity_of(meta))
         is_finished = not Counter(before["records"]) - n_by_size(records.values())
     if cfg.overwrite and (differ or is_finished):
         return {}, {}
