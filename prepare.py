@@ -271,6 +271,8 @@ def main():
                             "bin, so there is no val: give a larger one, or more text")
         manifest["complete"] = True
         write_lines(path, [manifest])
+    else:
+        print(f"{folder} is complete already; if its text has changed, delete it")
     for split in manifest["splits"]:
         tokens = Tokens(folder, split)  # UserError if a bin was removed or cut since it was written
         print(f"{split}: {len(tokens):,} tokens")

@@ -272,7 +272,7 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind}; choose one of {', '.join(KINDS)}")
     if any(isinstance(module, SSMax) for module in model.modules()):
-        raise ValueError("this model has a factor already: load it again")
+        raise ValueError("this model has a factor already: load one that has none")
     config = model.config.get_text_config()
     if own := own_factor(config):
         raise ValueError(f"this model has a factor of n of its own ({own}), and a second one would "
@@ -288,8 +288,8 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         raise ValueError(f"the config of this {type(model).__name__} does not say at which length "
                          f"it was trained, and length={length}: give `length` in tokens")
     s = start_of_s(kind, scale, N) if s is None else s
-    # An offloaded layer has its weights on the meta device.
-    device = next((p.device for p in model.parameters() if not p.is_meta), "meta")
+    # An offloaded layer has its weights on the meta device. (DiffLlama's vectors never are there.)
+    device = next((p.device for p in model.parameters() if p.dim() > 1 and not p.is_meta), "meta")
     for layer in layers:
         name, module = modules[layer]
         heads = getattr(module, "num_heads", None) or config.num_attention_heads

@@ -120,12 +120,13 @@ def main():
     # the checkpoint records the dtype that auto means on this machine
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
     corpus = Tokens(cfg.data_dir, "train", cfg.vocab_size)
-    held_out = None
+    held_out, data = None, corpus.data
     if cfg.eval_interval:
         held_out = Tokens(cfg.data_dir, "val", cfg.vocab_size)
         check_same_vocab("train", corpus.vocab, "val", held_out.vocab,
                          f"prepare both splits of {cfg.data_dir} in the same way")
-    model, run, moments = start.model_of(cfg, state, is_resumed, corpus.data, device, corpus)
+        data = data | {"validation": held_out.data["digest"]}
+    model, run, moments = start.model_of(cfg, state, is_resumed, data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
     # an error now, and not after the log is written, if the ids have no text

@@ -86,10 +86,14 @@ def with_new(rows, folders, block_of):
         blocks = rows["line"].map(block_of).fillna(block_of.iloc[0])
         return pd.MultiIndex.from_arrays([rows["measure"], rows["tokens"], blocks])
 
-    known = numbers(rows)
-    for folder in folders:
-        new = collect(folder)
-        new = new[numbers(new).isin(known)]
+    if folders:
+        new = pd.concat(map(collect, folders))
+        twice = new[new.duplicated(INDEX)]
+        if len(twice):
+            raise UserError(f"{', '.join(folders)}: there are two results of "
+                            f"{twice['line'].iloc[0]} with seed {twice['seed'].iloc[0]}; move one "
+                            "of them away")
+        new = new[numbers(new).isin(numbers(rows))]
         rows = pd.concat([rows, new]).drop_duplicates(INDEX, keep="last")
     return rows.sort_values(INDEX)
 

@@ -111,17 +111,21 @@ def load(name):
 def code_of(config, factors=ATTENTION):
     """
     Return 8 hex digits that identify the code of a model's attention, without comments: that of its
-    file, of the files of its base classes, and of its factor. "" for plain softmax.
+    file, of the files beside it or in gallery/ whose classes and functions it uses, and of its
+    factor. "" for plain softmax.
 
     config: has the settings attention and attention_type. factors: a table such as ATTENTION.
     """
     code = ""
     if config.attention:
-        cls = load(config.attention)
-        bases = {inspect.getfile(base) for base in cls.__mro__ if issubclass(base, Attention)
-                 and base.__module__ not in ("model", cls.__module__)}
-        for file in (file_of(config.attention), *sorted(bases)):
-            code += Path(file).read_text(encoding="utf-8-sig")
+        cls, file = load(config.attention), file_of(config.attention)
+        own = inspect.getmodule(cls)
+        used = {*map(inspect.getmodule, (*vars(own).values(), *cls.__mro__))} - {own, None}
+        files = {module.__file__ for module in used if hasattr(module, "__file__")
+                 and module.__name__ != "model"}
+        files = {path for path in files if Path(path).parent in (file.parent, GALLERY)}
+        for path in (file, *sorted(files)):
+            code += Path(path).read_text(encoding="utf-8-sig")
     if config.attention_type != "softmax" and config.attention_type in factors:
         f, *numbers = factors[config.attention_type]
         code += inspect.getsource(getattr(f, "func", f))  # a partial has the function in `func`

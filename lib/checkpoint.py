@@ -11,7 +11,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     variant        name of the run in tables and figures
     iter           number of updates done
     vocab          the vocabulary (lib/text.py)
-    data           digest and source of the training text
+    data           digest and source of the training text, digest of that for validation
     base           how the checkpoint was trained that the run began with (`training_of`); or None
     attention_code identifies the code of the attention (lib/attention.py); "" for softmax
     code           commit of the program that saved it

@@ -137,12 +137,12 @@ def read(path):
         # a run and its fine-tuning have the same line, and losses of different text
         kind = "fine-tuning " if "squad" in meta["data"]["source"] else ""
         file["evaluation"] = f"{kind}log"
-        file["updates"] = done = records[-1]["iter"]
+        file["updates"] = records[-1]["iter"]
         wanted = meta["settings"]["max_iters"]
-        if done < wanted:
-            print(f"no losses at the end, because only {done:,} of {wanted:,} updates are done in "
-                  f"{path}")
-        return file, numbers_of_log(meta, records, kind, is_finished=done >= wanted)
+        logged = sum("loss" in record for record in records)
+        if logged < wanted:
+            print(f"no losses at the end, because {path} has only {logged:,} of {wanted:,} updates")
+        return file, numbers_of_log(meta, records, kind, is_finished=logged >= wanted)
     if "scores" in records[0]:
         return file, numbers_of_trials(records)
     return file, numbers_of(records)
@@ -172,7 +172,8 @@ def text_of(data):
     source = data["source"]
     if "seed" in source:
         return {f"text {key}": value for key, value in source.items() if key != "seed"}
-    return {"text": data["digest"]}
+    of_validation = {"validation text": data["validation"]} if "validation" in data else {}
+    return {"text": data["digest"]} | of_validation
 
 
 def differing(settings):
@@ -458,7 +459,7 @@ def print_tables(rows):
         differ[line] = differ[line].fillna(differ.index.to_series().map(known)).fillna("")
     differ = differ.rename_axis("setting").reset_index().drop_duplicates().set_index("setting")
     if len(differ):
-        print_table("settings that differ", differ.T)
+        print_table("settings that differ", differ.T.map(lambda value: value[:60]))
 
 
 def means_of(rows):
@@ -476,7 +477,7 @@ def means_of(rows):
 def print_table(title, table):
     """Print a DataFrame of texts; columns that do not fit into a line follow below."""
     print(f"\n{title}")
-    print(table.rename_axis(index=None, columns=None).to_string(line_width=WIDTH, max_colwidth=60))
+    print(table.rename_axis(index=None, columns=None).to_string(line_width=WIDTH))
 
 
 def plus_minus(mean, half):

@@ -57,9 +57,9 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
     (lib/checkpoint.py) that are not those of the model and its optimizers; the state dicts of the
     optimizers, None in a new run.
 
-    state, is_resumed: see `begin`. data: digest and source of the training text. corpus: its
-    Tokens; None (sft.py): the text is encoded with the vocabulary of init_from. UserError if the
-    run cannot be as the settings say.
+    state, is_resumed: see `begin`. data: digest and source of the training text, and perhaps the
+    digest of that for validation. corpus: its Tokens; None (sft.py): the text is encoded with the
+    vocabulary of init_from. UserError if the run cannot be as the settings say.
     """
     if is_resumed:
         model, run = continued(cfg, state, data, device)
@@ -88,8 +88,9 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
 def continued(cfg, state, data, device):
     """Return (model, run) of the run in cfg.out_dir. UserError if it is another run."""
     differences = changes_of(cfg, state["config"])
-    if state["data"]["digest"] != data["digest"]:
-        differences.append("other training data")
+    differences += [f"other {name} data" for key, name in (("digest", "training"),
+                                                           ("validation", "validation"))
+                    if key in data and state["data"].get(key, data[key]) != data[key]]
     if differences:
         raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differences)}; choose "
                         f"another --out_dir (--init_from={cfg.out_dir} trains on from its weights, "

@@ -142,8 +142,8 @@ def encode(text, vocab=None, special=False):
         return [compact[i] for i in ids]
     except KeyError as e:
         raise UserError(f"the compact vocabulary has no token {decode(e.args)!r}; use only words "
-                        "of the model's corpus, each after a space, as in --prompt=' The box', or "
-                        "a model of a corpus without --compact_vocab") from None
+                        "of the model's corpus, each after a space, as config/quick_niah.py does, "
+                        "or a model of a corpus without --compact_vocab") from None
 
 
 def decode(ids, vocab=None):

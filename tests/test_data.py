@@ -176,8 +176,12 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     tokens = Tokens(tmp_path, "train", vocab_size=65)
     assert (tokens.vocab, tokens.vocab_size) == (65, 65)
     assert tokens[0:9].tolist() == characters[:9]
-    for i in range(8, 12):
-        (tmp_path / f"val_{i}.bin").write_bytes(array([i]))
+    digests = set()
+    for third in (9, 10):
+        for i in range(8, 12):
+            (tmp_path / f"val_{i}.bin").write_bytes(array([third if i == 10 else i]))
+        digests.add(Tokens(tmp_path, "val", vocab_size=65).data["digest"])
+    assert len(digests) == 2
     assert Tokens(tmp_path, "val", 65)[0:4].tolist() == [8, 9, 10, 11], "10 comes after 9"
     refused("have no text: it was read with --vocab_size=65", text.end_of_text, tokens.vocab)
     refused("holds the id 64 and .* has only 60", Tokens(tmp_path, "train", 60).spread, 9, 99)

@@ -237,7 +237,10 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 def test_the_code_of_an_attention_is_that_of_its_classes_and_its_factor(tmp_path, monkeypatch):
     base, file = tmp_path / "base_of_mine.py", tmp_path / "mine.py"
     base.write_text("from model import Attention\n\n\nclass Base(Attention):\n    piece = 8\n")
-    code = "from base_of_mine import Base\n\n\nclass Mine(Base):\n    pass\n"
+    helper = tmp_path / "helper_of_mine.py"
+    helper.write_text("def cap(x):\n    return x.clamp(max=5)\n")
+    code = ("from base_of_mine import Base\nfrom helper_of_mine import cap\n\n\n"
+            "class Mine(Base):\n    pass\n")
     file.write_text(code)
 
     def code_with(f, start=1.0):
@@ -252,8 +255,10 @@ def test_the_code_of_an_attention_is_that_of_its_classes_and_its_factor(tmp_path
     assert code_with(root) == first
     others = {code_with(root, start=2.0), code_with(lambda n, model: n.float() ** 0.1),
               code_with(partial(step, c=1.5)), code_with(partial(step, c=2.0))}
-    base.write_text(base.read_text().replace("8", "9"))
-    assert len({first, *others, code_with(root)}) == 6
+    for used in (base, helper):
+        used.write_text(used.read_text().replace("8", "9").replace("5", "6"))
+        others.add(code_with(root))
+    assert len({first, *others}) == 7
 
 
 def test_weights_are_not_read_by_another_version_of_their_attention(

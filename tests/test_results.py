@@ -124,6 +124,13 @@ def test_only_seeds_are_averaged_and_other_settings_under_one_name_are_refused(t
     refused(r"base max_iters \(4000, 5000\), base updates", load, [tmp_path / "tuned"])
 
 
+def test_seeds_that_were_validated_on_other_texts_are_not_averaged(tmp_path):
+    for seed, validation in ((1, "x"), (2, "y")):
+        data = {"digest": "t", "source": {}, "validation": validation}
+        plant_log(tmp_path / f"a-{seed}", seed=seed, data=data)
+    refused(r"differ in validation text \(x, y\)", load, [tmp_path])
+
+
 def test_a_run_that_has_gone_on_since_it_was_evaluated_has_a_note(tmp_path, capsys):
     plant_posloss(tmp_path / "a")
     plant_log(tmp_path / "a")
@@ -263,9 +270,12 @@ def test_losses_are_subtracted_in_the_same_updates_on_the_same_batches(tmp_path)
 
 def test_the_end_of_a_run_that_was_killed_in_its_last_validation_has_no_validation_loss(tmp_path):
     path = plant_log(tmp_path / "a")
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]))
     assert rows_of(tmp_path, "validation loss").empty
     assert len(rows_of(tmp_path, "training loss")) == 1
+    path.write_text("".join(lines[:100] + lines[290:]))  # a part of the log was lost
+    assert rows_of(tmp_path, "training loss").empty and rows_of(tmp_path, "validation loss").empty
 
 
 def test_losses_of_fine_tuning_have_a_measure_of_their_own(tmp_path):

@@ -362,7 +362,7 @@ def test_what_is_saved_is_loaded_with_the_factor_or_not_at_all(tmp_path):
               "merged": adapted.merge_and_unload().eval()}
     assert all(factor.s.all() for factor in factors(models["merged"]).values()), "not trained"
     for family, kind in [("llama", "logn_clip"), ("smollm3", "ssmax"), ("laguna", "ssmax_bias"),
-                         ("llama4_text", "ssmax")]:
+                         ("llama4_text", "ssmax"), ("diffllama", "ssmax")]:
         models[family] = with_ssmax(family, kind)
     arguments = []
     for name, model in models.items():

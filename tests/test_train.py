@@ -250,6 +250,9 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
     (tmp_path / "niah-e.jsonl").write_text("{}")
     run(tmp_path, *begun)  # finished before
     assert state_of(tmp_path) == before
+    state = checkpoint.load(tmp_path)
+    checkpoint.save(tmp_path, state | {"data": state["data"] | {"validation": "another"}})
+    refused("another run: it has other validation data", run, tmp_path, *begun)
     for path in checkpoint.checkpoints_in(tmp_path):
         path.unlink()
     refused("holds results of an earlier run: log.json, log.jsonl, niah-e.jsonl; choose", run,
