@@ -167,8 +167,8 @@ def niah(cfg, path, model, state):
 
 @torch.no_grad()
 def answer(cfg, model, vocab, samples, device):
-    """Return the numbers of the record of each of `samples`, of one size, see `niah`, after asking
-    the model all of them."""
+    """Return a record for each of `samples`, which are of one size, see `niah`, after asking the
+    model all of them."""
     idx = torch.tensor([sample["prompt"] for sample in samples], device=device)
     size = idx.size(1)
     longest = max(sample["max_new_tokens"] for sample in samples)
@@ -195,7 +195,7 @@ def answer(cfg, model, vocab, samples, device):
 def score(right, text, groups):
     """
     Return what the generated `text` got of the right answer: (whether it begins with the answer and
-    goes on with no further digit or letter, whether its first character is right).
+    goes on with no further digit, or letter of a word, whether its first character is right).
     groups: cfg.number_format.
     """
     answer, wanted = text.strip(), re.escape(right) + r"(?!\w)"

@@ -5,8 +5,8 @@ Export a checkpoint as a folder of Hugging Face's transformers.
     python hf.py export out/a_softmax --attention_type=ssmax --out_dir=hf/e     swapped, as in (e)
 
 The model leaves as a Llama, or as a SmolLM3 if it has windows or layers without position. A factor
-needs ssmax_hf.py, which is copied into the folder; s stays a parameter. What no class of
-transformers computes is refused. At the end both models, ours and that of transformers, get the
+needs ssmax_hf.py, which is copied into the folder; s stays a parameter. A model that no class
+of transformers computes is refused. At the end both models, ours and that of transformers, get the
 same tokens, and their logits must agree within .01.
 
 First `pip install '.[hf]'`.

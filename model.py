@@ -23,8 +23,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 # -----------------------------------------------------------------------------
-# The attention types. Every type multiplies the query by s * f(n) + b, after RoPE, as Eqs. 2-4 and
-# 11 of the paper. The usual division of the logits by sqrt(D) stays.
+# The attention types. Every type multiplies the query by s * f(n) + b, after RoPE (Eqs. 2-4 and
+# 11 of the paper). The usual division of the logits by sqrt(D) stays.
 # f(n, model) maps an integer tensor to an fp32 tensor of the same shape. To add a variant, add a
 # line to ATTENTION. (Hugging Face models have their own table, KINDS in ssmax_hf.py.)
 
@@ -89,9 +89,9 @@ ATTENTION = {
     "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, otherwise like (b)
     # other factors that are trained (docs/variants.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
-    "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d); Mistral Large 4
+    "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d) from s = 0
     "power": Factor(power),                                      # Beam
-    # other factors, mostly swapped into softmax weights (--attention_type)
+    # factors that evaluations put into softmax models (--attention_type)
     "logn_clip": Factor(logn_clip),                               # Qwen, Grok-2
     "llama4": Factor(llama4),
     "log_floor": Factor(log_floor),                               # Inkling
@@ -141,7 +141,7 @@ class GPTConfig:
 # -----------------------------------------------------------------------------
 # attention
 #
-# A forward pass has T queries, and S keys with those in the cache. Its query t stands at position
+# A forward pass has T queries, and S keys including cached ones. Its query t stands at position
 # S - T + t. So the shapes of q and k say which keys come later than a query.
 
 
@@ -150,7 +150,7 @@ class Context:
     """
     What all layers of one forward pass share.
 
-    With packed documents n and f are (B, 1, T), and cosines and sines (B, 1, T, D).
+    For packed documents, n and f are (B, 1, T), and cosines and sines (B, 1, T, D).
     """
     n: torch.Tensor  # (T,) number of keys a query sees: its position in its document + 1
     f: dict  # {attention type: (T,) fp32, f(n)}
@@ -182,18 +182,18 @@ class Attention(nn.Module):
         visible         which keys a query sees
         logits          of all queries and keys
         weights         from the logits
-        weighted_sum    the same times v, where a fused kernel can compute it (sink.py)
-        scale_queries   multiplies what makes q, for a swap (constant_norm.py)
+        weighted_sum    the weights times v, if a fused kernel computes both (sink.py)
+        scale_queries   multiplies the weights that make q, for a swap (constant_norm.py)
         mix             from the layer's input to the output of all heads
 
-    In S layers Window.attend makes the mask: a class that overrides `visible` leaves in_windows
-    False. A subclass must keep the promises of experiments/check.py, such as: no query sees a later
-    key.
+    In S layers Window.attend makes the mask: a class that overrides `visible` must leave
+    in_windows False. A subclass must keep the promises of experiments/check.py, such as: no query
+    sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
     has_own_factor = False  # True: no attention_type beside it (log_power.py)
     in_windows = False  # whether S layers have this attention, too
-    piece = 512  # queries whose weights are computed at a time, if the fused kernel is not used
+    piece = 512  # queries at a time, where no fused kernel is used
 
     def __init__(self, config, layer):
         super().__init__()
@@ -213,7 +213,7 @@ class Attention(nn.Module):
     def set_type(self, attention_type):
         """Make s and b as ATTENTION defines them for this type."""
         if self.has_own_factor and attention_type != "softmax":
-            raise ValueError(f"{self.config.attention} has its own factor, and attention_type="
+            raise ValueError(f"{type(self).__name__} has its own factor, and attention_type="
                              f"{attention_type} would be another one: leave one of them out")
         self.type = attention_type
         self.set_scale("s", ATTENTION[attention_type].s)
@@ -274,8 +274,8 @@ class Attention(nn.Module):
         """Return the attention weights times v, (B, H, T, D)."""
         T, S = q.size(2), k.size(2)
         if self.is_fused():
-            # Fused kernels know causal attention, and a single query sees all keys. For the rest
-            # they need a mask, which takes 400 MB at 20,000 tokens.
+            # Fused kernels need no mask for causal attention, or for a single query. Otherwise it
+            # takes 400 MB at 20,000 tokens.
             needs_mask = context.documents is not None or 1 < T < S
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
         outputs, cached = [], S - T
@@ -323,8 +323,7 @@ class Attention(nn.Module):
         """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    # `is_fused` compares `weights` with this. A subclass with its own kernel sets it to its own
-    # `weights`, as in gallery/sink.py.
+    # A subclass whose kernel computes its own `weights` says so in the same way (gallery/sink.py).
     fused_weights = weights
 
     # -- RoPE, once in a forward pass
@@ -340,7 +339,7 @@ class Attention(nn.Module):
             # YaRN's "temperature" multiplies q and k by this number, so the logits by its square
             temperature = 1 + 0.1 * math.log(self.config.rope_factor)
             cos, sin = temperature * cos, temperature * sin
-        # with the first half negated: `rotate` adds x, rolled by D/2, times these sines
+        # `rotate` multiplies x, rolled by D/2, by these sines: hence the minus
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
     def frequencies(self, pair):
@@ -463,7 +462,7 @@ class KVCache:
             self.layers[layer] = [z[:, :, first:].contiguous() for z in (k, v)]
             return k, v
         # All keys are written in place: copying them for each token would take longer than
-        # attention, which reads them once.
+        # the attention itself.
         if S > stored[0].size(2):
             stored = [F.pad(z[:, :, :S - T], (0, 0, 0, T + self.room)) for z in stored]
             self.layers[layer] = stored
@@ -564,7 +563,7 @@ class GPT(nn.Module):
 
         Without targets: the logits of the last position (B, 1, V), and None. With targets (B, T),
         of which -1 is ignored: all logits (B, T, V), and the mean cross-entropy in nats. (train.py
-        takes lib/loss.py.)
+        uses lib/loss.py.)
         """
         if targets is None:  # all logits of a prompt of 20,000 tokens would take 4 GB
             return self.lm_head(self.hidden(idx, cache, last=True)), None
@@ -577,10 +576,10 @@ class GPT(nn.Module):
         """
         Turn a softmax model into another attention type in place and keep its weights: (e) and (f).
 
-        The mean factor on q over a block becomes `scale`; 1 is the factor of softmax. For SSMax
+        The mean of the factor over a block becomes `scale`; softmax has 1. For SSMax
         this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). Without a learned
         s the weights that make q are multiplied instead. The mean of a factor that is 1 below the
-        training length, such as logn_clip, counts as 1.
+        training length, such as logn_clip, is taken as 1.
         """
         if self.config.attention_type != "softmax":  # the factor of its training would be lost
             raise ValueError("only softmax weights can be swapped, and these are "

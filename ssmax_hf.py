@@ -288,7 +288,7 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         raise ValueError(f"the config of this {type(model).__name__} does not say at which length "
                          f"it was trained, and length={length}: give `length` in tokens")
     s = start_of_s(kind, scale, N) if s is None else s
-    # An offloaded layer has its weights on the meta device. (DiffLlama's vectors never are there.)
+    # An offloaded layer has its weights on the meta device. (DiffLlama's vectors never are.)
     device = next((p.device for p in model.parameters() if p.dim() > 1 and not p.is_meta), "meta")
     for layer in layers:
         name, module = modules[layer]
@@ -346,7 +346,7 @@ def post_init(self):
     self.plain_post_init()
     saved = getattr(self.config.get_text_config(), "ssmax", None)
     # MtpModel has the config of another model, and no config_class. Two classes of Llama 4, one in
-    # the other, both say that they are the decoder.
+    # the other, both claim to be the decoder.
     has_factor = any(isinstance(module, SSMax) for module in self.modules())
     if saved and self.config_class and self.get_decoder() is self and not has_factor:
         add_ssmax(self, **saved)

@@ -45,7 +45,7 @@ class TrainConfig(ModelConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # checkpoint; type, windows, doc_mask, theta, block_size may change
+    init_from: str = ""  # checkpoint to begin with; its windows and factor may change
     variant: str = ""  # name in tables and figures; empty: the name of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)
@@ -129,7 +129,7 @@ def main():
     model, run, moments = start.model_of(cfg, state, is_resumed, data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
-    # an error now, and not after the log is written, if the ids have no text
+    # if the ids have no text: an error before the log is written
     end = end_of_text(corpus.vocab) if model.config.doc_mask else None
     print0(f"{len(corpus):,} training tokens, {cfg.batch_size * block_size:,} of them per update")
 
@@ -176,13 +176,13 @@ def fit(cfg, model, run, moments, get_batch):
     max_rows = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     n_rows = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
     n_rows = min(cfg.micro_batch_size or n_rows, max_rows)
-    # after rows_at_once, which leaves room for the moments in the memory that is free now
+    # after rows_at_once, which counts the memory of their moments as free
     optimizers = make_optimizers(cfg, model)
     if moments is None:
         save(cfg, model, optimizers, run, 0)  # from now on the folder belongs to this run
     else:
         for optimizer in optimizers:
-            # popped: a second copy takes twice the memory of the weights
+            # popped: a second copy would be as large as two models
             optimizer.load_state_dict(moments.pop(0))
     log = Log(cfg, model, run)
     peak, began = runtime.peak_flops(device), time.time()
@@ -201,7 +201,7 @@ def fit(cfg, model, run, moments, get_batch):
         if peak:
             record["mfu"] = flops_per_token * record["tokens_per_s"] / peak / ranks.WORLD_SIZE
         if device.type == "cuda":
-            record["gib"] = torch.cuda.max_memory_allocated(device) / 2**30  # the most so far
+            record["gib"] = torch.cuda.max_memory_allocated(device) / 2**30  # peak so far
         log(record)
         done = step + 1  # updates
         last = done == cfg.max_iters
@@ -255,7 +255,7 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows):
     loss, norm, tokens = torch.stack((sums[0] / sums[1], norm, sums[2])).tolist()
     if not math.isfinite(loss + norm):  # checked before the step, which would spoil the weights
         raise UserError(f"iter {step + 1:,}: the loss is {loss} and the gradient norm {norm}, so "
-                        "training stopped before the update; a checkpoint that was saved is good. "
+                        "training stopped before the update; saved checkpoints are good. "
                         "Try a lower learning_rate or a longer warm-up, in another --out_dir (in "
                         "the first update: look at the attention and the data)", status=1)
     for optimizer in optimizers:
@@ -269,10 +269,10 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows):
 def forward_backward(cfg, model, loss_fn, batch, n_rows):
     """
     Return this rank's sums of losses, targets and tokens over a batch. If gradients are enabled,
-    add up those of the summed loss in p.grad.
+    accumulate those of the summed loss in p.grad.
     """
     device = model.wte.weight.device
-    model.zero_grad(set_to_none=True)  # of an attempt that ran out of memory
+    model.zero_grad(set_to_none=True)  # left by an attempt that ran out of memory
     sums = torch.zeros(3, device=device)
     for x, y, counted, documents in micro_batches(*batch, n_rows, device):
         with runtime.autocast(device, cfg.dtype):
@@ -295,7 +295,7 @@ def micro_batches(x, y, documents, n_rows, device):
     for i in range(0, len(x), n_rows):
         rows = slice(i, i + n_rows)
         # What comes after the last target is cut off. In fine-tuning, where rows are sorted by
-        # length, it is padding. Multiples of 64, so that few shapes are compiled.
+        # length, it is padding. Multiples of 64 limit the shapes to compile.
         T = x.shape[1]
         counted = None
         if (y[rows] < 0).any():
@@ -402,7 +402,7 @@ def progress(cfg, record, seconds_left):
 
 def make_optimizers(cfg, model, before=()):
     """
-    Return a list of optimizers that together have each parameter once: one, AdamW. Each group has
+    Return the optimizers, here one; each parameter is in exactly one of them. Each group has
     an lr_ratio, by which `update` multiplies the learning rate.
 
     before: optimizers whose moments are taken over, as after the switch of (f).

@@ -5,9 +5,9 @@ Differential attention: the difference of two softmaxes, each of which has half 
     lambda_0 = 0.8 - 0.6 exp(-0.3 layer)
 
 The vectors a and b, of D/2 numbers each, are learned and shared by the heads. Each head's output is
-divided by its root mean square and multiplied by 1 - lambda_0. What both softmaxes give to
-irrelevant keys is to cancel. Ye et al., "Differential Transformer" (arXiv 2410.05258). With RoPE
-each half turns as a head of its size, as in the authors' code.
+divided by its root mean square, and multiplied by learned weights and by 1 - lambda_0. What both
+softmaxes give to irrelevant keys is to cancel. Ye et al., "Differential Transformer" (arXiv
+2410.05258). With RoPE each half turns as a head of its size, as in the authors' code.
 """
 import math
 

@@ -75,8 +75,8 @@ def is_own_file(name):
 
 
 def name_of(config):
-    """Return what tables call a model: its type, after its attention if that is not plain, as in
-    "sink ssmax" or "mine softmax"."""
+    """Return the name of a model in tables: its attention, unless that is plain, and its type, as
+    in "sink ssmax" or "mine softmax"."""
     name = file_of(config.attention).stem if config.attention else ""
     return f"{name} {config.attention_type}".strip()
 

@@ -45,7 +45,7 @@ class LoadConfig:
     # arguments
     files: tuple = ()  # checkpoints, or the folders of runs, of which the newest one is taken
     # model
-    attention: str = ""  # the attention file that a checkpoint names, to allow that it is executed
+    attention: str = ""  # allows that the attention file of a checkpoint is executed
     rope_scaling: Literal[SCALINGS[1:]] = "theta"  # how RoPE is stretched
     rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
     attention_type: Literal[("", *ATTENTION)] = ""  # put into a softmax model, as in (e)
@@ -199,9 +199,8 @@ def allow_attention(state, name, given):
     """
     Allow the attention of a checkpoint dict to be executed, or raise a UserError.
 
-    An attention that is not in gallery/ is a program that a checkpoint must not choose. So the
-    command has to name it: `given`, which may have another path. Other checkpoints of the command
-    may do without it.
+    Code outside gallery/ is executed only if the command names it: `given`, at any path. (Other
+    checkpoints of the command may do without it.)
     """
     settings = state["model_config"]
     trained = settings["attention"]

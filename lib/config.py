@@ -9,7 +9,7 @@ classes, and names that begin with "_".) It is executed, so use only files that 
 files and arguments win.
 
 A dataclass may have a table NEEDS, {setting: expression}: where the expression is false the setting
-has no effect. None as the expression means never. `refuse_without_effect` has the rule for it.
+has no effect. With None it never has one. `refuse_without_effect` has the rule for it.
 """
 import ast
 import contextlib
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from lib.errors import UserError, explain
 
-# Settings that change a result by rounding at most: the paths of input and output (texts are
+# Settings that do not change a result, but for rounding: the paths of input and output (texts are
 # compared by their digests), and how it is computed.
 OF_THE_MACHINE = {
     "out_dir", "out", "overwrite", "data_dir", "data", "haystack", "micro_batch_size", "loss_chunk",
@@ -69,12 +69,11 @@ def refuse_without_effect(cfg, given):
         has_effect = condition and eval(condition, {}, vars(cfg))
         if not is_set or has_effect:
             continue
-        others = set(re.findall(r"\w+", condition or "")) - {key}  # words of the condition
+        others = set(re.findall(r"\w+", condition or "")) - {key}  # names in the condition
         given_later = {*order[order.index(key):]}
         if not others & given_later:
-            where = f"unless {condition}" if condition else "in this program"
-            raise UserError(f"{key}={given[key]} has no effect {where}; set what it needs, or "
-                            f"leave {key} out")
+            where = f"unless {condition}; set what it needs, or" if condition else "here:"
+            raise UserError(f"{key}={given[key]} has no effect {where} leave {key} out")
 
 
 def changes(before, now):
@@ -117,7 +116,7 @@ def arguments(cls, argv=None, config_files=True):
             raise UserError(f"{arg} is not an argument of this program: give config files (*.py) "
                             "or --key=value; see --help")
         for key, value in new.items():
-            values.pop(key, None)  # so that the order is that in which they were last set
+            values.pop(key, None)  # keeps the order of the last settings
             values[key] = checked(fields, key, value, arg)
     return values
 
@@ -139,7 +138,7 @@ def read_config_file(path):
 
 def checked(fields, key, value, origin):
     """
-    Return `value` in the type that setting `key` has by default.
+    Return `value` in the type of the default of setting `key`.
 
     fields: {name: field} of the dataclass. value: a text is parsed unless the setting is one.
     origin: the argument or file that the value comes from, for messages. UserError for an unknown

@@ -140,7 +140,7 @@ def random_bits(seed, name, count, counter):
 
 def random_starts(seed, name, step, count, below):
     """Return `count` whole numbers below `below` that follow from (seed, name, step) alone."""
-    # not quite uniform: some numbers are likelier, by a share of below / 2**64 at most
+    # not quite uniform: some numbers are likelier, by `below` / 2**64 at most
     return random_bits(seed, name, count, [0, 0, 0, step]) % np.uint64(below)
 
 
@@ -172,7 +172,7 @@ def find_split(folder, split, vocab_size):
 
     names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("[!.]*.*"))]
     raise UserError(f"{folder} has no split {split!r} in a format of docs/corpus.md, only "
-                    f"{', '.join(names[:5]) or 'nothing'}; to make it: python prepare.py FILES "
+                    f"{', '.join(names[:5]) or 'no files'}; to make it: python prepare.py FILES "
                     f"--split={split} --name={folder.name} --data_dir={folder.parent} (see --help)")
 
 

@@ -30,7 +30,7 @@ def launch(main):
         ends_together = status >= 128  # a signal: training stops on all ranks
     except KeyboardInterrupt:
         message, status = "interrupted", 130
-    except BrokenPipeError:  # a reader such as `| head` has ended; what is left has no reader
+    except BrokenPipeError:  # a reader such as `| head` has closed the pipe
         os._exit(141)
     except Exception as e:
         if out_of_memory(e):

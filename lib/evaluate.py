@@ -51,7 +51,7 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-# settings that a record does not depend on, or that X.json holds elsewhere (attention: with the
+# settings that do not matter to a record, or that X.json holds elsewhere (attention: with the
 # run's settings)
 NOT_OF_THE_RESULT = OF_THE_MACHINE | {
     "files", "attention", "tag", "context_sizes", "trial_sizes", "n_samples"}
@@ -102,7 +102,7 @@ def evaluate(cfg, name, ask):
 
 
 def check_lines(metas):
-    """UserError if checkpoints of one line have one seed, or different settings. metas:
+    """UserError if checkpoints of a line share a seed, or differ in settings. metas:
     {checkpoint: content of its X.json}."""
     lines = {}  # {line: {seed: checkpoint}}
     for path, meta in metas.items():
@@ -127,7 +127,7 @@ def corpus_of(cfg, path, state):
     folder = cfg.data_dir or state["config"].get("data_dir")
     if not folder:
         raise UserError(f"{path} does not say which corpus it was trained on; give --data_dir")
-    vocab = state["vocab"]  # a number for ids that have no text
+    vocab = state["vocab"]  # a number: of ids without text
     tokens = Tokens(folder, cfg.split, vocab if isinstance(vocab, int) else GPT2_VOCAB)
     check_same_vocab(path, state["vocab"], folder, tokens.vocab,
                      "choose the --data_dir of a corpus with the checkpoint's vocabulary")
@@ -229,8 +229,8 @@ def n_by_size(records):
 def existing(cfg, out, meta):
     """
     Return ({key: record}, {size: number of records that it should have}) of the result `out`; both
-    are empty if there is none. UserError if it is a result of other settings, data or weights,
-    which may have taken days. With --overwrite a finished or other result begins again.
+    are empty if there is none. UserError if it is a result of other settings, data or weights:
+    it may have taken days. With --overwrite a finished or other result begins again.
     """
     about = out.with_suffix(".json")
     if not (about.exists() and out.exists()):
@@ -272,7 +272,7 @@ def in_turns(items, measure, device, name, at_once=0):
         waiting, per_rank = list(same_size), at_once or max(1, tokens // size)
         while waiting:
             turn = waiting[:per_rank * ranks.WORLD_SIZE]  # what all ranks measure now
-            # With at_once each rank takes as many neighbours, and at the end some ranks have none.
+            # With at_once each rank takes that many neighbours, and some may have none at the end.
             # Otherwise the last turn is shared evenly.
             n = per_rank if at_once else math.ceil(len(turn) / ranks.WORLD_SIZE)
             mine = turn[ranks.RANK * n:(ranks.RANK + 1) * n]

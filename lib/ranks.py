@@ -6,7 +6,7 @@ from lib.errors import UserError, explain, out_of_memory
 
 # torch is imported where it is needed: prepare.py and plot.py do not need it.
 
-# Set by torchrun. If one of the two is not a number, or is -1, this is a single process.
+# Set by torchrun. Unless both are numbers from 0 on, this is a single process.
 RANK, WORLD_SIZE = 0, 1
 if all(os.environ.get(name, "").isdecimal() for name in ("RANK", "WORLD_SIZE")):
     RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

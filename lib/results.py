@@ -6,19 +6,19 @@ X.json beside it says what the numbers depend on. A record says whose it is and 
 
     variant, tag, seed     the results of one variant and tag are a line of tables and figures
     task, size, depth, i   size in tokens, depth in percent or null, number of the prompt or piece
-    iter                   number of the update, in a log.jsonl instead of the row above
+    iter                   number of the update; in a log.jsonl it replaces the row above
     digest                 of the prompt, piece or batch of text
 
-Every other number of a record is a measure (if true or false, a share), and so is a dict
-{position: number}.
+Every other number of a record is a measure, and so is a dict {position: number}. The mean of true
+and false is a share.
 
 `load` makes a DataFrame with a row for each number, averaged over the prompts or pieces:
 
     line, variant, tag, seed, path, settings    of the file
     run                 its folder, without -SEED
     block               training length in tokens
-    measure             the difference from a line is "MEASURE minus LINE"
-    tokens, by          a number, and what it counts: tokens, depth (tokens, at one depth),
+    measure             its name; of a difference from a line, "MEASURE minus LINE"
+    tokens, by          a number, and its unit: tokens, depth (tokens, at one depth),
                         position, update, end (updates, at the end), rank (of a head), trial
     value, error, n     mean, its standard error, number of prompts or pieces
 """
@@ -52,8 +52,8 @@ VARIANTS = {
 }
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
-# A number of a file. `asked` identifies its prompt or piece: only numbers with the same one are
-# subtracted, and never those with None.
+# A number of a file. `asked` identifies its prompt or piece: numbers are subtracted only if they
+# agree in it (None: never).
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
@@ -347,8 +347,8 @@ def summary(numbers, cells):
     groups = numbers.groupby(cells, sort=False)
     mean, error, n = means(groups["value"])
     measure = mean.index.get_level_values("measure")
-    # A share has Wilson's error. So has a difference of shares (-1, 0 or 1) if it is the same in
-    # all prompts: its usual error would be 0.
+    # A share has Wilson's error. So has a difference of shares that is the same (-1, 0 or 1) in all
+    # prompts: its usual error would be 0.
     is_share = groups["is_share"].all() & (n > 1)
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))
@@ -450,7 +450,8 @@ def print_tables(rows):
                     means_of(part))
     of_each = [differing({file.line: file.settings for file in files.itertuples()})
                for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
-    # A line may lack one kind of result. A setting stands twice if two kinds have other values.
+    # A line may lack one kind of result. If two kinds differ in a setting, it has two
+    # columns.
     differ = pd.concat(of_each).drop(index="attention_code", errors="ignore")
     differ = differ[~differ.index.str.startswith("base ")]  # a run from random weights has none
     for line, files in rows.drop_duplicates("path").groupby("line"):

@@ -35,7 +35,7 @@ def begin(cls):
     state, defaults = None, {}
     if checkpoint.checkpoints_in(out_dir):
         state = checkpoint.load(out_dir)
-        # A training whose only checkpoint is that of update 0 begins again, with any settings.
+        # A run that has only the checkpoint of update 0 begins again, with any settings.
         if state["iter"] == 0 and state["config"]["max_iters"]:
             state = None
     is_resumed = state is not None
@@ -54,12 +54,12 @@ def begin(cls):
 def model_of(cfg, state, is_resumed, data, device, corpus=None):
     """
     Return (model, run, moments): the model with its weights; a dict with the keys of a checkpoint
-    (lib/checkpoint.py) that are not those of the model and its optimizers; the state dicts of the
-    optimizers, None in a new run.
+    (lib/checkpoint.py) other than those of model and optimizers; the state dicts of the optimizers,
+    None in a new run.
 
     state, is_resumed: see `begin`. data: digest and source of the training text, and perhaps the
     digest of that for validation. corpus: its Tokens; None (sft.py): the text is encoded with the
-    vocabulary of init_from. UserError if the run cannot be as the settings say.
+    vocabulary of init_from. UserError if the settings do not allow the run.
     """
     if is_resumed:
         model, run = continued(cfg, state, data, device)
@@ -107,8 +107,7 @@ def continued(cfg, state, data, device):
 
 def changes_of(cfg, before):
     """Return texts of the settings that must be those of the run `before`, and differ."""
-    # Without decay a run may become longer. A run of max_iters=0 may not: it is named as a model
-    # that is not trained on.
+    # Without decay max_iters may grow, but not from 0: such a run is called one without training.
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = OF_THE_MACHINE | ({"max_iters"} if may_go_on else set())
     # a setting that is younger than the run was at its default
@@ -147,7 +146,7 @@ def from_checkpoint(cfg, state, corpus, device):
     if "window_pattern" in changes:
         variant += ", converted"
     elif "attention_type" in changes and corpus and cfg.max_iters:
-        variant += ", trained on"  # (e) is not, and sft.py (no corpus) only teaches it to answer
+        variant += ", trained on"  # which neither (e) nor sft.py (no corpus) counts as
     return model, {"variant": variant, "vocab": state["vocab"]}
 
 

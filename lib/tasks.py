@@ -61,7 +61,7 @@ class Asked:
 def parts(fact):
     """Return the text before a fact's answer, that of the answer, and that after it."""
     before, _, after = f" {fact.sentence}".partition(ANSWER)
-    # A space begins a token of GPT-2, so the ids of the first two are those of the whole sentence.
+    # A space begins a token of GPT-2, so that the parts have the ids of the whole sentence.
     return before.rstrip(), f" {fact.answer}", after
 
 
@@ -223,8 +223,8 @@ def choose_places(vocab, rng, ids, lowest, facts, lengths):
     Return [(index in the hay `ids`, number of the fact that is inserted there)], in the order of
     the prompt. At each index facts of these `lengths` in tokens are inserted.
 
-    The depth of a fact also counts the facts before it in the list `facts`, so that it is the depth
-    in the prompt. lowest: see `place_for`.
+    Depths are those in the prompt, in which earlier facts of the list `facts` count. lowest: see
+    `place_for`.
     """
     places = []
     for k, fact in enumerate(facts):

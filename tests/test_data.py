@@ -104,7 +104,7 @@ def test_an_unusable_corpus_is_refused(tmp_path):
         assert old in whole
         path.write_text(whole.replace(old, new))
         refused(message, Tokens, folder, "train")
-    refused("only nothing; to make it", Tokens, tmp_path / "none", "train")
+    refused("only no files; to make it", Tokens, tmp_path / "none", "train")
     path.write_text(whole)
     refused("has 3 tokens, but .* needs 5; prepare", Tokens(folder, "train").batch, 0, 0, 1, 2)
 

@@ -372,7 +372,7 @@ def test_every_shipped_config_is_valid():
     ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
     ("--switch_iter=99", "below max_iters=6"),
     ("--switch_iter=3 --switch_attention_type=softmax", "softmax is the type that the model has"),
-    ("--attention=log_power --attention_type=ssmax", "do not go together.*log_power has its own"),
+    ("--attention=log_power --attention_type=ssmax", "do not go together.*LogPower has its own"),
     ("--attention=sink --window_pattern=S --window=8", "attention=sink is not for windows"),
     ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
     ("--switch_iter=3 --attention_type=power", "cannot be switched to ssmax.*only softmax"),

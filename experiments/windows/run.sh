@@ -6,7 +6,7 @@
 #   bash experiments/windows/run.sh                      everything: about five hours on two cores
 #   bash experiments/windows/run.sh NAME                 three seeds (SEEDS) of gallery/NAME.py, or of
 #                                                        a type that you added to ATTENTION, beside
-#                                                        the stored results (5 to 15 minutes)
+#                                                        the stored results (5 to 20 minutes)
 #   bash experiments/windows/run.sh NAME --set="--attention=mine.py --attention_type=ssmax"
 #                                                        the same for settings, with any NAME
 #   SIZES="128 2048 8192" bash experiments/windows/run.sh NAME
@@ -34,7 +34,7 @@ if [ -n "$NAME" ] && grep -q "^$NAME[,|]" experiments/windows/results.csv; then
     exit 2
 fi
 if [[ $SETTINGS == *--block_size=* ]]; then
-    echo "error: the stored lines were trained at 128 tokens: leave --block_size out" >&2
+    echo "error: the stored lines that it stands beside were trained at 128 tokens: leave --block_size out" >&2
     exit 2
 fi
 [ -z "$NAME" ] || SEEDS=${SEEDS:-"1 2 3"}
