@@ -194,8 +194,9 @@ def answer(cfg, model, vocab, samples, device):
 
 def score(right, text, groups):
     """
-    Return what the generated `text` got of the right answer: (whether it begins with the answer and
-    goes on with no further digit, or letter of a word, whether its first character is right).
+    Return what the generated `text` got of the right answer: (whether it begins with the answer,
+    after which a number has no further digit, and a word no letter; whether its first character is
+    right).
     groups: cfg.number_format.
     """
     answer, wanted = text.strip(), re.escape(right) + r"(?!\w)"

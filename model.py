@@ -89,9 +89,9 @@ ATTENTION = {
     "head_scale": Factor(mean_log_n, s=Learned()),   # control: constant in n, otherwise like (b)
     # other factors that are trained (docs/variants.md)
     "residual": Factor(log_n, s=Learned(0.0), b=1.0),            # starts as softmax
-    "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # (d) from s = 0
+    "ssmax_bias_s0": Factor(log_n, s=Learned(0.0), b=Learned(1.0)),  # Mistral Large 4
     "power": Factor(power),                                      # Beam
-    # factors that evaluations put into softmax models (--attention_type)
+    # mostly put into softmax models by the evaluations (--attention_type)
     "logn_clip": Factor(logn_clip),                               # Qwen, Grok-2
     "llama4": Factor(llama4),
     "log_floor": Factor(log_floor),                               # Inkling
@@ -323,7 +323,8 @@ class Attention(nn.Module):
         """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    # A subclass whose kernel computes its own `weights` says so in the same way (gallery/sink.py).
+    # `is_fused` asks whether `weights` is this. A subclass whose kernel computes its own `weights`
+    # sets this to them, as gallery/sink.py does.
     fused_weights = weights
 
     # -- RoPE, once in a forward pass

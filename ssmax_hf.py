@@ -288,7 +288,8 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
         raise ValueError(f"the config of this {type(model).__name__} does not say at which length "
                          f"it was trained, and length={length}: give `length` in tokens")
     s = start_of_s(kind, scale, N) if s is None else s
-    # An offloaded layer has its weights on the meta device. (DiffLlama's vectors never are.)
+    # An offloaded layer has its weights on the meta device. (Only matrices tell the device, because
+    # DiffLlama makes vectors on the CPU, wherever the model is.)
     device = next((p.device for p in model.parameters() if p.dim() > 1 and not p.is_meta), "meta")
     for layer in layers:
         name, module = modules[layer]

@@ -45,7 +45,7 @@ class TrainConfig(ModelConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # checkpoint to begin with; its windows and factor may change
+    init_from: str = ""  # checkpoint to begin with; CONVERTIBLE in lib/start.py may change
     variant: str = ""  # name in tables and figures; empty: the name of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)

@@ -121,11 +121,11 @@ def code_of(config, factors=ATTENTION):
         cls, file = load(config.attention), file_of(config.attention)
         own = inspect.getmodule(cls)
         used = {*map(inspect.getmodule, (*vars(own).values(), *cls.__mro__))} - {own, None}
-        files = {module.__file__ for module in used if hasattr(module, "__file__")
-                 and module.__name__ != "model"}
-        files = {path for path in files if Path(path).parent in (file.parent, GALLERY)}
-        for path in (file, *sorted(files)):
-            code += Path(path).read_text(encoding="utf-8-sig")
+        paths = {Path(module.__file__).resolve() for module in used
+                 if getattr(module, "__file__", None) and module.__name__ != "model"}
+        folders = {file.resolve().parent, GALLERY.resolve()}
+        for path in (file, *sorted(path for path in paths if path.parent in folders)):
+            code += path.read_text(encoding="utf-8-sig")
     if config.attention_type != "softmax" and config.attention_type in factors:
         f, *numbers = factors[config.attention_type]
         code += inspect.getsource(getattr(f, "func", f))  # a partial has the function in `func`

@@ -17,8 +17,8 @@ def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
     Return the cross-entropy in nats, summed over all targets (B, T) that are not -1.
 
     chunk: rows of logits that exist at once, so that 20,000 tokens fit anywhere; 0: chosen for the
-    device. counted: indices of the targets that count; None: all. (Looking for
-    them here would make the CPU wait for the GPU.) documents: see GPT.context in model.py.
+    device. counted: indices of the targets that count; None: all. (Looking for them here would make
+    the CPU wait for the GPU.) documents: see GPT.context in model.py.
     """
     x, targets = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
     if torch.compiler.is_compiling():

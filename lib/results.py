@@ -460,7 +460,8 @@ def print_tables(rows):
         differ[line] = differ[line].fillna(differ.index.to_series().map(known)).fillna("")
     differ = differ.rename_axis("setting").reset_index().drop_duplicates().set_index("setting")
     if len(differ):
-        print_table("settings that differ", differ.T.map(lambda value: value[:60]))
+        short = differ.T.map(lambda text: text if len(text) <= 60 else f"{text[:57]}...")
+        print_table("settings that differ", short)
 
 
 def means_of(rows):

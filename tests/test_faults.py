@@ -259,6 +259,9 @@ def test_the_code_of_an_attention_is_that_of_its_classes_and_its_factor(tmp_path
         used.write_text(used.read_text().replace("8", "9").replace("5", "6"))
         others.add(code_with(root))
     assert len({first, *others}) == 7
+    monkeypatch.chdir(tmp_path)
+    same = code_of(ModelConfig("power", attention="./mine.py"))
+    assert same == code_with(root), "it depends on how the path is written"
 
 
 def test_weights_are_not_read_by_another_version_of_their_attention(

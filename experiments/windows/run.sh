@@ -34,7 +34,7 @@ if [ -n "$NAME" ] && grep -q "^$NAME[,|]" experiments/windows/results.csv; then
     exit 2
 fi
 if [[ $SETTINGS == *--block_size=* ]]; then
-    echo "error: the stored lines that it stands beside were trained at 128 tokens: leave --block_size out" >&2
+    echo "error: the stored lines beside it were trained at 128 tokens: leave --block_size out" >&2
     exit 2
 fi
 [ -z "$NAME" ] || SEEDS=${SEEDS:-"1 2 3"}
