@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 
 from lib.config import configure, did_you_mean
-from lib.errors import UserError, launch
+from lib.errors import UserError, explain, launch
 from lib.storage import atomic_write
 
 # lib.results and matplotlib are imported where they are used, so that --help does not wait for
@@ -167,7 +167,8 @@ def add_legend(figure, note=""):
 
 def save(figure, path):
     """Write a picture, all or nothing: if the disk is full, the old picture stays."""
-    with atomic_write(path) as file:
+    advice = "matplotlib cannot draw this --title; what stands between two $ must be a formula"
+    with atomic_write(path) as file, explain(advice, ValueError):
         figure.savefig(file, format=path.suffix[1:])
     print(path)
 
