@@ -483,11 +483,12 @@ def print_table(title, table):
 
 
 def plus_minus(mean, half):
-    """Return "mean ± half" with two digits of `half`, but four decimals where these show it. If it
-    is NaN (one number has no interval) or due to rounding alone, return the mean."""
+    """Return "mean ± half" with two digits of `half`, but at most four decimals where these show
+    it, and two from .05 on. If it is NaN (one number has no interval) or due to rounding alone,
+    return the mean."""
     if not half >= 1e-7:
         return f"{round(mean, 4) + 0.0:,.4f}".rstrip("0").rstrip(".")  # + 0.0: never -0
     digits = max(0, 1 - math.floor(math.log10(half)))
     if half >= 0.00005:
-        digits = min(4, digits)
+        digits = min(2 if half >= 0.05 else 4, digits)
     return f"{round(mean, digits) + 0.0:.{digits}f} ± {half:.{digits}f}"

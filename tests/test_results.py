@@ -305,7 +305,8 @@ def test_an_error_of_shares_is_not_0_whether_prompts_seeds_or_variants_agree(tmp
 
 
 @pytest.mark.parametrize("mean, half, expected", [
-    (1.1, 0.0577, "1.100 ± 0.058"), (2.0, 0.00123, "2.0000 ± 0.0012"), (150.0, 12.0, "150 ± 12"),
+    (1.1, 0.0577, "1.10 ± 0.06"), (1.1, 0.0477, "1.100 ± 0.048"),
+    (2.0, 0.00123, "2.0000 ± 0.0012"), (150.0, 12.0, "150 ± 12"),
     (0.5, np.nan, "0.5"), (2.0, 1e-9, "2"), (-0.001, 0.65, "0.00 ± 0.65"), (-1e-6, np.nan, "0"),
     (1.0, 9.8e-6, "1.0000000 ± 0.0000098")])
 def test_two_digits_of_half_the_interval(mean, half, expected):
