@@ -532,9 +532,9 @@ class GPT(nn.Module):
             pos = (pos - first_token)[:, None]
         # All layers of a letter have the same class, type and RoPE: compute f(n) and RoPE once for
         # each letter.
-        one_of_each = {block.attn.letter: block.attn for block in self.blocks}.values()
-        f = {attn.type: ATTENTION[attn.type].f(pos + 1, self) for attn in one_of_each}
-        rope = {attn.letter: attn.rope(pos) for attn in one_of_each if attn.uses_rope}
+        layer_of_letter = {block.attn.letter: block.attn for block in self.blocks}
+        f = {attn.type: ATTENTION[attn.type].f(pos + 1, self) for attn in layer_of_letter.values()}
+        rope = {attn.letter: attn.rope(pos) for attn in layer_of_letter.values() if attn.uses_rope}
         return Context(pos + 1, f, rope, documents, cache)
 
     def hidden(self, idx, cache=None, documents=None, last=False):

@@ -171,11 +171,11 @@ def fit(cfg, model, run, moments, get_batch):
     if device.type == "cpu" and flops_per_token * cfg.batch_size * block_size > 1e15:
         print0("note: an update of this size takes hours on a CPU; try config/laptop.py or "
                "config/quick.py")
-    first = run["iter"]  # 0 in a new run
+    start_iter = run["iter"]  # 0 in a new run
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
     max_rows = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
-    n_rows = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
-    n_rows = min(cfg.micro_batch_size or n_rows, max_rows)
+    micro_batch_size = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
+    micro_batch_size = min(cfg.micro_batch_size or micro_batch_size, max_rows)
     # after rows_at_once, which counts the memory of their moments as free
     optimizers = make_optimizers(cfg, model)
     if moments is None:
@@ -188,33 +188,33 @@ def fit(cfg, model, run, moments, get_batch):
     peak, began = runtime.peak_flops(device), time.time()
     signals = runtime.catch_signals()
 
-    if first == 0 and cfg.eval_interval:
-        n_rows = validate(cfg, model, get_batch, n_rows, log, 0)
-    for step in range(first, cfg.max_iters):
+    if start_iter == 0 and cfg.eval_interval:
+        micro_batch_size = validate(cfg, model, get_batch, micro_batch_size, log, 0)
+    for step in range(start_iter, cfg.max_iters):
         if cfg.switch_iter and step == cfg.switch_iter:  # (f)
             print0(f"iter {step:,}: softmax becomes {cfg.switch_attention_type}")
             model.swap_attention(cfg.switch_attention_type)
             optimizers = make_optimizers(cfg, model, before=optimizers)
 
-        record = update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows)
-        n_rows = record["micro_batch_size"]
+        record = update(cfg, model, optimizers, loss_fn, get_batch, step, micro_batch_size)
+        micro_batch_size = record["micro_batch_size"]
         if peak:
             record["mfu"] = flops_per_token * record["tokens_per_s"] / peak / ranks.WORLD_SIZE
         if device.type == "cuda":
             record["gib"] = torch.cuda.max_memory_allocated(device) / 2**30  # peak so far
         log(record)
         done = step + 1  # updates
-        last = done == cfg.max_iters
-        if last or is_due(cfg.log_interval, done):
-            seconds_left = (time.time() - began) / (done - first) * (cfg.max_iters - done)
+        is_last = done == cfg.max_iters
+        if is_last or is_due(cfg.log_interval, done):
+            seconds_left = (time.time() - began) / (done - start_iter) * (cfg.max_iters - done)
             print0(progress(cfg, record, seconds_left))
 
-        if cfg.eval_interval and (last or is_due(cfg.eval_interval, done)):
-            n_rows = validate(cfg, model, get_batch, n_rows, log, done)
+        if cfg.eval_interval and (is_last or is_due(cfg.eval_interval, done)):
+            micro_batch_size = validate(cfg, model, get_batch, micro_batch_size, log, done)
         received = [number for of_rank in ranks.all_gather(signals) for number in of_rank]
-        if last or received or is_due(cfg.save_interval, done):
+        if is_last or received or is_due(cfg.save_interval, done):
             save(cfg, model, optimizers, run, done)
-        if received and not last:
+        if received and not is_last:
             raise UserError(f"stopped after iter {done:,}, saved in {cfg.out_dir}; the same "
                             "command continues", status=128 + received[0])
     print0(f"done: {cfg.out_dir}")
@@ -225,9 +225,9 @@ def is_due(interval, done):
     return interval > 0 and done % interval == 0
 
 
-def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows):
+def update(cfg, model, optimizers, loss_fn, get_batch, step, micro_batch_size):
     """
-    Run update `step` (from 0) in micro-batches of n_rows rows. Return its record for the log.
+    Run update `step` (from 0) in micro-batches. Return its record for the log.
 
     loss_fn: summed_loss, or the same compiled. get_batch: see `main`.
     """
@@ -237,8 +237,8 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows):
         for group in optimizer.param_groups:
             group["lr"] = lr * group["lr_ratio"]
     batch, digest = get_batch("train", step)
-    sums, n_rows = fitting(
-        lambda n: forward_backward(cfg, model, loss_fn, batch, n), n_rows)
+    sums, micro_batch_size = halving(
+        lambda n: forward_backward(cfg, model, loss_fn, batch, n), micro_batch_size)
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
     # many, and the compiled graph gets no breaks from DDP.
@@ -263,10 +263,10 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, n_rows):
         optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for validation
     tokens_per_s = round(tokens / (time.perf_counter() - began))
     return {"iter": step + 1, "digest": digest, "loss": loss, "lr": lr, "grad_norm": norm,
-            "tokens_per_s": tokens_per_s, "micro_batch_size": n_rows}
+            "tokens_per_s": tokens_per_s, "micro_batch_size": micro_batch_size}
 
 
-def forward_backward(cfg, model, loss_fn, batch, n_rows):
+def forward_backward(cfg, model, loss_fn, batch, micro_batch_size):
     """
     Return this rank's sums of losses, targets and tokens over a batch. If gradients are enabled,
     accumulate those of the summed loss in p.grad.
@@ -274,7 +274,7 @@ def forward_backward(cfg, model, loss_fn, batch, n_rows):
     device = model.wte.weight.device
     model.zero_grad(set_to_none=True)  # left by an attempt that ran out of memory
     sums = torch.zeros(3, device=device)
-    for x, y, counted, documents in micro_batches(*batch, n_rows, device):
+    for x, y, counted, documents in micro_batches(*batch, micro_batch_size, device):
         with runtime.autocast(device, cfg.dtype):
             loss = loss_fn(model, x, y, cfg.loss_chunk, counted, documents)
         if torch.is_grad_enabled():
@@ -285,15 +285,15 @@ def forward_backward(cfg, model, loss_fn, batch, n_rows):
     return sums
 
 
-def micro_batches(x, y, documents, n_rows, device):
+def micro_batches(x, y, documents, micro_batch_size, device):
     """
-    Yield (x, y, counted, documents) of at most n_rows rows at a time, as tensors on the device.
+    Yield (x, y, counted, documents) of each micro-batch, as tensors on the device.
 
     x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices in y.flatten() of the
     targets that are not ignored; None if all count. documents: None, or as in GPT.context.
     """
-    for i in range(0, len(x), n_rows):
-        rows = slice(i, i + n_rows)
+    for i in range(0, len(x), micro_batch_size):
+        rows = slice(i, i + micro_batch_size)
         # What comes after the last target is cut off. In fine-tuning, where rows are sorted by
         # length, it is padding. Multiples of 64 limit the shapes to compile.
         T = x.shape[1]
@@ -325,36 +325,36 @@ def learning_rate(cfg, step):
         decay_start = max(decay_start, cfg.max_iters - cfg.decay_iters)
     if cfg.decay == "none" or step < decay_start:
         return factor * cfg.learning_rate
-    done = (step - decay_start) / max(1, cfg.max_iters - decay_start)  # share of the decay
-    share = 1 - done if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * done))
-    return factor * (cfg.min_lr + share * (cfg.learning_rate - cfg.min_lr))
+    ratio = (step - decay_start) / max(1, cfg.max_iters - decay_start)  # of the decay that is done
+    coeff = 1 - ratio if cfg.decay == "linear" else 0.5 * (1 + math.cos(math.pi * ratio))
+    return factor * (cfg.min_lr + coeff * (cfg.learning_rate - cfg.min_lr))
 
 
-def fitting(work, n_rows):
+def halving(work, size):
     """
-    Return (work(n_rows), n_rows). If memory runs out on any rank, all ranks halve n_rows and try
-    again. (The whole batch runs again, so nothing counts twice.)
+    Return (work(size), size), where size is that of a micro-batch. If memory runs out on any rank,
+    all ranks halve it and try again. (The whole batch runs again, so nothing counts twice.)
     """
     while True:
         try:
-            return ranks.attempt(work, n_rows), n_rows
+            return ranks.attempt(work, size), size
         except torch.OutOfMemoryError:
-            if n_rows == 1:
+            if size == 1:
                 raise torch.OutOfMemoryError(
                     "with a micro-batch of 1; --loss_chunk=512 needs less") from None
-        n_rows //= 2
-        print0(f"out of memory: going on in micro-batches of {n_rows}, with the same result but "
-               "for rounding")
+        size //= 2
+        print0(f"out of memory: going on in micro-batches of {size}, with the same result but for "
+               "rounding")
 
 
 @torch.no_grad()
-def validate(cfg, model, get_batch, n_rows, log, done):
+def validate(cfg, model, get_batch, micro_batch_size, log, done):
     """Log and print the validation loss after `done` updates. Return the micro-batch size that
     fitted."""
     batch, digest = get_batch("val", 0)
     # not compiled: without gradients it would be compiled a second time
-    sums, n_rows = fitting(
-        lambda n: forward_backward(cfg, model, summed_loss, batch, n), n_rows)
+    sums, micro_batch_size = halving(
+        lambda n: forward_backward(cfg, model, summed_loss, batch, n), micro_batch_size)
     ranks.all_reduce([sums])
     loss = (sums[0] / sums[1]).item()
     # `update` refuses NaN, but no update follows the last validation.
@@ -369,7 +369,7 @@ def validate(cfg, model, get_batch, n_rows, log, done):
         means = [f"{np.mean(heads):.3f}" for heads in layers if heads]
         line += f" | mean {name} of each layer {' '.join(means)}"
     print0(line)
-    return n_rows
+    return micro_batch_size
 
 
 def save(cfg, model, optimizers, run, done):

@@ -1,7 +1,7 @@
 """
-What this checkout costs in time or memory, beside a peer, and beside another checkout.
+How long this checkout takes, beside a bound or a peer, and beside another checkout.
 
-    python -m experiments.bench                              all rows for a CPU, in about an hour
+    python -m experiments.bench                              all rows for a CPU
     python -m experiments.bench update prefill               only these rows
     python -m experiments.bench update --against=../other    this row, beside another clone
     python -m experiments.bench --device=cuda                the rows for a GPU (`make gpu`)
@@ -10,10 +10,8 @@ The sides of a row take turns, each turn in a new process, because a machine is 
 minutes than in others: only ratios of the same turn count. OMP_NUM_THREADS sets the threads.
 """
 import dataclasses
-import inspect
 import json
 import os
-import resource
 import shlex
 import shutil
 import subprocess
@@ -45,7 +43,7 @@ class BenchConfig:
 
 
 # -----------------------------------------------------------------------------
-# Sides. Each of these functions returns a cost: seconds, MB, or a difference.
+# Sides. Each of these functions returns a cost: seconds, or a difference.
 
 
 def run(command):
@@ -140,68 +138,6 @@ def reading(settings, n):
     return seconds(lambda: [(q @ k.mT) @ v for k, v in stored], 20)
 
 
-def llama(settings):
-    """The Hugging Face model that has this shape."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-    c = model_of(settings).config
-    return LlamaForCausalLM(LlamaConfig(
-        vocab_size=c.vocab_size, hidden_size=c.n_embd, num_hidden_layers=c.n_layer,
-        intermediate_size=c.n_inner, num_attention_heads=c.n_head))
-
-
-@torch.no_grad()
-def dynamic_cache(settings, n):
-    """One more token of transformers, after n tokens in its DynamicCache: the seconds."""
-    from transformers import DynamicCache
-    model = llama(settings)
-    c, cache = model.config, DynamicCache(config=model.config)
-    for layer in range(c.num_hidden_layers):
-        cache.update(*torch.randn(2, 1, c.num_key_value_heads, n, c.head_dim), layer)
-    idx = torch.zeros(1, 1, dtype=torch.int64)
-    # the name since transformers 5.24, and the one before it
-    new_name = "cache" in inspect.signature(model.forward).parameters
-    asked = {"cache" if new_name else "past_key_values": cache}
-    return seconds(lambda: model(idx, use_cache=True, **asked), 20)
-
-
-@torch.no_grad()
-def mask(settings, n, factor, memory=False):
-    """Pass a 4-D mask through a Llama of this shape, with our factor or without: seconds, or MB."""
-    from ssmax_hf import add_ssmax
-    model = llama(settings)
-    if factor:
-        add_ssmax(model, "ssmax", length=128)
-    seen, idx = torch.ones(1, 1, n, n, dtype=torch.bool).tril_(), torch.zeros(1, n).long()
-    duration = seconds(lambda: model.model(idx, attention_mask=seen, use_cache=False), 1)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 if memory else duration
-
-
-def prepare(ending, size=2**26):
-    """Prepare one file of 64 MB: MB of memory."""
-    text = "The quick brown fox jumps over the lazy dog, and naps. " * 40
-    line = json.dumps({"text": text}) if ending == "jsonl" else text
-    file = Path(f"out/bench_text.{ending}")
-    file.write_text(f"{line}\n" * (size // len(text)))
-    folder = f"out/bench_{ending}"
-    shutil.rmtree(folder, ignore_errors=True)  # what is finished would not be prepared again
-    run(f"prepare.py {file} --name=bench_text --data_dir={folder}")
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-
-
-def table(settings, n):
-    """Print the tables of n files of results, each of another seed."""
-    train(f"{settings} --max_iters=0 --seed=7331", "--compact_vocab")  # not that of evaluations
-    run("eval_niah.py config/quick_niah.py out/bench --data_dir=data/bench_compact_vocab "
-        "--context_sizes=128,256 --n_samples=4")
-    for i in range(n):
-        folder = Path(f"out/bench_results/run-{i}")
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in Path("out/bench").glob("niah.json*"):
-            seed_text = path.read_text().replace('"seed": 7331', f'"seed": {i}')
-            (folder / path.name).write_text(seed_text)
-    return run("plot.py table out/bench_results")
-
-
 def from_cpu(settings):
     """The largest relative difference of a GPU's loss and gradients from the CPU's, in fp32."""
     results = []
@@ -233,20 +169,12 @@ ROWS = {
                "products": (products, MIDDLE, 4096, 50257)},
     "ssmax": {OURS: (update, f"{SHORT} --attention_type=ssmax"), "softmax": (update, SHORT)},
     **{f"next_token_{name}_{n}": {
-        OURS: (next_token, settings, n), "reading once": (reading, settings, n),
-        "DynamicCache": (dynamic_cache, settings, n)}
+        OURS: (next_token, settings, n), "reading once": (reading, settings, n)}
        for name, settings, n in (("quick", QUICK, 20_000), ("quick", QUICK, 131_072),
                                  ("large", LARGE, 20_000), ("large", LARGE, 65_536))},
     "prefill": {OURS: (prefill, QUICK, 65_536), "products": (products, QUICK, 65_536, 1, 1)},
-    "prepare_help": {OURS: (run, "prepare.py --help"), "numpy": (run, "-c 'import numpy'")},
-    "plot_help": {OURS: (run, "plot.py --help"), "numpy": (run, "-c 'import numpy'")},
     "first_update": {OURS: (train, f"{QUICK} --eval_interval=0 --max_iters=1", COMPACT),
                      "torch": (run, "-c 'import torch'")},
-    "mask": {OURS: (mask, QUICK, 4096, True), "no factor": (mask, QUICK, 4096, False)},
-    "mask_memory": {OURS: (mask, QUICK, 8192, True, True),
-                    "no factor": (mask, QUICK, 8192, False, True)},
-    "prepare_memory": {OURS: (prepare, "txt"), "the same as .jsonl": (prepare, "jsonl")},
-    "results": {OURS: (table, QUICK, 160), "pandas": (run, "-c 'import pandas'")},
 }
 GPU_ROWS = {
     "paper": {OURS: (update, PAPER), "softmax": (update, f"{PAPER} --attention_type=softmax"),
@@ -296,7 +224,7 @@ def main():
     runtime.setup(cfg.device)  # an error now, if there is no GPU
     name = torch.cuda.get_device_name() if cfg.device == "cuda" else ""
     print(f"torch {torch.__version__}, commit {runtime.code_version()}, {cfg.device} {name}\n"
-          f"{'row':<24} {'side':<20} s, MB, diff  ours/side (half of the turns)")
+          f"{'row':<24} {'side':<20} s, or diff    ours/side (half of the turns)")
     for row in cfg.files or rows:
         compare(cfg, row, rows[row])
 

@@ -130,7 +130,8 @@ def code_of(config, factors=ATTENTION):
         f, *numbers = factors[config.attention_type]
         code += inspect.getsource(getattr(f, "func", f))  # a partial has the function in `func`
         code += repr((getattr(f, "keywords", {}), numbers))
-    code = re.sub(r'"""[\s\S]*?"""|\s*#.*', "", code)  # docstrings and comments
+    # docstrings and comments, but not a "#" in a text
+    code = re.sub(r'"""[\s\S]*?"""|("[^"\n]*"|\'[^\'\n]*\')|\s*#.*', r"\1", code)
     code = "\n".join(filter(str.strip, code.splitlines()))
     return f"{zlib.crc32(code.encode()):08x}" if code else ""
 

@@ -232,14 +232,14 @@ def existing(cfg, out, meta):
     are empty if there is none. UserError if it is a result of other settings, data or weights:
     it may have taken days. With --overwrite a finished or other result begins again.
     """
-    about = out.with_suffix(".json")
-    if not (about.exists() and out.exists()):
+    meta_path = out.with_suffix(".json")
+    if not (meta_path.exists() and out.exists()):
         if out.exists() and out.stat().st_size and not cfg.overwrite:
-            raise UserError(f"{about} is missing, without which {out} cannot be continued: move "
-                            f"{out.name} away, or replace it with --overwrite")
+            raise UserError(f"{meta_path} is missing, without which {out} cannot be continued: "
+                            f"move {out.name} away, or replace it with --overwrite")
         return {}, {}
     with explain(f"{out} is not a result of this program; move it away", (OSError, *MALFORMED)):
-        before = json.loads(about.read_text(encoding="utf-8"))
+        before = json.loads(meta_path.read_text(encoding="utf-8"))
         records = {key_of(record): record for record in storage.read_lines(out)}
         # a setting that is younger than the result was at its default; lists, as in the file
         defaults = {field.name: field.default for field in dataclasses.fields(cfg)}

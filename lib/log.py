@@ -28,16 +28,17 @@ class Log:
         self.file = self.wandb = None
         if ranks.RANK != 0:
             return
-        path, about = Path(cfg.out_dir) / "log.jsonl", Path(cfg.out_dir) / "log.json"
+        path = Path(cfg.out_dir) / "log.jsonl"
+        meta_path = path.with_suffix(".json")
         records, wandb_id = [], None
-        with explain(f"{path} or {about.name} is damaged; move both away", MALFORMED):
+        with explain(f"{path} or {meta_path.name} is damaged; move both away", MALFORMED):
             if run["iter"] and path.exists():  # at update 0 the run begins again
                 records = [r for r in storage.read_lines(path) if r["iter"] <= run["iter"]]
-            if run["iter"] and about.exists():
-                wandb_id = json.loads(about.read_text()).get("wandb_id")
+            if run["iter"] and meta_path.exists():
+                wandb_id = json.loads(meta_path.read_text()).get("wandb_id")
         if cfg.wandb_log and not wandb_id:
             wandb_id = uuid.uuid4().hex
-        storage.write_lines(about, [{
+        storage.write_lines(meta_path, [{
             "evaluation": "log", **self.run, "tag": "",
             "settings": dataclasses.asdict(cfg) | {"attention_code": run["attention_code"]},
             "data": run["data"], "base": run["base"], "code": run["code"],

@@ -111,10 +111,10 @@ def read(path):
     Return (what the table says of the file, its numbers), or None if the result is not finished or
     the file is of another program. The numbers are tuples, see NUMBER.
     """
-    about = path.with_suffix(".json")
-    if path.suffix != ".jsonl" or not about.exists():  # a shell's * names both files
+    meta_path = path.with_suffix(".json")
+    if path.suffix != ".jsonl" or not meta_path.exists():  # a shell's * names both files
         return None
-    meta = json.loads(about.read_text(encoding="utf-8"))
+    meta = json.loads(meta_path.read_text(encoding="utf-8"))
     if "evaluation" not in meta:
         return None
     file = {key: meta[key] for key in ("evaluation", "variant", "tag", "seed")}
