@@ -274,8 +274,8 @@ class Attention(nn.Module):
         """Return the attention weights times v, (B, H, T, D)."""
         T, S = q.size(2), k.size(2)
         if self.is_fused():
-            # Fused kernels need no mask for causal attention, or for a single query. Otherwise it
-            # takes 400 MB at 20,000 tokens.
+            # A mask takes 400 MB at 20,000 tokens. Fused kernels need none for causal attention,
+            # or for a single query.
             needs_mask = context.documents is not None or 1 < T < S
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
         outputs, cached = [], S - T
@@ -387,6 +387,7 @@ class Window(Attention):
             return super().attend(q, k, v, context)
         cached = k.size(2) - T
         # Pad to whole blocks of W, with one more in front: each block also reads the one before it.
+        # (The cache of a window has less than W keys.)
         pad_front, pad_back = W - cached, -T % W
 
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
@@ -592,7 +593,7 @@ class GPT(nn.Module):
         values = ATTENTION[attention_type].f(n, self)
         # A factor that is 1 below N, as the clip, is not rescaled: the trained model stays as it is
         # up to N. (n = N is left out, because llama4 rises there.)
-        mean = torch.where((values[:-1] == 1).all(), 1.0, values.mean())
+        mean = 1.0 if (values[:-1] == 1).all() else values.mean()
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):

@@ -294,6 +294,7 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
     for layer in layers:
         name, module = modules[layer]
         heads = getattr(module, "num_heads", None) or config.num_attention_heads
+        # "_norm" in the name keeps s and b free of weight decay in transformers' Trainer.
         module.ssmax_norm = SSMax(heads, kind, s, N).to(device)
         # The attention moves to the end of its layer, because transformers' MtpModel takes the
         # class of a layer's first module with "norm" in its name.

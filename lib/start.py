@@ -107,7 +107,7 @@ def continued(cfg, state, data, device):
 
 def changes_of(cfg, before):
     """Return texts of the settings that must be those of the run `before`, and differ."""
-    # Without decay max_iters may grow, but not from 0: that run's variant lacks "trained on".
+    # Without decay max_iters may grow. From 0 it may not: the variant would lack ", trained on".
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = OF_THE_MACHINE | ({"max_iters"} if may_go_on else set())
     # a setting that is younger than the run was at its default
