@@ -222,10 +222,11 @@ def write_bin(path, manifest, split, n_rows, ids, val_fraction=0):
     end = end_of_text(manifest["vocab"])
     manifest["rows"] += n_rows
     manifest["documents"] += int((ids == end).sum())
-    n_val = int(val_fraction * len(ids))
+    # at least one token, so that every corpus has the val that was asked for
+    n_val = max(1, int(val_fraction * len(ids))) if val_fraction and len(ids) else 0
     cut = len(ids) - n_val
     for name, part in ((split, ids[:cut]), ("val", ids[cut:])):
-        if not len(part):  # rows without text, or a share of less than one token
+        if not len(part):  # rows without text, or no val
             continue
         if n_val and part[-1] != end:  # a document was cut
             part = np.append(part, ids.dtype.type(end))
@@ -262,13 +263,6 @@ def main():
         if not manifest["splits"]:
             raise UserError(f"there is no text in {cfg.hf or ', '.join(cfg.files)}; nothing was "
                             "written: give files with text")
-        if cfg.val_fraction and "val" not in manifest["splits"]:
-            # so that the command can be given again with another share
-            path.unlink()
-            for shard in manifest["splits"][cfg.split]["shards"]:
-                path.with_name(shard["file"]).unlink()
-            raise UserError(f"--val_fraction={cfg.val_fraction:g} is less than a token of each "
-                            "bin, so there is no val: give a larger one, or more text")
         manifest["complete"] = True
         write_lines(path, [manifest])
     else:
