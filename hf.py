@@ -44,9 +44,9 @@ class HFConfig(LoadConfig):
 
 
 # -----------------------------------------------------------------------------
-# our model -> theirs
+# our model -> a Hugging Face model
 
-SETTINGS = {  # our name: theirs
+SETTINGS = {  # our name: that of transformers
     "vocab_size": "vocab_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "n_embd": "hidden_size", "n_inner": "intermediate_size", "norm_eps": "rms_norm_eps",
     "init_std": "initializer_range",
@@ -87,7 +87,7 @@ def to_hf(model):
                         "choose a checkpoint without it, or leave it out")
 
     letters = [c.letter(layer) for layer in range(c.n_layer)]
-    settings = {theirs: getattr(c, ours) for ours, theirs in SETTINGS.items()}
+    settings = {hf_name: getattr(c, name) for name, hf_name in SETTINGS.items()}
     settings["num_key_value_heads"] = c.n_head
     if c.window_pattern:
         settings |= {
@@ -109,8 +109,8 @@ def to_hf(model):
         max_position_embeddings=max(2**17, 32 * c.block_size), **settings))
     names = dict(OUTER)
     for layer in range(c.n_layer):
-        names |= {f"blocks.{layer}.{ours}": [f"model.layers.{layer}.{part}" for part in theirs]
-                  for ours, theirs in LAYER.items()}
+        names |= {f"blocks.{layer}.{name}": [f"model.layers.{layer}.{part}" for part in parts]
+                  for name, parts in LAYER.items()}
     tensors = hf_model.state_dict()  # shares the memory of its model
     for name, rows in model.state_dict().items():
         for part in names[name]:
@@ -126,12 +126,12 @@ def to_hf(model):
 def export_model(model, vocab, out):
     """Write the folder `out` with a Hugging Face model and its tokenizer."""
     from transformers import AutoModelForCausalLM
-    theirs, files = to_hf(model), tokenizer_files.made_of(vocab)
+    hf_model, files = to_hf(model), tokenizer_files.made_of(vocab)
     if isinstance(vocab, list):  # which of GPT-2's ids ours are; evaluations need it
-        theirs.config.compact_vocab = vocab
+        hf_model.config.compact_vocab = vocab
     with new(out) as folder:
         # fp32, as trained; half precision can be chosen when the model is loaded
-        theirs.save_pretrained(folder)
+        hf_model.save_pretrained(folder)
         (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)
         # mlx-lm and transformers 4 read theta at the top level alone, and compute with 10,000 where
         # it is missing.
@@ -140,29 +140,29 @@ def export_model(model, vocab, out):
             settings | {"rope_theta": settings["rope_parameters"]["rope_theta"]}, indent=2)
         for name, content in files.items():
             (folder / name).write_text(content, encoding="utf-8")
-        if hasattr(theirs.config, "ssmax"):
+        if hasattr(hf_model.config, "ssmax"):
             shutil.copy(Path(__file__).with_name("ssmax_hf.py"), folder)
-        theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        length, difference = largest_difference(model, theirs)
+        hf_model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        length, difference = largest_difference(model, hf_model)
         if not difference < 0.01:  # NaN is wrong, too
             raise UserError(f"the export has other logits than the checkpoint (by {difference:.2g})"
                             ", so it was not written; please report this error of hf.py")
-    needs = ", which needs `import ssmax_hf`" if hasattr(theirs.config, "ssmax") else ""
-    print(f"{out}: {type(theirs).__name__}{needs}. At 300 places of a text of {length:,} tokens "
+    needs = ", which needs `import ssmax_hf`" if hasattr(hf_model.config, "ssmax") else ""
+    print(f"{out}: {type(hf_model).__name__}{needs}. At 300 places of a text of {length:,} tokens "
           f"its logits differ from the checkpoint's by at most {difference:.1e}")
 
 
 @torch.no_grad()
-def largest_difference(ours, theirs):
+def largest_difference(model, hf_model):
     """Return the length of a random text, and the largest difference of the logits at 300 places in
     it. It is longer than the training length, where factors such as the clip begin, and than a
     window."""
-    c, generator = ours.config, torch.Generator().manual_seed(0)
+    c, generator = model.config, torch.Generator().manual_seed(0)
     T = c.block_size + c.window + 300
     ids = torch.randint(c.vocab_size, (1, T), generator=generator)
     places = torch.linspace(0, T - 1, 300).long()
-    logits = ours.lm_head(ours.hidden(ids)[:, places])
-    return T, (logits - theirs(ids, logits_to_keep=places).logits).abs().max().item()
+    logits = model.lm_head(model.hidden(ids)[:, places])
+    return T, (logits - hf_model(ids, logits_to_keep=places).logits).abs().max().item()
 
 
 @contextlib.contextmanager
