@@ -448,20 +448,24 @@ def print_tables(rows):
     for minus, part in losses.assign(tokens=parts[0]).groupby(parts[1]):
         print_table(f"losses at the end{minus} (nats; training: mean of the last tenth)",
                     means_of(part))
-    of_each = [differing({file.line: file.settings for file in files.itertuples()})
-               for _, files in rows.drop_duplicates("path").groupby("evaluation", sort=False)]
-    # A line may lack one kind of result. If two kinds differ in a setting, it has two
-    # columns.
-    differ = pd.concat(of_each).drop(index="attention_code", errors="ignore")
-    differ = differ[~differ.index.str.startswith("base ")]  # a run from random weights has none
-    for line, files in rows.drop_duplicates("path").groupby("line"):
-        known = {name: str(value) for settings in files["settings"]
-                 for name, value in settings.items()}
-        differ[line] = differ[line].fillna(differ.index.to_series().map(known)).fillna("")
-    differ = differ.rename_axis("setting").reset_index().drop_duplicates().set_index("setting")
+    differ = differing_of_lines(rows.drop_duplicates("path"))
     if len(differ):
         short = differ.T.map(lambda text: text if len(text) <= 60 else f"{text[:57]}...")
         print_table("settings that differ", short)
+
+
+def differing_of_lines(files):
+    """Return a DataFrame of the settings in which the lines of some files differ, as texts, with a
+    column for each line. If two kinds of results differ in a setting, it has two rows."""
+    of_each = [differing({file.line: file.settings for file in of_kind.itertuples()})
+               for _, of_kind in files.groupby("evaluation", sort=False)]
+    differ = pd.concat(of_each).drop(index="attention_code", errors="ignore")
+    differ = differ[~differ.index.str.startswith("base ")]  # a run from random weights has none
+    for line, of_line in files.groupby("line"):  # a line may lack one kind of result
+        known = {name: str(value) for settings in of_line["settings"]
+                 for name, value in settings.items()}
+        differ[line] = differ[line].fillna(differ.index.to_series().map(known)).fillna("")
+    return differ.rename_axis("setting").reset_index().drop_duplicates().set_index("setting")
 
 
 def means_of(rows):
