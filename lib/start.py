@@ -26,28 +26,24 @@ def begin(cls):
     in cfg.out_dir, which continues (is_resumed), else that of init_from, else None.
 
     With init_from, the model's settings and the seed that the command does not give are those of
-    that checkpoint.
-    UserError if another program trains in cfg.out_dir.
+    that checkpoint. UserError if another program trains in cfg.out_dir.
     """
     given = config.arguments(cls)
     out_dir = given.get("out_dir", cls.out_dir)
     storage.lock(Path(out_dir) / "ckpt")  # first: nothing that is read below changes afterwards
-    state, defaults = None, {}
-    if checkpoint.checkpoints_in(out_dir):
-        state = checkpoint.load(out_dir)
-        # A run that has only the checkpoint of update 0 begins again, with any settings.
-        if state["iter"] == 0 and state["config"]["max_iters"]:
-            state = None
-    is_resumed = state is not None
+    state = checkpoint.load(out_dir) if checkpoint.checkpoints_in(out_dir) else None
+    # A run that has only the checkpoint of update 0 begins again, with any settings.
+    is_resumed = state is not None and (state["iter"] > 0 or not state["config"]["max_iters"])
+    if not given.get("init_from"):
+        return config.make(cls, given), state if is_resumed else None, is_resumed
     if is_resumed:
         trained = state["config"]
-    elif given.get("init_from"):
+    else:
         state = checkpoint.load(given["init_from"])
         trained = state["model_config"] | {"seed": state["config"].get("seed", cls.seed)}
-    if given.get("init_from"):
-        defaults = {key: trained[key] for key in (*MODEL_SETTINGS, "seed") if key in trained}
-        if attention.is_own_file(defaults["attention"]):  # the command must name what it executes
-            del defaults["attention"]
+    defaults = {key: trained[key] for key in (*MODEL_SETTINGS, "seed") if key in trained}
+    if attention.is_own_file(defaults["attention"]):  # the command must name what it executes
+        del defaults["attention"]
     return config.make(cls, given, defaults), state, is_resumed
 
 
