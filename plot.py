@@ -167,7 +167,7 @@ def add_legend(figure, note=""):
 
 def save(figure, path):
     """Write a picture, all or nothing: if the disk is full, the old picture stays."""
-    advice = "matplotlib cannot draw this --title; what stands between two $ must be a formula"
+    advice = "matplotlib cannot draw --title or the name of a line; between two $ must be a formula"
     with atomic_write(path) as file, explain(advice, ValueError):
         figure.savefig(file, format=path.suffix[1:])
     print(path)

@@ -129,7 +129,9 @@ def main():
     model, run, moments = start.model_of(cfg, state, is_resumed, data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
-    # if the ids have no text: an error before the log is written
+    # errors before the log is written: a text that is too short, ids without text
+    for tokens in filter(None, (corpus, held_out)):
+        tokens.rows_in_sequence(block_size)
     end = end_of_text(corpus.vocab) if model.config.doc_mask else None
     print0(f"{len(corpus):,} training tokens, {cfg.batch_size * block_size:,} of them per update")
 

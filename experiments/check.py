@@ -38,7 +38,7 @@ CASES = [
     ("ssmax", {"window_pattern": "SRL", "window": 8, "n_layer": 3}),
     ("ssmax", {"window_pattern": "SR", "window": 8, "attention": "p_rope"}),
     ("ssmax", {**YARN, "attention": "sink"}),
-    *(("softmax" if attention.load(name).has_own_factor else "ssmax", {"attention": name, **layers})
+    *(("softmax" if name in ("asentmax", "log_power") else "ssmax", {"attention": name, **layers})
       for name in GALLERY for layers in ({}, WINDOWS)),
 ]
 

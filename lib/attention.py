@@ -3,11 +3,15 @@ The settings of a model and their checks; an attention of gallery/ or of a file 
 
 `build` makes the model of a ModelConfig, and `convert` changes the settings of a trained one.
 """
+import ast
+import contextlib
 import functools
 import importlib.util
 import inspect
-import re
+import io
+import itertools
 import sys
+import tokenize
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,29 +115,67 @@ def load(name):
 def code_of(config, factors=ATTENTION):
     """
     Return 8 hex digits that identify the code of a model's attention, without comments: that of its
-    file, of the files beside it or in gallery/ whose classes and functions it uses, and of its
-    factor. "" for plain softmax.
+    file, of the files beside it or in gallery/ that it imports, and of its factor. "" for plain
+    softmax.
 
     config: has the settings attention and attention_type. factors: a table such as ATTENTION.
     """
+    is_softmax = config.attention_type == "softmax"
+    return digest_of_code(config.attention,
+                          None if is_softmax else factors.get(config.attention_type))
+
+
+@functools.cache  # a file that is edited while a run trains is not the code that runs
+def digest_of_code(name, factor):
     code = ""
-    if config.attention:
-        cls, file = load(config.attention), file_of(config.attention)
-        own = inspect.getmodule(cls)
-        used = {*map(inspect.getmodule, (*vars(own).values(), *cls.__mro__))} - {own, None}
-        paths = {Path(module.__file__).resolve() for module in used
-                 if getattr(module, "__file__", None) and module.__name__ != "model"}
-        folders = {file.resolve().parent, GALLERY.resolve()}
-        for path in (file, *sorted(path for path in paths if path.parent in folders)):
-            code += path.read_text(encoding="utf-8-sig")
-    if config.attention_type != "softmax" and config.attention_type in factors:
-        f, *numbers = factors[config.attention_type]
-        code += inspect.getsource(getattr(f, "func", f))  # a partial has the function in `func`
+    if name:
+        load(name)
+        file = file_of(name)
+        for path in (file, *sorted(imported_by(file))):
+            code += without_comments(path.read_text(encoding="utf-8-sig"))
+    if factor:
+        f, *numbers = factor
+        # a partial has the function in `func`
+        code += without_comments(inspect.getsource(getattr(f, "func", f)))
         code += repr((getattr(f, "keywords", {}), numbers))
-    # docstrings and comments, but not a "#" in a text
-    code = re.sub(r'"""[\s\S]*?"""|("[^"\n]*"|\'[^\'\n]*\')|\s*#.*', r"\1", code)
-    code = "\n".join(filter(str.strip, code.splitlines()))
-    return f"{zlib.crc32(code.encode()):08x}" if code else ""
+    return f"{zlib.crc32(code.rstrip().encode()):08x}" if code else ""
+
+
+def imported_by(file):
+    """Return the paths of the files beside a Python file, or in gallery/, that it imports, and of
+    those that these import. (It has been executed.)"""
+    folders, paths, waiting = {file.resolve().parent, GALLERY.resolve()}, set(), [file]
+    while waiting:
+        modules = set()
+        for node in ast.walk(ast.parse(waiting.pop().read_bytes())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        for module in modules - {"model"}:
+            path = Path(getattr(sys.modules.get(module), "__file__", None) or "").resolve()
+            if path.parent in folders and path.suffix == ".py" and path not in paths:
+                paths.add(path)
+                waiting.append(path)
+    return paths - {file.resolve()}
+
+
+def without_comments(code):
+    """Return Python code without comments, docstrings and blank lines."""
+    cuts, begins_line = [], True
+    with contextlib.suppress(tokenize.TokenError, IndentationError):  # of a lambda within a table
+        tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
+        for token, following in itertools.pairwise(tokens):
+            is_docstring = (token.type == tokenize.STRING and begins_line
+                            and following.type in (tokenize.NEWLINE, tokenize.COMMENT))
+            if is_docstring or token.type == tokenize.COMMENT:
+                cuts.append((token.start, token.end))
+            if token.type not in (tokenize.COMMENT, tokenize.NL):
+                begins_line = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    lines = code.splitlines()
+    for (row, start), (last_row, end) in reversed(cuts):
+        lines[row - 1:last_row] = [lines[row - 1][:start] + lines[last_row - 1][end:]]
+    return "".join(f"{line.rstrip()}\n" for line in lines if line.strip())
 
 
 # -----------------------------------------------------------------------------

@@ -119,8 +119,8 @@ class Tokens:
         n_rows = (len(self) - block_size) // (block_size + 1)
         if n_rows < 1:
             raise UserError(f"split {self.split} has {len(self)} tokens, but block_size="
-                            f"{block_size} needs {2 * block_size + 1}; prepare more text, or make "
-                            "block_size smaller")
+                            f"{block_size} needs {2 * block_size + 1}; prepare more text (for val "
+                            "a larger --val_fraction), or make block_size smaller")
         return n_rows
 
     def rows_of_rank(self, starts, block_size):

@@ -70,6 +70,9 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
                 "base": checkpoint.training_of(state) if state else None}
     run |= {"code": runtime.code_version(), "attention_code": attention.code_of(cfg)}
     check_run(cfg, model, run, is_resumed)
+    if cfg.switch_iter:  # its code is read now: the file may be edited before the switch
+        attention.code_of(dataclasses.replace(model.config,
+                                              attention_type=cfg.switch_attention_type))
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
         ranks.must_agree(

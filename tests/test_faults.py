@@ -21,7 +21,7 @@ import prepare
 import sample
 import train
 from lib import checkpoint
-from lib.attention import ModelConfig, code_of
+from lib.attention import ModelConfig, code_of, digest_of_code
 from lib.data import Tokens
 from lib.errors import UserError, launch
 from model import ATTENTION, Factor, Learned, step
@@ -238,12 +238,16 @@ def test_the_code_of_an_attention_is_that_of_its_classes_and_its_factor(tmp_path
     base, file = tmp_path / "base_of_mine.py", tmp_path / "mine.py"
     base.write_text("from model import Attention\n\n\nclass Base(Attention):\n    piece = 8\n")
     helper = tmp_path / "helper_of_mine.py"
-    helper.write_text('def cap(x):\n    return x.clamp(max=5), "#7"\n')
+    helper.write_text("from constant_of_mine import C\n\n\n"
+                      'def cap(x):\n    return x.clamp(max=5), "\\"#7", """4"""\n')
+    constant = tmp_path / "constant_of_mine.py"
+    constant.write_text("C = 3\n")
     code = ("from base_of_mine import Base\nfrom helper_of_mine import cap\n\n\n"
             "class Mine(Base):\n    pass\n")
     file.write_text(code)
 
     def code_with(f, start=1.0):
+        digest_of_code.cache_clear()
         monkeypatch.setitem(ATTENTION, "power", Factor(f, s=Learned(start)))
         return code_of(ModelConfig("power", attention=str(file)))
 
@@ -251,14 +255,18 @@ def test_the_code_of_an_attention_is_that_of_its_classes_and_its_factor(tmp_path
         return n.float().sqrt()
 
     first = code_with(root)
+    file.write_text(code.replace("pass", "piece = 7"))
+    config = ModelConfig("power", attention=str(file))
+    assert code_of(config) == first, "an edit during a run is not the code that runs"
     file.write_text(f'\ufeff"""A docstring."""\n{code}    # a comment\n')
     assert code_with(root) == first
     others = {code_with(root, start=2.0), code_with(lambda n, model: n.float() ** 0.1),
               code_with(partial(step, c=1.5)), code_with(partial(step, c=2.0))}
-    for used, old, new in ((base, "8", "9"), (helper, "5", "6"), (helper, "#7", "#8")):
+    for used, old, new in ((base, "8", "9"), (helper, "5", "6"), (helper, "#7", "#8"),
+                           (helper, '"4"', '"5"'), (constant, "3", "4")):
         used.write_text(used.read_text().replace(old, new))
         others.add(code_with(root))
-    assert len({first, *others}) == 8
+    assert len({first, *others}) == 10
     monkeypatch.chdir(tmp_path)
     same = code_of(ModelConfig("power", attention="./mine.py"))
     assert same == code_with(root), "it depends on how the path is written"

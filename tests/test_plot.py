@@ -120,7 +120,7 @@ def test_the_legend_has_the_lines_of_all_panels(tmp_path):
 @pytest.mark.parametrize("arguments, message", [
     (["learned_curves"], "did you mean learning_curves"), ([], "name one of all, table, "),
     (["table", "config", "--title=x"], "table draws no picture"),
-    (["fading", r"--title=$\foo$"], "cannot draw this --title"),
+    (["fading", r"--title=$\foo$"], "cannot draw --title"),
     (["table", "config", "--format=svg"], "format=svg has no effect"),
     (["fading", "--baseline=x"], "baseline=x has no effect"),
     (["all", "nowhere/x"], "no such file"), (["niah", "config"], "no results that niah could")])
