@@ -593,7 +593,8 @@ class GPT(nn.Module):
         values = ATTENTION[attention_type].f(n, self)
         # A factor that is 1 below N, as the clip, is not rescaled: the trained model stays as it is
         # up to N. (n = N is left out, because llama4 rises there.)
-        mean = torch.where((values[:-1] == 1).all(), 1.0, values.mean())  # without waiting for a GPU
+        # torch.where, so that the swap does not wait for a GPU
+        mean = torch.where((values[:-1] == 1).all(), 1.0, values.mean())
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):
             attn.set_type(attention_type)
             if isinstance(attn.s, nn.Parameter):
