@@ -370,7 +370,7 @@ def test_every_shipped_config_is_valid():
 @pytest.mark.parametrize("argument, message", [
     ("--vocab_size=99", "vocabulary"), ("--device=tpu", "device tpu"),
     ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
-    ("--switch_iter=99", "below max_iters=6"),
+    ("--switch_iter=99", "below max_iters=6"), ("--block_size=90000", "needs 180001; prepare more"),
     ("--switch_iter=3 --switch_attention_type=softmax", "softmax is the type that the model has"),
     ("--attention=log_power --attention_type=ssmax", "do not go together.*LogPower has its own"),
     ("--attention=sink --window_pattern=S --window=8", "attention=sink is not for windows"),
