@@ -14,10 +14,10 @@ If there is a margin, the number is a difference that should lie within it. A ve
     failed      the interval is below 0; with a margin, it is outside of the margin
     undecided   otherwise
     no verdict  fewer than three seeds, or one that failed with NaN
-    no spread   is added if all seeds gave one number: the interval has no width and proves little
 
 Among many such intervals some miss by chance. So a second verdict is corrected for the number of
-predictions in the family (Holm). A claim is undecided if either verdict is.
+predictions in the family (Holm). A claim is undecided if either verdict is. If all seeds gave one
+number, the second verdict is "holds, no spread": the interval has no width and proves little.
 """
 import math
 import re
@@ -118,9 +118,9 @@ def judge(predictions):
     ps = [p_value(prediction.values, prediction.margin) for prediction in predictions]
     verdicts = []
     for prediction, p, corrected in zip(predictions, ps, holm(ps), strict=True):
+        counts = verdict(corrected)
         one_number = prediction.values.round(9).nunique() == 1  # .8 - .2 is not quite 1 - .4
-        outcome = verdict(p)
-        if one_number and outcome in ("holds", "failed"):
-            outcome += ", no spread"
-        verdicts.append((outcome, verdict(corrected)))
+        if one_number and counts in ("holds", "failed"):
+            counts += ", no spread"
+        verdicts.append((verdict(p), counts))
     return verdicts

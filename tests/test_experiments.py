@@ -62,8 +62,8 @@ def test_verdicts_are_corrected_for_all_predictions_of_the_family():
     equal = pd.Series([0.8 - 0.2, 1 - 0.4, 0.6])
     family = [(-one.values, None), (seeds[:2], None), (0 * seeds, 0.1), (equal, None)]
     outcomes = verdicts.judge([one._replace(values=x, margin=margin) for x, margin in family])
-    assert [first for first, _ in outcomes] == ["failed", "no verdict", "holds, no spread",
-                                                "holds, no spread"]
+    assert [by_holm for _, by_holm in outcomes] == [
+        "failed", "no verdict", "holds, no spread", "holds, no spread"]
 
 
 def test_a_failed_seed_is_not_left_out_and_results_may_come_later(tmp_path, monkeypatch, capsys):
