@@ -35,7 +35,7 @@ class SFTConfig(TrainConfig):
     val_fraction: float = 0.02  # share of the articles, the last ones, that is not trained on
     # optimization
     batch_size: int = 128  # examples per update, over all ranks
-    epochs: float = 10.0  # passes over all examples, with those that fit no block
+    epochs: float = 10.0  # passes over the examples that fit a block
     warmup_epochs: float = 1.0  # epochs of linear warm-up
     max_iters: int = 0  # number of updates; 0: computed from epochs
     warmup_iters: int = 0  # updates of linear warm-up; 0: computed from warmup_epochs
@@ -76,7 +76,14 @@ def main():
         raise UserError(f"--val_fraction={cfg.val_fraction:g} leaves no article for "
                         f"{'validation' if examples else 'training'}: take a file with more "
                         "articles, or --val_fraction=0 --eval_interval=0")
-    updates = len(examples) / cfg.batch_size  # per epoch; fit counts in updates
+    vocab, block_size = state["vocab"], cfg.block_size
+    rows = encode_examples(examples, block_size, vocab)
+    val_rows = encode_examples(held_out, block_size, vocab)
+    if not rows or cfg.eval_interval and not val_rows:
+        question = "held-out question" if rows else "question"
+        raise UserError(f"{cfg.data or 'SQuAD'}: no {question} fits a block of {block_size} tokens;"
+                        " choose a checkpoint with a larger block_size")
+    updates = len(rows) / cfg.batch_size  # per epoch; fit counts in updates
     # data_dir: not read here, but the evaluations take their text from it
     cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype),
                    data_dir=state["config"].get("data_dir", ""),
@@ -85,13 +92,6 @@ def main():
 
     model, run, moments = start.model_of(cfg, state, is_resumed, data, device)
     del state  # the model has its weights
-    vocab, block_size = run["vocab"], model.config.block_size
-    rows = encode_examples(examples, block_size, vocab)
-    val_rows = encode_examples(held_out, block_size, vocab)
-    if not rows or cfg.eval_interval and not val_rows:
-        question = "held-out question" if rows else "question"
-        raise UserError(f"{cfg.data or 'SQuAD'}: no {question} fits a block of {block_size} tokens;"
-                        " choose a checkpoint with a larger block_size")
     print0(f"{run['variant']}: {len(rows):,} examples ({len(examples) - len(rows)} do not fit "
            f"{block_size} tokens, even with a cut context), {cfg.max_iters:,} updates of "
            f"{cfg.batch_size}, {min(cfg.warmup_iters, cfg.max_iters):,} of them warm-up")

@@ -95,6 +95,12 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     assert counted in capsys.readouterr().out
     with signal_in(2):
         refused("stopped after iter 2", tune, "parts", *more)
+    text = (tmp_path / "squad.json").read_text()
+    (tmp_path / "squad.json").write_text(text.replace("Which", "Which " * 99, 14))
+    tune("shorter", *more)
+    assert "16 examples (14 do not fit 96 tokens, even with a cut context), 4 updates of 8, 2 of " \
+        in capsys.readouterr().out
+    (tmp_path / "squad.json").write_text(text)
     checkpoint.find(tmp_path / "base").unlink()  # it was needed to begin
     moved = (tmp_path / "squad.json").rename(tmp_path / "moved.json")
     assert tune("parts", *more, f"--data={moved}") == whole
