@@ -89,6 +89,8 @@ class NiahConfig(EvalConfig):
         if not self.depths or not all(
                 type(depth) in (int, float) and 0 <= depth <= 100 for depth in self.depths):
             raise ValueError(f"depths={self.depths} must be percentages, 0 to 100")
+        if len(set(self.depths)) < len(self.depths):
+            raise ValueError(f"depths={self.depths} has a depth twice: leave one of them out")
 
 
 # -----------------------------------------------------------------------------

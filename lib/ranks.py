@@ -26,11 +26,11 @@ def join(device):
                         "processes with torchrun, or unset both for one process")
     if WORLD_SIZE == 1 or dist.is_initialized():
         return
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-    if missing:
-        raise UserError(f"WORLD_SIZE={WORLD_SIZE} asks for several processes, but "
-                        f"{' and '.join(missing)} is not set: start them with torchrun, or unset "
-                        "RANK and WORLD_SIZE for one process")
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise UserError(f"WORLD_SIZE={WORLD_SIZE} asks for several processes, but {name} is "
+                            "not set: start them with torchrun, or unset RANK and WORLD_SIZE for "
+                            "one process")
     # torch.distributed.nn keeps the default group that exists when it is imported. Imported later,
     # it would keep gloo's threads alive, which may abort a process that ends (pytorch#179291).
     import torch.distributed.nn  # noqa: F401

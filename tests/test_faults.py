@@ -173,7 +173,7 @@ def test_a_process_is_a_rank_only_with_both_variables_and_an_address(monkeypatch
         ranks = runpy.run_path("lib/ranks.py")
         assert (ranks["RANK"], ranks["WORLD_SIZE"]) == (0, 1)
     monkeypatch.setenv("RANK", "1")
-    refused("MASTER_ADDR and MASTER_PORT is not set: start them with torchrun",
+    refused("MASTER_ADDR is not set: start them with torchrun",
             runpy.run_path("lib/ranks.py")["join"], torch.device("cpu"))
 
 
