@@ -218,7 +218,7 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     ("llama", {"layer_rope_theta": [1e4] * 3}, LoadConfig(rope_factor=2.0),
      "a theta for each layer, .* so it cannot be stretched"),
     ("gpt2", {}, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
-    ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
+    ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "has the same RoPE in layers with a window, or"),
     ("mistral", {"sliding_window": 20}, LoadConfig(rope_factor=2.0), "without RoPE in layers that"),
     ("llama4_text", {"attn_temperature_tuning": True}, LoadConfig(attention_type="logn_clip"),
      r"has a factor of n of its own \(attn_temperature_tuning\)"),
@@ -232,16 +232,6 @@ def test_a_refusal_comes_before_weights_are_read(tmp_path, family, settings, cfg
     folder_of(tmp_path / "m", family, **settings)
     (tmp_path / "m/model.safetensors").unlink()
     refused(message, checkpoint.load_model, tmp_path / "m", cfg)
-
-
-def test_layers_of_two_kinds_are_not_stretched_if_a_pass_cannot_show_their_rope(monkeypatch):
-    monkeypatch.setattr(transformers.LlamaForCausalLM, "forward", None)
-    monkeypatch.setattr(transformers.Gemma3ForCausalLM, "forward", None)
-    llama, gemma = (transformers.AutoConfig.for_model(family, **TINY, **FAMILIES[family])
-                    for family in ("llama", "gemma3_text"))
-    assert hf_model.layers_with_rope("m", llama) == {0, 1, 2}
-    refused("m is a gemma3_text, and which of its layers have RoPE cannot be found out",
-            hf_model.layers_with_rope, "m", gemma)
 
 
 def test_layers_without_a_cache_of_all_tokens_need_no_memory_for_it(tmp_path, monkeypatch):

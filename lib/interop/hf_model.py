@@ -8,7 +8,6 @@ import inspect
 import json
 import math
 import os
-import sys
 import zlib
 from types import SimpleNamespace
 
@@ -181,62 +180,24 @@ def length_of(folder, c, given=0):
     return length
 
 
-def layers_with_rope(folder, c):
-    """
-    Return the numbers of the layers that rotate their queries. UserError if that cannot be found
-    out, unless all layers are of one kind: then these are all.
-
-    Each family decides it in its code, in another way. So we pass two tokens through an empty model
-    and see which layers call a function with "rotary" in its name.
-    """
-    layers, before = set(), sys.getprofile()
-
-    def follow(frame, event, _):
-        if event == "call" and "rotary" in frame.f_code.co_name:
-            while frame and not hasattr(frame.f_locals.get("self"), "layer_idx"):
-                frame = frame.f_back
-            if frame:
-                layers.add(frame.f_locals["self"].layer_idx)
-
-    try:
-        # On the meta device experts run in bf16 alone, and transformers cannot make a mask from
-        # positions.
-        with torch.device("meta"), torch.no_grad():
-            empty = transformers.AutoModelForCausalLM.from_config(
-                copy.deepcopy(c), dtype=torch.bfloat16, trust_remote_code=False)
-            sys.setprofile(follow)
-            empty(torch.zeros(1, 2, dtype=torch.long), attention_mask=torch.zeros(1, 1, 2, 2),
-                  position_ids=torch.arange(2)[None], use_cache=False)
-    except Exception as e:  # of a family that needs the numbers, or other arguments
-        if len({*layer_types(c)}) > 1:
-            raise UserError(f"{folder} is a {c.model_type}, and which of its layers have RoPE "
-                            f"cannot be found out ({e}), so it cannot be stretched: leave "
-                            "rope_scaling and rope_factor out") from e
-        return {*range(c.num_hidden_layers)}
-    finally:
-        sys.setprofile(before)
-    return layers
-
-
 def stretch(folder, c, cfg, length):
     """
-    Stretch RoPE in a config of transformers as cfg says, in the layers that see all keys where they
-    have rope_parameters of their own. UserError for a model without RoPE in such layers, or with
-    RoPE of another kind, such as one that is stretched already.
+    Stretch RoPE in a config of transformers as cfg says, in the layers that see all keys. UserError
+    for a model without RoPE there, or whose windows would be stretched, too, and for RoPE of
+    another kind, such as one that is stretched already.
     """
-    rope, factor = rope_of(c), cfg.rope_factor
-    with_rope = layers_with_rope(folder, c)
-    kinds = {kind for layer, kind in enumerate(layer_types(c)) if layer in with_rope}
+    rope, factor, kinds = rope_of(c), cfg.rope_factor, set(layer_types(c))
     if not rope.get("rope_theta") or "full_attention" not in kinds:
         raise UserError(f"{folder} is a {c.model_type} without RoPE in layers that see all tokens, "
                         "so it cannot be stretched: leave rope_scaling and rope_factor out")
+    if rope is c.rope_parameters and kinds & {"sliding_attention", "chunked_attention"}:
+        raise UserError(f"{folder} has the same RoPE in layers with a window, or none in the "
+                        "others, so it cannot be stretched: leave rope_scaling and rope_factor out")
     rope_type = rope.get("rope_type", "default")
     if rope_type != "default" or getattr(c, "layer_rope_theta", None):  # Granite's, of each layer
         raise UserError(f"the RoPE of {folder} has rope_type={rope_type}, or a theta for each "
                         "layer, in its config.json, so it cannot be stretched: leave rope_scaling "
                         "and rope_factor out")
-    if rope is c.rope_parameters and "sliding_attention" in kinds:
-        print0(f"note: {folder} has one RoPE for all layers, so its windows are stretched, too")
     if cfg.rope_scaling == "theta":
         rope["rope_theta"] *= factor
     elif cfg.rope_scaling == "ntk":  # the lowest frequency is divided by the factor
