@@ -176,13 +176,6 @@ def text_of(data):
     return {"text": data["digest"]} | of_validation
 
 
-def differing(settings):
-    """Return a DataFrame of the settings in which results differ, as texts, with a column for each
-    result. settings: {name of a result: its settings}."""
-    table = pd.DataFrame(settings).fillna("-").astype(str)  # "-": the result lacks the setting
-    return table[table.nunique(axis=1) > 1]
-
-
 ADVICE = ("leave one of them out, or give it another --variant or --seed (train.py) or --tag (an "
           "evaluation)")
 
@@ -210,7 +203,8 @@ def check(table):
 def check_settings(line, settings):
     """Raise a UserError if results of a line differ. settings: {name of a result: its settings}."""
     texts = []
-    for name, values in differing(settings).iterrows():
+    # "-": the result lacks the setting
+    for name, values in pd.DataFrame(settings).fillna("-").astype(str).iterrows():
         # older results lack newer settings, which is no difference; but all name their text
         is_of_text = name.removeprefix("eval ").startswith("text")
         known = values if is_of_text else values[values != "-"]
@@ -436,11 +430,6 @@ def print_tables(rows):
             title += ", with the same seed, on the same text"
         elif (measure_rows["by"] == "position").all():
             title += " (nats), mean of the tenth before a position"
-        texts = {str([value for name, value in settings.items()
-                      if name.startswith(("eval text", "eval seed", "eval n_seqs"))])
-                 for settings in measure_rows.drop_duplicates("path")["settings"]}
-        if len(texts) > 1 and MINUS not in measure:
-            title += "; NOT ALL ON THE SAME TEXT"
         print_table(title, means_of(measure_rows))
     losses = rows[rows["by"] == "end"]
     # as in "training loss minus (a) softmax"
@@ -456,16 +445,18 @@ def print_tables(rows):
 
 def differing_of_lines(files):
     """Return a DataFrame of the settings in which the lines of some files differ, as texts, with a
-    column for each line. If two kinds of results differ in a setting, it has two rows."""
-    of_each = [differing({file.line: file.settings for file in of_kind.itertuples()})
-               for _, of_kind in files.groupby("evaluation", sort=False)]
-    differ = pd.concat(of_each).drop(index="attention_code", errors="ignore")
-    differ = differ[~differ.index.str.startswith("base ")]  # a run from random weights has none
-    for line, of_line in files.groupby("line"):  # a line may lack one kind of result
-        known = {name: str(value) for settings in of_line["settings"]
-                 for name, value in settings.items()}
-        differ[line] = differ[line].fillna(differ.index.to_series().map(known)).fillna("")
-    return differ.rename_axis("setting").reset_index().drop_duplicates().set_index("setting")
+    column for each line. If two results of a line differ in one, it has both values."""
+    texts = {}
+    for line, of_line in files.groupby("line", sort=False):
+        values = {}  # {setting: {its values, as texts: None}}
+        for settings in of_line["settings"]:
+            for name, value in settings.items():
+                values.setdefault(name, {})[str(value)] = None
+        texts[line] = {name: " or ".join(of_name) for name, of_name in values.items()}
+    table = pd.DataFrame(texts)
+    # a digest says nothing to people, and a run from random weights has no base
+    is_left_out = (table.index == "attention_code") | table.index.str.startswith("base ")
+    return table[(table.nunique(axis=1) > 1) & ~is_left_out].fillna("")
 
 
 def means_of(rows):

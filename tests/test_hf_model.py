@@ -218,7 +218,7 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
     ("llama", {"layer_rope_theta": [1e4] * 3}, LoadConfig(rope_factor=2.0),
      "a theta for each layer, .* so it cannot be stretched"),
     ("gpt2", {}, LoadConfig(rope_factor=2.0), "without RoPE in layers that see all tokens"),
-    ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "has the same RoPE in layers with a window, or"),
+    ("cohere2", GEMMA, LoadConfig(rope_factor=2.0), "has the same RoPE in layers with a"),
     ("mistral", {"sliding_window": 20}, LoadConfig(rope_factor=2.0), "without RoPE in layers that"),
     ("llama4_text", {"attn_temperature_tuning": True}, LoadConfig(attention_type="logn_clip"),
      r"has a factor of n of its own \(attn_temperature_tuning\)"),
