@@ -12,10 +12,9 @@ A needle is a sentence with a number, hidden in a long text (the hay). A model t
 on questions (sft.py) is asked for the number (prompt=sft). A model that was not gets the needle
 again, up to its number, and is to complete it (prompt=completion).
 
-Retrieval heads give the needle at least half as much attention as the head that gives it most.
---trials also asks prompts of the training length, and lib/results.py chooses the retrieval heads on
-these alone. If the same prompts chose the heads and measured them, the heads would look better than
-they are.
+Retrieval heads give the needle at least half as much attention as the head that gives it most. They
+are chosen on other prompts than they are measured on (--trials also asks prompts of the training
+length for this), since prompts that choose heads make them look better than they are.
 
 The result is niah[-tag].jsonl, or with --trials scores[-tag].jsonl, beside the checkpoint (or, with
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `niah`. The same command
@@ -117,7 +116,7 @@ def niah(cfg, path, model, state):
     Return the items of a checkpoint and how they are measured, see `evaluate`. A record also has
 
         answer, text    the right answer, and what the model wrote
-        needles         whether the answer is right (see `score`; named after the task)
+        needles         whether what it wrote is right (see `grade`; named after the task)
 
     or with --trials what `attention_record` returns.
     """
@@ -152,13 +151,15 @@ def niah(cfg, path, model, state):
 
     # A prompt of each size is made now, so that one that is too small is refused before anything is
     # written. If positions end (p_n, GPT-2), all are made: their answers differ in length.
-    one_a_size = {item["size"]: item for item in items}.values()
-    for item in one_a_size if model.max_len == math.inf else items:
+    to_check = items
+    if model.max_len == math.inf:
+        to_check = {item["size"]: item for item in items}.values()
+    for item in to_check:
         # the last token of the answer is never an input
         check_length(path, model, item["size"] + sample_of(item)["max_new_tokens"] - 1)
 
     def measure(items):
-        return answer(cfg, model, vocab, [sample_of(item) for item in items], device)
+        return ask_model(cfg, model, vocab, [sample_of(item) for item in items], device)
 
     return items, measure, {"data": data, "prompt": cfg.prompt, "n_needles": cfg.n_needles}
 
@@ -168,7 +169,7 @@ def niah(cfg, path, model, state):
 
 
 @torch.no_grad()
-def answer(cfg, model, vocab, samples, device):
+def ask_model(cfg, model, vocab, samples, device):
     """Return a record for each of `samples`, which are of one size, see `niah`, after asking the
     model all of them."""
     idx = torch.tensor([sample["prompt"] for sample in samples], device=device)
@@ -183,7 +184,7 @@ def answer(cfg, model, vocab, samples, device):
     records = []
     for row, sample in enumerate(samples):
         text = decode(rows[row, size:size + sample["max_new_tokens"]].tolist(), vocab)
-        exact, begins_right = score(sample["answer"], text, cfg.number_format)
+        exact, begins_right = grade(sample["answer"], text, cfg.number_format)
         record = {"digest": digest_of(sample["prompt"]), "answer": sample["answer"], "text": text}
         if cfg.trials:
             record |= {"right": 2 if exact else int(begins_right)}  # 1: only its beginning
@@ -194,20 +195,19 @@ def answer(cfg, model, vocab, samples, device):
     return records
 
 
-def score(right, text, groups):
+def grade(answer, text, groups):
     """
-    Return what the generated `text` got of the right answer: (whether it begins with the answer,
-    after which a number has no further digit, and a word no letter; whether its first character is
-    right).
-    groups: cfg.number_format.
+    Return (whether the generated `text` begins with the right answer, after which a number has no
+    further digit, and a word no letter; whether its first character is right). groups:
+    cfg.number_format.
     """
-    answer, wanted = text.strip(), re.escape(right) + r"(?!\w)"
-    if right.isdigit():
-        with_commas = re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", right)  # between thousands
-        wanted = rf"({right}|{with_commas})(?!\d)"
+    written, wanted = text.strip(), re.escape(answer) + r"(?!\w)"
+    if answer.isdigit():
+        with_commas = re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", answer)  # between thousands
+        wanted = rf"({answer}|{with_commas})(?!\d)"
         if len(groups) > 1:  # the hay has spaces between the groups
-            wanted = r"\s*".join(right) + r"(?! ?\d)"
-    return re.match(wanted, answer) is not None, answer[:1] == right[0]
+            wanted = r"\s*".join(answer) + r"(?! ?\d)"
+    return re.match(wanted, written) is not None, written[:1] == answer[0]
 
 
 def attention_record(sample, weights):
@@ -234,7 +234,7 @@ def needle_scores(weights, start, end):
     prompt.
     """
     on_needle = weights[..., start:end]
-    # "not <=" instead of ">": with NaN the needle ranks last
+    # "not <=" instead of ">": NaN counts as above, so the needle ranks last
     is_above = ~(weights <= on_needle.amax(dim=-1, keepdim=True))
     return on_needle.sum(dim=-1), 1 + is_above.sum(dim=-1)
 

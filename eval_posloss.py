@@ -55,8 +55,8 @@ def choose_pieces(cfg, n_tokens):
         print0(f"only {n_fit:,} pieces of {cfg.seq_len:,} tokens fit into split {cfg.split} "
                f"without overlap: n_seqs={cfg.n_seqs:,} becomes {n_fit:,}")
     n = min(cfg.n_seqs, n_fit)
-    # n_spare tokens are in no piece. We draw n numbers up to n_spare and sort them: number i is how
-    # many of these tokens lie before piece i. So pieces never overlap.
+    # We draw the gaps between pieces, so that pieces never overlap: n_spare tokens are in no piece,
+    # and of n sorted numbers up to n_spare the i-th is how many of these lie before piece i.
     n_spare = usable - n * cfg.seq_len
     spare_before = np.sort(random_starts(cfg.seed, "posloss", 0, n, n_spare + 1)).astype(np.int64)
     return spare_before + cfg.seq_len * np.arange(n)

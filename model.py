@@ -101,7 +101,7 @@ ATTENTION = {
     "step_3": Factor(partial(step, c=3.0)),
 }
 
-SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature")
+ROPE_SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class GPTConfig:
     norm_eps: float = 1e-5  # epsilon of RMSNorm
     window_pattern: str = ""  # S, R or L for each layer, repeated, as in SL; empty: all R
     window: int = 0  # tokens that an S layer sees
-    rope_scaling: Literal[SCALINGS] = ""  # how an evaluation stretches RoPE
+    rope_scaling: Literal[ROPE_SCALINGS] = ""  # how an evaluation stretches RoPE
     rope_factor: float = 1.0  # by how much rope_scaling stretches RoPE
 
     def letter(self, layer):
@@ -186,9 +186,9 @@ class Attention(nn.Module):
         scale_queries   multiplies the weights that make q, for a swap (constant_norm.py)
         mix             from the layer's input to the output of all heads
 
-    In S layers Window.attend makes the mask: a class that overrides `visible` must leave
-    in_windows False. A subclass must keep the promises of experiments/check.py, such as: no query
-    sees a later key.
+    In S layers Window.attend makes the mask, and `visible` is not called: a class that overrides
+    it leaves in_windows False. A subclass must keep the promises of experiments/check.py, such as:
+    no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
     has_own_factor = False  # True: no attention_type beside it (log_power.py)
@@ -207,8 +207,8 @@ class Attention(nn.Module):
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
 
     def setup(self):
-        """Make and initialize the parameters that a subclass adds, after all others are drawn: so
-        runs of one seed begin with the same weights, whatever their attention."""
+        """Make and initialize the parameters that a subclass adds. It is called after all others
+        are drawn, so runs of one seed share those, whatever their attention."""
 
     def set_type(self, attention_type):
         """Make s and b as ATTENTION defines them for this type."""
@@ -262,6 +262,7 @@ class Attention(nn.Module):
         if not self.uses_rope:
             return x
         cos, sin = context.rope[self.letter]
+        # `rope` has given the sines their signs, - in the first half
         return x * cos + x.roll(self.head_size // 2, dims=-1) * sin
 
     def factor(self, x, context):
@@ -275,7 +276,7 @@ class Attention(nn.Module):
         T, S = q.size(2), k.size(2)
         if self.is_fused():
             # A mask takes 400 MB at 20,000 tokens. Fused kernels need none for causal attention,
-            # or for a single query.
+            # or for a single query, but for a piece of a text after a cache (1 < T < S).
             needs_mask = context.documents is not None or 1 < T < S
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
         outputs, cached = [], S - T
@@ -287,7 +288,8 @@ class Attention(nn.Module):
         return torch.cat(outputs, dim=2)
 
     def weighted_sum(self, q, k, v, seen):
-        """Return the weights times v. `seen` is None if a query sees all keys up to its own."""
+        """Return the weights times v. `seen` is None if no mask is needed: each query sees all keys
+        up to its own."""
         if self.is_fused():
             return F.scaled_dot_product_attention(
                 q, k, v, seen, scale=1 / math.sqrt(self.head_size),
@@ -340,7 +342,7 @@ class Attention(nn.Module):
             # YaRN's "temperature" multiplies q and k by this number, so the logits by its square
             temperature = 1 + 0.1 * math.log(self.config.rope_factor)
             cos, sin = temperature * cos, temperature * sin
-        # `rotate` multiplies x, rolled by D/2, by these sines: hence the minus
+        # what `rotate` rolls by D/2 is to be multiplied by -sin in the first half
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
     def frequencies(self, pair):
@@ -358,7 +360,7 @@ class Attention(nn.Module):
 
         # YaRN (arXiv 2309.00071): pairs that turn 32 times or more in a block keep their speed,
         # pairs that turn less than once are slowed by the factor, and a ramp lies between.
-        def pair_that_turns(times):  # fractional index of the pair that turns so often
+        def pair_that_turns(times):  # index, not rounded, of the pair that does so many turns
             return D / 2 * math.log(c.block_size / (times * 2 * math.pi)) / math.log(theta)
 
         low = max(0, math.floor(pair_that_turns(32)))
@@ -459,7 +461,7 @@ class KVCache:
         stored = self.layers.get(layer, (k[:, :, :0], v[:, :, :0]))
         if max_keys < math.inf:  # a window: few keys, which are copied
             k, v = (torch.cat(z, dim=2) for z in zip(stored, (k, v), strict=True))
-            first = max(0, k.size(2) + 1 - max_keys)
+            first = max(0, k.size(2) + 1 - max_keys)  # the next query sees itself, too
             # contiguous, since a view would keep all of the prompt in memory
             self.layers[layer] = [z[:, :, first:].contiguous() for z in (k, v)]
             return k, v
@@ -547,7 +549,7 @@ class GPT(nn.Module):
         """
         context = self.context(idx, cache, documents)
         if torch.compiler.is_compiling():
-            # In one graph with the layers, the compiler computes the cosines again in each layer.
+            # In one graph with the layers, the compiler would compute the cosines again in each.
             torch._dynamo.graph_break()
         x = self.wte(idx)
         *layers, final = self.blocks
@@ -580,8 +582,7 @@ class GPT(nn.Module):
 
         The mean of the factor over a block becomes `scale`; softmax has 1. For SSMax
         this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). Without a learned
-        s the weights that make q are multiplied instead. The mean of a factor that is 1 below the
-        training length, such as logn_clip, is taken as 1.
+        s the weights that make q are multiplied instead.
         """
         if self.config.attention_type != "softmax":  # the factor of its training would be lost
             raise ValueError("only softmax weights can be swapped, and these are "
@@ -591,8 +592,8 @@ class GPT(nn.Module):
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         values = ATTENTION[attention_type].f(n, self)
-        # A factor that is 1 below N, as the clip, is not rescaled: the trained model stays as it is
-        # up to N. (n = N is left out, because llama4 rises there.)
+        # The mean of a factor that is 1 below N, as the clip, is taken as 1: so the trained model
+        # stays as it is up to N. (n = N is left out, because llama4 rises there.)
         # torch.where, so that the swap does not wait for a GPU
         mean = torch.where((values[:-1] == 1).all(), 1.0, values.mean())
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):

@@ -25,8 +25,8 @@ from train import Decay, TrainConfig, fit
 @dataclass(frozen=True)
 class SFTConfig(TrainConfig):
     """
-    Fine-tuning. The defaults are the paper's (Appendix C), but for two things: val_fraction of the
-    articles are held out, and the loss is the mean over the answer tokens of a batch, where the
+    Fine-tuning. The defaults are the paper's (Appendix C), with two differences: val_fraction of
+    the articles are held out, and the loss is the mean over the answer tokens of a batch, where the
     paper has their sum. (AdamW hardly notices such a factor, but grad_clip clips less often.)
     """
     # data
@@ -90,7 +90,7 @@ def main():
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))
 
-    model, run, moments = start.model_of(cfg, state, is_resumed, data, device)
+    model, run, optimizer_states = start.model_of(cfg, state, is_resumed, data, device)
     del state  # the model has its weights
     print0(f"{run['variant']}: {len(rows):,} examples ({len(examples) - len(rows)} do not fit "
            f"{block_size} tokens, even with a cut context), {cfg.max_iters:,} updates of "
@@ -111,7 +111,7 @@ def main():
         x, y = pad(mine, end_of_text(vocab), block_size)
         return (x, y, None), digest
 
-    fit(cfg, model, run, moments, get_batch)
+    fit(cfg, model, run, optimizer_states, get_batch)
 
 
 def encode_examples(examples, block_size, vocab):

@@ -126,7 +126,7 @@ def main():
         check_same_vocab("train", corpus.vocab, "val", held_out.vocab,
                          f"prepare both splits of {cfg.data_dir} in the same way")
         data = data | {"validation": held_out.data["digest"]}
-    model, run, moments = start.model_of(cfg, state, is_resumed, data, device, corpus)
+    model, run, optimizer_states = start.model_of(cfg, state, is_resumed, data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
     # errors before the log is written: a text that is too short, ids without text
@@ -142,7 +142,7 @@ def main():
             x, y, digest = corpus.batch(cfg.seed, step, cfg.batch_size, block_size,
                                         cfg.data_order)
         else:  # the same text in all runs, whatever their seed and data_order
-            x, y = held_out.spread(cfg.eval_seqs, block_size)
+            x, y = held_out.validation_rows(cfg.eval_seqs, block_size)
             digest = f"{held_out.data['digest']}-{cfg.eval_seqs}-{block_size}"
         documents = None
         if model.config.doc_mask:
@@ -151,18 +151,18 @@ def main():
             documents = np.cumsum(x == end, axis=1)
         return (x, y, documents), digest
 
-    fit(cfg, model, run, moments, get_batch)
+    fit(cfg, model, run, optimizer_states, get_batch)
 
 
 # -----------------------------------------------------------------------------
 # the run: update, validate, save
 
 
-def fit(cfg, model, run, moments, get_batch):
+def fit(cfg, model, run, optimizer_states, get_batch):
     """
     Train `model` in place, for train.py and sft.py, and save it in cfg.out_dir.
 
-    run, moments: see start.model_of. get_batch: see `main`.
+    run, optimizer_states: see start.model_of. get_batch: see `main`.
     """
     settings = [f"{key}={value}" for key, value in non_defaults(cfg).items()]
     print0("settings that differ from the defaults:", *settings)
@@ -176,16 +176,16 @@ def fit(cfg, model, run, moments, get_batch):
     start_iter = run["iter"]  # 0 in a new run
     loss_fn = runtime.compiled(summed_loss, device) if cfg.compile else summed_loss
     max_rows = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
-    micro_batch_size = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
-    micro_batch_size = min(cfg.micro_batch_size or micro_batch_size, max_rows)
-    # after rows_at_once, which counts the memory of their moments as free
+    chosen = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
+    micro_batch_size = min(cfg.micro_batch_size or chosen, max_rows)
+    # after rows_at_once, which subtracts the memory of their moments from what is free now
     optimizers = make_optimizers(cfg, model)
-    if moments is None:
+    if optimizer_states is None:
         save(cfg, model, optimizers, run, 0)  # from now on the folder belongs to this run
     else:
         for optimizer in optimizers:
             # popped: a second copy would be as large as two models
-            optimizer.load_state_dict(moments.pop(0))
+            optimizer.load_state_dict(optimizer_states.pop(0))
     log = Log(cfg, model, run)
     peak, began = runtime.peak_flops(device), time.time()
     signals = runtime.catch_signals()
@@ -213,7 +213,7 @@ def fit(cfg, model, run, moments, get_batch):
 
         if cfg.eval_interval and (is_last or is_due(cfg.eval_interval, done)):
             micro_batch_size = validate(cfg, model, get_batch, micro_batch_size, log, done)
-        received = [number for of_rank in ranks.all_gather(signals) for number in of_rank]
+        received = sum(ranks.all_gather(signals), [])  # signals of all ranks
         if is_last or received or is_due(cfg.save_interval, done):
             save(cfg, model, optimizers, run, done)
         if received and not is_last:
@@ -296,8 +296,8 @@ def micro_batches(x, y, documents, micro_batch_size, device):
     """
     for i in range(0, len(x), micro_batch_size):
         rows = slice(i, i + micro_batch_size)
-        # What comes after the last target is cut off. In fine-tuning, where rows are sorted by
-        # length, it is padding. Multiples of 64 limit the shapes to compile.
+        # In fine-tuning, rows are padded: what comes after the last target is cut off. A multiple
+        # of 64 stays, so that few shapes are compiled.
         T = x.shape[1]
         counted = None
         if (y[rows] < 0).any():
@@ -335,7 +335,7 @@ def learning_rate(cfg, step):
 def halving(work, size):
     """
     Return (work(size), size), where size is that of a micro-batch. If memory runs out on any rank,
-    all ranks halve it and try again. (The whole batch runs again, so nothing counts twice.)
+    all ranks halve it and run the whole batch again.
     """
     while True:
         try:
@@ -421,8 +421,9 @@ def make_optimizers(cfg, model, before=()):
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group.setdefault("lr_ratio", 1.0)
-            for old in before:  # parameters that stay keep their moments
-                optimizer.state.update({p: old.state[p] for p in group["params"] if p in old.state})
+            # parameters that stay keep their moments
+            optimizer.state |= {p: old.state[p] for old in before for p in group["params"]
+                                if p in old.state}
     return optimizers
 
 

@@ -65,9 +65,9 @@ def logits(model, idx, **options):
     return model.lm_head(model.hidden(idx, **options))
 
 
-def assert_near(a, b, most, problem):
+def assert_near(a, b, tolerance, problem):
     error = (a - b).abs().max().item()
-    assert error <= most, f"{problem} (by {error:.2g})"  # also raised for nan
+    assert error <= tolerance, f"{problem} (by {error:.2g})"  # also raised for nan
 
 
 def no_query_sees_a_later_key(model):
@@ -172,8 +172,8 @@ def compiled_equals_eager(model):
     eager, compiled = (torch.autograd.grad(y.square().sum(), list(parameters.values()),
                                            materialize_grads=True) for y in outputs)
     for name, expected, gradient in zip(parameters, eager, compiled, strict=True):
-        most = 1e-3 * (1 + expected.abs().max().item())
-        assert_near(gradient, expected, most, f"gradients of {name} differ")
+        tolerance = 1e-3 * (1 + expected.abs().max().item())
+        assert_near(gradient, expected, tolerance, f"gradients of {name} differ")
 
 
 @torch.no_grad()

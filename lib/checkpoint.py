@@ -33,7 +33,7 @@ from lib.errors import UserError, explain
 from lib.ranks import print0
 from lib.runtime import DType
 from lib.storage import atomic_write
-from model import ATTENTION, SCALINGS
+from model import ATTENTION, ROPE_SCALINGS
 
 VERSION = 5
 
@@ -46,7 +46,7 @@ class LoadConfig:
     files: tuple = ()  # checkpoints, or the folders of runs, of which the newest one is taken
     # model
     attention: str = ""  # allows that the attention file of a checkpoint is executed
-    rope_scaling: Literal[SCALINGS[1:]] = "theta"  # how RoPE is stretched
+    rope_scaling: Literal[ROPE_SCALINGS[1:]] = "theta"  # how RoPE is stretched
     rope_factor: float = 1.0  # how much rope_scaling stretches RoPE (paper: 50); 1: as trained
     attention_type: Literal[("", *ATTENTION)] = ""  # put into a softmax model, as in (e)
     swap_scale: float = 1.0  # mean of the swapped-in factor over n = 1 to N

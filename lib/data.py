@@ -98,7 +98,7 @@ class Tokens:
         digest = hashlib.sha256(corpus + starts.tobytes()).hexdigest()[:16]
         return *self.rows_of_rank(starts, block_size), digest
 
-    def spread(self, n, block_size):
+    def validation_rows(self, n, block_size):
         """
         Return this rank's x and y of n rows for validation, or of all if there are fewer. They are
         spread evenly over the split, so they are the same text for every seed and order of the

@@ -83,7 +83,7 @@ def file_rows(path, cfg):
             parts = text_parts(file, path)
             # another tokenizer than GPT-2's may split a text anywhere, so it gets it in one piece
             rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
-            # each piece with the next one, None after the last: there the document ends
+            # each piece with the next one, which is None after the last: there the document ends
             rows = itertools.pairwise(itertools.chain(rows, [None]))
             for i, (row, next_row) in enumerate(rows):
                 # a file of blanks has no text, as any row of blanks

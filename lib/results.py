@@ -52,8 +52,8 @@ VARIANTS = {
 }
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
-# A number of a file. `asked` identifies its prompt or piece: numbers are subtracted only if they
-# agree in it (None: never).
+# A number of a file. `asked` identifies its prompt or piece of text. A difference is made of two
+# numbers that agree in it (None: of none).
 NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
@@ -275,7 +275,7 @@ def numbers_of_log(meta, records, kind, is_finished):
     each curve, which are means of as many updates in a row. kind: begins the measures' names.
     """
     # a power of ten, so that points of a run and of a longer one are means of the same updates
-    step = 10 ** int(math.log10(max(1, meta["settings"]["max_iters"] / 40)))
+    n_updates = 10 ** int(math.log10(max(1, meta["settings"]["max_iters"] / 40)))
     numbers = []
 
     def mean(name, of):
@@ -284,7 +284,8 @@ def numbers_of_log(meta, records, kind, is_finished):
     # the records of updates have `loss` and other numbers, those of validations have `val_loss`
     for loss, at_end in (("loss", "training loss"), ("val_loss", "validation loss")):
         losses = [record for record in records if loss in record]
-        for _, point in itertools.groupby(losses, key=lambda record: (record["iter"] - 1) // step):
+        points = itertools.groupby(losses, key=lambda record: (record["iter"] - 1) // n_updates)
+        for _, point in points:
             point = list(point)
             # losses of two runs are subtracted where they are means over the same batches
             batches = "".join(record["digest"] for record in point)

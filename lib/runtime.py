@@ -137,16 +137,16 @@ def tokens_that_fit(model, free, compiled):
     return max(0, int((0.92 * free - fixed) / bytes_per_token))  # 8 % for fragmentation
 
 
-def rows_at_once(model, most, compiled):
-    """Return how many sequences a rank computes at once in training, up to `most`. It is a power of
-    two, which can be halved repeatedly if memory runs out."""
+def rows_at_once(model, max_rows, compiled):
+    """Return how many sequences a rank computes at once in training, up to `max_rows`. It is a
+    power of two, which can be halved repeatedly if memory runs out."""
     device = model.wte.weight.device
     tokens = 2**12  # a CPU is not faster with more
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # 64 sequences of the paper's model trained 1.2 times as fast on an H200 as 16 on an H100
         tokens = min(2**16, tokens_that_fit(model, free, compiled))
-    rows = min(most, max(1, tokens // model.config.block_size))
+    rows = min(max_rows, max(1, tokens // model.config.block_size))
     rows = min(ranks.all_gather(rows))  # the ranks halve it together
     return 2 ** (rows.bit_length() - 1)
 

@@ -49,9 +49,9 @@ def begin(cls):
 
 def model_of(cfg, state, is_resumed, data, device, corpus=None):
     """
-    Return (model, run, moments): the model with its weights; a dict with the keys of a checkpoint
-    (lib/checkpoint.py) other than those of model and optimizers; the state dicts of the optimizers,
-    None in a new run.
+    Return (model, run, optimizer_states): the model with its weights; a dict with the keys of a
+    checkpoint (lib/checkpoint.py) other than those of model and optimizers; the state dicts of the
+    optimizers, None in a new run.
 
     state, is_resumed: see `begin`. data: digest and source of the training text, and perhaps the
     digest of that for validation. corpus: its Tokens; None (sft.py): the text is encoded with the
@@ -87,9 +87,9 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
 def continued(cfg, state, data, device):
     """Return (model, run) of the run in cfg.out_dir. UserError if it is another run."""
     differences = changes_of(cfg, state["config"])
-    differences += [f"other {name} data" for key, name in (("digest", "training"),
-                                                           ("validation", "validation"))
-                    if key in data and state["data"].get(key, data[key]) != data[key]]
+    for key, name in (("digest", "training"), ("validation", "validation")):
+        if key in data and state["data"].get(key, data[key]) != data[key]:
+            differences.append(f"other {name} data")
     if differences:
         raise UserError(f"{cfg.out_dir} holds another run: it has {', '.join(differences)}; choose "
                         f"another --out_dir (--init_from={cfg.out_dir} trains on from its weights, "
@@ -106,7 +106,8 @@ def continued(cfg, state, data, device):
 
 def changes_of(cfg, before):
     """Return texts of the settings that must be those of the run `before`, and differ."""
-    # Without decay max_iters may grow. From 0 it may not: the variant would lack ", trained on".
+    # Without decay max_iters may grow. From 0 it may not, because a run with updates has another
+    # name, see `from_checkpoint`.
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = OF_THE_MACHINE | ({"max_iters"} if may_go_on else set())
     # a setting that is younger than the run was at its default
@@ -145,7 +146,7 @@ def from_checkpoint(cfg, state, corpus, device):
     if "window_pattern" in changes:
         variant += ", converted"
     elif "attention_type" in changes and corpus and cfg.max_iters:
-        variant += ", trained on"  # which neither (e) nor sft.py (no corpus) counts as
+        variant += ", trained on"  # but neither (e), without updates, nor sft.py, without a corpus
     return model, {"variant": variant, "vocab": state["vocab"]}
 
 

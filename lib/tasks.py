@@ -245,7 +245,7 @@ def choose_places(vocab, rng, ids, lowest, facts, lengths):
     return places
 
 
-def bury(ids, facts, places):
+def insert_facts(ids, facts, places):
     """
     Return (ids with the facts in them, [(start, end) of each fact's answer] in these).
 
@@ -302,7 +302,7 @@ def make_sample(cfg, vocab, hay, size, depth, i, bos=None):
     ids, filler = ids[:n_hay], ids[n_hay:n_hay + longest - len(question)]
     ids[:n_begin] = [bos] * n_begin  # in place of a token: the size stays
     places = choose_places(vocab, rng, ids, n_begin, asked.facts, lengths)
-    ids, spans = bury(ids, encoded, places)
+    ids, spans = insert_facts(ids, encoded, places)
     return {
         # a number that stands in groups of digits is given without spaces
         "answer": re.sub(r"(?<=\d) (?=\d)", "", asked.fact.answer),

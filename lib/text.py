@@ -59,7 +59,7 @@ def tokenizer(vocab, special=False, strict=False):
     loaded.encode_special_tokens = not special
     is_bpe = isinstance(loaded.model, tokenizers.models.BPE)
     if strict and is_bpe and loaded.model.unk_token is None:
-        loaded.model.unk_token = "no such token"  # so an unknown character is an error
+        loaded.model.unk_token = "no such token"  # a name that is missing makes it raise
     return loaded
 
 

@@ -76,8 +76,8 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     tokens = Tokens(make(tmp_path / "c", [list(range(4 + 23 * 5))]), "train")
     firsts = tokens.batch(3, 0, 30, 4, "sequence")[0][:, 0].tolist()
     assert firsts == [4 + 5 * (i % 23) for i in range(30)]
-    assert tokens.spread(5, 4)[0][:, 0].tolist() == [4, 24, 49, 69, 94], "for validation"
-    assert len(tokens.spread(99, 4)[0]) == 23, "a row counts twice"
+    assert tokens.validation_rows(5, 4)[0][:, 0].tolist() == [4, 24, 49, 69, 94], "for validation"
+    assert len(tokens.validation_rows(99, 4)[0]) == 23, "a row counts twice"
     tokens = Tokens(corpus, "train")
     # the quick run takes each document once, but for the first, which has no end of text before it
     assert tokens.rows_in_sequence(32) == 256 - 1
@@ -184,7 +184,8 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     assert len(digests) == 2
     assert Tokens(tmp_path, "val", 65)[0:4].tolist() == [8, 9, 10, 11], "10 comes after 9"
     refused("have no text: it was read with --vocab_size=65", text.end_of_text, tokens.vocab)
-    refused("holds the id 64 and .* has only 60", Tokens(tmp_path, "train", 60).spread, 9, 99)
+    tokens = Tokens(tmp_path, "train", 60)
+    refused("holds the id 64 and .* has only 60", tokens.validation_rows, 9, 99)
     for kind, n in (("<u2", 2**17), ("<u4", 2**17), ("<u4", 900), ("<i8", 900)):
         (tmp_path / "wide.bin").write_bytes(array(range(900), kind))
         refused("is read as ids of 16 bits, but it holds", Tokens, tmp_path, "wide", n)

@@ -9,7 +9,7 @@ import torch
 from conftest import CPU, byte_tokenizer, call, refused, save_model, tiny_model
 
 import eval_niah
-from eval_niah import NiahConfig, score
+from eval_niah import NiahConfig, grade
 from lib import storage
 from lib.config import configure
 from lib.corpora.almanac import CITIES
@@ -146,8 +146,8 @@ def test_a_model_that_knows_odd_numbers_gets_these(tmp_path, monkeypatch, task, 
     (" 81 06 42 2\n3", (2, 2, 2, 1), (True, True)), (" 8,106,422.", (7,), (True, True)),
     (" 8,106,4223", (7,), (False, True)), (" 8106422, 3", (7,), (True, True))])
 def test_scores_of_answers(text, groups, right):
-    assert score("8106422", text, groups) == right
-    assert score("cat", " cat dog", (2, 2, 2, 1))[0], "only a number is written in groups"
+    assert grade("8106422", text, groups) == right
+    assert grade("cat", " cat dog", (2, 2, 2, 1))[0], "only a number is written in groups"
 
 
 def test_models_that_were_fine_tuned_on_questions_are_asked_questions():
