@@ -161,13 +161,13 @@ def test_a_record_is_whole_and_its_settings_stand_beside_it(measure, tmp_path):
 
 
 @pytest.mark.parametrize("program, name, more", [
-    (eval_niah, "answer", []), (eval_niah, "answer", ["--trials=8", "--trial_sizes=100"]),
+    (eval_niah, "ask_model", []), (eval_niah, "ask_model", ["--trials=8", "--trial_sizes=100"]),
     (eval_posloss, "token_losses", [])])
 def test_interrupted_or_oom_it_ends_the_same(measure, tmp_path, monkeypatch, program, name, more):
     real, room, kill_after, measured = getattr(program, name), 2, 3, []
 
     def disturbed(*arguments):
-        batch = arguments[3] if name == "answer" else arguments[1]
+        batch = arguments[3] if name == "ask_model" else arguments[1]
         if len(batch) > room:  # prompts or pieces at once
             raise torch.OutOfMemoryError("CUDA out of memory")
         if len(measured) == kill_after:
@@ -300,12 +300,12 @@ from conftest import EVALS, call
 import eval_niah, eval_posloss
 from lib import ranks
 
-def answer(cfg, model, vocab, samples, device, real=eval_niah.answer):
+def ask_model(cfg, model, vocab, samples, device, real=eval_niah.ask_model):
     if ranks.RANK == 1 and len(samples) > 1:
         raise torch.OutOfMemoryError
     return real(cfg, model, vocab, samples, device)
 
-eval_niah.answer = answer
+eval_niah.ask_model = ask_model
 more = ["{tmp_path}/b", "--data_dir={corpus}", "--micro_batch_size=2", "--tag=two"]
 call(eval_niah, *EVALS["eval_niah"], *more, "--n_samples=1")
 call(eval_niah, *EVALS["eval_niah"], *more, "--trials=4", "--trial_sizes=100")
