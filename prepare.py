@@ -20,7 +20,7 @@ docs/corpus.md says how to prepare terabytes with other programs, whose files tr
 --shard_tokens=1_000_000 takes val from every million tokens.
 
 If a run was stopped, the same command continues after the last finished bin, and the bins are those
-of an uninterrupted run.
+of an uninterrupted run. (With --hf the documents before are downloaded again, but not encoded.)
 """
 import dataclasses
 import hashlib
@@ -60,7 +60,7 @@ class PrepareConfig:
     field: str = "text"  # name of the JSON field or parquet column that holds the text
     hf: str = ""  # dataset on the hub: slimpajama, slimpajama-6b, or any NAME or NAME@REVISION
     hf_config: str = ""  # configuration of the dataset if it has several (en, for instance)
-    limit: int = 0  # stop after this many documents of the input; 0: no limit
+    limit: int = 0  # stop after this many documents of the input, also empty ones; 0: no limit
 
     # embedded corpus
     embedded: Literal["", "almanac"] = ""  # generate it, see lib/corpora/almanac.py
