@@ -199,34 +199,32 @@ def allow_attention(state, name, given):
     """
     Allow the attention of a checkpoint dict to be executed, or raise a UserError.
 
-    Code outside gallery/ is executed only if the command names it: `given`, at any path. (Other
-    checkpoints of the command may do without it.)
+    Code outside gallery/ is executed only if the command names it: `given`, at any path.
     """
     settings = state["model_config"]
     trained = settings["attention"]
-    is_a_file = attention.is_own_file(trained)
-    if is_a_file and not given:
-        raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and would "
-                        f"execute that file: read it, and allow it by --attention={trained}")
-    if not is_a_file and given not in ("", trained):
+    in_gallery = trained and not attention.is_own_file(trained)
+    if attention.is_own_file(trained):
+        if not given:
+            raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and "
+                            "would execute that file: read it, and allow it by "
+                            f"--attention={trained}")
+        settings["attention"] = given
+    elif given not in ("", trained):
         message = f"{name} was trained with attention={trained or 'none'}, and not {given}"
         if not attention.is_own_file(given):
             raise UserError(f"{message}: leave --attention={given} out")
-        note(message)
-    file = given if is_a_file else trained
-    settings["attention"] = file
+        note(message)  # another checkpoint of the command may have it
     with explain(f"{name}: its attention cannot be used"):
-        attention.load(file)
-    code = attention.code_of(SimpleNamespace(**settings))
-    if state["attention_code"] == code:
+        attention.load(settings["attention"])
+    if state["attention_code"] == attention.code_of(SimpleNamespace(**settings)):
         return
-    changed = f"{name} was trained with another version of {file or settings['attention_type']}"
-    is_in_gallery = file and not is_a_file
-    if is_in_gallery:  # an update of this program may have changed it
-        note(changed)
-    else:
+    changed = (f"{name} was trained with another version of "
+               f"{settings['attention'] or settings['attention_type']}")
+    if not in_gallery:
         raise UserError(f"{changed}: take that one back, or train again, after deleting this run "
                         "or with another --out_dir and --variant")
+    note(changed)  # by an update of this program
 
 
 def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides):
