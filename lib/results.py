@@ -154,6 +154,8 @@ def settings_of(meta):
     run = meta.get("run", meta)  # a training is described by X.json itself
     settings = {name: value for name, value in (run["settings"] | text_of(run["data"])).items()
                 if name not in FREE}
+    # the name of an own file, wherever it is; its code is among the settings
+    settings["attention"] = Path(settings.get("attention", "")).stem
     settings["begins with a checkpoint"] = bool(run["settings"].get("init_from"))
     # The runs of a line may begin with different checkpoints, if these were trained alike.
     if run.get("base"):

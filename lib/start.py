@@ -110,6 +110,8 @@ def changes_of(cfg, before):
     # name, see `from_checkpoint`.
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = OF_THE_MACHINE | ({"max_iters"} if may_go_on else set())
+    if attention.is_own_file(cfg.attention) and attention.is_own_file(before["attention"]):
+        free |= {"attention"}  # a path: its code is compared, see checkpoint.allow_attention
     # a setting that is younger than the run was at its default
     before = {field.name: field.default for field in dataclasses.fields(cfg)} | before
     return config.changes(before, {key: value for key, value in vars(cfg).items()

@@ -13,10 +13,22 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import EVALS, TINY_RUN, call, held, program, refused, save_model, state_of, tiny_model
+from conftest import (
+    EVALS,
+    ROOT,
+    TINY_RUN,
+    call,
+    held,
+    program,
+    refused,
+    save_model,
+    state_of,
+    tiny_model,
+)
 
 import eval_niah
 import eval_posloss
+import plot
 import prepare
 import sample
 import train
@@ -290,6 +302,18 @@ def test_weights_are_not_read_by_another_version_of_their_attention(
     save_model(tmp_path / "gated", tiny_model(attention="gated"), None, attention_code="another")
     checkpoint.load_model(tmp_path / "gated")
     assert "gated was trained with another version of gated\n" in capsys.readouterr().out
+
+
+def test_the_path_of_an_own_attention_does_not_matter(tmp_path, run, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text((ROOT / "gallery/gated.py").read_text())
+    more = ["--max_iters=1", "--decay=none"]
+    run(tmp_path / "mine-1", f"--attention={tmp_path}/mine.py", "--seed=1", *more)
+    monkeypatch.chdir(tmp_path)
+    run(tmp_path / "mine-2", "--attention=./mine.py", "--seed=2", *more)
+    run(tmp_path / "mine-1", "--attention=mine.py", "--seed=1", *more, "--max_iters=2")
+    run(tmp_path / "mine-2", "--attention=mine.py", "--seed=2", *more, "--max_iters=2")
+    call(plot, "table", tmp_path / "mine-1", tmp_path / "mine-2")
+    assert "mine softmax, 2 seeds" in capsys.readouterr().out
 
 
 def test_the_model_of_a_checkpoint_is_checked_as_settings_are(tmp_path):
