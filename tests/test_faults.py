@@ -305,15 +305,15 @@ def test_weights_are_not_read_by_another_version_of_their_attention(
 
 
 def test_the_path_of_an_own_attention_does_not_matter(tmp_path, run, monkeypatch, capsys):
-    (tmp_path / "mine.py").write_text((ROOT / "gallery/gated.py").read_text())
+    (tmp_path / "moved.py").write_text((ROOT / "gallery/gated.py").read_text())
     more = ["--max_iters=1", "--decay=none"]
-    run(tmp_path / "mine-1", f"--attention={tmp_path}/mine.py", "--seed=1", *more)
+    run(tmp_path / "moved-1", f"--attention={tmp_path}/moved.py", "--seed=1", *more)
     monkeypatch.chdir(tmp_path)
-    run(tmp_path / "mine-2", "--attention=./mine.py", "--seed=2", *more)
-    run(tmp_path / "mine-1", "--attention=mine.py", "--seed=1", *more, "--max_iters=2")
-    run(tmp_path / "mine-2", "--attention=mine.py", "--seed=2", *more, "--max_iters=2")
-    call(plot, "table", tmp_path / "mine-1", tmp_path / "mine-2")
-    assert "mine softmax, 2 seeds" in capsys.readouterr().out
+    run(tmp_path / "moved-2", "--attention=./moved.py", "--seed=2", *more)
+    run(tmp_path / "moved-1", "--attention=moved.py", "--seed=1", *more, "--max_iters=2")
+    run(tmp_path / "moved-2", "--attention=moved.py", "--seed=2", *more, "--max_iters=2")
+    call(plot, "table", tmp_path / "moved-1", tmp_path / "moved-2")
+    assert "moved softmax, 2 seeds" in capsys.readouterr().out
 
 
 def test_the_model_of_a_checkpoint_is_checked_as_settings_are(tmp_path):
