@@ -52,9 +52,9 @@ VARIANTS = {
 }
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
-# A number of a file. `asked` identifies its prompt or piece of text. A difference is made of two
+# A number of a file. `prompt` identifies its prompt or piece of text. A difference is made of two
 # numbers that agree in it (None: of none).
-NUMBER = ["measure", "by", "tokens", "depth", "asked", "value"]
+NUMBER = ["measure", "by", "tokens", "depth", "prompt", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
 # Settings in which the runs of one line may differ: those of the machine, the seed, and what
@@ -226,14 +226,14 @@ def numbers_of(records):
     numbers = []
     for record in records:
         depth = record["depth"]
-        asked = f"{record['task']} {depth} {record['i']} {record['digest']}"
+        prompt = f"{record['task']} {depth} {record['i']} {record['digest']}"
         for measure, value in record.items():
             if isinstance(value, dict):
-                numbers += [(measure, "position", int(position), depth, asked, float(x))
+                numbers += [(measure, "position", int(position), depth, prompt, float(x))
                             for position, x in value.items()]
             elif isinstance(value, int | float) and measure not in NO_MEASURES:
                 numbers.append((measure, "tokens", int(record["size"]), depth,
-                                None if measure in UNPAIRED else asked, value))
+                                None if measure in UNPAIRED else prompt, value))
     return numbers
 
 
@@ -323,10 +323,10 @@ def table_of(results, baseline):
     at_depth = numbers[(numbers["by"] == "tokens") & numbers["depth"].notna()].assign(by="depth")
 
     # the difference from the baseline, for what was asked of both
-    paired = numbers[numbers["asked"].notna()].join(files[["seed", "line"]], on="file")
-    asked = ["seed", "measure", "by", "tokens", "asked"]
+    paired = numbers[numbers["prompt"].notna()].join(files[["seed", "line"]], on="file")
+    same = ["seed", "measure", "by", "tokens", "prompt"]
     is_baseline = paired["line"] == baseline
-    minus = paired[~is_baseline].merge(paired.loc[is_baseline, [*asked, "value"]], on=asked,
+    minus = paired[~is_baseline].merge(paired.loc[is_baseline, [*same, "value"]], on=same,
                                        suffixes=("", "_of_baseline"))
     minus["value"] -= minus["value_of_baseline"]
     minus["measure"] += MINUS + baseline
