@@ -193,7 +193,7 @@ class Attention(nn.Module):
     has_rope = True  # False: no position, in R layers either
     has_own_factor = False  # True: no attention_type beside it (log_power.py)
     in_windows = False  # whether S layers have this attention, too
-    piece = 512  # queries at a time, where no fused kernel is used
+    n_queries = 512  # computed at a time where no fused kernel is used
 
     def __init__(self, config, layer):
         super().__init__()
@@ -280,8 +280,8 @@ class Attention(nn.Module):
             needs_mask = context.documents is not None or 1 < T < S
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
         outputs, cached = [], S - T
-        for start in range(0, T, self.piece):  # the weights of 20,000 tokens take 1.6 GB per head
-            queries = q[:, :, start:start + self.piece]
+        for start in range(0, T, self.n_queries):  # the weights of 20,000 tokens take 1.6 GB per head
+            queries = q[:, :, start:start + self.n_queries]
             end = cached + start + queries.size(2)  # later keys are not seen
             seen = self.visible(queries, k[:, :, :end], context)
             outputs.append(self.weighted_sum(queries, k[:, :, :end], v[:, :, :end], seen))

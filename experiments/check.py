@@ -129,7 +129,7 @@ def weights_times_v_are_the_output(model):
         q, k, v = attn.project(block.norm_1(x), context)
         weights = attn.weights(q, k, attn.visible(q, k, context))
         assert weights.shape == (2, attn.n_head, 30, 30), f"layer {layer}: shape {weights.shape}"
-        attn.piece = 7  # queries at a time, so that this text has several pieces
+        attn.n_queries = 7  # at a time, so that this text is computed in several parts
         output = attn.attend(q, k, v, context)
         assert_near(weights @ v, output, 1e-5, f"layer {layer}: they differ")
         assert_near(weights[:, :, -1], last_weights[:, layer], 5e-6,

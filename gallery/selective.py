@@ -27,8 +27,8 @@ class Selective(Attention):
         voters, keys = k[:, :1, :, self.head_size:].float(), k[:, :1, :, :self.head_size].float()
         S, start = k.size(2), k.size(2) - q.size(2)
         sums = 0  # of the votes of tokens before the queries
-        for begin in range(0, start, self.piece):
-            end = min(start, begin + self.piece)
+        for begin in range(0, start, self.n_queries):
+            end = min(start, begin + self.n_queries)
             sums = sums + self.votes(voters, keys, begin, end).sum(dim=2, keepdim=True)
         votes = self.votes(voters, keys, start, S)
         forgotten = sums + votes.cumsum(dim=2) - votes  # a token's own vote counts for later ones
