@@ -280,7 +280,8 @@ class Attention(nn.Module):
             needs_mask = context.documents is not None or 1 < T < S
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
         outputs, cached = [], S - T
-        for start in range(0, T, self.n_queries):  # the weights of 20,000 tokens take 1.6 GB per head
+        # the weights of 20,000 tokens would take 1.6 GB a head
+        for start in range(0, T, self.n_queries):
             queries = q[:, :, start:start + self.n_queries]
             end = cached + start + queries.size(2)  # later keys are not seen
             seen = self.visible(queries, k[:, :, :end], context)
