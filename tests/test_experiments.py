@@ -51,35 +51,29 @@ def test_stored_results_give_the_verdicts_and_tables_of_the_pages(name, capsys):
     assert list(families.size()) == GOLDEN[name][0]
 
 
-# {row of the front page's table: its lines with two layers, four, and converted}
+# {row of the front page's table: its line}
 FRONT = {
-    "none": ("softmax", "slsl.softmax", "converted.softmax"),
-    "SSMax, trained": ("ssmax", "slsl.ssmax", "converted.ssmax"),
-    "SSMax, put in": ("softmax|e", "slsl.softmax|e", "converted.softmax|e"),
-    "clip, put in": ("softmax|clip", "slsl.softmax|clip", "converted.softmax|clip"),
-    "step to 2, put in": ("step.windows|step_2", "slsl.softmax|step_2", "step.converted|step_2"),
-    "constant of 2 (converted: 3), put in": (
-        "softmax|constant_2", "slsl.softmax|constant_2", "converted.softmax|constant_3"),
-    "constant that heads learn": ("head_scale", "slsl.head_scale", "converted.head_scale")}
+    "none": "softmax", "clip, put in": "softmax|clip", "SSMax, trained": "ssmax",
+    "SSMax, put in": "softmax|e", "rival: 2 beyond N, 1 before, put in": "softmax|step_2",
+    "rival: a constant of 2, put in": "softmax|constant_2",
+    "control: a constant that each head learns": "head_scale"}
 
 
 def test_the_table_of_the_front_page_is_that_of_the_results():
     lines = pd.read_csv(HOME / "shipped/lines.csv", keep_default_na=False)
     rows = tables.stored(HOME / "shipped/results.csv")
     table = tables.with_prices(rows.set_index(tables.INDEX)["value"], lines)
-
-    def cells(line):
-        needles = tables.by_seed(table, line, "needles", 65536)
-        yield tables.short(needles.mean(), 2)
-        for size in (128, 2048):
-            price = tables.with_interval(tables.by_seed(table, line, "price", size))
-            yield "" if line.endswith("softmax") else price.replace(".000 ± .000", "0")
-
     front = (ROOT / "README.md").read_text()
-    for name, (two, four, converted) in FRONT.items():
-        expected = [name, *cells(two), next(cells(four)), *cells(converted)]
+    for name, line in FRONT.items():
+        cells = [tables.by_seed(table, f"slsl.{line}", "needles", 128 * multiple).mean()
+                 for multiple in (1, 16, 64, 512)]
+        expected = [name, *(tables.short(x, 2) for x in cells)]
+        for multiple in (1, 16):
+            price = tables.by_seed(table, f"slsl.{line}", "price", 128 * multiple)
+            text = tables.with_interval(price).replace(".000 ± .000", "0")
+            expected.append("" if line == "softmax" else text)
         row = next(row for row in front.splitlines() if row.startswith(f"| {name} |"))
-        assert [cell.strip(" *") for cell in row.strip("|").split("|")] == expected
+        assert [cell.strip() for cell in row.strip("|").split("|")] == expected
 
 
 def test_verdicts_are_corrected_for_all_predictions_of_the_family():
