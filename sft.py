@@ -55,6 +55,8 @@ class SFTConfig(TrainConfig):
         super().__post_init__()
         if not self.init_from:
             raise ValueError("fine-tuning begins with a checkpoint: set --init_from=CHECKPOINT")
+        if not self.epochs:
+            raise ValueError("epochs=0 would train nothing: set it to 1, say, or set max_iters")
         if self.val_fraction >= 1:
             raise ValueError(f"val_fraction={self.val_fraction} must be below 1, as in "
                              "--val_fraction=0.02")
@@ -72,6 +74,8 @@ def main():
     cfg, state, is_resumed = start.begin(SFTConfig)
     device = runtime.setup(cfg.device)
     examples, held_out, data = read_examples(cfg.data, cfg.val_fraction)
+    if not examples and not held_out:
+        raise UserError(f"{cfg.data or 'SQuAD'} has no question with an answer: take another file")
     if not examples or cfg.eval_interval and not held_out:
         raise UserError(f"--val_fraction={cfg.val_fraction:g} leaves no article for "
                         f"{'validation' if examples else 'training'}: take a file with more "

@@ -280,6 +280,9 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
     modules = attention_modules(model)
     if layers is None:
         layers = [i for i, (_, module) in modules.items() if sees_all(module.config, i)]
+        if modules and not layers:
+            raise ValueError(f"no layer of {type(model).__name__} sees all keys, and in a window n "
+                             "is limited: leave the factor out, or name `layers`")
     if not layers or not set(layers) <= modules.keys():
         raise ValueError(f"layers={layers} must name layers of {type(model).__name__} that SSMax "
                          f"can be put into: {list(modules)} (None: those that see all keys)")

@@ -130,21 +130,21 @@ def digest_of_code(name, factor):
     code = ""
     if name:
         load(name)
-        file = file_of(name)
+        file = file_of(name).resolve()
         for path in (file, *sorted(imported_by(file))):
             code += without_comments(path.read_text(encoding="utf-8-sig"))
     if factor:
         f, *numbers = factor
         # a partial has the function in `func`
-        code += without_comments(inspect.getsource(getattr(f, "func", f)))
+        code += code_of_function(getattr(f, "func", f), set())
         code += repr((getattr(f, "keywords", {}), numbers))
     return f"{zlib.crc32(code.rstrip().encode()):08x}" if code else ""
 
 
 def imported_by(file):
-    """Return the paths of the files beside a Python file, or in gallery/, that it imports, and of
-    those that these import. (It has been executed.)"""
-    folders, paths, waiting = {file.resolve().parent, GALLERY.resolve()}, set(), [file]
+    """Return the paths of the files in the folder of a Python file, or below it, or in gallery/,
+    that it imports, and of those that these import."""
+    folder, paths, waiting = file.parent, set(), [file]
     while waiting:
         modules = set()
         for node in ast.walk(ast.parse(waiting.pop().read_bytes())):
@@ -152,12 +152,28 @@ def imported_by(file):
                 modules |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        for module in modules - {"model"}:
-            path = Path(getattr(sys.modules.get(module), "__file__", None) or "").resolve()
-            if path.parent in folders and path.suffix == ".py" and path not in paths:
-                paths.add(path)
-                waiting.append(path)
-    return paths - {file.resolve()}
+        for module in modules - {"model", None}:
+            path = Path(*module.split("."))
+            path = (GALLERY.parent if path.parts[0] == GALLERY.name else folder) / path
+            for found in (path.with_suffix(".py"), path / "__init__.py"):
+                if found.is_file() and found not in paths | {file}:
+                    paths.add(found)
+                    waiting.append(found)
+    return paths
+
+
+def code_of_function(f, seen):
+    """Return the code of a function, and that of the functions and numbers of its own file that it
+    names. seen: functions whose code is known."""
+    seen.add(f)
+    code = without_comments(inspect.getsource(f))
+    for name in f.__code__.co_names:
+        value = f.__globals__.get(name)
+        if isinstance(value, int | float):
+            code += f"{name} = {value}\n"
+        elif inspect.isfunction(value) and value.__module__ == f.__module__ and value not in seen:
+            code += code_of_function(value, seen)
+    return code
 
 
 def without_comments(code):

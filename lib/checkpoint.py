@@ -219,6 +219,9 @@ def allow_attention(state, name, given):
         attention.load(settings["attention"])
     if state["attention_code"] == attention.code_of(SimpleNamespace(**settings)):
         return
+    if attention.is_own_file(trained) and Path(trained).stem != Path(given).stem:
+        raise UserError(f"{name} was trained with {trained}, and not with {given}: evaluate it by "
+                        "itself, with its own --attention")
     changed = (f"{name} was trained with another version of "
                f"{settings['attention'] or settings['attention_type']}")
     if not in_gallery:

@@ -125,7 +125,8 @@ def read_config_file(path):
     """Run a config file and return {name: value} of the settings in it."""
     if not Path(path).is_file():
         raise UserError(f"there is no config file {path}; check its name and folder")
-    with explain(f"the config file {path} fails"):  # the user's code may raise anything
+    # the user's code may raise anything
+    with explain(f"the config file {path} fails; an attention is named by --attention={path}"):
         names = runpy.run_path(path)
     # everything is a setting but helpers (_name), modules, functions and classes
     settings = {key: value for key, value in names.items() if not (

@@ -109,7 +109,7 @@ def changes_of(cfg, before):
     # Without decay max_iters may grow. From 0 it may not, because a run with updates has another
     # name, see `from_checkpoint`.
     may_go_on = cfg.decay == "none" and before["max_iters"]
-    free = OF_THE_MACHINE | ({"max_iters"} if may_go_on else set())
+    free = OF_THE_MACHINE | ({"max_iters", "epochs"} if may_go_on else set())
     if attention.is_own_file(cfg.attention) and attention.is_own_file(before["attention"]):
         free |= {"attention"}  # a path: its code is compared, see checkpoint.allow_attention
     # a setting that is younger than the run was at its default
