@@ -101,6 +101,9 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     assert "16 examples (14 do not fit 96 tokens, even with a cut context), 4 updates of 8, 2 of " \
         in capsys.readouterr().out
     (tmp_path / "squad.json").write_text(text)
+    constant = [*more, "--decay=none"]
+    tune("grown", *constant, "--epochs=1")
+    assert tune("grown", *constant) == tune("at_once", *constant), "epochs may grow"
     checkpoint.find(tmp_path / "base").unlink()  # it was needed to begin
     moved = (tmp_path / "squad.json").rename(tmp_path / "moved.json")
     assert tune("parts", *more, f"--data={moved}") == whole
@@ -118,6 +121,8 @@ def test_a_mistake_is_one_line(tune, tmp_path):
             (good.replace("Which", "Which " * 99), "", "no question fits a block of 96 tokens"),
             (good, "--val_fraction=0", "=0 leaves no article for validation: .* --eval_interval=0"),
             (good, "--init_from=", "set --init_from=CHECKPOINT"),
+            (good, "--max_iters=0 --epochs=0", "epochs=0 would train nothing"),
+            ('{"data": []}', "", "squad.json has no question with an answer"),
             (good, "--max_iters=0 --epochs=2 --switch_iter=9", "must be below max_iters=8")):
         path.write_text(text)
         assert refused(message, tune, "x", *arguments.split()) == 2
