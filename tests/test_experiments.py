@@ -59,11 +59,35 @@ FRONT = {
     "control: a constant that each head learns": "head_scale"}
 
 
-def test_the_table_of_the_front_page_is_that_of_the_results():
-    lines = pd.read_csv(HOME / "shipped/lines.csv", keep_default_na=False)
-    rows = tables.stored(HOME / "shipped/results.csv")
-    table = tables.with_prices(rows.set_index(tables.INDEX)["value"], lines)
+# the same of its table of real models
+REAL = {"as it is": "as_it_is", "YaRN": "yarn", "YaRN without its constant": "yarn_plain",
+        "the same, with a constant of 1.1": "constant_1.1", "the same, with the clip": "logn_clip"}
+
+
+def table_of(experiment):
+    lines = pd.read_csv(HOME / experiment / "lines.csv", keep_default_na=False)
+    rows = tables.stored(HOME / experiment / "results.csv")
+    return tables.with_prices(rows.set_index(tables.INDEX)["value"], lines)
+
+
+def test_the_tables_of_the_front_page_are_those_of_the_results():
     front = (ROOT / "README.md").read_text()
+
+    def cells_of(name):
+        row = next(row for row in front.splitlines() if row.startswith(f"| {name} |"))
+        return [cell.strip() for cell in row.strip("|").split("|")]
+
+    table = table_of("real")
+    for name, line in REAL.items():
+        expected = [name]
+        for model, length in (("smol", 8192), ("gemma", 32768)):
+            needles = tables.by_seed(table, f"{model}.{line}", "needles", 2 * length)
+            assert len(needles) == 4
+            loss = tables.by_seed(table, f"{model}.{line}|beyond", "price", 2 * length)
+            text = "0" if line == "yarn" else tables.with_interval(loss)
+            expected += [f"{10 * needles.sum():.0f}", text]
+        assert cells_of(name) == expected
+    table = table_of("shipped")
     for name, line in FRONT.items():
         cells = [tables.by_seed(table, f"slsl.{line}", "needles", 128 * multiple).mean()
                  for multiple in (1, 16, 64, 512)]
@@ -72,8 +96,7 @@ def test_the_table_of_the_front_page_is_that_of_the_results():
             price = tables.by_seed(table, f"slsl.{line}", "price", 128 * multiple)
             text = tables.with_interval(price).replace(".000 ± .000", "0")
             expected.append("" if line == "softmax" else text)
-        row = next(row for row in front.splitlines() if row.startswith(f"| {name} |"))
-        assert [cell.strip() for cell in row.strip("|").split("|")] == expected
+        assert cells_of(name) == expected
 
 
 def test_verdicts_are_corrected_for_all_predictions_of_the_family():
