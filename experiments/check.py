@@ -240,6 +240,8 @@ def main():
     configs = [ModelConfig(kind, **SIZES | settings) for kind, settings in CASES]
     if cfg.files:
         kinds = ["attention_type" if name in ATTENTION else "attention" for name in cfg.files]
+        if twice := non_defaults(cfg).keys() & {*kinds}:
+            raise UserError(f"{twice.pop()} is named twice, with and without --: leave one out")
         configs = [small(complete(cfg, **{kind: name}))
                    for kind, name in zip(kinds, cfg.files, strict=True)]
     elif non_defaults(cfg).keys() - {"device"}:

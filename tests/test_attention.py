@@ -72,6 +72,7 @@ def test_a_broken_promise_is_named(cls, problem, monkeypatch, capsys):
     name = problem.partition(":")[0].replace(" ", "_")
     monkeypatch.setattr(check, "PROMISES", [getattr(check, name)])
     assert refused("1 of the promises above are broken", call, check, "ssmax") == 1
+    refused("attention_type is named twice", call, check, "ssmax", "--attention_type=ssmax_bias")
     *_, line = capsys.readouterr().out.splitlines()
     assert line.startswith(f"    BROKEN  {problem}")
 
