@@ -329,6 +329,9 @@ def test_the_path_of_an_own_attention_does_not_matter(tmp_path, run, monkeypatch
     run(tmp_path / "moved-2", "--attention=moved.py", "--seed=2", *more, "--max_iters=2")
     call(plot, "table", tmp_path / "moved-1", tmp_path / "moved-2")
     assert "moved softmax, 2 seeds" in capsys.readouterr().out
+    (tmp_path / "another.py").write_text((ROOT / "gallery/alibi.py").read_text())
+    refused("was trained with moved.py, and not with another.py", checkpoint.load_model,
+            tmp_path / "moved-1", checkpoint.LoadConfig(attention="another.py"))
 
 
 def test_the_model_of_a_checkpoint_is_checked_as_settings_are(tmp_path):
