@@ -65,19 +65,15 @@ def refuse_without_effect(cfg, given):
     order = list(given)
     for key, condition in getattr(cfg, "NEEDS", {}).items():
         default = getattr(type(cfg), key)
-        if given.get(key, default) == default or has_effect(cfg, key):
+        is_set = given.get(key, default) != default
+        has_effect = condition and eval(condition, {}, vars(cfg))
+        if not is_set or has_effect:
             continue
         others = set(re.findall(r"\w+", condition or "")) - {key}  # names in the condition
         given_later = {*order[order.index(key):]}
         if not others & given_later:
             where = f"unless {condition}; set what it needs, or" if condition else "here:"
             raise UserError(f"{key}={given[key]} has no effect {where} leave {key} out")
-
-
-def has_effect(cfg, key):
-    """Return whether a setting has an effect beside the others, by the table NEEDS."""
-    condition = getattr(cfg, "NEEDS", {}).get(key, "True")
-    return bool(condition and eval(condition, {}, vars(cfg)))
 
 
 def changes(before, now):

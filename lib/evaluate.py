@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from lib import checkpoint, ranks, results, runtime, storage
 from lib.checkpoint import LoadConfig
-from lib.config import OF_THE_MACHINE, changes, has_effect
+from lib.config import OF_THE_MACHINE, changes
 from lib.data import Tokens
 from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
@@ -168,7 +168,7 @@ def result_files(cfg, name):
 def meta_of(cfg, name, model, state, more):
     """Return the content of X.json, see lib/results.py."""
     settings = {key: value for key, value in (dataclasses.asdict(cfg) | more).items()
-                if key not in NOT_OF_THE_RESULT and has_effect(cfg, key)}
+                if key not in NOT_OF_THE_RESULT}
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
     meta = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,

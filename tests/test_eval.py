@@ -211,7 +211,7 @@ def test_more_sizes_and_samples_are_added_to_a_result(measure, tmp_path, capsys)
     assert same(measure(eval_niah, "b", "--n_samples=3", "--overwrite"), more)
     about = path.with_suffix(".json")
     facts = json.loads(about.read_text())
-    del facts["settings"]["length"]  # a setting that this result is older than
+    del facts["settings"]["swap_scale"]  # a setting that this result is older than
     about.write_text(json.dumps(facts))
     measure(eval_niah, "b", "--n_samples=3")
     assert "not measured again" in capsys.readouterr().out
