@@ -276,7 +276,7 @@ class Attention(nn.Module):
         T, S = q.size(2), k.size(2)
         if self.is_fused():
             # A mask takes 400 MB at 20,000 tokens. Fused kernels need none for causal attention,
-            # or for a single query, but for a piece of a text after a cache (1 < T < S).
+            # or for a single query. A piece of a text after a cache (1 < T < S) needs one.
             needs_mask = context.documents is not None or 1 < T < S
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
         outputs, cached = [], S - T

@@ -115,8 +115,8 @@ def load(name):
 def code_of(config, factors=ATTENTION):
     """
     Return 8 hex digits that identify the code of a model's attention, without comments: that of its
-    file, of the files beside it or in gallery/ that it imports, and of its factor. "" for plain
-    softmax.
+    file, of what this imports from its folder, from folders below and from gallery/, and of its
+    factor, with the functions and numbers that this names. "" for plain softmax.
 
     config: has the settings attention and attention_type. factors: a table such as ATTENTION.
     """

@@ -203,8 +203,8 @@ def allow_attention(state, name, given):
     """
     settings = state["model_config"]
     trained = settings["attention"]
-    in_gallery = trained and not attention.is_own_file(trained)
-    if attention.is_own_file(trained):
+    is_own = attention.is_own_file(trained)
+    if is_own:
         if not given:
             raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and "
                             "would execute that file: read it, and allow it by "
@@ -219,15 +219,16 @@ def allow_attention(state, name, given):
         attention.load(settings["attention"])
     if state["attention_code"] == attention.code_of(SimpleNamespace(**settings)):
         return
-    if attention.is_own_file(trained) and Path(trained).stem != Path(given).stem:
+    if is_own and Path(trained).stem != Path(given).stem:
         raise UserError(f"{name} was trained with {trained}, and not with {given}: evaluate it by "
                         "itself, with its own --attention")
     changed = (f"{name} was trained with another version of "
                f"{settings['attention'] or settings['attention_type']}")
-    if not in_gallery:
+    if trained and not is_own:  # an update of this program may have changed its gallery
+        note(changed)
+    else:
         raise UserError(f"{changed}: take that one back, or train again, after deleting this run "
                         "or with another --out_dir and --variant")
-    note(changed)  # by an update of this program
 
 
 def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides):
