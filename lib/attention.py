@@ -8,10 +8,8 @@ import contextlib
 import functools
 import importlib.util
 import inspect
-import io
-import itertools
 import sys
-import tokenize
+import textwrap
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,9 +112,9 @@ def load(name):
 
 def code_of(config, factors=ATTENTION):
     """
-    Return 8 hex digits that identify the code of a model's attention, without comments: that of its
-    file, of what this imports from its folder, from folders below and from gallery/, and of its
-    factor, with the functions and numbers that this names. "" for plain softmax.
+    Return 8 hex digits that identify the code of a model's attention, whatever its comments: that
+    of the files of its class and of the classes which this inherits from, and that of its factor.
+    "" for plain softmax.
 
     config: has the settings attention and attention_type. factors: a table such as ATTENTION.
     """
@@ -127,71 +125,17 @@ def code_of(config, factors=ATTENTION):
 
 @functools.cache  # a file that is edited while a run trains is not the code that runs
 def digest_of_code(name, factor):
-    code = ""
-    if name:
-        load(name)
-        file = file_of(name).resolve()
-        for path in (file, *sorted(imported_by(file))):
-            code += without_comments(path.read_text(encoding="utf-8-sig"))
+    classes = [cls for cls in load(name).__mro__ if issubclass(cls, Attention)]
+    files = {inspect.getsourcefile(cls): cls for cls in classes if cls.__module__ != "model"}
+    codes = [Path(file).read_text(encoding="utf-8-sig") for file in files]
     if factor:
         f, *numbers = factor
-        # a partial has the function in `func`
-        code += code_of_function(getattr(f, "func", f), set())
-        code += repr((getattr(f, "keywords", {}), numbers))
-    return f"{zlib.crc32(code.rstrip().encode()):08x}" if code else ""
-
-
-def imported_by(file):
-    """Return the paths of the files in the folder of a Python file, or below it, or in gallery/,
-    that it imports, and of those that these import."""
-    folder, paths, waiting = file.parent, set(), [file]
-    while waiting:
-        modules = set()
-        for node in ast.walk(ast.parse(waiting.pop().read_bytes())):
-            if isinstance(node, ast.Import):
-                modules |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        for module in modules - {"model", None}:
-            path = Path(*module.split("."))
-            path = (GALLERY.parent if path.parts[0] == GALLERY.name else folder) / path
-            for found in (path.with_suffix(".py"), path / "__init__.py"):
-                if found.is_file() and found not in paths | {file}:
-                    paths.add(found)
-                    waiting.append(found)
-    return paths
-
-
-def code_of_function(f, seen):
-    """Return the code of a function, and that of the functions and numbers of its own file that it
-    names. seen: functions whose code is known."""
-    seen.add(f)
-    code = without_comments(inspect.getsource(f))
-    for name in f.__code__.co_names:
-        value = f.__globals__.get(name)
-        if isinstance(value, int | float):
-            code += f"{name} = {value}\n"
-        elif inspect.isfunction(value) and value.__module__ == f.__module__ and value not in seen:
-            code += code_of_function(value, seen)
-    return code
-
-
-def without_comments(code):
-    """Return Python code without comments, docstrings and blank lines."""
-    cuts, begins_line = [], True
-    with contextlib.suppress(tokenize.TokenError, IndentationError):  # of a lambda within a table
-        tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
-        for token, following in itertools.pairwise(tokens):
-            is_docstring = (token.type == tokenize.STRING and begins_line
-                            and following.type in (tokenize.NEWLINE, tokenize.COMMENT))
-            if is_docstring or token.type == tokenize.COMMENT:
-                cuts.append((token.start, token.end))
-            if token.type not in (tokenize.COMMENT, tokenize.NL):
-                begins_line = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    lines = code.splitlines()
-    for (row, start), (last_row, end) in reversed(cuts):
-        lines[row - 1:last_row] = [lines[row - 1][:start] + lines[last_row - 1][end:]]
-    return "".join(f"{line.rstrip()}\n" for line in lines if line.strip())
+        codes.append(inspect.getsource(getattr(f, "func", f)))  # a partial has it in `func`
+        codes.append(repr((getattr(f, "keywords", {}), numbers)))
+    for i, code in enumerate(codes):
+        with contextlib.suppress(SyntaxError):  # of a lambda within a table
+            codes[i] = ast.dump(ast.parse(textwrap.dedent(code)))
+    return f"{zlib.crc32(repr(codes).encode()):08x}" if codes else ""
 
 
 # -----------------------------------------------------------------------------
