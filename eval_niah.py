@@ -13,8 +13,8 @@ on questions (sft.py) is asked for the number (prompt=sft). A model that was not
 again, up to its number, and is to complete it (prompt=completion).
 
 Retrieval heads give the needle at least half as much attention as the head that gives it most. They
-are chosen on other prompts than they are measured on (--trials also asks prompts of the training
-length for this), since prompts that choose heads make them look better than they are.
+are chosen on separate prompts of the training length, which --trials adds, because heads look too
+good on the prompts that chose them.
 
 The result is niah[-tag].jsonl, or with --trials scores[-tag].jsonl, beside the checkpoint (or, with
 --out=FOLDER, in FOLDER/RUN). It has a record for each prompt, see `niah`. The same command
@@ -72,9 +72,8 @@ class NiahConfig(EvalConfig):
             raise ValueError("needle must have a space before {number}: it belongs to the number's "
                              "first token")
         if self.prompt == "sft" and "magic" not in self.needle:
-            raise ValueError("prompt=sft asks for the special magic number of a city, and needle="
-                             f"{self.needle} does not name one: write it with these words, or "
-                             "take prompt=completion")
+            raise ValueError(f"needle={self.needle} lacks the word magic, which prompt=sft asks "
+                             "for: add it, or take prompt=completion")
         if self.trials and self.task == "every_depth":
             raise ValueError(f"trials={self.trials} have random depths, so they do not go with "
                              "task=every_depth: leave one of the two out")
@@ -197,9 +196,8 @@ def ask_model(cfg, model, vocab, samples, device):
 
 def grade(answer, text, groups):
     """
-    Return (whether the generated `text` begins with the right answer, after which a number has no
-    further digit, and a word no letter; whether its first character is right). groups:
-    cfg.number_format.
+    Return (whether the generated `text` begins with the right answer, with no further digit or
+    letter after it; whether its first character is right). groups: cfg.number_format.
     """
     written, wanted = text.strip(), re.escape(answer) + r"(?!\w)"
     if answer.isdigit():

@@ -6,9 +6,9 @@ Per-position test loss, far beyond the training length (section 3.2 and Fig. 5 o
     python eval_posloss.py out/laptop/b --split=val --seq_len=4096 --n_seqs=20
 
 The result is posloss[-tag].jsonl beside the checkpoint (or, with --out=FOLDER, in FOLDER/RUN), with
-a record for each piece of text. Its losses by position are means over the last tenth of the
-positions before each (for 1,000: positions 900 to 999). The same command continues a killed
-evaluation. `torchrun` divides the pieces among its processes.
+a record for each piece of text. Its loss at position p is the mean over the p/10 positions before
+it (at 1,000: 900 to 999). The same command continues a killed evaluation. `torchrun` divides the
+pieces among its processes.
 """
 from dataclasses import dataclass
 
@@ -55,8 +55,8 @@ def choose_pieces(cfg, n_tokens):
         print0(f"only {n_fit:,} pieces of {cfg.seq_len:,} tokens fit into split {cfg.split} "
                f"without overlap: n_seqs={cfg.n_seqs:,} becomes {n_fit:,}")
     n = min(cfg.n_seqs, n_fit)
-    # We draw the gaps between pieces, so that pieces never overlap: n_spare tokens are in no piece,
-    # and of n sorted numbers up to n_spare the i-th is how many of these lie before piece i.
+    # n_spare tokens are in no piece. We draw n numbers up to n_spare and sort them: the i-th is how
+    # many spare tokens lie before piece i.
     n_spare = usable - n * cfg.seq_len
     spare_before = np.sort(random_starts(cfg.seed, "posloss", 0, n, n_spare + 1)).astype(np.int64)
     return spare_before + cfg.seq_len * np.arange(n)

@@ -161,7 +161,7 @@ class Context:
 
 
 def distances(q, k):
-    """Return how many tokens each key is before each query, (T, S). Later keys have less than 0."""
+    """Return the position of each query minus that of each key, (T, S): negative for later keys."""
     T, S = q.size(2), k.size(2)
     j = torch.arange(S, device=k.device)
     i = j[S - T:]
@@ -186,12 +186,12 @@ class Attention(nn.Module):
         scale_queries   multiplies the weights that make q, for a swap (constant_norm.py)
         mix             from the layer's input to the output of all heads
 
-    In S layers Window.attend makes the mask, and `visible` is not called: a class that overrides
-    it leaves in_windows False. A subclass must keep the promises of experiments/check.py, such as:
+    S layers never call `visible`, because Window.attend makes the mask: a class that overrides it
+    keeps in_windows False. A subclass must keep the promises of experiments/check.py, such as:
     no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
-    has_own_factor = False  # True: no attention_type beside it (log_power.py)
+    has_own_factor = False  # True: attention_type stays softmax (log_power.py)
     in_windows = False  # whether S layers have this attention, too
     n_queries = 512  # computed at a time where no fused kernel is used
 
@@ -207,8 +207,8 @@ class Attention(nn.Module):
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=False)
 
     def setup(self):
-        """Make and initialize the parameters that a subclass adds. It is called after all others
-        are drawn, so runs of one seed share those, whatever their attention."""
+        """Make and initialize the parameters that a subclass adds. Called after all others are
+        drawn, so that runs of one seed share those, whatever their attention."""
 
     def set_type(self, attention_type):
         """Make s and b as ATTENTION defines them for this type."""
@@ -326,8 +326,8 @@ class Attention(nn.Module):
         """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    # `is_fused` asks whether `weights` is this. A subclass whose kernel computes its own `weights`
-    # sets this to them, as gallery/sink.py does.
+    # `is_fused` compares `weights` with this. A subclass whose kernel computes its own `weights`
+    # assigns them here, as gallery/sink.py does.
     fused_weights = weights
 
     # -- RoPE, once in a forward pass
@@ -593,8 +593,8 @@ class GPT(nn.Module):
         self.add_p_n()
         n = torch.arange(1, self.config.block_size + 1, device=self.wte.weight.device)
         values = ATTENTION[attention_type].f(n, self)
-        # The mean of a factor that is 1 below N, as the clip, is taken as 1: so the trained model
-        # stays as it is up to N. (n = N is left out, because llama4 rises there.)
+        # A factor that is 1 below N, such as the clip, is not rescaled: the model stays the same up
+        # to N. (n = N is left out, because llama4 rises there.)
         # torch.where, so that the swap does not wait for a GPU
         mean = torch.where((values[:-1] == 1).all(), 1.0, values.mean())
         for attn in (block.attn for block in self.blocks if block.attn.letter != "S"):

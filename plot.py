@@ -131,9 +131,9 @@ def draw_panels(table, panels, note="", height=2.9, ylim=None):
 
 
 def draw(axis, rows, styles):
-    """Draw the lines of one measure: the mean over the seeds, and each seed: dots, or thin lines in
-    curves of more than 20 points, whose mean ends where a seed ends. A single seed has the interval
-    of its prompts."""
+    """Draw the lines of one measure: the mean over the seeds, and each seed, as dots or (beyond 20
+    points) thin lines. The mean ends with the shortest seed. A single seed has the interval of its
+    prompts."""
     from lib.results import over_seeds
 
     for line, style in styles.items():

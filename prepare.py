@@ -187,7 +187,7 @@ def open_manifest(cfg, folder):
     new = new_manifest(cfg)
     manifest = others.pop(path, new)
     if not manifest["complete"] and "bytes" in new["source"]:
-        # It may go on with other bytes: of a file that was repaired. (Rows in its bins stay.)
+        # A repaired file may have other bytes. (Rows that are in bins stay.)
         manifest["source"]["bytes"] = new["source"]["bytes"]
     differ = changes(manifest["source"], new["source"])
     if any(other["vocab"] != new["vocab"] for other in (manifest, *others.values())):

@@ -169,9 +169,8 @@ def count(mask, queries, S):
     if hasattr(mask, "mask_mod"):  # of flex_attention
         from torch.nn.attention.flex_attention import create_mask
         mask = create_mask(mask.mask_mod, mask.shape[0], 1, len(queries), S, queries.device)
-    # A sum copies what it adds: so half a million keys are counted at a time, which fit a cache.
-    # The counts go into one tensor. Kept one by one they would fragment the memory between the
-    # copies, so that a mask of 32,768 x 32,768 took 4 GB more.
+    # Summing copies the mask, so half a million keys are counted at a time. The counts share one
+    # tensor: kept apart they fragmented the memory (4 GB for a mask of 32,768 x 32,768).
     n = torch.empty(mask.shape[:3], dtype=torch.int32, device=mask.device)
     rows = len(queries) if torch.compiler.is_compiling() else max(1, 2**19 // S)
     for part, counted in zip(mask.split(rows, dim=2), n.split(rows, dim=2), strict=True):

@@ -45,7 +45,7 @@ class TrainConfig(ModelConfig):
     data_dir: str = "data/slimpajama"  # a corpus made by prepare.py
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
-    init_from: str = ""  # checkpoint to begin with; CONVERTIBLE in lib/start.py may change
+    init_from: str = ""  # start from this checkpoint; may change CONVERTIBLE (lib/start.py)
     variant: str = ""  # name in tables and figures; empty: the name of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)
@@ -129,7 +129,7 @@ def main():
     model, run, optimizer_states = start.model_of(cfg, state, is_resumed, data, device, corpus)
     del state  # the model has its weights
     block_size = model.config.block_size
-    # errors before the log is written: a text that is too short, ids without text
+    # fail before the log is written: text too short, ids without text
     for tokens in filter(None, (corpus, held_out)):
         tokens.rows_in_sequence(block_size)
     end = end_of_text(corpus.vocab) if model.config.doc_mask else None
@@ -178,13 +178,13 @@ def fit(cfg, model, run, optimizer_states, get_batch):
     max_rows = math.ceil(cfg.batch_size / ranks.WORLD_SIZE)
     chosen = runtime.rows_at_once(model, max_rows, compiled=loss_fn is not summed_loss)
     micro_batch_size = min(cfg.micro_batch_size or chosen, max_rows)
-    # after rows_at_once, which subtracts the memory of their moments from what is free now
+    # after rows_at_once, which reserves the memory of their moments itself
     optimizers = make_optimizers(cfg, model)
     if optimizer_states is None:
         save(cfg, model, optimizers, run, 0)  # from now on the folder belongs to this run
     else:
         for optimizer in optimizers:
-            # popped: a second copy would be as large as two models
+            # pop: a second copy would cost twice the model's memory
             optimizer.load_state_dict(optimizer_states.pop(0))
     log = Log(cfg, model, run)
     peak, began = runtime.peak_flops(device), time.time()
@@ -296,8 +296,8 @@ def micro_batches(x, y, documents, micro_batch_size, device):
     """
     for i in range(0, len(x), micro_batch_size):
         rows = slice(i, i + micro_batch_size)
-        # In fine-tuning, rows are padded: what comes after the last target is cut off. A multiple
-        # of 64 stays, so that few shapes are compiled.
+        # Fine-tuning pads rows: they are cut after the last target, at a multiple of 64, so that
+        # few shapes are compiled.
         T = x.shape[1]
         counted = None
         if (y[rows] < 0).any():
@@ -345,8 +345,8 @@ def halving(work, size):
                 raise torch.OutOfMemoryError(
                     "with a micro-batch of 1; --loss_chunk=512 needs less") from None
         size //= 2
-        print0(f"out of memory: going on in micro-batches of {size}, with the same result but for "
-               "rounding")
+        print0(f"out of memory: continuing with micro-batches of {size} (same result up to "
+               "rounding)")
 
 
 @torch.no_grad()

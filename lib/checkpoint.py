@@ -12,7 +12,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     iter           number of updates done
     vocab          the vocabulary (lib/text.py)
     data           digest and source of the training text, digest of that for validation
-    base           how the checkpoint was trained that the run began with (`training_of`); or None
+    base           `training_of` the checkpoint of init_from, or None
     attention_code identifies the code of the attention (lib/attention.py); "" for softmax
     code           commit of the program that saved it
 """
@@ -35,7 +35,7 @@ from lib.runtime import DType
 from lib.storage import atomic_write
 from model import ATTENTION, ROPE_SCALINGS
 
-VERSION = 5
+VERSION = 6
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,8 @@ class Tokens:
         """
         Return how many rows order="sequence" has before it begins again. UserError if none.
 
-        The first block_size tokens are left out, which in an embedded corpus are document 0: so
-        each row is an end of text and the whole document after it.
+        The first block_size tokens (document 0 of an embedded corpus) are skipped, so that there
+        each row is an end of text and one document.
         """
         n_rows = (len(self) - block_size) // (block_size + 1)
         if n_rows < 1:

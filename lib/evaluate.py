@@ -51,8 +51,7 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-# settings that do not matter to a record, or that X.json holds elsewhere (attention: with the
-# run's settings)
+# settings without effect on a record, or elsewhere in X.json (attention: in `run`)
 NOT_OF_THE_RESULT = OF_THE_MACHINE | {
     "files", "attention", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
@@ -191,7 +190,7 @@ def measure_missing(cfg, out, meta, items, measure, device):
     # Ranks that see other files would wait for each other, or measure another checkpoint.
     ranks.must_agree(missing=len(missing), **meta)
     if not missing and meta["records"] == wanted:
-        print0(f"{out} is not measured again, see --overwrite")
+        print0(f"{out} is complete; --overwrite measures again")
         return
     if ranks.RANK == 0:
         # Records are written again, because a kill may have cut the last one, and before X.json:

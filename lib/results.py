@@ -6,11 +6,10 @@ X.json beside it says what the numbers depend on. A record says whose it is and 
 
     variant, tag, seed     the results of one variant and tag are a line of tables and figures
     task, size, depth, i   size in tokens, depth in percent or null, number of the prompt or piece
-    iter                   number of the update; in a log.jsonl it replaces the row above
+    iter                   number of the update; a log.jsonl has it instead of task to i
     digest                 of the prompt, piece or batch of text
 
-Every other number of a record is a measure, and so is a dict {position: number}. The mean of true
-and false is a share.
+Every other number, or dict {position: number}, is a measure. The mean of booleans is a share.
 
 `load` makes a DataFrame with a row for each number, averaged over the prompts or pieces:
 
@@ -52,8 +51,8 @@ VARIANTS = {
 }
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
-# A number of a file. `prompt` identifies its prompt or piece of text. A difference is made of two
-# numbers that agree in it (None: of none).
+# A number of a file. `prompt` identifies its prompt or piece of text: only numbers with the same
+# one are subtracted (None: never).
 NUMBER = ["measure", "by", "tokens", "depth", "prompt", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
@@ -369,9 +368,8 @@ def half_interval(error, n):
 
 
 def error_of_share(hits, n):
-    """Return the standard error of the share hits / n, of which `half_interval` makes the distance
-    to the farther end of Wilson's 95 % interval. The usual one would be 0 if all or none are hits.
-    """
+    """Return the error of the share hits / n for which `half_interval` gives the longer half of
+    Wilson's 95 % interval. The usual error would be 0 if all or none are hits."""
     z = 1.96
     middle = (hits + z * z / 2) / (n + z * z)  # the share lies nearer to 0 or 1
     half = z * (hits * (n - hits) / n + z * z / 4) ** 0.5 / (n + z * z)

@@ -106,8 +106,8 @@ def continued(cfg, state, data, device):
 
 def changes_of(cfg, before):
     """Return texts of the settings that must be those of the run `before`, and differ."""
-    # Without decay max_iters may grow, and sft.py's epochs, from which it follows. From 0 it may
-    # not, because a run with updates has another name, see `from_checkpoint`.
+    # Without decay max_iters (or sft.py's epochs) may grow. From 0 it may not: a run with updates
+    # has another name, see `from_checkpoint`.
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = OF_THE_MACHINE | ({"max_iters", "epochs"} if may_go_on else set())
     if attention.is_own_file(cfg.attention) and attention.is_own_file(before["attention"]):

@@ -223,7 +223,7 @@ def choose_places(vocab, rng, ids, lowest, facts, lengths):
     Return [(index in the hay `ids`, number of the fact that is inserted there)], in the order of
     the prompt. At each index facts of these `lengths` in tokens are inserted.
 
-    Depths are those in the prompt, in which earlier facts of the list `facts` count. lowest: see
+    Depths are those in the final prompt, with earlier facts already inserted. lowest: see
     `place_for`.
     """
     places = []

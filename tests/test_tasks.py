@@ -163,7 +163,7 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions():
     assert prompt_of({}, "--prompt=sft") == "sft"
     refused("completion {number} comes last", prompt_of, {}, "--needle={number} is of {city}")
     assert prompt_of(tuned) == prompt_of(tuned, "--needle={number} is magic of {city}") == "sft"
-    refused("asks for the special magic number", prompt_of, tuned, "--needle={city} has {number}")
+    refused("lacks the word magic", prompt_of, tuned, "--needle={city} has {number}")
 
 
 def test_a_copy_of_the_text_and_the_depth_10_as_10_0_continue_a_result(tmp_path):

@@ -131,7 +131,7 @@ train.torch.compile = broken_compile if train.ranks.RANK else lambda loss, dynam
                  f"--out_dir={tmp_path}/{name}-2"]
         code += f"call(train, *{parts})\n"
     printed = two_ranks(code)
-    assert printed.count("going on in micro-batches of 2") == 2, "halved by both, said by one"
+    assert printed.count("continuing with micro-batches of 2") == 2, "halved by both, said by one"
     assert printed.count("torch.compile does not work here") == 2
     for name, more in variants.items():
         run(tmp_path / f"{name}-2", *arguments, *more)
