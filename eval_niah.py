@@ -53,7 +53,7 @@ class NiahConfig(EvalConfig):
     n_needles: int = 0  # task=multikey: number of needles about other cities; 0: three
     begin: bool = False  # begin the prompt with the end-of-text token, as after a document
 
-    NEEDS = EvalConfig.NEEDS | {
+    EFFECTIVE_IF = EvalConfig.EFFECTIVE_IF | {
         "n_needles": "task == 'multikey'",
         "trial_sizes": "trials",
         **dict.fromkeys(("data_dir", "split"), "haystack == ''"),

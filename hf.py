@@ -35,7 +35,7 @@ class HFConfig(LoadConfig):
     # output
     out_dir: str = ""  # folder to write
 
-    NEEDS = LoadConfig.NEEDS | {"device": None, "dtype": None}
+    EFFECTIVE_IF = LoadConfig.EFFECTIVE_IF | {"device": None, "dtype": None}
 
     def __post_init__(self):
         super().__post_init__()

@@ -57,7 +57,7 @@ class PlotConfig:
         if self.files[:1] == ("table",) and self.title:
             raise ValueError("table draws no picture: leave --title out")
 
-    NEEDS = {"baseline": "len(files) > 1", "format": "files[:1] != ('table',)"}
+    EFFECTIVE_IF = {"baseline": "len(files) > 1", "format": "files[:1] != ('table',)"}
 
 
 # -----------------------------------------------------------------------------
@@ -409,13 +409,13 @@ def main():
     if name not in names:
         raise UserError(f"there is no figure or measure {name!r}{did_you_mean(name, names)}; name "
                         f"one of {', '.join(names)}. Then name folders of results.")
-    asked = [] if name == "table" else [name]
+    figures = [] if name == "table" else [name]
     if name == "all":  # figures of formulas are no part of results
-        asked = [each for each in FIGURES if not inputs or each not in ("fading", "z_max")]
+        figures = [each for each in FIGURES if not inputs or each not in ("fading", "z_max")]
     folders = [path for path in map(Path, inputs) if path.is_dir()]
     folder = Path(cfg.out or next(iter(folders), "out"))
     is_drawn = False
-    for each in asked:
+    for each in figures:
         if each in FIGURES:
             picture = FIGURES[each](rows)
         else:

@@ -95,7 +95,7 @@ class PrepareConfig:
             raise ValueError(f"val_fraction={self.val_fraction} must be below 1, and the split "
                              "from which it takes val must have another --split than val")
 
-    NEEDS = {
+    EFFECTIVE_IF = {
         "hf_config": "hf",
         "tokenizer": "files or hf",
         **dict.fromkeys(OF_TEXT, "files or hf"),

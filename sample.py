@@ -25,7 +25,7 @@ class SampleConfig(LoadConfig):
     top_k: int = 200  # sample among the top_k likeliest tokens; 0: among all
     seed: int = 1337  # seed of the sampling
 
-    NEEDS = LoadConfig.NEEDS | dict.fromkeys(("top_k", "seed"), "temperature") | {
+    EFFECTIVE_IF = LoadConfig.EFFECTIVE_IF | dict.fromkeys(("top_k", "seed"), "temperature") | {
         "num_samples": "temperature or num_samples == 1"}
 
     def __post_init__(self):

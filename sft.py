@@ -61,7 +61,7 @@ class SFTConfig(TrainConfig):
             raise ValueError(f"val_fraction={self.val_fraction} must be below 1, as in "
                              "--val_fraction=0.02")
 
-    NEEDS = TrainConfig.NEEDS | {
+    EFFECTIVE_IF = TrainConfig.EFFECTIVE_IF | {
         "epochs": "max_iters == 0",
         "warmup_epochs": "warmup_iters == 0",
         "data_dir": None,

@@ -97,7 +97,7 @@ class TrainConfig(ModelConfig):
         if max(self.beta1, self.beta2) >= 1:
             raise ValueError(f"beta1={self.beta1} and beta2={self.beta2} must be below 1")
 
-    NEEDS = {
+    EFFECTIVE_IF = {
         "rope_theta": "set(window_pattern) != {'L'}",
         "rope_scaling": None,  # evaluations alone stretch RoPE
         "rope_factor": None,

@@ -50,7 +50,7 @@ class CheckConfig(TrainConfig):
     # machine
     device: str = "cpu"  # cpu or cuda, where the models compute
 
-    NEEDS = {}  # also settings of evaluations, such as rope_factor
+    EFFECTIVE_IF = {}  # also settings of evaluations, such as rope_factor
 
 
 # -----------------------------------------------------------------------------

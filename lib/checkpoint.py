@@ -63,7 +63,7 @@ class LoadConfig:
             raise ValueError(f"rope_factor={self.rope_factor} must be at least 1, which leaves "
                              "RoPE as trained")
 
-    NEEDS = {
+    EFFECTIVE_IF = {
         "rope_scaling": "rope_factor > 1",
         "swap_scale": "attention_type",
     }

@@ -8,8 +8,9 @@ A config file is plain Python whose top-level names are settings. (Helpers are m
 classes, and names that begin with "_".) It is executed, so use only files that you have read. Later
 files and arguments win.
 
-A dataclass may have a table NEEDS, {setting: expression}: where the expression is false the setting
-has no effect. With None it never has one. `refuse_without_effect` has the rule for it.
+A dataclass may have a table EFFECTIVE_IF, {setting: expression}: the setting has an effect only
+where the expression is true. With None it never has one. `refuse_without_effect` has the rule for
+it.
 """
 import ast
 import contextlib
@@ -28,7 +29,7 @@ from lib.errors import UserError, explain
 
 # Settings that do not change a result, but for rounding: the paths of input and output (texts are
 # compared by their digests), and how it is computed.
-OF_THE_MACHINE = {
+NOT_IN_A_RESULT = {
     "out_dir", "out", "overwrite", "data_dir", "data", "haystack", "micro_batch_size", "loss_chunk",
     "device", "compile", "eval_interval", "save_interval", "log_interval", "wandb_log",
     "wandb_project"}
@@ -63,7 +64,7 @@ def refuse_without_effect(cfg, given):
     off, as --decay=none does after a config file with decay_iters.
     """
     order = list(given)
-    for key, condition in getattr(cfg, "NEEDS", {}).items():
+    for key, condition in getattr(cfg, "EFFECTIVE_IF", {}).items():
         default = getattr(type(cfg), key)
         is_set = given.get(key, default) != default
         has_effect = condition and eval(condition, {}, vars(cfg))
@@ -200,13 +201,14 @@ def help_text(cls):
              "file."]
     sections = {}  # {heading: {setting: its line}}; a subclass has the last word
     for parent in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
-        fields = re.split(r"\n    (?:def|NEEDS) ", inspect.getsource(parent))[0]
+        fields = re.split(r"\n    (?:def|EFFECTIVE_IF) ", inspect.getsource(parent))[0]
         for line in map(str.strip, fields.splitlines()):
             if line.startswith("# "):
                 section = sections.setdefault(line, {})
             elif "# " in line:
                 section[line.partition(":")[0]] = line
-    never = {name for name, condition in getattr(cls, "NEEDS", {}).items() if condition is None}
+    conditions = getattr(cls, "EFFECTIVE_IF", {})
+    never = {name for name, condition in conditions.items() if condition is None}
     for heading, section in sections.items():
         lines += [heading, *(line for name, line in section.items() if name not in never)]
     choices = [f"{field.name}: {', '.join(filter(None, typing.get_args(field.type)))}"

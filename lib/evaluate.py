@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from lib import checkpoint, ranks, results, runtime, storage
 from lib.checkpoint import LoadConfig
-from lib.config import OF_THE_MACHINE, changes
+from lib.config import NOT_IN_A_RESULT, changes
 from lib.data import Tokens
 from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
@@ -52,7 +52,7 @@ class EvalConfig(LoadConfig):
 
 
 # settings without effect on a record, or elsewhere in X.json (attention: in `run`)
-NOT_OF_THE_RESULT = OF_THE_MACHINE | {
+NOT_IN_SETTINGS = NOT_IN_A_RESULT | {
     "files", "attention", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
 
@@ -75,7 +75,7 @@ def evaluate(cfg, name, ask):
     for out in files.values():
         storage.lock(out)
 
-    def opened(path):
+    def load_and_ask(path):
         """Return (meta, items, measure) of a checkpoint."""
         model, state = checkpoint.load_model(path, cfg, device)
         items, measure, more = ask(cfg, path, model, state)
@@ -83,12 +83,12 @@ def evaluate(cfg, name, ask):
         return meta_of(cfg, name, model, state, more), items, measure
 
     if len(files) > 1:  # all are checked before one is measured, which may take hours
-        metas = {path: opened(path)[0] for path in files}
+        metas = {path: load_and_ask(path)[0] for path in files}
         check_lines(metas)
         for path, meta in metas.items():
-            existing(cfg, files[path], meta)
+            records_before(cfg, files[path], meta)
     for path, out in files.items():
-        meta, items, measure = opened(path)
+        meta, items, measure = load_and_ask(path)
         n_updates = meta["run"]["iter"]
         updates = f", update {n_updates:,}" if n_updates else ""
         print0(f"{path}: {results.name_of(meta['variant'], cfg.tag)}{updates}")
@@ -167,7 +167,7 @@ def result_files(cfg, name):
 def meta_of(cfg, name, model, state, more):
     """Return the content of X.json, see lib/results.py."""
     settings = {key: value for key, value in (dataclasses.asdict(cfg) | more).items()
-                if key not in NOT_OF_THE_RESULT}
+                if key not in NOT_IN_SETTINGS}
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
     meta = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
@@ -183,7 +183,7 @@ def measure_missing(cfg, out, meta, items, measure, device):
     """Measure the items that have no record in the result file `out` yet. Records are appended as
     they come, so that a kill costs little. UserError if the file is of other settings."""
     # also records of sizes and samples that are not asked for now
-    records, wanted = existing(cfg, out, meta)
+    records, wanted = records_before(cfg, out, meta)
     missing = [item for item in items if key_of(item) not in records]
     n_records = n_by_size([*records.values(), *missing])
     meta["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
@@ -201,7 +201,7 @@ def measure_missing(cfg, out, meta, items, measure, device):
     # A record begins with these keys, and its item has the size.
     begin = {key: meta[key] for key in ("variant", "tag", "seed")}
     begin |= {"task": meta["evaluation"], "size": None, "depth": None}
-    for batch in in_turns(missing, measure, device, out.parent.name, cfg.micro_batch_size):
+    for batch in measure_batches(missing, measure, device, out.parent.name, cfg.micro_batch_size):
         if ranks.RANK == 0:
             storage.append_lines(file, [begin | record for record in batch])
 
@@ -225,7 +225,7 @@ def n_by_size(records):
     return Counter(str(record["size"]) for record in records)
 
 
-def existing(cfg, out, meta):
+def records_before(cfg, out, meta):
     """
     Return ({key: record}, {size: number of records that it should have}) of the result `out`; both
     are empty if there is none. UserError if it is a result of other settings, data or weights:
@@ -257,7 +257,7 @@ def existing(cfg, out, meta):
 # the work of all ranks
 
 
-def in_turns(items, measure, device, name, at_once=0):
+def measure_batches(items, measure, device, name, at_once=0):
     """
     Yield lists of records as they are measured, on all ranks together. If memory runs out on any
     rank, all go on with half as many at once. at_once: number of neighbouring items that a rank

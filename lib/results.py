@@ -33,7 +33,7 @@ import numpy as np
 import pandas as pd
 
 from lib import storage
-from lib.config import OF_THE_MACHINE
+from lib.config import NOT_IN_A_RESULT
 from lib.errors import MALFORMED, UserError, explain
 
 # {variant: (its name, its colour)}, in the order of tables and figures; other variants come after
@@ -58,7 +58,7 @@ MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
 # Settings in which the runs of one line may differ: those of the machine, the seed, and what
 # `settings_of` has in another form
-FREE = OF_THE_MACHINE | {"seed", "init_from", "variant", "vocab_size"}
+MAY_DIFFER_IN_A_LINE = NOT_IN_A_RESULT | {"seed", "init_from", "variant", "vocab_size"}
 
 
 def name_of(variant, tag=""):
@@ -152,7 +152,7 @@ def settings_of(meta):
     content of X.json."""
     run = meta.get("run", meta)  # a training is described by X.json itself
     settings = {name: value for name, value in (run["settings"] | text_of(run["data"])).items()
-                if name not in FREE}
+                if name not in MAY_DIFFER_IN_A_LINE}
     # the name of an own file, wherever it is; its code is among the settings
     settings["attention"] = Path(settings.get("attention", "")).stem
     settings["begins with a checkpoint"] = bool(run["settings"].get("init_from"))

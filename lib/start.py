@@ -7,7 +7,7 @@ import torch
 
 from lib import attention, checkpoint, config, ranks, runtime, storage
 from lib.attention import ModelConfig
-from lib.config import OF_THE_MACHINE
+from lib.config import NOT_IN_A_RESULT
 from lib.errors import UserError, explain
 from lib.ranks import print0
 from lib.text import check_same_vocab
@@ -16,7 +16,7 @@ from model import ATTENTION, GPTConfig, log_n, one
 # the settings of a trained model that --init_from may change
 CONVERTIBLE = {
     "window_pattern", "window", "attention_type", "doc_mask", "rope_theta", "block_size"}
-OF_A_RANK = {"device", "out_dir", "data_dir"}  # settings that may differ between ranks
+MAY_DIFFER_BY_RANK = {"device", "out_dir", "data_dir"}  # settings that may differ between ranks
 MODEL_SETTINGS = [field.name for field in dataclasses.fields(ModelConfig)]
 
 
@@ -76,7 +76,8 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
         ranks.must_agree(
-            settings={key: value for key, value in vars(cfg).items() if key not in OF_A_RANK},
+            settings={key: value for key, value in vars(cfg).items()
+                      if key not in MAY_DIFFER_BY_RANK},
             data=data["digest"],
             updates=run["iter"],
             # as text, in which NaN equals NaN
@@ -109,7 +110,7 @@ def changes_of(cfg, before):
     # Without decay max_iters (or sft.py's epochs) may grow. From 0 it may not: a run with updates
     # has another name, see `from_checkpoint`.
     may_go_on = cfg.decay == "none" and before["max_iters"]
-    free = OF_THE_MACHINE | ({"max_iters", "epochs"} if may_go_on else set())
+    free = NOT_IN_A_RESULT | ({"max_iters", "epochs"} if may_go_on else set())
     if attention.is_own_file(cfg.attention) and attention.is_own_file(before["attention"]):
         free |= {"attention"}  # a path: its code is compared, see checkpoint.allow_attention
     # a setting that is younger than the run was at its default

@@ -403,9 +403,9 @@ def test_help_explains_every_setting(cls, capsys):
     printed = capsys.readouterr().out
     for field in dataclasses.fields(cls):  # None: the program refuses the setting
         lines = re.findall(rf"^{field.name}: .*  # \S", printed, re.M)
-        assert len(lines) == (cls.NEEDS.get(field.name, "") is not None), field.name
+        assert len(lines) == (cls.EFFECTIVE_IF.get(field.name, "") is not None), field.name
     defaults = {field.name: field.default for field in dataclasses.fields(cls)}
-    for key, condition in cls.NEEDS.items():
+    for key, condition in cls.EFFECTIVE_IF.items():
         assert key in defaults
         eval(condition or "True", {}, defaults)  # a misspelt name is an error
 
