@@ -377,33 +377,22 @@ FIGURES = {figure.__name__: figure for figure in (
 # -----------------------------------------------------------------------------
 
 
-def check_baseline(rows, baseline, name):
-    """UserError if there is no line `baseline`, or if what is asked for shows no difference from
-    it. name: of a figure or measure, all or table."""
-    from lib.results import MINUS
-
-    lines = rows["line"].unique()
-    if baseline not in lines:
-        raise UserError(f"there is no line {baseline} to subtract; choose a --baseline of "
-                        f"{', '.join(lines)}")
-    measures = rows["measure"]
-    if name in ("all", "table", "learning_curves", "posloss"):
-        shown = measures.str.endswith(MINUS + baseline)
-    else:
-        shown = measures == name + MINUS + baseline
-    if not shown.any():
-        raise UserError(f"{name} shows no difference from {baseline}: leave --baseline out, or "
-                        "name results of the same seeds and prompts")
-
-
 def main():
     cfg = configure(PlotConfig)
     name, *inputs = cfg.files or ("",)
     from lib import results
 
     rows = results.load(inputs, cfg.baseline)
-    if cfg.baseline != PlotConfig.baseline and len(rows):
-        check_baseline(rows, results.name_of(cfg.baseline), name)
+    minus = results.MINUS + results.name_of(cfg.baseline)
+    measures = set(rows["measure"])
+    if name in ("all", "table", "learning_curves", "posloss"):
+        shows_difference = any(measure.endswith(minus) for measure in measures)
+    else:
+        shows_difference = name + minus in measures
+    if cfg.baseline != PlotConfig.baseline and not shows_difference:
+        raise UserError(f"{name} shows no difference from {cfg.baseline}: leave --baseline out, or "
+                        f"choose one of {', '.join(rows['line'].unique())}, with the same seeds "
+                        "and prompts as others")
     has_axis = rows["by"].isin(X_LABELS)
     names = ["all", "table", *FIGURES, *rows.loc[has_axis, "measure"].unique()]
     if name not in names:

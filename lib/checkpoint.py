@@ -17,7 +17,6 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     code           commit of the program that saved it
 """
 import dataclasses
-import functools
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -181,18 +180,12 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
         if has_rope and "R" in (trained.window_pattern or "R"):
             changes = {"rope_scaling": cfg.rope_scaling, "rope_factor": cfg.rope_factor}
         else:
-            note(f"rope_scaling and rope_factor have no effect on {path}: its layers that see all "
-                 "tokens have no RoPE")
+            print0(f"note: rope_scaling and rope_factor have no effect on {path}: its layers "
+                   "that see all tokens have no RoPE")
     model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
     del state["model"]  # the model has the weights
     state["attention_code"] = attention.code_of(model.config)  # that of the factor put in
     return model, state
-
-
-@functools.cache
-def note(text):
-    """Print a text once: an evaluation of several checkpoints loads each of them twice."""
-    print0(f"note: {text}")
 
 
 def allow_attention(state, name, given):
@@ -214,7 +207,7 @@ def allow_attention(state, name, given):
         message = f"{name} was trained with attention={trained or 'none'}, and not {given}"
         if not attention.is_own_file(given):
             raise UserError(f"{message}: leave --attention={given} out")
-        note(message)  # another checkpoint of the command may have it
+        print0(f"note: {message}")  # another checkpoint of the command may have it
     with explain(f"{name}: its attention cannot be used"):
         attention.load(settings["attention"])
     if state["attention_code"] == attention.code_of(SimpleNamespace(**settings)):
@@ -225,7 +218,7 @@ def allow_attention(state, name, given):
     changed = (f"{name} was trained with another version of "
                f"{settings['attention'] or settings['attention_type']}")
     if trained and not is_own:  # an update of this program may have changed its gallery
-        note(changed)
+        print0(f"note: {changed}")
     else:
         raise UserError(f"{changed}: take that one back, or train again, after deleting this run "
                         "or with another --out_dir and --variant")
@@ -241,7 +234,7 @@ def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides)
     """
     trained = ModelConfig(**state["model_config"])
     if state["iter"] == 0 and state["config"].get("max_iters"):
-        note(f"{name} is not trained: it was saved before its first update")
+        print0(f"note: {name} is not trained: it was saved before its first update")
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError, ArithmeticError)):
         model = attention.build(trained)

@@ -74,45 +74,21 @@ def evaluate(cfg, name, ask):
     files = result_files(cfg, name)
     for out in files.values():
         storage.lock(out)
-
-    def load_and_ask(path):
-        """Return (meta, items, measure) of a checkpoint."""
+    for path, out in files.items():
         model, state = checkpoint.load_model(path, cfg, device)
         items, measure, more = ask(cfg, path, model, state)
         items = list({key_of(item): item for item in items}.values())  # each once
-        return meta_of(cfg, name, model, state, more), items, measure
-
-    if len(files) > 1:  # all are checked before one is measured, which may take hours
-        metas = {path: load_and_ask(path)[0] for path in files}
-        check_lines(metas)
-        for path, meta in metas.items():
-            records_before(cfg, files[path], meta)
-    for path, out in files.items():
-        meta, items, measure = load_and_ask(path)
+        meta = meta_of(cfg, name, model, state, more)
+        del state  # it may hold the moments of an optimizer
         n_updates = meta["run"]["iter"]
         updates = f", update {n_updates:,}" if n_updates else ""
         print0(f"{path}: {results.name_of(meta['variant'], cfg.tag)}{updates}")
         measure_missing(cfg, out, meta, items, measure, device)
-        del measure  # it holds the model, and another one is loaded
+        del model, measure  # memory for the next one
     if ranks.RANK == 0:
         rows = results.load(files.values())
         if len(rows):  # a size that was not asked for again may be unfinished
             results.print_tables(rows)
-
-
-def check_lines(metas):
-    """UserError if checkpoints of a line share a seed, or differ in settings. metas:
-    {checkpoint: content of its X.json}."""
-    lines = {}  # {line: {seed: checkpoint}}
-    for path, meta in metas.items():
-        line, seed = results.name_of(meta["variant"], meta["tag"]), meta["seed"]
-        other = lines.setdefault(line, {}).setdefault(seed, path)
-        if other != path:  # two numbers for one place of a table
-            raise UserError(f"{other} and {path} would both be {line} with seed {seed}: evaluate "
-                            "one at a time, with another --tag")
-    for line, of_line in lines.items():
-        results.check_settings(line, {path: results.settings_of(metas[path])
-                                      for path in of_line.values()})
 
 
 def digest_of(ids):
