@@ -23,14 +23,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
+from lib import results
 from lib.config import configure, did_you_mean
 from lib.errors import UserError, explain, launch
+from lib.results import VARIANTS, labels_of, over_seeds
 from lib.storage import atomic_write
 
-# lib.results and matplotlib are imported where they are used, so that --help does not wait for
-# them.
 STYLE = {
     "figure.figsize": (5.6, 3.7), "figure.dpi": 150, "savefig.bbox": "tight",
     "font.size": 8, "figure.labelsize": 8, "axes.titlesize": 8,
@@ -66,9 +68,6 @@ class PlotConfig:
 
 def new_figure(**options):
     """Return an empty figure in the style of all figures. options: those of matplotlib's Figure."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     matplotlib.rcParams.update(STYLE)
     return Figure(**options)
 
@@ -87,8 +86,6 @@ def with_difference(rows, measure, by):
 
 def styles_of(rows):
     """Return {line: its colour, line style and label for matplotlib}, of all lines of a table."""
-    from lib.results import VARIANTS, labels_of
-
     lines = rows.drop_duplicates("line").set_index("line")
     colors = {variant: color for variant, (_, color) in VARIANTS.items()}
     others = [variant for variant in lines["variant"].unique() if variant not in colors]
@@ -134,8 +131,6 @@ def draw(axis, rows, styles):
     """Draw the lines of one measure: the mean over the seeds, and each seed, as dots or (beyond 20
     points) thin lines. The mean ends with the shortest seed. A single seed has the interval of its
     prompts."""
-    from lib.results import over_seeds
-
     for line, style in styles.items():
         line_rows = rows[rows["line"] == line].sort_values("tokens")
         if len(line_rows):
@@ -180,8 +175,6 @@ def save(figure, path):
 
 def fading(rows):
     """Fig. 1: the largest weight under softmax and SSMax, if one logit is +3 and all others -2."""
-    from lib.results import VARIANTS
-
     axis = new_figure().subplots()
     n = np.logspace(0.5, 5, 200)
     for variant, factor in (("softmax", 1.0), ("ssmax", 0.43 * np.log(n))):
@@ -198,8 +191,6 @@ def z_max(rows):
     Fig. 3: the weight of the logit z_max among the n - 1 others 0, 1/(n-2), ..., 1. With SSMax it
     has to be 1/s above them to get the attention, at any n.
     """
-    from lib.results import VARIANTS
-
     axis = new_figure().subplots()
     z = np.linspace(0, 12, 400)
     for n, line in ((100, ":"), (1_000, "--"), (10_000, "-")):
@@ -215,8 +206,6 @@ def z_max(rows):
 
 def p_n(rows):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
-    from matplotlib import colormaps
-
     axis, runs = new_figure().subplots(), []
     for path in rows.loc[rows["by"] == "end", "path"].unique():
         settings = json.loads(path.with_suffix(".json").read_text())["settings"]
@@ -229,7 +218,7 @@ def p_n(rows):
             if "p_n" in weights:  # killed before it was swapped in, a run has none
                 runs.append((path.parent.name, weights["p_n"].numpy()))
     # up to 0.8 only, because the yellow at the end of this map is hard to see on white
-    colors = colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
+    colors = matplotlib.colormaps["plasma"](np.linspace(0, 0.8, len(runs)))
     for (name, p), color in zip(runs, colors, strict=True):
         n = np.arange(1, len(p) + 1)
         axis.plot(n, p, ".", color=color)
@@ -380,8 +369,6 @@ FIGURES = {figure.__name__: figure for figure in (
 def main():
     cfg = configure(PlotConfig)
     name, *inputs = cfg.files or ("",)
-    from lib import results
-
     rows = results.load(inputs, cfg.baseline)
     minus = results.MINUS + results.name_of(cfg.baseline)
     measures = set(rows["measure"])
