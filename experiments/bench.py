@@ -1,5 +1,5 @@
 """
-How long this checkout takes, beside a bound or a peer, and beside another checkout.
+How long this checkout takes, beside a peer or another checkout.
 
     python -m experiments.bench                              all rows for a CPU
     python -m experiments.bench update prefill               only these rows
@@ -97,19 +97,6 @@ def recipe(settings, compiled):
     return seconds(one) / x.numel()
 
 
-def products(settings, n, vocab_size=300, passes=3):
-    """The products of n tokens with all weights, alone: the seconds per token. passes: 1, forward,
-    or 3, an update."""
-    model, pairs = model_of(settings, vocab_size), []
-    dtype = getattr(torch, runtime.dtype_name(torch.device("cpu"), model.config.dtype))
-    for layer in model.modules():
-        if isinstance(layer, torch.nn.Linear):
-            w = torch.randn(layer.in_features, layer.out_features, dtype=dtype)
-            x, g = (torch.randn(n, width, dtype=dtype) for width in w.shape)
-            pairs += [(x, w), (g, w.T), (x.T, g)][:passes]
-    return seconds(lambda: [a @ b for a, b in pairs]) / n
-
-
 @torch.no_grad()
 def prefill(settings, n):
     """A prompt, whose last token alone gets logits: the seconds per token."""
@@ -127,15 +114,6 @@ def next_token(settings, n):
             cache.append(layer.layer, *torch.randn(2, *shape), layer.max_keys)
     cache.length = n
     return seconds(lambda: model(torch.zeros(1, 1, dtype=torch.int64), cache=cache), 20)
-
-
-def reading(settings, n):
-    """Read the keys and values of n tokens once, in the layers that see all of them."""
-    config = model_of(settings).config
-    heads, D = config.n_head, config.n_embd // config.n_head
-    layers = sum(config.letter(layer) != "S" for layer in range(config.n_layer))
-    stored, q = [torch.randn(2, heads, n, D) for _ in range(layers)], torch.randn(heads, 1, D)
-    return seconds(lambda: [(q @ k.mT) @ v for k, v in stored], 20)
 
 
 def from_cpu(settings):
@@ -162,17 +140,13 @@ SHORT = f"{MIDDLE} --batch_size=16 --max_iters=6 --warmup_iters=1 --eval_interva
 COMPACT = "--compact_vocab"
 PAPER = "config/b_ssmax.py --batch_size=128 --max_iters=12 --eval_interval=0"
 ROWS = {
-    "update_quick": {OURS: (update, f"{QUICK} --eval_interval=0 --max_iters=100", COMPACT),
-                     "products": (products, QUICK, 2048)},
+    "update_quick": {OURS: (update, f"{QUICK} --eval_interval=0 --max_iters=100", COMPACT)},
     "update": {OURS: (update, SHORT), "nanoGPT's recipe": (recipe, MIDDLE, False),
-               "the same, compiled": (recipe, MIDDLE, True),
-               "products": (products, MIDDLE, 4096, 50257)},
+               "the same, compiled": (recipe, MIDDLE, True)},
     "ssmax": {OURS: (update, f"{SHORT} --attention_type=ssmax"), "softmax": (update, SHORT)},
-    **{f"next_token_{name}_{n}": {
-        OURS: (next_token, settings, n), "reading once": (reading, settings, n)}
-       for name, settings, n in (("quick", QUICK, 20_000), ("quick", QUICK, 131_072),
-                                 ("large", LARGE, 20_000), ("large", LARGE, 65_536))},
-    "prefill": {OURS: (prefill, QUICK, 65_536), "products": (products, QUICK, 65_536, 1, 1)},
+    "next_token_quick": {OURS: (next_token, QUICK, 131_072)},
+    "next_token_large": {OURS: (next_token, LARGE, 20_000)},
+    "prefill": {OURS: (prefill, QUICK, 65_536)},
     "first_update": {OURS: (train, f"{QUICK} --eval_interval=0 --max_iters=1", COMPACT),
                      "torch": (run, "-c 'import torch'")},
 }

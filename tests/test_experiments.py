@@ -243,5 +243,5 @@ def test_a_tiny_row_is_measured_and_an_unknown_one_refused(monkeypatch, capsys):
 def test_a_row_has_a_side_of_this_checkout_and_settings_that_exist(row):
     assert bench.OURS in ALL[row]
     for function, *arguments in ALL[row].values():
-        if function in (bench.update, bench.products, bench.next_token, bench.from_cpu):
+        if function in (bench.update, bench.next_token, bench.from_cpu):
             configure(TrainConfig, arguments[0].split())
