@@ -215,13 +215,10 @@ def allow_attention(state, name, given):
     if is_own and Path(trained).stem != Path(given).stem:
         raise UserError(f"{name} was trained with {trained}, and not with {given}: evaluate it by "
                         "itself, with its own --attention")
-    changed = (f"{name} was trained with another version of "
-               f"{settings['attention'] or settings['attention_type']}")
-    if trained and not is_own:  # an update of this program may have changed its gallery
-        print0(f"note: {changed}")
-    else:
-        raise UserError(f"{changed}: take that one back, or train again, after deleting this run "
-                        "or with another --out_dir and --variant")
+    raise UserError(f"{name} was trained with another version of "
+                    f"{settings['attention'] or settings['attention_type']}: take that one back, "
+                    "or train again, after deleting this run or with another --out_dir and "
+                    "--variant")
 
 
 def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides):

@@ -162,7 +162,9 @@ def measure_missing(cfg, out, meta, items, measure, device):
     records, wanted = records_before(cfg, out, meta)
     missing = [item for item in items if key_of(item) not in records]
     n_records = n_by_size([*records.values(), *missing])
-    meta["records"] = wanted | {size: n_records[size] for size in n_by_size(items)}
+    # A size that was killed stays unfinished, also if fewer of its prompts are asked for now.
+    meta["records"] = wanted | {size: max(wanted.get(size, 0), n_records[size])
+                                for size in n_by_size(items)}
     # Ranks that see other files would wait for each other, or measure another checkpoint.
     ranks.must_agree(missing=len(missing), **meta)
     if not missing and meta["records"] == wanted:

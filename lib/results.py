@@ -126,7 +126,7 @@ def read(path):
     for size, wanted in meta.get("records", {}).items():
         if n_records[size] < wanted:  # it is not measured to its end
             print(f"left out: only {n_records[size]:,} of {wanted:,} prompts of {size} tokens are "
-                  f"measured in {path}")
+                  f"measured in {path}; the same command continues")
             if meta["evaluation"] == "scores":  # other prompts would choose other heads
                 return None
             records = [record for record in records if str(record["size"]) != size]
