@@ -133,8 +133,10 @@ def digest_of_code(name, factor):
         codes.append(inspect.getsource(getattr(f, "func", f)))  # a partial has it in `func`
         codes.append(repr((getattr(f, "keywords", {}), numbers)))
     for i, code in enumerate(codes):
-        with contextlib.suppress(SyntaxError):  # of a lambda within a table
-            codes[i] = ast.dump(ast.parse(textwrap.dedent(code)))
+        for text in (textwrap.dedent(code), f"{{{code}\n}}"):  # or a lambda's row of a table
+            with contextlib.suppress(SyntaxError):
+                codes[i] = ast.dump(ast.parse(text))
+                break
     return f"{zlib.crc32(repr(codes).encode()):08x}" if codes else ""
 
 

@@ -231,7 +231,7 @@ def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides)
     """
     trained = ModelConfig(**state["model_config"])
     if state["iter"] == 0 and state["config"].get("max_iters"):
-        print0(f"note: {name} is not trained: it was saved before its first update")
+        print0(f"note: {name} was saved before its first update")
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError, ArithmeticError)):
         model = attention.build(trained)

@@ -272,6 +272,11 @@ def test_the_code_of_an_attention_is_that_of_its_classes_and_its_factor(tmp_path
     monkeypatch.chdir(tmp_path)
     same = code_of(ModelConfig("power", attention="./mine.py"))
     assert same == first, "it depends on how the path is written"
+    table, of_a_row = tmp_path / "table.py", set()
+    for comment in ("", "  # a comment"):
+        table.write_text(f'ROWS = {{\n    "x": (lambda n, model: n + 1),{comment}\n}}\n')
+        of_a_row.add(code_with(runpy.run_path(str(table))["ROWS"]["x"]))
+    assert len(of_a_row) == 1
     base.write_text(base.read_text().replace("8", "9"))
     others.add(code_with(root))
     assert len({first, *others}) == 7

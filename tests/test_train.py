@@ -163,7 +163,7 @@ def test_infinite_weights_are_not_saved(run, tmp_path, capsys):
                    "--max_iters=1", "--warmup_iters=1", "--learning_rate=1e18") == 1
     assert checkpoint.load(tmp_path)["iter"] == 0
     checkpoint.load_model(tmp_path)
-    assert "is not trained: it was saved before its first update" in capsys.readouterr().out
+    assert "was saved before its first update" in capsys.readouterr().out
     run(tmp_path)  # nothing was learned, so a run of other settings may begin here
     assert [r["iter"] for r in log(tmp_path) if "loss" in r] == [1, 2, 3, 4, 5, 6]
 

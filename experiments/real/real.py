@@ -116,7 +116,7 @@ def rows_of(cfg, folder, line, lengths, hays):
     for hay in hays:
         answers = pd.DataFrame(read_lines(measured / f"niah-{hay}_{line}.jsonl"))
         for (size, i), prompt in answers.groupby(["size", "i"]):
-            number = prompt["text"].str.extract(r"^\s*(\d*)", expand=False)
+            number = prompt["text"].str.extract(r"^\s*([\d,]*)", expand=False).str.replace(",", "")
             found = {"needles": prompt["every_depth answers"],
                      "needles, any of the prompt's": number.isin(prompt["answer"])}
             numbers += [("", measure, size, i + 100 * (hay == "noise"), each.mean(), len(each))
