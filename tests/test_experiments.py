@@ -30,7 +30,7 @@ GOLDEN = {
         a step to 1.5 10 1.00 .92 .75 .36 .18 .000 ± .000 -.126 ± .015
         a learned constant (control) 10 .82 .74 .28 .02 .00 -.042 ± .063 -.054 ± .069
         the clip, put in (Qwen) 10 1.00 .99 .95 .89 .89 .86 .000 ± .000 -.130 ± .019"""),
-    "real": ([40, 4, 4, 4, 4, 4, 5, 3, 3, 1], """
+    "real": ([40, 4, 4, 4, 4, 4, 5, 3, 3, 1, 3, 1], """
         25 SmolLM2, N, RoPE x 4: yarn costs at least .05 less .016 ± .035 nats 8 undecided undecided
         llama4 8 2.034 -.005 ± .002
         clip_2048 6 .43 .17 .000 ± .000"""),
