@@ -186,9 +186,12 @@ def open_manifest(cfg, folder):
         raise UserError(f"{foreign[0]} was not written by prepare.py; choose another --name")
     new = new_manifest(cfg)
     manifest = others.pop(path, new)
-    if not manifest["complete"] and "bytes" in new["source"]:
-        # A repaired file may have other bytes. (Rows that are in bins stay.)
-        manifest["source"]["bytes"] = new["source"]["bytes"]
+    n_bytes = new["source"].get("bytes")
+    if n_bytes and not manifest["complete"] and manifest["source"].get("bytes") != n_bytes:
+        print(f"note: the files have other bytes than when the preparation of {folder} began; its "
+              f"bins keep the first {manifest['rows']:,} rows of then. Delete it if these have "
+              "changed, and not just a file that could not be read.")
+        manifest["source"]["bytes"] = n_bytes
     differ = changes(manifest["source"], new["source"])
     if any(other["vocab"] != new["vocab"] for other in (manifest, *others.values())):
         differ.append("another vocabulary")  # a model must be able to read every split

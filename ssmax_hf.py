@@ -289,7 +289,10 @@ def add_ssmax(model, kind="ssmax_bias_s0", scale=1.0, length=None, layers=None, 
     if type(N) is not int or N < 2:  # log 1 is 0
         raise ValueError(f"the config of this {type(model).__name__} does not say at which length "
                          f"it was trained, and length={length}: give `length` in tokens")
-    s = start_of_s(kind, scale, N) if s is None else s
+    if s is None:
+        s = start_of_s(kind, scale, N)
+    elif scale != 1:
+        raise ValueError(f"scale={scale} has no effect beside s={s}: leave one of the two out")
     # An offloaded layer has its weights on the meta device. (Only matrices tell the device, because
     # DiffLlama makes vectors on the CPU, wherever the model is.)
     device = next((p.device for p in model.parameters() if p.dim() > 1 and not p.is_meta), "meta")

@@ -18,7 +18,7 @@ import torch
 
 from lib import attention, runtime
 from lib.attention import ModelConfig
-from lib.config import complete, configure, non_defaults
+from lib.config import arguments, complete, make, non_defaults
 from lib.errors import UserError, describe, launch
 from model import ATTENTION, GPT, KVCache
 from train import TrainConfig
@@ -234,17 +234,18 @@ def make_model(config):
 
 
 def main():
-    cfg = configure(CheckConfig)
+    given = arguments(CheckConfig)
+    cfg = make(CheckConfig, given)
     device = runtime.setup(cfg.device)
     torch.set_num_threads(1)
     configs = [ModelConfig(kind, **SIZES | settings) for kind, settings in CASES]
     if cfg.files:
         kinds = ["attention_type" if name in ATTENTION else "attention" for name in cfg.files]
-        if twice := non_defaults(cfg).keys() & {*kinds}:
+        if twice := given.keys() & {*kinds}:
             raise UserError(f"{twice.pop()} is named twice, with and without --: leave one out")
         configs = [small(complete(cfg, **{kind: name}))
                    for kind, name in zip(kinds, cfg.files, strict=True)]
-    elif non_defaults(cfg).keys() - {"device"}:
+    elif given.keys() - {"device"}:
         configs = [small(cfg)]
     failures = 0
     for config in configs:

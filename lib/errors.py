@@ -34,8 +34,8 @@ def launch(main):
         os._exit(141)
     except Exception as e:
         if out_of_memory(e):
-            # training and evaluations tried smaller micro-batches before they gave up
-            message = f"out of memory ({describe(e)}); take a smaller model or a shorter context"
+            message = (f"out of memory ({describe(e)}); take a smaller model, a shorter context or "
+                       "a smaller --micro_batch_size")
         elif isinstance(e, OSError) and e.strerror:  # no space, no permission, no such file
             message = f"{e.filename or 'operating system'}: {e.strerror}"
         else:

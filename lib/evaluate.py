@@ -79,7 +79,6 @@ def evaluate(cfg, name, ask):
         items, measure, more = ask(cfg, path, model, state)
         items = list({key_of(item): item for item in items}.values())  # each once
         meta = meta_of(cfg, name, model, state, more)
-        del state  # it may hold the moments of an optimizer
         n_updates = meta["run"]["iter"]
         updates = f", update {n_updates:,}" if n_updates else ""
         print0(f"{path}: {results.name_of(meta['variant'], cfg.tag)}{updates}")
@@ -159,7 +158,8 @@ def measure_missing(cfg, out, meta, items, measure, device):
     """Measure the items that have no record in the result file `out` yet. Records are appended as
     they come, so that a kill costs little. UserError if the file is of other settings."""
     # also records of sizes and samples that are not asked for now
-    records, wanted = records_before(cfg, out, meta)
+    records, before = records_before(cfg, out, meta)
+    wanted, codes = before.get("records", {}), before.get("code", meta["code"]).split(", ")
     missing = [item for item in items if key_of(item) not in records]
     n_records = n_by_size([*records.values(), *missing])
     # A size that was killed stays unfinished, also if fewer of its prompts are asked for now.
@@ -170,6 +170,11 @@ def measure_missing(cfg, out, meta, items, measure, device):
     if not missing and meta["records"] == wanted:
         print0(f"{out} is complete; --overwrite measures again")
         return
+    if meta["code"] not in codes:
+        print0(f"note: {out} was begun by another version of this program ({before['code']}), "
+               "whose records stay; --overwrite measures all of them again")
+        codes.append(meta["code"])
+    meta["code"] = ", ".join(codes)
     if ranks.RANK == 0:
         # Records are written again, because a kill may have cut the last one, and before X.json:
         # those of an earlier result never stand beside new settings.
@@ -205,13 +210,15 @@ def n_by_size(records):
 
 def records_before(cfg, out, meta):
     """
-    Return ({key: record}, {size: number of records that it should have}) of the result `out`; both
-    are empty if there is none. UserError if it is a result of other settings, data or weights:
-    it may have taken days. With --overwrite a finished or other result begins again.
+    Return ({key: record}, content of X.json) of the result `out`; both are empty if there is none,
+    and with --overwrite. UserError if it is a result of other settings, data or weights: it may
+    have taken days.
     """
+    if cfg.overwrite:
+        return {}, {}
     meta_path = out.with_suffix(".json")
     if not (meta_path.exists() and out.exists()):
-        if out.exists() and out.stat().st_size and not cfg.overwrite:
+        if out.exists() and out.stat().st_size:
             raise UserError(f"{meta_path} is missing, without which {out} cannot be continued: "
                             f"move {out.name} away, or replace it with --overwrite")
         return {}, {}
@@ -222,13 +229,10 @@ def records_before(cfg, out, meta):
         defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
         defaults = json.loads(json.dumps(defaults))
         differ = changes(defaults | identity_of(before), identity_of(meta))
-        is_finished = not Counter(before["records"]) - n_by_size(records.values())
-    if cfg.overwrite and (differ or is_finished):
-        return {}, {}
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")
-    return records, before["records"]
+    return records, before
 
 
 # -----------------------------------------------------------------------------

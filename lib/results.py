@@ -142,7 +142,7 @@ def read(path):
         if logged < wanted:
             print(f"no losses at the end, because {path} has only {logged:,} of {wanted:,} updates")
         return file, numbers_of_log(meta, records, kind, is_finished=logged >= wanted)
-    if "scores" in records[0]:
+    if file["evaluation"] == "scores":
         return file, numbers_of_trials(records)
     return file, numbers_of(records)
 
@@ -275,7 +275,8 @@ def numbers_of_log(meta, records, kind, is_finished):
     Return the numbers of a training, see `read`: the losses at its end, and 40 to 400 points of
     each curve, which are means of as many updates in a row. kind: begins the measures' names.
     """
-    # a power of ten, so that points of a run and of a longer one are means of the same updates
+    # A power of ten: points of two runs are means of the same updates, and so have a difference, if
+    # their lengths have the same one (400 to 3,999 updates, 4,000 to 39,999, ...).
     n_updates = 10 ** int(math.log10(max(1, meta["settings"]["max_iters"] / 40)))
     numbers = []
 

@@ -179,9 +179,9 @@ def check_run(cfg, model, run, is_resumed):
         with explain(f"switch_iter={cfg.switch_iter}: the model cannot be switched to "
                      f"{cfg.switch_attention_type}; leave switch_iter out", ValueError):
             copy.deepcopy(model).swap_attention(cfg.switch_attention_type)
-    results = {path.name for path in Path(cfg.out_dir).glob("[!.]*.json*")}
+    results = {path.name for path in Path(cfg.out_dir).glob("*.jsonl")}
     if checkpoint.checkpoints_in(cfg.out_dir):  # that of update 0: the run begins again
-        results -= {"log.json", "log.jsonl"}
+        results -= {"log.jsonl"}
     if results and not is_resumed:
         raise UserError(f"{cfg.out_dir} holds results of an earlier run: "
                         f"{', '.join(sorted(results))}; choose another --out_dir, or move them "

@@ -152,13 +152,13 @@ def noise(vocab, n):
 
 
 def draw_hay(vocab, rng, hay, n, facts):
-    """Return `n` ids of the hay, as a list, in which no other number is the answer of a fact."""
+    """Return `n` ids of the hay, as a list, in which nothing stands in the place of an answer."""
     if n > len(hay):
         raise UserError(f"the hay has only {len(hay):,} tokens, and {n:,} are needed; choose a "
                         "smaller context or more text")
-    with_any_number = "|".join(
-        re.escape(before.strip()) + r"[\d\s]+" + re.escape(after.strip())
-        for before, _, after in map(parts, facts))
+    with_any_answer = "|".join(
+        re.escape(before.strip()) + (r"[\d\s]+" if answer.strip()[0].isdigit() else r"[^.\n]+")
+        + re.escape(after.strip()) for before, answer, after in map(parts, facts))
     for _ in range(10):
         begin = rng.randrange(len(hay) - n + 1)
         for _ in range(3):  # a character has at most four bytes, and each may be a token
@@ -166,7 +166,7 @@ def draw_hay(vocab, rng, hay, n, facts):
             if begin and decode(four, vocab).startswith("\ufffd"):
                 begin -= 1  # it was inside a character
         ids = hay[begin:begin + n].tolist()
-        if not re.search(with_any_number, decode(ids, vocab)):
+        if not re.search(with_any_answer, decode(ids, vocab)):
             return ids
     raise UserError(f"the hay itself answers the question, in 10 of 10 pieces of {n:,} tokens; "
                     "take other hay (for the embedded corpus --split=haystack), another --needle, "

@@ -188,8 +188,7 @@ def test_interrupted_or_oom_it_ends_the_same(measure, tmp_path, monkeypatch, pro
     assert path.read_text().count("\n") == 6, "not six of them were done"
     path.write_text(path.read_text() + path.read_text().splitlines()[-1] + '\n{"size": 6')
     kill_after = None
-    # what an interrupted --overwrite has left is continued, and what is finished is replaced
-    assert [n_measured("--overwrite"), n_measured(), n_measured("--overwrite")] == [n - 6, 0, n]
+    assert [n_measured(), n_measured(), n_measured("--overwrite")] == [n - 6, 0, n]
     refused(r"other settings \(seed=1337 \(now 3\)\)", n_measured, "--seed=3")
     room = 0
     with pytest.raises(torch.OutOfMemoryError):
@@ -215,9 +214,15 @@ def test_more_sizes_and_samples_are_added_to_a_result(measure, tmp_path, capsys)
     about.write_text(json.dumps(facts))
     measure(eval_niah, "b", "--n_samples=3")
     assert "is complete;" in capsys.readouterr().out
+    begun_by = facts["code"]
+    about.write_text(json.dumps(facts | {"code": "earlier"}))
+    for n_samples in (3, 4, 5):  # the first one has nothing to measure
+        measure(eval_niah, "b", f"--n_samples={n_samples}")
+    assert facts_of(tmp_path / "b", "niah")["code"] == f"earlier, {begun_by}"
+    assert capsys.readouterr().out.count("begun by another version of this program (earlier)") == 1
     about.unlink()
     refused("niah.json is missing, without which", measure, eval_niah, "b", "--n_samples=3")
-    assert len(storage.read_lines(path)) == 12, "the records are gone"
+    assert len(storage.read_lines(path)) == 20, "the records are gone"
 
 
 def test_a_weight_that_is_nan_ranks_the_needle_last():

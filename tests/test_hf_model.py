@@ -138,6 +138,12 @@ def test_a_hay_is_read_once_for_all_questions(tmp_path, monkeypatch, family):
         tokens.append(idx.numel()), read(self, idx, cache))[1])
     assert torch.equal(model.generate(idx, 6, temperature=0), torch.cat(alone))
     assert sum(tokens) < 100 + 3 * 10
+    other = torch.randint(V, (1, 100))  # rows of two hays, as after a kill within one
+    two = torch.cat((idx[1:], other, other))
+    tokens.clear()
+    answers = model.generate(two, 6, temperature=0)
+    assert sum(tokens) < 2 * 100 + 4 * 10
+    assert torch.equal(answers[:2], torch.cat(alone[1:])) and torch.equal(answers[2], answers[3])
     tokens.clear()
     call(eval_niah, tmp_path / "m", "--haystack=noise", "--task=every_depth", "--depths=10,50,90",
          "--context_sizes=5000", "--n_samples=1")

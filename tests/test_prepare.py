@@ -165,13 +165,15 @@ def test_bad_input_is_one_line(tmp_path, write, monkeypatch, content, arguments,
     assert not list(tmp_path.glob("c/*")), "something of a broken input was kept"
 
 
-def test_a_bad_file_is_replaced_and_the_same_command_continues(tmp_path, write, monkeypatch):
+def test_a_bad_file_is_replaced_and_the_same_command_continues(
+        tmp_path, write, monkeypatch, capsys):
     monkeypatch.setattr(prepare, "CHUNK", 1000)
     a, b = write("a.jsonl", jsonl(20 * TEXTS)), write("b.jsonl", GOOD + b"bad")
     refused("b.jsonl:2", go, tmp_path, a, b, "--shard_tokens=100")
     assert list(tmp_path.glob("c/train-*.bin"))
     write("b.jsonl", GOOD)
     go(tmp_path, a, b, "--shard_tokens=100")
+    assert "files have other bytes than when the preparation of" in capsys.readouterr().out
     assert ids(tmp_path) == expected([*20 * TEXTS, "good"])
 
 

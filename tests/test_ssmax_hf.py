@@ -259,6 +259,7 @@ def test_what_it_cannot_do_is_refused_by_name():
             (build(), {"layers": [7]}, r"layers=\[7\] must name"),
             (build("mistral"), {}, "no layer of MistralForCausalLM sees all keys"),
             (build(), {"length": 1}, "length=1: give `length` in tokens"),
+            (build(), {"s": 0.4, "scale": 2.0}, "scale=2.0 has no effect beside s=0.4"),
             (add_ssmax(build(), layers=[0]), {"layers": [1]}, "this model has a factor already")]:
         with pytest.raises(ValueError, match=message):
             add_ssmax(model, **options)

@@ -4,13 +4,14 @@ import random
 import re
 import zlib
 
+import numpy as np
 import pytest
 import torch
 from conftest import CPU, byte_tokenizer, call, refused, save_model, tiny_model
 
 import eval_niah
 from eval_niah import NiahConfig, grade
-from lib import storage
+from lib import storage, tasks
 from lib.config import configure
 from lib.corpora.almanac import CITIES
 from lib.evaluate import digest_of
@@ -113,6 +114,14 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
         assert text.count("magic number of ") > 10, "this hay has no facts"
         assert text.count(f"magic number of {city} ") == 1, "there are two answers"
     refused("the hay itself answers .*, in 10 of 10 pieces", sample_of, *arguments, size=9000)
+
+
+def test_hay_that_answers_in_words_is_refused():
+    hay = np.array(encode("The box in Rome is red. The box in Tokyo is blue. " * 20))
+    fact = tasks.Fact(f"The box in Tokyo is{tasks.ANSWER} .", "green")
+    refused("the hay itself answers", tasks.draw_hay, None, random.Random(0), hay, 60, [fact])
+    other = tasks.Fact(f"The box in Oslo is{tasks.ANSWER} .", "green")
+    assert len(tasks.draw_hay(None, random.Random(0), hay, 60, [other])) == 60
 
 
 @pytest.mark.parametrize("task, measure", [

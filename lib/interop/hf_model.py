@@ -5,6 +5,7 @@ by ssmax_hf.py, and --rope_scaling stretches RoPE in the layers that see all key
 """
 import copy
 import inspect
+import itertools
 import json
 import math
 import os
@@ -304,12 +305,18 @@ class HFModel(nn.Module):
 
     @torch.no_grad()
     def generate(self, idx, max_new_tokens, *args, **kwargs):
-        """As GPT.generate. What all rows of idx (B, T) begin with is read once, if it is at least
-        half of them: the hay of task=every_depth, of which each row asks another question."""
-        differs = (idx != idx[:1]).any(dim=0).nonzero().flatten().tolist()
-        n = differs[0] if differs else 0
-        if n < max(1, idx.size(1) // 2):  # GPT.generate needs new_cache and forward alone
+        """As GPT.generate. What neighbouring rows of idx (B, T) begin with is read once, if it is
+        at least half of them: a hay of task=every_depth, of which each row asks another question.
+        """
+        groups = [torch.stack([*rows]) for _, rows in itertools.groupby(
+            idx, key=lambda row: row[:(row.numel() + 1) // 2].tolist())]
+        if len(groups) == len(idx):  # GPT.generate needs new_cache and forward alone
             return GPT.generate(self, idx, max_new_tokens, *args, **kwargs)
+        if len(groups) > 1:
+            return torch.cat([self.generate(group, max_new_tokens, *args, **kwargs)
+                              for group in groups])
+        differs = (idx != idx[:1]).any(dim=0).nonzero().flatten().tolist()
+        n = differs[0] if differs else idx.size(1) - 1
         begun = self.new_cache()
         self.read(idx[:1, :n], begun)
         new = [GPT.generate(self, row[None, n:], max_new_tokens, *args, **kwargs,
@@ -324,8 +331,10 @@ class HFModel(nn.Module):
         self.read(idx[:, :-1], cache)
         implementation = hf_model.config._attn_implementation
         hf_model.set_attn_implementation("eager")  # the only one that returns its weights
-        weights = self.last(idx[:, -1:], cache, output_attentions=True).attentions or ()
-        hf_model.set_attn_implementation(implementation)
+        try:
+            weights = self.last(idx[:, -1:], cache, output_attentions=True).attentions or ()
+        finally:
+            hf_model.set_attn_implementation(implementation)
         if len(weights) != self.config.n_layer:
             raise UserError(f"{type(hf_model).__name__} has attention weights in {len(weights)} of "
                             f"its {self.config.n_layer} layers; measure needles without --trials")
