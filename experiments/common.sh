@@ -22,21 +22,12 @@ in_parallel() {  # run python with the arguments in each line of the input, JOBS
         xargs -r -L 1 -P "$JOBS" bash -o pipefail -c 'step "$@"' step
     fi
 }
-step() {  # step ARGUMENTS: what python prints goes to $OUT/output.txt, its errors to the screen
+step() {  # step ARGUMENTS: python prints to $OUT/output.txt, errors and every 1000th update to the screen
     local folder=$(grep -oE -e "--(out_dir|out|name)=[^ ]+|(^| )out/[^ ]+" <<< "$*" | head -n 1)
-    local name="$1 ${folder#*=} $(grep -oE -e "--tag=[^ ]+" <<< "$*")" terminal=0
-    name=${name%"${name##*[! ]}"}  # without the blank at its end, which it has if there is no tag
-    [ ! -t 1 ] || terminal=1
-    # the progress of a training: one line on a terminal, and some lines in a file
-    python "$@" | tee -a "$OUT/output.txt" | awk -F" [|] " -v name="$name" -v terminal=$terminal '
-        /ETA/ {
-            line = name ": " $1 ", " $2 ", " $NF
-            split($1, iter, /[ \/]/)
-            if (terminal) printf "\r%-99s\r", line
-            else if (iter[2] ~ /000$/) print line
-            fflush()
-        }' || return 1
-    printf "%-99s\n" "$name: done in $SECONDS s"
+    local name=$(echo $1 ${folder#*=} $(grep -oE -e "--tag=[^ ]+" <<< "$*"))
+    python "$@" | tee -a "$OUT/output.txt" | awk -F" [|] " -v name="$name" '
+        /000\/.*ETA/ {print name ": " $1 ", " $2 ", " $NF; fflush()}' || return 1
+    echo "$name: done in $SECONDS s"
 }
 export -f step
 

@@ -9,18 +9,14 @@ Tables, verdicts and pictures of an experiment, from its results.csv, prediction
 
 lines.csv has the rows of the tables in their order: group (title of a table), line, label, baseline
 (the price of a line is its loss above that of this one), block (training length in tokens), figure
-(name of the picture that shows the line, or nothing) and colour. pairs.csv, if there is one, names
-the same attention in several models, whose ranks are compared (pairs.png).
+(name of the picture that shows the line, or nothing) and colour.
 """
-import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 import plot
 from experiments import verdicts
@@ -37,7 +33,6 @@ SHARES = ("needles", "ranked first", "MQAR")  # these measures have two digits, 
 PANELS = {"needles": "needles found", "price": "price: loss above the baseline's (nats)",
           "weight": "attention weight on the needle"}
 BESIDE = ("softmax", "ssmax", "head_scale")  # what --line is shown beside
-PAIRED = [("needles", 16), ("needles", 64), ("price", 16)]  # the panels of pairs.png, in multiples
 GALLERY = {"#D55E00": "softmax's logits", "#0072B2": "SSMax", "#CC79A7": "the clip, put in"}
 
 
@@ -178,61 +173,6 @@ def print_verdicts(family, predictions):
                         "or it is the difference)", table.set_index(""))
 
 
-def spearman(values):
-    """Return the correlation of the ranks in (2, ..., n) values, over the last axis."""
-    ranks = stats.rankdata(values, axis=-1)
-    a, b = ranks - ranks.mean(-1, keepdims=True)
-    return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
-
-
-def print_correlations(table, pair, block_of):
-    """
-    Print Spearman's correlation of the means of the lines in the two columns of `pair`, for each
-    multiple of their training lengths; and for the needles at 64x without the lines that hardly
-    find any, and from what is known earlier.
-
-    The interval is from 4,000 resamples of the lines: it says whether other lines would rank alike,
-    and not how far the seeds of a line vary. p is the share of 100,000 permutations of the lines
-    with a correlation as far from 0.
-    """
-    rows = table.reset_index(name="value")
-    rows["multiple"] = rows["tokens"] / rows["line"].map(block_of)
-    mean, _, _ = results.means(rows.groupby(["measure", "multiple", "line"])["value"])
-    means = mean.unstack("line")
-
-    def numbers(column, measure, multiple):
-        return means.loc[(measure, multiple)].reindex(pair[column]).to_numpy()
-
-    x, y = pair
-    shown = means.index[means.index.isin(["needles", "price"], level="measure")]
-    compared = {f"{measure} at {multiple:g}x": (numbers(x, measure, multiple),
-                                                numbers(y, measure, multiple))
-                for measure, multiple in shown}
-    of_x, of_y = compared["needles at 64x"]
-    finds = (of_x >= 0.1) | (of_y >= 0.1)
-    compared["needles at 64x, without lines below .1"] = of_x[finds], of_y[finds]
-    compared[f"needles at 64x, from {y}'s at 1x"] = numbers(y, "needles", 1), of_y
-    compared[f"needles at 64x, from {x}'s price at 1x"] = numbers(x, "price", 1), of_y
-    rng, rng_of_p = np.random.default_rng(0), np.random.default_rng(0)
-    texts = {}
-    for name, values in compared.items():
-        values = np.array(values)
-        values = values[:, ~np.isnan(values).any(axis=0)]
-        n = values.shape[1]
-        if n < 5:
-            continue
-        rho = spearman(values)
-        with np.errstate(invalid="ignore"):  # lines that are all equal have no order
-            resampled = spearman(values[:, rng.integers(n, size=(4000, n))])
-        ends = np.nanquantile(resampled, (0.025, 0.975))
-        permuted = rng_of_p.permuted(np.tile(values[0], (100_000, 1)), axis=1)
-        by_chance = spearman(np.array(np.broadcast_arrays(permuted, values[1])))
-        p = (abs(by_chance) >= abs(rho) - 1e-9).mean()
-        texts[name] = [n, *(short(number, 2) for number in (rho, *ends)), short(p, 4)]
-    results.print_table(f"Spearman's correlation of {x} and {y}", pd.DataFrame(
-        texts.values(), list(texts), ["lines", "rho", "from", "to (95 %)", "p"]))
-
-
 # -----------------------------------------------------------------------------
 # pictures
 
@@ -281,27 +221,6 @@ def draw_gallery(table, lines, path):
     plot.save(figure, path)
 
 
-def draw_pairs(table, pairs, lines, path):
-    """Draw the means of the lines in the first column of `pairs` against those of the others."""
-    lines = lines.drop_duplicates("line").set_index("line")
-    x_name, *others = pairs
-
-    def mean_of(line, measure, multiple):
-        tokens = multiple * lines["block"][line]
-        return by_seed(table, line, measure, tokens).mean(skipna=False)
-
-    figure = plot.new_figure(figsize=(12, 4 * len(others)), layout="constrained")
-    axes = figure.subplots(len(others), len(PAIRED), squeeze=False)
-    for row_of_axes, y_name in zip(axes, others, strict=True):
-        for axis, (measure, multiple) in zip(row_of_axes, PAIRED, strict=True):
-            for i, (x, y) in pairs[[x_name, y_name]].dropna().iterrows():
-                axis.plot(mean_of(x, measure, multiple), mean_of(y, measure, multiple),
-                          "os^"[i // 10], color=f"C{i % 10}", label=lines["label"][x])
-            axis.set(title=f"{measure} at {multiple}x", xlabel=x_name, ylabel=y_name)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
-    plot.save(figure, path)
-
-
 # -----------------------------------------------------------------------------
 
 
@@ -347,12 +266,6 @@ def main():
     for _, group in lines.groupby("group", sort=False):
         for measure in measures:
             print_measure(table, group, measure)
-    if (home / "pairs.csv").exists() and not cfg.line:
-        pairs = pd.read_csv(home / "pairs.csv")
-        for columns in itertools.combinations(pairs, 2):
-            print_correlations(table, pairs[list(columns)], block_of)
-        if out:
-            draw_pairs(table, pairs, lines, Path(out, "pairs.png"))
     if out:
         for figure, shown in lines[lines["figure"] != ""].groupby("figure"):
             draw = draw_gallery if figure == "gallery" else draw_lines

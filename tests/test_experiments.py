@@ -168,7 +168,7 @@ def test_new_results_replace_stored_ones_of_their_seeds(new_results, capsys):
                                   for measure, tokens in (("needles", 2048), ("loss", 128))}
     assert set(changed) == {0.1234} and not len(before.index.difference(after.index))
     pictures = {path.name for path in new_results.glob("*.png")}
-    assert pictures == {"windows.png", "gallery.png", "pairs.png"}
+    assert pictures == {"windows.png", "gallery.png"}
 
 
 def test_a_new_line_stands_beside_stored_ones_of_the_same_seeds(new_results, capsys):
