@@ -122,7 +122,7 @@ def niah(cfg, path, model, state):
     device, vocab = model.wte.weight.device, state["vocab"]
     if not cfg.prompt:
         prompt = "sft" if "squad" in state["data"]["source"] else "completion"
-        cfg = config.complete(cfg, prompt=prompt)
+        cfg = config.replaced(cfg, prompt=prompt)
         print0(f"{path}: prompt={prompt}")
     bos = state.get("bos")  # of a model of transformers
     if cfg.begin and bos is not None:
@@ -130,7 +130,7 @@ def niah(cfg, path, model, state):
     if cfg.begin:
         bos = end_of_text(vocab)
     if cfg.task == "multikey" and not cfg.n_needles:
-        cfg = config.complete(cfg, n_needles=3)
+        cfg = config.replaced(cfg, n_needles=3)
     if cfg.haystack:
         hay, data = open_haystack(cfg, vocab)
     else:
@@ -242,7 +242,7 @@ def main():
     are_of_transformers = all(map(is_of_transformers, map(find, cfg.files)))
     if cfg.task == "every_depth" and are_of_transformers and not cfg.micro_batch_size:
         # such a model then reads each hay once, for all of its questions
-        cfg = config.complete(cfg, micro_batch_size=len(cfg.depths))
+        cfg = config.replaced(cfg, micro_batch_size=len(cfg.depths))
     evaluate(cfg, "scores" if cfg.trials else "niah", niah)
 
 

@@ -9,7 +9,7 @@ further subclasses `Attention`, one file each, in gallery/.
 The paper compares (a) softmax, (b) SSMax, (c) SSMax with s = 1, (d) SSMax with a bias, (e) SSMax
 swapped into a trained softmax model, and (f) SSMax swapped in near the end of its training.
 
-Letters: B batch, T new tokens (queries), S keys (cached and new), C n_embd, H n_head, D = C/H,
+Letters: B batch, T new tokens (queries), K keys (cached and new), C n_embd, H n_head, D = C/H,
 V vocab_size; n is the number of keys that a query sees: its position + 1 in causal attention.
 """
 import math
@@ -74,7 +74,7 @@ class Learned(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """The number by which an attention type multiplies the query: s * f(n) + b."""
+    """The factor on the query: s * f(n) + b."""
     f: Callable
     s: float | Learned = 1.0
     b: float | Learned = 0.0
@@ -108,7 +108,7 @@ ROPE_SCALINGS = ("", "theta", "ntk", "yarn", "yarn_no_temperature")
 class GPTConfig:
     """
     The model. The defaults are the paper's 162 M model (Appendix A), which has no dropout. (Checks
-    of the settings: ModelConfig in lib/attention.py.)
+    of the settings: ModelConfig in lib/models.py.)
 
     The letters of window_pattern say what a layer sees:
 
@@ -141,8 +141,8 @@ class GPTConfig:
 # -----------------------------------------------------------------------------
 # attention
 #
-# A forward pass has T queries, and S keys including cached ones. Its query t stands at position
-# S - T + t. So the shapes of q and k say which keys come later than a query.
+# A forward pass has T queries, and K keys including cached ones. Its query t stands at position
+# K - T + t. So the shapes of q and k say which keys come later than a query.
 
 
 @dataclass
@@ -161,10 +161,10 @@ class Context:
 
 
 def distances(q, k):
-    """Return the position of each query minus that of each key, (T, S): negative for later keys."""
-    T, S = q.size(2), k.size(2)
-    j = torch.arange(S, device=k.device)
-    i = j[S - T:]
+    """Return the position of each query minus that of each key, (T, K): negative for later keys."""
+    T, K = q.size(2), k.size(2)
+    j = torch.arange(K, device=k.device)
+    i = j[K - T:]
     return i[:, None] - j
 
 
@@ -273,13 +273,13 @@ class Attention(nn.Module):
 
     def attend(self, q, k, v, context):
         """Return the attention weights times v, (B, H, T, D)."""
-        T, S = q.size(2), k.size(2)
+        T, K = q.size(2), k.size(2)
         if self.is_fused():
             # A mask takes 400 MB at 20,000 tokens. Fused kernels need none for causal attention,
-            # or for a single query. A piece of a text after a cache (1 < T < S) needs one.
-            needs_mask = context.documents is not None or 1 < T < S
+            # or for a single query. A piece of a text after a cache (1 < T < K) needs one.
+            needs_mask = context.documents is not None or 1 < T < K
             return self.weighted_sum(q, k, v, self.visible(q, k, context) if needs_mask else None)
-        outputs, cached = [], S - T
+        outputs, cached = [], K - T
         # the weights of 20,000 tokens would take 1.6 GB a head
         for start in range(0, T, self.n_queries):
             queries = q[:, :, start:start + self.n_queries]
@@ -298,14 +298,14 @@ class Attention(nn.Module):
         return self.weights(q, k, seen).to(v.dtype) @ v
 
     def is_fused(self):
-        """Return whether a fused kernel may be used. It computes the softmax over all earlier keys;
-        a subclass that changes weights, logits or visible does without it."""
+        """Return whether a fused kernel may be used. It knows plain softmax only, so a subclass
+        with its own weights, logits or visible does without."""
         cls = type(self)
         return (cls.weights is cls.fused_weights and cls.logits is Attention.logits
                 and cls.visible is Attention.visible)
 
     def visible(self, q, k, context):
-        """Return which keys each query sees, bool (T, S), or (B, 1, T, S) with packed documents:
+        """Return which keys each query sees, bool (T, K), or (B, 1, T, K) with packed documents:
         those up to its own, in its document and in its window."""
         distance = distances(q, k)
         seen = (distance >= 0) & (distance < self.max_keys)
@@ -317,17 +317,16 @@ class Attention(nn.Module):
         return seen & (query_documents == key_documents)
 
     def logits(self, q, k):
-        """Return the logits (B, H, T, S) of q and k in fp32, also of keys that are not seen."""
+        """Return the logits (B, H, T, K) of q and k in fp32, also of keys that are not seen."""
         with torch.autocast(q.device.type, enabled=False):  # autocast would cast to bf16
             z = q.float() @ k.float().mT
         return z / math.sqrt(self.head_size)
 
     def weights(self, q, k, seen):
-        """Return the attention weights (B, H, T, S) in fp32. seen: see `visible`."""
+        """Return the attention weights (B, H, T, K) in fp32. seen: see `visible`."""
         return self.logits(q, k).masked_fill(~seen, -math.inf).softmax(dim=-1)
 
-    # `is_fused` compares `weights` with this. A subclass whose kernel computes its own `weights`
-    # assigns them here, as gallery/sink.py does.
+    # A subclass with a fused kernel for its own weights sets fused_weights = weights (sink.py).
     fused_weights = weights
 
     # -- RoPE, once in a forward pass
@@ -396,7 +395,7 @@ class Window(Attention):
         def blocks(z):  # (B, H, blocks * W, D) -> (B, blocks, H, W, D)
             return z.unflatten(2, (-1, W)).transpose(1, 2)
 
-        def with_block_before(z):  # (B, H, S, D) -> (B * blocks, H, 2 W, D)
+        def with_block_before(z):  # (B, H, K, D) -> (B * blocks, H, 2 W, D)
             z = blocks(F.pad(z, (0, 0, pad_front, pad_back)))
             return torch.cat((z[:, :-1], z[:, 1:]), dim=3).flatten(0, 1)
 
@@ -456,9 +455,9 @@ class KVCache:
         self.length, self.layers = 0, {}
 
     def append(self, layer, k, v, max_keys=math.inf):
-        """Store k, v (B, H, T, D) of the next T positions and return those of all S. Keys that no
+        """Store k, v (B, H, T, D) of the next T positions and return those of all K. Keys that no
         later query sees are dropped: a query sees at most `max_keys`."""
-        T, S = k.size(2), self.length + k.size(2)
+        T, K = k.size(2), self.length + k.size(2)
         stored = self.layers.get(layer, (k[:, :, :0], v[:, :, :0]))
         if max_keys < math.inf:  # a window: few keys, which are copied
             k, v = (torch.cat(z, dim=2) for z in zip(stored, (k, v), strict=True))
@@ -468,12 +467,12 @@ class KVCache:
             return k, v
         # All keys are written in place: copying them for each token would take longer than
         # the attention itself.
-        if S > stored[0].size(2):
-            stored = [F.pad(z[:, :, :S - T], (0, 0, 0, T + self.room)) for z in stored]
+        if K > stored[0].size(2):
+            stored = [F.pad(z[:, :, :K - T], (0, 0, 0, T + self.room)) for z in stored]
             self.layers[layer] = stored
         for z, new in zip(stored, (k, v), strict=True):
-            z[:, :, S - T:S] = new
-        return [z[:, :, :S] for z in stored]
+            z[:, :, K - T:K] = new
+        return [z[:, :, :K] for z in stored]
 
 
 class GPT(nn.Module):
@@ -581,9 +580,9 @@ class GPT(nn.Module):
         """
         Turn a softmax model into another attention type in place and keep its weights: (e) and (f).
 
-        The mean of the factor over a block becomes `scale`; softmax has 1. For SSMax
-        this sets s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). Without a learned
-        s the weights that make q are multiplied instead.
+        Afterwards the mean of the factor over n = 1 to N is `scale` (softmax has 1). For SSMax this
+        is s = 1 / mean log n, which is 0.168 for 1,024 tokens (section 3). Without a learned s the
+        weights that make q are multiplied instead.
         """
         if self.config.attention_type != "softmax":  # the factor of its training would be lost
             raise ValueError("only softmax weights can be swapped, and these are "

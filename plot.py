@@ -40,7 +40,7 @@ STYLE = {
     "axes.spines.top": False, "axes.spines.right": False}
 # colours of variants that lib/results.py has none for
 PALETTE = ("#6A3D9A", "#B2182B", "#1B7837", "#C51B7D", "#01665E", "#8C6D1F", "#4D4D99", "#5E9C00")
-LINES = ("-", "--", "-.", ":")  # line styles of the lines of one colour
+LINE_STYLES = ("-", "--", "-.", ":")  # line styles of the lines of one colour
 X_LABELS = {"tokens": "context size (tokens)", "position": "position (tokens)", "update": "update",
             "rank": "head, by rank"}
 
@@ -72,16 +72,16 @@ def new_figure(**options):
     return Figure(**options)
 
 
-def select(rows, measure, by="tokens"):
+def select(rows, measure, unit="tokens"):
     """Return the rows of a measure."""
-    return rows[(rows["measure"] == measure) & (rows["by"] == by)]
+    return rows[(rows["measure"] == measure) & (rows["unit"] == unit)]
 
 
-def with_difference(rows, measure, by):
+def with_difference(rows, measure, unit):
     """Return {label: rows} of a measure, and of its difference from the baseline if there is one.
     """
     is_shown = (rows["measure"] == measure) | rows["measure"].str.startswith(f"{measure} minus ")
-    return dict(iter(rows[is_shown & (rows["by"] == by)].groupby("measure")))
+    return dict(iter(rows[is_shown & (rows["unit"] == unit)].groupby("measure")))
 
 
 def styles_of(rows):
@@ -95,7 +95,7 @@ def styles_of(rows):
     for line, label in labels_of(rows).items():
         styles[line] = {
             "color": colors[lines["variant"][line]],
-            "linestyle": LINES[numbers[line] % len(LINES)],
+            "linestyle": LINE_STYLES[numbers[line] % len(LINE_STYLES)],
             "label": label}
     return styles
 
@@ -114,13 +114,13 @@ def draw_panels(table, panels, note="", height=2.9, ylim=None):
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for axis, (label, rows) in zip(axes, panels.items(), strict=True):
         draw(axis, rows, styles_of(table))
-        by = rows["by"].iloc[0]
-        if by in ("tokens", "position"):
+        unit = rows["unit"].iloc[0]
+        if unit in ("tokens", "position"):
             axis.set_xscale("log", base=2)  # training lengths are powers of two
             axis.xaxis.set_major_formatter("{x:,.0f}")
             for block in sorted(rows["block"].dropna().unique()):
                 axis.axvline(block, color="0.4", linestyle=":", label=f"trained on {block:,.0f}")
-        axis.set(xlabel=X_LABELS[by] if axis is axes[-1] else "", ylabel=textwrap.fill(label, 40))
+        axis.set(xlabel=X_LABELS[unit] if axis is axes[-1] else "", ylabel=textwrap.fill(label, 40))
         if ylim:  # even None would keep the limits from what is drawn later
             axis.set_ylim(ylim)
     return add_legend(figure, f"line: mean of the seeds; faint: each seed,\n"
@@ -207,7 +207,7 @@ def z_max(rows):
 def p_n(rows):
     """Fig. 2: the learned p_n of each run, with a1 log n + a2 fitted to all n and to n >= 4."""
     axis, runs = new_figure().subplots(), []
-    for path in rows.loc[rows["by"] == "end", "path"].unique():
+    for path in rows.loc[rows["unit"] == "end", "path"].unique():
         settings = json.loads(path.with_suffix(".json").read_text())["settings"]
         # the log does not have p_n
         if "pn" in settings.values():
@@ -264,7 +264,7 @@ def posloss(rows):
     Fig. 5: loss by position, and the same minus that of the baseline. The point at n is the mean
     over the last n/10 positions.
     """
-    by_position = rows[rows["by"] == "position"].groupby("measure")
+    by_position = rows[rows["unit"] == "position"].groupby("measure")
     return draw_panels(rows, dict(iter(by_position)), "nats per token")
 
 
@@ -279,7 +279,7 @@ def niah(rows):
     Fig. 6: share of needles (or answers of another task) found, by depth and context size. One
     panel for each line, which shows the mean over the seeds.
     """
-    cells = rows[(rows["by"] == "depth") & rows["measure"].isin(answers(rows))]
+    cells = rows[(rows["unit"] == "depth") & rows["measure"].isin(answers(rows))]
     panels = list(cells.groupby(["measure", "line"], sort=False))
     if not panels:
         return None
@@ -312,14 +312,14 @@ def retrieval(rows):
 
 def needle_scores(rows):
     """Fig. 7: the 25 heads with the highest needle score in the example."""
-    panels = dict(iter(rows[rows["by"] == "rank"].groupby("measure")))
+    panels = dict(iter(rows[rows["unit"] == "rank"].groupby("measure")))
     return draw_panels(rows, panels, "one prompt per seed", ylim=(-0.02, 1.02))
 
 
 def top_scores(rows):
     """Fig. 8: the top needle scores of the trials of all seeds, in falling order. Markers show how
     much of the answer was right."""
-    trials = rows[rows["by"] == "trial"]
+    trials = rows[rows["unit"] == "trial"]
     if trials.empty:
         return None
     trials = trials.pivot(index=["line", "seed", "tokens"], columns="measure", values="value")
@@ -354,8 +354,8 @@ def needle_weight(rows):
 
 def draw_measure(rows, measure):
     """Any measure by tokens, positions or updates, and the same minus that of the baseline."""
-    by = rows.loc[(rows["measure"] == measure) & rows["by"].isin(X_LABELS), "by"].iloc[0]
-    return draw_panels(rows, with_difference(rows, measure, by))
+    unit = rows.loc[(rows["measure"] == measure) & rows["unit"].isin(X_LABELS), "unit"].iloc[0]
+    return draw_panels(rows, with_difference(rows, measure, unit))
 
 
 FIGURES = {figure.__name__: figure for figure in (
@@ -380,7 +380,7 @@ def main():
         raise UserError(f"{name} shows no difference from {cfg.baseline}: leave --baseline out, or "
                         f"choose one of {', '.join(rows['line'].unique())}, with the same seeds "
                         "and prompts as others")
-    has_axis = rows["by"].isin(X_LABELS)
+    has_axis = rows["unit"].isin(X_LABELS)
     names = ["all", "table", *FIGURES, *rows.loc[has_axis, "measure"].unique()]
     if name not in names:
         raise UserError(f"there is no figure or measure {name!r}{did_you_mean(name, names)}; name "
@@ -404,7 +404,7 @@ def main():
         results.print_tables(rows)
         if name == "table" and cfg.out:
             with atomic_write(folder / "table.csv", "w") as file:
-                rows[[*results.COLUMNS, "by", "depth"]].to_csv(file, index=False)
+                rows[[*results.COLUMNS, "unit", "depth"]].to_csv(file, index=False)
             print(f"\n{folder / 'table.csv'}")
     elif not is_drawn:
         raise UserError(f"{' '.join(inputs) or name}: there are no results that {name} could show; "

@@ -15,8 +15,8 @@ Formats:
 A pattern in quotes works too ('my_texts/**/*.txt'): two stars stand for any number of folders.
 docs/corpus.md says how to prepare terabytes with other programs, whose files train.py also reads.
 
---val_fraction=0.1 moves the last tenth of each bin's tokens into the split val. A corpus below
---shard_tokens has one bin, so this is the end of its text. If your text is sorted (by topic, say),
+--val_fraction=0.1 moves the last tenth of each bin into the split val: by default of each 100 M
+tokens, or of the whole text if it has less. If your text is sorted (by topic, say),
 --shard_tokens=1_000_000 takes val from every million tokens.
 
 If a run was stopped, the same command continues after the last finished bin, and the bins are those

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib import ranks, runtime, start
-from lib.config import complete
+from lib.config import replaced
 from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
 from lib.errors import UserError, launch
@@ -89,7 +89,7 @@ def main():
                         " choose a checkpoint with a larger block_size")
     updates = len(rows) / cfg.batch_size  # per epoch; fit counts in updates
     # data_dir: not read here, but the evaluations take their text from it
-    cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype),
+    cfg = replaced(cfg, dtype=runtime.dtype_name(device, cfg.dtype),
                    data_dir=state["config"].get("data_dir", ""),
                    max_iters=cfg.max_iters or max(1, round(cfg.epochs * updates)),
                    warmup_iters=cfg.warmup_iters or round(cfg.warmup_epochs * updates))

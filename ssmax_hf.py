@@ -10,8 +10,8 @@ file beside your script; it needs torch and transformers alone.
     add_ssmax(model, "logn_clip", length=8192)  # or without training: the same up to 8,192 tokens
 
 Each query is multiplied by s f(n) + b in fp32, and then the model's own attention runs (sdpa,
-flash, flex or eager). n is the number of keys that the query sees. It is counted in the mask that
-the attention gets, so padding, caches, packed rows and windows are right. (Rows that are packed by
+flash, flex or eager). n is the number of keys that the query sees, counted in the attention mask:
+so padding, caches, packed rows and windows count as they should. (Rows that are packed by
 position_ids alone need use_cache=False: with a cache transformers lets their texts see each other.)
 
 save_pretrained and from_pretrained keep the factor, if this file is imported. A process that has
@@ -128,27 +128,27 @@ class SSMax(nn.Module):
 def keys_seen(name, module, query, key, mask, is_causal=None, sliding_window=None, **kwargs):
     """Return how many keys each query sees, (T,) or (B or 1, H or 1, T). name: of an attention
     function of transformers, such as sdpa. The other arguments are those of the function."""
-    T, S = query.shape[2], key.shape[2]
+    T, K = query.shape[2], key.shape[2]
     queries = torch.arange(T, device=query.device)
     causal = module.is_causal if is_causal is None else is_causal
     if mask is not None and len(mask.shape) == 4:
-        return count(mask, queries, S)
+        return count(mask, queries, K)
     if name in ("eager", "sdpa", "flex_attention"):
         # Causal sdpa lets query 0 see key 0 alone, also with a static cache, whose last keys are
         # empty.
-        return queries + 1 if name == "sdpa" and causal and T > 1 else torch.full_like(queries, S)
+        return queries + 1 if name == "sdpa" and causal and T > 1 else torch.full_like(queries, K)
     if "flash" not in name or not causal:
         raise NotImplementedError(
             f"SSMax cannot count the keys that attn_implementation={name} sees with no mask and "
             f"is_causal={causal}: use sdpa")
     if mask is None:
-        n = queries + 1 - first_key(queries, S, **kwargs)
-    else:  # (B, S), 0 for padding
+        n = queries + 1 - first_key(queries, K, **kwargs)
+    else:  # (B, K), 0 for padding
         n = mask.cumsum(-1)[:, None, -T:]
     return n.clamp(1, sliding_window)  # a query that is padding may see no key
 
 
-def first_key(queries, S, position_ids=None, cu_seq_lens_q=None, cu_seq_lens_k=None, **_):
+def first_key(queries, K, position_ids=None, cu_seq_lens_q=None, cu_seq_lens_k=None, **_):
     """Return where the first key of each query's text stands, counted from the first query. Flash
     attention finds the texts of a row in cu_seq_lens, or where position_ids begin again."""
     T = len(queries)
@@ -158,21 +158,21 @@ def first_key(queries, S, position_ids=None, cu_seq_lens_q=None, cu_seq_lens_k=N
         cached = cu_seq_lens_k.diff() - cu_seq_lens_q.diff()
         text = torch.searchsorted(cu_seq_lens_q[1:-1], queries, right=True)
         return (cu_seq_lens_q[:-1] - cached)[text]
-    if position_ids is None or T != S or position_ids.shape != (1, T):
-        return T - S
+    if position_ids is None or T != K or position_ids.shape != (1, T):
+        return T - K
     begins = position_ids[0] == position_ids.min()
     return torch.where(begins, queries, 0).cummax(0).values
 
 
-def count(mask, queries, S):
-    """Return how many keys each query sees in a mask (B or 1, H or 1, T, S)."""
+def count(mask, queries, K):
+    """Return how many keys each query sees in a mask (B or 1, H or 1, T, K)."""
     if hasattr(mask, "mask_mod"):  # of flex_attention
         from torch.nn.attention.flex_attention import create_mask
-        mask = create_mask(mask.mask_mod, mask.shape[0], 1, len(queries), S, queries.device)
+        mask = create_mask(mask.mask_mod, mask.shape[0], 1, len(queries), K, queries.device)
     # Summing copies the mask, so half a million keys are counted at a time. The counts share one
     # tensor: kept apart they fragmented the memory (4 GB for a mask of 32,768 x 32,768).
     n = torch.empty(mask.shape[:3], dtype=torch.int32, device=mask.device)
-    rows = len(queries) if torch.compiler.is_compiling() else max(1, 2**19 // S)
+    rows = len(queries) if torch.compiler.is_compiling() else max(1, 2**19 // K)
     for part, counted in zip(mask.split(rows, dim=2), n.split(rows, dim=2), strict=True):
         # A mask is bool, or a number that is added to the logits: below -1,000 the weight is 0.
         seen = part if part.dtype == torch.bool else part > -1000
@@ -365,7 +365,7 @@ def get_interface(self, attn_implementation, *args, **kwargs):
     return functools.partial(attend, attention, attn_implementation or "eager")
 
 
-def replace(cls, method):
+def patch(cls, method):
     """Replace a method of transformers by ours, which calls it as plain_NAME. A second copy of this
     file must not multiply a second time."""
     name = method.__name__
@@ -374,7 +374,7 @@ def replace(cls, method):
         setattr(cls, name, method)
 
 
-replace(AttentionInterface, get_interface)
-replace(PreTrainedModel, post_init)
-replace(PreTrainedConfig, to_json_string)
-replace(PreTrainedConfig, _dict_from_json_file)
+patch(AttentionInterface, get_interface)
+patch(PreTrainedModel, post_init)
+patch(PreTrainedConfig, to_json_string)
+patch(PreTrainedConfig, _dict_from_json_file)

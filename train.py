@@ -18,13 +18,13 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lib import attention, checkpoint, ranks, runtime, start
-from lib.attention import ModelConfig
-from lib.config import complete, non_defaults
+from lib import checkpoint, models, ranks, runtime, start
+from lib.config import non_defaults, replaced
 from lib.data import ORDERS, Tokens
 from lib.errors import UserError, launch
 from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
+from lib.models import ModelConfig
 from lib.ranks import print0
 from lib.text import check_same_vocab, end_of_text
 from model import ATTENTION
@@ -79,7 +79,7 @@ class TrainConfig(ModelConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        attention.load(self.attention)  # an error now, and not after the data are read
+        models.load(self.attention)  # an error now, and not after the data are read
         if self.batch_size < ranks.WORLD_SIZE:
             raise ValueError(f"batch_size={self.batch_size} counts the sequences of all ranks: set "
                              f"it to at least {ranks.WORLD_SIZE}, one for each rank")
@@ -118,7 +118,7 @@ def main():
     cfg, state, is_resumed = start.begin(TrainConfig)
     device = runtime.setup(cfg.device)
     # the checkpoint records the dtype that auto means on this machine
-    cfg = complete(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
+    cfg = replaced(cfg, dtype=runtime.dtype_name(device, cfg.dtype))
     corpus = Tokens(cfg.data_dir, "train", cfg.vocab_size)
     held_out, data = None, corpus.data
     if cfg.eval_interval:
@@ -239,7 +239,7 @@ def update(cfg, model, optimizers, loss_fn, get_batch, step, micro_batch_size):
         for group in optimizer.param_groups:
             group["lr"] = lr * group["lr_ratio"]
     batch, digest = get_batch("train", step)
-    sums, micro_batch_size = halving(
+    sums, micro_batch_size = halved_until_it_fits(
         lambda n: forward_backward(cfg, model, loss_fn, batch, n), micro_batch_size)
 
     # We all-reduce gradients ourselves instead of using DDP: one code path serves one process and
@@ -276,9 +276,9 @@ def forward_backward(cfg, model, loss_fn, batch, micro_batch_size):
     device = model.wte.weight.device
     model.zero_grad(set_to_none=True)  # left by an attempt that ran out of memory
     sums = torch.zeros(3, device=device)
-    for x, y, counted, documents in micro_batches(*batch, micro_batch_size, device):
+    for x, y, places, documents in micro_batches(*batch, micro_batch_size, device):
         with runtime.autocast(device, cfg.dtype):
-            loss = loss_fn(model, x, y, cfg.loss_chunk, counted, documents)
+            loss = loss_fn(model, x, y, cfg.loss_chunk, places, documents)
         if torch.is_grad_enabled():
             loss.backward()
         sums[0] += loss.detach()
@@ -289,9 +289,9 @@ def forward_backward(cfg, model, loss_fn, batch, micro_batch_size):
 
 def micro_batches(x, y, documents, micro_batch_size, device):
     """
-    Yield (x, y, counted, documents) of each micro-batch, as tensors on the device.
+    Yield (x, y, places, documents) of each micro-batch, as tensors on the device.
 
-    x, y: int64 (rows, T); targets y of -1 are ignored. counted: the indices in y.flatten() of the
+    x, y: int64 (rows, T); targets y of -1 are ignored. places: the indices in y.flatten() of the
     targets that are not ignored; None if all count. documents: None, or as in GPT.context.
     """
     for i in range(0, len(x), micro_batch_size):
@@ -299,13 +299,13 @@ def micro_batches(x, y, documents, micro_batch_size, device):
         # Fine-tuning pads rows: they are cut after the last target, at a multiple of 64, so that
         # few shapes are compiled.
         T = x.shape[1]
-        counted = None
+        places = None
         if (y[rows] < 0).any():
             last_column = np.flatnonzero((y[rows] >= 0).any(axis=0)).max(initial=0)
             T = min(T, 64 * (last_column // 64 + 1))
             # found on the CPU, because asking the GPU would stall every micro-batch
-            counted = np.flatnonzero(y[rows, :T] >= 0)
-        arrays = x[rows, :T], y[rows, :T], counted, None if documents is None else documents[rows]
+            places = np.flatnonzero(y[rows, :T] >= 0)
+        arrays = x[rows, :T], y[rows, :T], places, None if documents is None else documents[rows]
         yield [None if array is None else to_device(array, device) for array in arrays]
 
 
@@ -332,7 +332,7 @@ def learning_rate(cfg, step):
     return factor * (cfg.min_lr + coeff * (cfg.learning_rate - cfg.min_lr))
 
 
-def halving(work, size):
+def halved_until_it_fits(work, size):
     """
     Return (work(size), size), where size is that of a micro-batch. If memory runs out on any rank,
     all ranks halve it and run the whole batch again.
@@ -355,7 +355,7 @@ def validate(cfg, model, get_batch, micro_batch_size, log, done):
     fitted."""
     batch, digest = get_batch("val", 0)
     # not compiled: without gradients it would be compiled a second time
-    sums, micro_batch_size = halving(
+    sums, micro_batch_size = halved_until_it_fits(
         lambda n: forward_backward(cfg, model, summed_loss, batch, n), micro_batch_size)
     ranks.all_reduce([sums])
     loss = (sums[0] / sums[1]).item()
@@ -382,7 +382,7 @@ def save(cfg, model, optimizers, run, done):
             "model_config": dataclasses.asdict(model.config),
             "config": dataclasses.asdict(cfg),
             "optimizers": [optimizer.state_dict() for optimizer in optimizers],
-            "attention_code": attention.code_of(model.config),  # (f) changes it
+            "attention_code": models.code_of(model.config),  # (f) changes it
             "iter": done,
         })
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 
-from lib import attention, runtime
-from lib.attention import ModelConfig
-from lib.config import arguments, complete, make, non_defaults
+from lib import models, runtime
+from lib.config import arguments, make, non_defaults, replaced
 from lib.errors import UserError, describe, launch
+from lib.models import ModelConfig
 from model import ATTENTION, GPT, KVCache
 from train import TrainConfig
 
@@ -27,7 +27,7 @@ SIZES = {"block_size": 32, "vocab_size": 61, "n_layer": 2, "n_head": 2, "n_embd"
          "init_std": 0.15}
 WINDOWS = {"window": 8, "window_pattern": "SL"}
 YARN = {"rope_scaling": "yarn", "rope_factor": 4.0}
-GALLERY = sorted(file.stem for file in attention.GALLERY.glob("*.py"))
+GALLERY = sorted(file.stem for file in models.GALLERY.glob("*.py"))
 CASES = [
     *((kind, {}) for kind in ATTENTION),
     ("pn", WINDOWS),
@@ -179,7 +179,7 @@ def compiled_equals_eager(model):
 @torch.no_grad()
 def a_state_dict_holds_the_model(model):
     idx = tokens(2, 30)
-    copy = attention.build(model.config).eval()
+    copy = models.build(model.config).eval()
     copy.load_state_dict(model.state_dict())
     assert torch.equal(copy.hidden(idx), model.hidden(idx)), "a copy of it has another output"
 
@@ -189,7 +189,7 @@ def initial_weights_are_those_of_plain_attention(model):
         torch.manual_seed(1)
         expected = dict(GPT(model.config).named_parameters())
         torch.manual_seed(1)
-        own = attention.build(model.config)
+        own = models.build(model.config)
     for name, weight in own.named_parameters():
         same = name not in expected or torch.equal(weight, expected[name])
         assert same, f"{name} begins with other numbers, so runs cannot be compared by seed"
@@ -205,7 +205,7 @@ PROMISES = [no_query_sees_a_later_key, the_cache_changes_nothing,
 # -----------------------------------------------------------------------------
 
 
-def small(config):
+def reduced(config):
     """Return a config, reduced to what makes a small model of the same attention."""
     settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(ModelConfig)}
     settings |= SIZES
@@ -222,7 +222,7 @@ def make_model(config):
     broadcast errors. Matrices that plain attention lacks get noise.
     """
     torch.manual_seed(0)
-    model = attention.build(config)
+    model = models.build(config)
     with torch.device("meta"):
         plain = dict(GPT(config).named_parameters())
     for name, p in model.named_parameters():
@@ -243,10 +243,10 @@ def main():
         kinds = ["attention_type" if name in ATTENTION else "attention" for name in cfg.files]
         if twice := given.keys() & {*kinds}:
             raise UserError(f"{twice.pop()} is named twice, with and without --: leave one out")
-        configs = [small(complete(cfg, **{kind: name}))
+        configs = [reduced(replaced(cfg, **{kind: name}))
                    for kind, name in zip(kinds, cfg.files, strict=True)]
     elif given.keys() - {"device"}:
-        configs = [small(cfg)]
+        configs = [reduced(cfg)]
     failures = 0
     for config in configs:
         settings = [f"--{key}={value}" for key, value in non_defaults(config).items()

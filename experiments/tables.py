@@ -54,7 +54,7 @@ def collect(folder):
     parts = []
     for path in sorted(Path(folder, "measured").iterdir()):
         rows = results.load([path])
-        rows = rows[rows["by"].isin(["tokens", "position"])]
+        rows = rows[rows["unit"].isin(["tokens", "position"])]
         # eval_posloss.py names a loss after its split
         measure = rows["measure"].replace({"long loss": "loss", "test loss": "loss"})
         line = rows["run"].where(rows["tag"] == "", rows["run"] + "|" + rows["tag"])
@@ -74,8 +74,8 @@ def stored(path):
 
 def with_new(rows, folders, block_of):
     """
-    Return the rows with those of new results, which replace stored ones. Results of a measure, or
-    of a number of tokens, that no stored line of the same training length has are left out.
+    Return the rows with those of new results, which replace stored ones. Left out are measures and
+    sizes that no stored line of the same training length has.
     """
     def numbers(rows):
         blocks = rows["line"].map(block_of).fillna(block_of.iloc[0])

@@ -25,19 +25,19 @@ class Selective(Attention):
 
     def weights(self, q, k, seen):
         voters, keys = k[:, :1, :, self.head_size:].float(), k[:, :1, :, :self.head_size].float()
-        S, start = k.size(2), k.size(2) - q.size(2)
+        K, start = k.size(2), k.size(2) - q.size(2)
         sums = 0  # of the votes of tokens before the queries
         for begin in range(0, start, self.n_queries):
             end = min(start, begin + self.n_queries)
             sums = sums + self.votes(voters, keys, begin, end).sum(dim=2, keepdim=True)
-        votes = self.votes(voters, keys, start, S)
+        votes = self.votes(voters, keys, start, K)
         forgotten = sums + votes.cumsum(dim=2) - votes  # a token's own vote counts for later ones
         first = seen.int().argmax(dim=-1, keepdim=True)  # the first key that a query sees
-        forgotten = forgotten.masked_fill(torch.arange(S, device=k.device) == first, 0)
+        forgotten = forgotten.masked_fill(torch.arange(K, device=k.device) == first, 0)
         z = self.logits(q, k) - forgotten
         return z.masked_fill(~seen, float("-inf")).softmax(dim=-1)
 
     def votes(self, voters, keys, begin, end):
-        """Return the votes of the tokens begin to end - 1 on all keys, (B, 1, end - begin, S)."""
+        """Return the votes of the tokens begin to end - 1 on all keys, (B, 1, end - begin, K)."""
         z = voters[:, :, begin:end] @ keys.mT / self.head_size**0.5
         return z.relu().tril(begin - 1)

@@ -13,7 +13,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     vocab          the vocabulary (lib/text.py)
     data           digest and source of the training text, digest of that for validation
     base           `training_of` the checkpoint of init_from, or None
-    attention_code identifies the code of the attention (lib/attention.py); "" for softmax
+    attention_code identifies the code of the attention (lib/models.py); "" for softmax
     code           commit of the program that saved it
 """
 import dataclasses
@@ -26,9 +26,9 @@ from typing import Literal
 
 import torch
 
-from lib import attention
-from lib.attention import ModelConfig
+from lib import models
 from lib.errors import UserError, explain
+from lib.models import ModelConfig
 from lib.ranks import print0
 from lib.runtime import DType
 from lib.storage import atomic_write
@@ -176,7 +176,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
         raise UserError(f"{path} already has attention_type={cfg.attention_type}: leave "
                         "--attention_type out")
     if cfg.rope_factor > 1:
-        has_rope = attention.load(trained.attention).has_rope
+        has_rope = models.load(trained.attention).has_rope
         if has_rope and "R" in (trained.window_pattern or "R"):
             changes = {"rope_scaling": cfg.rope_scaling, "rope_factor": cfg.rope_factor}
         else:
@@ -184,7 +184,7 @@ def load_model(path, cfg=LoadConfig(), device="cpu"):
                    "that see all tokens have no RoPE")
     model = restore(state, device, path, cfg.attention_type, cfg.swap_scale, **changes)
     del state["model"]  # the model has the weights
-    state["attention_code"] = attention.code_of(model.config)  # that of the factor put in
+    state["attention_code"] = models.code_of(model.config)  # that of the factor put in
     return model, state
 
 
@@ -196,7 +196,7 @@ def allow_attention(state, name, given):
     """
     settings = state["model_config"]
     trained = settings["attention"]
-    is_own = attention.is_own_file(trained)
+    is_own = models.is_own_file(trained)
     if is_own:
         if not given:
             raise UserError(f"{name} has an attention that is not in gallery/, {trained}, and "
@@ -205,12 +205,12 @@ def allow_attention(state, name, given):
         settings["attention"] = given
     elif given not in ("", trained):
         message = f"{name} was trained with attention={trained or 'none'}, and not {given}"
-        if not attention.is_own_file(given):
+        if not models.is_own_file(given):
             raise UserError(f"{message}: leave --attention={given} out")
         print0(f"note: {message}")  # another checkpoint of the command may have it
     with explain(f"{name}: its attention cannot be used"):
-        attention.load(settings["attention"])
-    if state["attention_code"] == attention.code_of(SimpleNamespace(**settings)):
+        models.load(settings["attention"])
+    if state["attention_code"] == models.code_of(SimpleNamespace(**settings)):
         return
     if is_own and Path(trained).stem != Path(given).stem:
         raise UserError(f"{name} was trained with {trained}, and not with {given}: evaluate it by "
@@ -227,17 +227,17 @@ def restore(state, device, name, attention_type="", swap_scale=1.0, **overrides)
 
     attention_type: swap softmax for this type, with this scale (see GPT.swap_attention); with ssmax
     that is the paper's (e), s = swap_scale / mean(log n). overrides: other settings of ModelConfig,
-    see attention.convert. name: the checkpoint's name in error messages.
+    see models.convert. name: the checkpoint's name in error messages.
     """
     trained = ModelConfig(**state["model_config"])
     if state["iter"] == 0 and state["config"].get("max_iters"):
         print0(f"note: {name} was saved before its first update")
     with explain(f"{name} does not fit the settings; change them, or name another checkpoint",
                  (TypeError, ValueError, RuntimeError, ArithmeticError)):
-        model = attention.build(trained)
+        model = models.build(trained)
         model.load_state_dict(state["model"])
         if overrides:
-            model = attention.convert(model, **overrides)
+            model = models.convert(model, **overrides)
         # swapped after loading, because the weights are those of the old type
         if attention_type not in ("", trained.attention_type):
             model.swap_attention(attention_type, swap_scale)

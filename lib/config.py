@@ -53,15 +53,15 @@ def make(cls, given, defaults=()):
     return cfg
 
 
-def complete(cfg, **values):
+def replaced(cfg, **values):
     """Return a copy of `cfg` with these values. UserError if they do not go together."""
     return make(type(cfg), {}, vars(cfg) | values)
 
 
 def refuse_without_effect(cfg, given):
     """
-    UserError if a setting in `given` has no effect. It is no error if a later argument turned it
-    off, as --decay=none does after a config file with decay_iters.
+    UserError if a setting in `given` has no effect. Later arguments may turn it off, as
+    --decay=none does after a config file with decay_iters.
     """
     order = list(given)
     for key, condition in getattr(cfg, "EFFECTIVE_IF", {}).items():

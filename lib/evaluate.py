@@ -51,7 +51,7 @@ class EvalConfig(LoadConfig):
             raise ValueError("name one or more checkpoints; see --help")
 
 
-# settings without effect on a record, or elsewhere in X.json (attention: in `run`)
+# settings that change no record, or that X.json has elsewhere (attention: in `run`)
 NOT_IN_SETTINGS = NOT_IN_A_RESULT | {
     "files", "attention", "tag", "context_sizes", "trial_sizes", "n_samples"}
 
@@ -176,17 +176,17 @@ def measure_missing(cfg, out, meta, items, measure, device):
         codes.append(meta["code"])
     meta["code"] = ", ".join(codes)
     if ranks.RANK == 0:
-        # Records are written again, because a kill may have cut the last one, and before X.json:
-        # those of an earlier result never stand beside new settings.
+        # Records are written again, because a kill may have cut the last one, and before X.json,
+        # so that old records never meet new settings.
         storage.write_lines(out, records.values())
         storage.write_lines(out.with_suffix(".json"), [meta])
         file = open(out, "a", encoding="utf-8")
     # A record begins with these keys, and its item has the size.
-    begin = {key: meta[key] for key in ("variant", "tag", "seed")}
-    begin |= {"task": meta["evaluation"], "size": None, "depth": None}
+    head = {key: meta[key] for key in ("variant", "tag", "seed")}
+    head |= {"task": meta["evaluation"], "size": None, "depth": None}
     for batch in measure_batches(missing, measure, device, out.parent.name, cfg.micro_batch_size):
         if ranks.RANK == 0:
-            storage.append_lines(file, [begin | record for record in batch])
+            storage.append_lines(file, [head | record for record in batch])
 
 
 def key_of(item):
@@ -225,7 +225,7 @@ def records_before(cfg, out, meta):
     with explain(f"{out} is not a result of this program; move it away", (OSError, *MALFORMED)):
         before = json.loads(meta_path.read_text(encoding="utf-8"))
         records = {key_of(record): record for record in storage.read_lines(out)}
-        # a setting that is younger than the result was at its default; lists, as in the file
+        # settings that were added since then had their defaults; lists, as in the file
         defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
         defaults = json.loads(json.dumps(defaults))
         differ = changes(defaults | identity_of(before), identity_of(meta))

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from lib.runtime import rows_of_logits
 
 
-def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
+def summed_loss(model, idx, targets, chunk=0, places=None, documents=None):
     """
     Return the cross-entropy in nats, summed over all targets (B, T) that are not -1.
 
     chunk: rows of logits that exist at once, so that 20,000 tokens fit anywhere; 0: chosen for the
-    device. counted: indices of the targets that count; None: all. (Looking for them here would make
+    device. places: indices of the targets that count; None: all. (Looking for them here would make
     the CPU wait for the GPU.) documents: see GPT.context in model.py.
     """
     x, targets = model.hidden(idx, documents=documents).flatten(0, 1), targets.flatten()
@@ -27,8 +27,8 @@ def summed_loss(model, idx, targets, chunk=0, counted=None, documents=None):
         # Unrolling the chunks would take the compiler minutes and gain nothing. (As a decorator,
         # `disable` would import the compiler, which takes two seconds.)
         return torch.compiler.disable(chunked_loss)(
-            x, model.lm_head.weight, targets, chunk, counted)
-    return chunked_loss(x, model.lm_head.weight, targets, chunk, counted)
+            x, model.lm_head.weight, targets, chunk, places)
+    return chunked_loss(x, model.lm_head.weight, targets, chunk, places)
 
 
 def token_losses(model, idx, targets, chunk):
@@ -45,11 +45,11 @@ def loss_at_once(x, weight, targets):
     return F.cross_entropy(logits.float(), targets, ignore_index=-1, reduction="sum")
 
 
-def chunked_loss(x, weight, targets, chunk, counted):
+def chunked_loss(x, weight, targets, chunk, places):
     """Return the summed loss for x (N, C), weight (V, C) and targets (N,); see `summed_loss`."""
     chunk = chunk or rows_of_logits(x.device, len(weight), training=True)
-    if counted is not None:
-        x, targets = x[counted], targets[counted]
+    if places is not None:
+        x, targets = x[places], targets[places]
     if not torch.is_grad_enabled():
         return losses_in_chunks(x, weight, targets, chunk).sum()
     return FusedCrossEntropy.apply(in_autocast_dtype(x), weight, targets, chunk)

@@ -17,7 +17,7 @@ Every other number, or dict {position: number}, is a measure. The mean of boolea
     run                 its folder, without -SEED
     block               training length in tokens
     measure             its name; of a difference from a line, "MEASURE minus LINE"
-    tokens, by          a number, and its unit: tokens, depth (tokens, at one depth),
+    tokens, unit        a number, and its unit: tokens, depth (tokens, at one depth),
                         position, update, end (updates, at the end), rank (of a head), trial
     value, error, n     mean, its standard error, number of prompts or pieces
 """
@@ -53,11 +53,11 @@ COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value"
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
 # A number of a file. `prompt` identifies its prompt or piece of text: only numbers with the same
 # one are subtracted (None: never).
-NUMBER = ["measure", "by", "tokens", "depth", "prompt", "value"]
+NUMBER = ["measure", "unit", "tokens", "depth", "prompt", "value"]
 MINUS = " minus "
 UNPAIRED = ("score", "ranked first", "chance")  # measures of which no difference is shown
-# Settings in which the runs of one line may differ: those of the machine, the seed, and what
-# `settings_of` has in another form
+# settings in which the runs of one line may differ: of the machine, the seed, and those that
+# `settings_of` replaces
 MAY_DIFFER_IN_A_LINE = NOT_IN_A_RESULT | {"seed", "init_from", "variant", "vocab_size"}
 
 
@@ -84,7 +84,7 @@ def load(inputs, baseline="softmax"):
             if result := read(path):
                 results.append(result)
     if not results:
-        return pd.DataFrame(columns=[*COLUMNS, "by", "depth", "block", "path", "settings"])
+        return pd.DataFrame(columns=[*COLUMNS, "unit", "depth", "block", "path", "settings"])
     table = table_of(results, name_of(baseline))
     check(table)
     return table
@@ -193,7 +193,7 @@ def check(table):
                   f"has {runs[file.path.parent]:,.0f} now; measure it again with --overwrite")
     for (line, _), part in files.groupby(["line", "evaluation"]):
         check_settings(line, {file.path: file.settings for file in part.itertuples()})
-    number = ["line", "seed", "measure", "by", "tokens", "depth"]
+    number = ["line", "seed", "measure", "unit", "tokens", "depth"]
     twice = table[table.duplicated(number, keep=False)].sort_values(number)
     if len(twice):
         one, other = twice["path"][:2]
@@ -319,12 +319,13 @@ def table_of(results, baseline):
                             for number in numbers], columns=["file", *NUMBER])
     numbers["is_share"] = [isinstance(value, bool) for value in numbers["value"]]
     numbers["value"] = numbers["value"].astype(float)
-    cells = ["file", "measure", "by", "tokens"]
-    at_depth = numbers[(numbers["by"] == "tokens") & numbers["depth"].notna()].assign(by="depth")
+    cells = ["file", "measure", "unit", "tokens"]
+    at_depth = numbers[(numbers["unit"] == "tokens") & numbers["depth"].notna()]
+    at_depth = at_depth.assign(unit="depth")
 
     # the difference from the baseline, for what was asked of both
     paired = numbers[numbers["prompt"].notna()].join(files[["seed", "line"]], on="file")
-    same = ["seed", "measure", "by", "tokens", "prompt"]
+    same = ["seed", "measure", "unit", "tokens", "prompt"]
     is_baseline = paired["line"] == baseline
     minus = paired[~is_baseline].merge(paired.loc[is_baseline, [*same, "value"]], on=same,
                                        suffixes=("", "_of_baseline"))
@@ -344,8 +345,8 @@ def summary(numbers, cells):
     groups = numbers.groupby(cells, sort=False)
     mean, error, n = means(groups["value"])
     measure = mean.index.get_level_values("measure")
-    # A share has Wilson's error. So has a difference of shares that is the same (-1, 0 or 1) in all
-    # prompts: its usual error would be 0.
+    # A share has Wilson's error. A difference that is one number in all prompts gets it, too: its
+    # usual error is 0.
     is_share = groups["is_share"].all() & (n > 1)
     is_share &= ~measure.str.contains(MINUS) | (error == 0)
     error = error.mask(is_share, error_of_share(mean.abs() * n, n))
@@ -390,8 +391,8 @@ def labels_of(rows):
 def over_seeds(rows):
     """
     Return a DataFrame of the rows of a measure, by line and tokens: mean, half of its 95 %
-    interval, and n seeds. The interval is that over the seeds. For one seed, or if all agree, it is
-    that over the prompts or pieces in their files.
+    interval, and n seeds. The interval is over the seeds; for one seed, or if all agree, it is over
+    the prompts or pieces in their files.
     """
     square = half_interval(rows["error"], rows["n"]) ** 2
     groups = rows.assign(square=square).groupby(["line", "tokens"])
@@ -425,15 +426,15 @@ def print_tables(rows):
     some = rows["tokens"] == rows.groupby("path")["tokens"].transform("max")
     for multiple in MULTIPLES:
         some |= rows["tokens"] == (multiple * rows["block"]).round()
-    is_shown = (rows["by"] == "tokens") | (rows["by"] == "position") & some
+    is_shown = (rows["unit"] == "tokens") | (rows["unit"] == "position") & some
     for measure, measure_rows in rows[is_shown].groupby("measure", sort=False):
         title = TITLES.get(measure, measure)
         if MINUS in measure:
             title += ", with the same seed, on the same text"
-        elif (measure_rows["by"] == "position").all():
+        elif (measure_rows["unit"] == "position").all():
             title += " (nats), mean of the tenth before a position"
         print_table(title, means_of(measure_rows))
-    losses = rows[rows["by"] == "end"]
+    losses = rows[rows["unit"] == "end"]
     # as in "training loss minus (a) softmax"
     parts = losses["measure"].str.extract("(.*?) loss(.*)")
     for minus, part in losses.assign(tokens=parts[0]).groupby(parts[1]):
@@ -480,9 +481,8 @@ def print_table(title, table):
 
 
 def plus_minus(mean, half):
-    """Return "mean ± half" with two digits of `half`, but at most four decimals where these show
-    it, and two from .05 on. If it is NaN (one number has no interval) or due to rounding alone,
-    return the mean."""
+    """Return "mean ± half" with two digits of `half`: at most four decimals, and from .05 on two.
+    If `half` is NaN (one number has no interval) or due to rounding alone, return the mean."""
     if not half >= 1e-7:
         return f"{round(mean, 4) + 0.0:,.4f}".rstrip("0").rstrip(".")  # + 0.0: never -0
     digits = max(0, 1 - math.floor(math.log10(half)))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from lib import attention, checkpoint, config, ranks, runtime, storage
-from lib.attention import ModelConfig
+from lib import checkpoint, config, models, ranks, runtime, storage
 from lib.config import NOT_IN_A_RESULT
 from lib.errors import UserError, explain
+from lib.models import ModelConfig
 from lib.ranks import print0
 from lib.text import check_same_vocab
 from model import ATTENTION, GPTConfig, log_n, one
@@ -22,8 +22,8 @@ MODEL_SETTINGS = [field.name for field in dataclasses.fields(ModelConfig)]
 
 def begin(cls):
     """
-    Return (cfg, state, is_resumed): the settings of the command line as a `cls`, and the checkpoint
-    in cfg.out_dir, which continues (is_resumed), else that of init_from, else None.
+    Return (cfg, state, is_resumed): the settings of the command line as a `cls`; a checkpoint, that
+    of cfg.out_dir (then the run is resumed) or of init_from, or None.
 
     With init_from, the model's settings and the seed that the command does not give are those of
     that checkpoint. UserError if another program trains in cfg.out_dir.
@@ -42,7 +42,7 @@ def begin(cls):
         state = checkpoint.load(given["init_from"])
         trained = state["model_config"] | {"seed": state["config"].get("seed", cls.seed)}
     defaults = {key: trained[key] for key in (*MODEL_SETTINGS, "seed") if key in trained}
-    if attention.is_own_file(defaults["attention"]):  # the command must name what it executes
+    if models.is_own_file(defaults["attention"]):  # the command must name what it executes
         del defaults["attention"]
     return config.make(cls, given, defaults), state, is_resumed
 
@@ -68,10 +68,10 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
             run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
         run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
                 "base": checkpoint.training_of(state) if state else None}
-    run |= {"code": runtime.code_version(), "attention_code": attention.code_of(cfg)}
+    run |= {"code": runtime.code_version(), "attention_code": models.code_of(cfg)}
     check_run(cfg, model, run, is_resumed)
     if cfg.switch_iter:  # its code is read now: the file may be edited before the switch
-        attention.code_of(dataclasses.replace(model.config,
+        models.code_of(dataclasses.replace(model.config,
                                               attention_type=cfg.switch_attention_type))
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
@@ -111,9 +111,9 @@ def changes_of(cfg, before):
     # has another name, see `from_checkpoint`.
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = NOT_IN_A_RESULT | ({"max_iters", "epochs"} if may_go_on else set())
-    if attention.is_own_file(cfg.attention) and attention.is_own_file(before["attention"]):
+    if models.is_own_file(cfg.attention) and models.is_own_file(before["attention"]):
         free |= {"attention"}  # a path: its code is compared, see checkpoint.allow_attention
-    # a setting that is younger than the run was at its default
+    # settings that were added since then had their defaults
     before = {field.name: field.default for field in dataclasses.fields(cfg)} | before
     return config.changes(before, {key: value for key, value in vars(cfg).items()
                                    if key not in free})
@@ -139,7 +139,7 @@ def from_checkpoint(cfg, state, corpus, device):
         check_same_vocab(cfg.init_from, state["vocab"], cfg.data_dir, corpus.vocab,
                          "prepare the text with the checkpoint's vocabulary (--tokenizer or "
                          "--compact_vocab of prepare.py)")
-    # `restore` swaps attention_type in, as (e). The other changes go to attention.convert.
+    # `restore` swaps attention_type in, as (e). The other changes go to models.convert.
     model = checkpoint.restore(state, device, name=cfg.init_from, **changes)
     converted = [f"{key} {trained[key] or 'none'} -> {value or 'none'}"
                  for key, value in changes.items()]
@@ -165,8 +165,8 @@ def from_scratch(cfg, corpus, device):
     # the attention type either, because s and b are not random.
     torch.manual_seed(cfg.seed)
     with explain("the settings of the model do not go together", ValueError):
-        model = attention.build(ModelConfig(**settings)).to(device)
-    return model, {"variant": attention.name_of(cfg), "vocab": corpus.vocab}
+        model = models.build(ModelConfig(**settings)).to(device)
+    return model, {"variant": models.name_of(cfg), "vocab": corpus.vocab}
 
 
 def check_run(cfg, model, run, is_resumed):

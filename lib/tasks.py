@@ -79,9 +79,10 @@ def about_cities(cfg, rng, n, i):
     cities = rng.sample(CITIES, n)
     low = 10 ** (digits - 1)  # no leading zero, so that each number has all its digits
     numbers = [str(rng.randrange(low, 10 * low)) for _ in cities]
-    if i == PAPER_EXAMPLE:  # formats of more than seven digits repeat its number
+    if i == PAPER_EXAMPLE:
         # if Tokyo was drawn for another sentence, that one gets another city
         cities = [cities[0] if city == "Tokyo" else city for city in cities]
+        # repeated for formats of more than seven digits
         cities[0], numbers[0] = "Tokyo", ("8106422" * 1000)[:digits]
     facts = []
     for city, number in zip(cities, numbers, strict=True):
@@ -223,8 +224,7 @@ def choose_places(vocab, rng, ids, lowest, facts, lengths):
     Return [(index in the hay `ids`, number of the fact that is inserted there)], in the order of
     the prompt. At each index facts of these `lengths` in tokens are inserted.
 
-    Depths are those in the final prompt, with earlier facts already inserted. lowest: see
-    `place_for`.
+    A depth counts the facts that are inserted before. lowest: see `place_for`.
     """
     places = []
     for k, fact in enumerate(facts):

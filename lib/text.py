@@ -92,22 +92,22 @@ def decode_file(raw, path):
     return "".join(text_parts(io.BytesIO(raw), path))
 
 
-PIECE = 500_000  # characters: tiktoken fails on a million spaces
+MAX_CHARACTERS = 500_000  # characters: tiktoken fails on a million spaces
 
 
 def pieces(parts):
     """
-    Yield a text, which comes in parts, in pieces of at most PIECE characters, which have the same
-    ids as the whole. So a file of any size is encoded in little memory.
+    Yield a text, which comes in parts, in pieces of at most MAX_CHARACTERS, which have the same ids
+    as the whole. So a file of any size is encoded in little memory.
     """
     # A piece ends as late as possible before a space or line end that follows another character:
     # GPT-2's vocabulary splits a text there in any case.
-    cut = re.compile(rf"(?s).{{1,{PIECE}}}(?<=\S)(?=[ \n])|.{{1,{PIECE}}}")
+    cut = re.compile(rf"(?s).{{1,{MAX_CHARACTERS}}}(?<=\S)(?=[ \n])|.{{1,{MAX_CHARACTERS}}}")
     text = ""
     for part in parts:
         text += part
         begin = 0
-        while len(text) - begin > PIECE:
+        while len(text) - begin > MAX_CHARACTERS:
             end = cut.match(text, begin).end()
             yield text[begin:end]
             begin = end

@@ -24,8 +24,8 @@ import prepare  # noqa: E402
 import train  # noqa: E402
 from experiments import check  # noqa: E402
 from lib import checkpoint, storage  # noqa: E402
-from lib.attention import ModelConfig, code_of  # noqa: E402
 from lib.errors import UserError  # noqa: E402
+from lib.models import ModelConfig, code_of  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}

@@ -3,7 +3,7 @@ import math
 
 import torch
 
-from lib.attention import ModelConfig
+from lib.models import ModelConfig
 from model import ATTENTION, Learned
 
 N = 32  # the training length, as in conftest.TINY

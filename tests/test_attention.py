@@ -1,4 +1,4 @@
-"""What every attention must keep, whatever it computes; and what lib/attention.py adds."""
+"""What every attention must keep, whatever it computes; and what lib/models.py adds."""
 import pytest
 import torch
 import torch.nn as nn
@@ -7,8 +7,8 @@ from reference import farthest, reference_logits
 
 from experiments import check
 from experiments.check import CASES, PROMISES, WINDOWS, YARN, logits, tokens
-from lib import attention
-from lib.attention import ModelConfig, build, convert
+from lib import models
+from lib.models import ModelConfig, build, convert
 from model import Attention
 
 UNCOMPILED = [promise for promise in PROMISES if promise is not check.compiled_equals_eager]
@@ -28,8 +28,8 @@ def test_compiled_equals_eager(settings):
 class ForgetsTheCache(Attention):
     def logits(self, q, k):  # counts the positions of queries from the first in this call
         z = super().logits(q, k)
-        T, S = z.shape[-2:]
-        return z - 0.1 * (torch.arange(T)[:, None] - torch.arange(S)).abs()
+        T, K = z.shape[-2:]
+        return z - 0.1 * (torch.arange(T)[:, None] - torch.arange(K)).abs()
 
 
 class CapsInSecret(Attention):
@@ -68,7 +68,7 @@ class DrawsTooEarly(Attention):
     (AddsTheFirstValues, "another forward pass between two layers changes nothing: outputs differ"),
     (DrawsTooEarly, "initial weights are those of plain attention: wte.")])
 def test_a_broken_promise_is_named(cls, problem, monkeypatch, capsys):
-    monkeypatch.setattr(attention, "load", lambda name: cls)
+    monkeypatch.setattr(models, "load", lambda name: cls)
     name = problem.partition(":")[0].replace(" ", "_")
     monkeypatch.setattr(check, "PROMISES", [getattr(check, name)])
     assert refused("1 of the promises above are broken", call, check, "ssmax") == 1

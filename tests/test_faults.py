@@ -33,9 +33,9 @@ import prepare
 import sample
 import train
 from lib import checkpoint
-from lib.attention import ModelConfig, code_of, digest_of_code
 from lib.data import Tokens
 from lib.errors import UserError, launch
+from lib.models import ModelConfig, code_of, digest_of_code
 from model import ATTENTION, Factor, Learned, step
 
 # Programs that are killed, or have a full disk, are forks: these begin in a tenth of a second.

@@ -9,8 +9,8 @@ from conftest import call, refused, tiny_model
 import eval_posloss
 from experiments import check
 from experiments.check import GALLERY, tokens
-from lib import attention, checkpoint
-from lib.attention import load
+from lib import checkpoint, models
+from lib.models import load
 from model import Attention, Context, GPTConfig
 
 T, D = 6, 8  # tokens, channels of a head
@@ -267,7 +267,7 @@ def test_a_file_that_is_no_attention_is_refused(tmp_path, run):
 def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(run, cap, tmp_path, capsys):
     run(tmp_path / "a", f"--attention={cap}")
     assert checkpoint.load(tmp_path / "a")["variant"] == "cap softmax"
-    attention.load.cache_clear()  # as in a new process
+    models.load.cache_clear()  # as in a new process
     capsys.readouterr()
     refused(f"would execute that file: read it, and allow it by --attention={cap}",
             checkpoint.load_model, tmp_path / "a")

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import train
 from experiments.check import GALLERY, WINDOWS
-from lib import attention
+from lib import models
 from lib.loss import summed_loss, token_losses
 from model import ATTENTION, KVCache
 
@@ -47,7 +47,7 @@ def gpu(monkeypatch):
 def on_gpu(**settings):
     cfg = train.TrainConfig(**TINY | {"vocab_size": 61, "batch_size": 2} | settings)
     with META:
-        return cfg, attention.build(cfg)
+        return cfg, models.build(cfg)
 
 
 @pytest.mark.parametrize("settings", [

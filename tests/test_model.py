@@ -84,13 +84,13 @@ def test_losses_in_chunks_and_at_once_are_the_plain_loss(dtype, tolerance, chunk
     targets[0, :13] = targets[1] = -1
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16)
 
-    def plain(targets, counted):
-        return model(idx, targets)[1] * len(counted)
+    def plain(targets, places):
+        return model(idx, targets)[1] * len(places)
 
-    def in_chunks(targets, counted):
-        return summed_loss(model, idx, targets, chunk, counted)
+    def in_chunks(targets, places):
+        return summed_loss(model, idx, targets, chunk, places)
 
-    def at_once(targets, counted):  # as in compiled code
+    def at_once(targets, places):  # as in compiled code
         x = model.hidden(idx).flatten(0, 1)
         return loss_at_once(x, model.lm_head.weight, targets.flatten())
 

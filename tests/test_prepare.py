@@ -233,7 +233,7 @@ NASTY = ["a", "naïve", "don't", "'", "'ll", "12", "½", "...", "\n", "\n\n", " 
 def test_pieces_have_the_ids_of_the_whole_text(monkeypatch):
     spaces = "table\n" + " " * 1_100_000 + "end"  # without pieces tiktoken fails
     assert text.decode(text.encode(spaces)) == spaces
-    monkeypatch.setattr(text, "PIECE", 80)
+    monkeypatch.setattr(text, "MAX_CHARACTERS", 80)
     rng = random.Random(0)
     for _ in range(1000):
         # "x y" gives each piece a place where it can be cut

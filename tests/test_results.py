@@ -89,8 +89,8 @@ def plant_scores(folder, variant="softmax", seed=1, sizes=(128, 1024), n=10, **m
 
 def rows_of(folder, measure, by=None, **options):
     rows = load([folder], **options)
-    return rows[(rows["measure"] == measure) & (rows["by"] == (by or rows["by"]))
-                & (rows["by"] != ("" if by else "depth"))]
+    return rows[(rows["measure"] == measure) & (rows["unit"] == (by or rows["unit"]))
+                & (rows["unit"] != ("" if by else "depth"))]
 
 
 def values(rows):

@@ -78,9 +78,9 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
     # those of the first update, one by one; the seed is that of the checkpoint
     for i in permutation(1, "sft", 0, 30)[:8]:
         ids, targets = map(torch.from_numpy, encode_example(examples[i], 96))
-        counted = (targets >= 0).nonzero()[:, 0]
-        total += summed_loss(model, ids[None], targets[None], counted=counted).item()
-        count += len(counted)
+        places = (targets >= 0).nonzero()[:, 0]
+        total += summed_loss(model, ids[None], targets[None], places=places).item()
+        count += len(places)
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.2
     for change in ("--micro_batch_size=1", "--loss_chunk=100000"):
@@ -90,9 +90,9 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
 def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     more = ["--attention_type=ssmax", "--max_iters=0", "--warmup_iters=0", "--epochs=2"]
     whole = tune("whole", *more)
-    counted = ("30 examples (0 do not fit 96 tokens, even with a cut context), 8 updates of 8, "
+    summary = ("30 examples (0 do not fit 96 tokens, even with a cut context), 8 updates of 8, "
                "4 of them warm-up")
-    assert counted in capsys.readouterr().out
+    assert summary in capsys.readouterr().out
     with signal_in(2):
         refused("stopped after iter 2", tune, "parts", *more)
     text = (tmp_path / "squad.json").read_text()

@@ -17,7 +17,7 @@ import prepare
 import train
 from eval_niah import NiahConfig
 from eval_posloss import PosLossConfig
-from lib import attention, checkpoint, runtime
+from lib import checkpoint, models, runtime
 from lib.config import configure
 from lib.data import Tokens
 from lib.loss import summed_loss
@@ -180,7 +180,7 @@ def test_all_runs_on_a_corpus_are_validated_on_the_same_text(run, tmp_path):
     (8, 4, 4), (12, 8, 8), (24, 32, 16), (80, 64, 64), (2, 1, 1)])
 def test_the_micro_batch_fits_the_card(monkeypatch, card, compiled_rows, eager_rows):
     with torch.device("meta"):
-        model = attention.build(TrainConfig(attention_type="ssmax"))
+        model = models.build(TrainConfig(attention_type="ssmax"))
     # a card of 8 GB has 7.6 GiB, of which CUDA takes .4 and the weights .6
     free = int((0.95 * card - 1) * 2**30)
     device = mock.Mock(weight=mock.Mock(device=torch.device("cuda", 0)))
@@ -255,7 +255,7 @@ def test_another_run_is_not_continued_or_overwritten(run, tmp_path):
     refused("another run: it has other validation data", run, tmp_path, *begun)
     for path in checkpoint.checkpoints_in(tmp_path):
         path.unlink()
-    refused("holds results of an earlier run: log.json, log.jsonl, niah-e.jsonl; choose", run,
+    refused("holds results of an earlier run: log.jsonl, niah-e.jsonl; choose", run,
             tmp_path, *begun)
 
 

@@ -2,8 +2,8 @@
 Token files that other programs wrote. The name of the split is in their names or in that of their
 folder. Their ids are GPT-2's; with --vocab_size=N they are any ids.
 
-A reader takes the path of a file and returns (shard, ends), where `ends` is the number of ids up to
-the end of each document, (documents,), or None if that is not known.
+A reader takes the path of a file and returns (shard, ends): ends[i] ids come before the end of
+document i; None if that is not known.
 """
 import hashlib
 import mmap

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import transformers
 from torch import nn
 
-from lib import attention, runtime, text
+from lib import models, runtime, text
 from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
@@ -79,7 +79,7 @@ def load(folder, cfg, device="cpu"):
         "variant": name, "iter": 0,
         "vocab": vocab, "bos": bos,  # the id that begins its texts, or None
         "data": {"digest": "", "source": {"model": name}}, "code": "",
-        "attention_code": attention.code_of(model.config, KINDS), "fingerprint": identity}
+        "attention_code": models.code_of(model.config, KINDS), "fingerprint": identity}
 
 
 def readable(folder):

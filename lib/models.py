@@ -25,7 +25,7 @@ GALLERY = Path(__file__).parent.parent / "gallery"
 @dataclass(frozen=True)
 class ModelConfig(GPTConfig):
     """GPTConfig with options beyond the paper, which are off by default."""
-    # beyond the paper (gallery/, lib/attention.py)
+    # beyond the paper (gallery/, lib/models.py)
     attention: str = ""  # a name in gallery/, such as sink, or a file of your own: path/mine.py
     doc_mask: bool = False  # in training, documents packed in one row do not see each other
 
