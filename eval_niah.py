@@ -33,7 +33,6 @@ from lib.errors import UserError, launch
 from lib.evaluate import EvalConfig, check_length, corpus_of, digest_of, evaluate
 from lib.ranks import print0
 from lib.tasks import PAPER_EXAMPLE, TASKS, make_sample, open_haystack
-from lib.text import decode, end_of_text
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def niah(cfg, path, model, state):
     if cfg.begin and bos is not None:
         raise UserError(f"{path} begins every text with a token of its own: leave --begin out")
     if cfg.begin:
-        bos = end_of_text(vocab)
+        bos = vocab.end
     if cfg.task == "multikey" and not cfg.n_needles:
         cfg = config.replaced(cfg, n_needles=3)
     if cfg.haystack:
@@ -176,13 +175,13 @@ def ask_model(cfg, model, vocab, samples, device):
     longest = max(sample["max_new_tokens"] for sample in samples)
     with runtime.autocast(device, cfg.dtype):
         # As in the paper, the model may not answer with the end-of-text token.
-        rows = model.generate(idx, longest, temperature=0, banned=(end_of_text(vocab),))
+        rows = model.generate(idx, longest, temperature=0, banned=(vocab.end,))
         weights = model.last_query_attention(idx) if cfg.trials else None
     names = {"needle": "needles", "multikey": f"needles among {cfg.n_needles} others"}
     measure_name = names.get(cfg.task, f"{cfg.task} answers")
     records = []
     for row, sample in enumerate(samples):
-        text = decode(rows[row, size:size + sample["max_new_tokens"]].tolist(), vocab)
+        text = vocab.decode(rows[row, size:size + sample["max_new_tokens"]].tolist())
         exact, begins_right = grade(sample["answer"], text, cfg.number_format)
         record = {"digest": digest_of(sample["prompt"]), "answer": sample["answer"], "text": text}
         if cfg.trials:

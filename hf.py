@@ -26,6 +26,7 @@ from lib.config import configure
 from lib.errors import UserError, explain, launch
 from lib.interop import tokenizer_files
 from lib.storage import lock
+from lib.text import Compact
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ def export_model(model, vocab, out):
     """Write the folder `out` with a Hugging Face model and its tokenizer."""
     from transformers import AutoModelForCausalLM
     hf_model, files = to_hf(model), tokenizer_files.made_of(vocab)
-    if isinstance(vocab, list):  # which of GPT-2's ids ours are; evaluations need it
-        hf_model.config.compact_vocab = vocab
+    if isinstance(vocab, Compact):  # which of GPT-2's ids ours are; evaluations need it
+        hf_model.config.compact_vocab = vocab.stored
     with new(out) as folder:
         # fp32, as trained; half precision can be chosen when the model is loaded
         hf_model.save_pretrained(folder)

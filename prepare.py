@@ -41,9 +41,9 @@ from lib.data import Tokens, id_type, read_manifests
 from lib.documents import PRESETS, documents, input_files
 from lib.errors import UserError, launch
 from lib.interop.foreign import foreign_files
-from lib.interop.tokenizer_files import vocab_of
+from lib.interop.tokenizer_files import read_tokenizer
 from lib.storage import atomic_write, lock, write_lines
-from lib.text import encode, end_of_text, gpt2_encoding, pieces, read_tokenizer, vocab_size
+from lib.text import GPT2, Compact, gpt2_encoding, pieces, vocab_of
 
 # Characters that a thread encodes at once: many small documents, or a part of a large .txt.
 # Changing it moves the ends of bins, which are a whole number of chunks.
@@ -125,14 +125,14 @@ def encode_chunk(chunk, vocab):
     for _, text, ends in chunk:
         if not text:  # the row is only counted
             continue
-        if vocab is None:
+        if vocab == GPT2:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
             for piece in pieces([text]):
                 arrays.append(gpt2_encoding().encode_to_numpy(piece, disallowed_special=()))
         else:
-            arrays.append(encode(text, vocab))
+            arrays.append(vocab.encode(text))
         if ends:
-            arrays.append([end_of_text(vocab)])
+            arrays.append([vocab.end])
     return len(chunk), np.concatenate(arrays, dtype=arrays[0].dtype, casting="unsafe")
 
 
@@ -155,9 +155,9 @@ def encode_in_threads(rows, vocab):
 
 def new_manifest(cfg):
     """Return the JSON of a corpus before its first document. The bins follow from its `source`."""
-    vocab = vocab_of(read_tokenizer(cfg.tokenizer)) if cfg.tokenizer else None
+    vocab = read_tokenizer(cfg.tokenizer) if cfg.tokenizer else GPT2
     if cfg.compact_vocab:
-        vocab = almanac.vocabulary()
+        vocab = Compact(tuple(almanac.vocabulary()))
     names = ("embedded", *OF_EMBEDDED) if cfg.embedded else OF_TEXT
     source = {name: getattr(cfg, name) for name in (*names, "shard_tokens")}
     if cfg.hf:
@@ -167,7 +167,7 @@ def new_manifest(cfg):
         # a few names and two numbers, because every log and every result holds the source
         source |= {"files": [os.path.basename(path) for path in paths[:3]], "n_files": len(paths),
                    "bytes": sum(map(os.path.getsize, paths))}
-    return {"vocab": vocab, "source": source, "complete": False, "rows": 0, "documents": 0,
+    return {"vocab": vocab.stored, "source": source, "complete": False, "rows": 0, "documents": 0,
             "splits": {}}
 
 
@@ -193,7 +193,7 @@ def open_manifest(cfg, folder):
               "changed, and not just a file that could not be read.")
         manifest["source"]["bytes"] = n_bytes
     differ = changes(manifest["source"], new["source"])
-    if any(other["vocab"] != new["vocab"] for other in (manifest, *others.values())):
+    if len({vocab_of(each["vocab"]) for each in (new, manifest, *others.values())}) > 1:
         differ.append("another vocabulary")  # a model must be able to read every split
     for other in others.values():
         if cfg.embedded or own_splits & other["splits"].keys():  # bins would have the same names
@@ -222,7 +222,7 @@ def write_bin(path, manifest, split, n_rows, ids, val_fraction=0):
     Write the next bin of a split, with the last `val_fraction` of its ids in one of val, and record
     them in the JSON at `path`: a run that is killed later continues after them.
     """
-    end = end_of_text(manifest["vocab"])
+    end = vocab_of(manifest["vocab"]).end
     manifest["rows"] += n_rows
     manifest["documents"] += int((ids == end).sum())
     # at least one token, so that every corpus has the val that was asked for
@@ -253,7 +253,7 @@ def main():
     folder = Path(cfg.data_dir) / cfg.name
     lock(folder)  # before anything in it is read: another program may be writing it
     path, manifest = open_manifest(cfg, folder)
-    vocab = manifest["vocab"]
+    vocab = vocab_of(manifest["vocab"])
     if not manifest["complete"]:
         from tqdm import tqdm  # late: --help does not need it
         rows = almanac.documents(cfg) if cfg.embedded else documents(cfg)
@@ -274,7 +274,7 @@ def main():
         tokens = Tokens(folder, split)  # UserError if a bin was removed or cut since it was written
         print(f"{split}: {len(tokens):,} tokens")
     print(f"{manifest['rows']:,} rows read; {manifest['documents']:,} documents with text")
-    print(f"vocabulary: {vocab_size(vocab):,} ids")
+    print(f"vocabulary: {vocab.size:,} ids")
 
 
 if __name__ == "__main__":

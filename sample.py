@@ -12,7 +12,6 @@ from lib.checkpoint import LoadConfig
 from lib.config import configure
 from lib.errors import explain, launch
 from lib.evaluate import check_length
-from lib.text import decode, encode, end_of_text
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ def main():
     vocab = state["vocab"]
     # In our training data every document follows an end of text. A model of transformers may begin
     # its texts with another token.
-    end = end_of_text(vocab)
+    end = vocab.end
     bos = end if state.get("bos") is None else state["bos"]
-    prompt = [bos, *encode(cfg.prompt, vocab, special=True)]
+    prompt = [bos, *vocab.encode(cfg.prompt, special=True)]
     n_inputs = len(prompt) + cfg.max_new_tokens - 1  # the last new token is never an input
     check_length(cfg.files[0], model, n_inputs)
     torch.manual_seed(cfg.seed)  # after loading, which draws initial weights too
@@ -65,7 +64,7 @@ def main():
         continuation = row[len(prompt):]
         if end in continuation:
             continuation = continuation[:continuation.index(end)]
-        print(decode(prompt[1:] + continuation, vocab), "-" * 80, sep="\n")
+        print(vocab.decode(prompt[1:] + continuation), "-" * 80, sep="\n")
 
 
 if __name__ == "__main__":

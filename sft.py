@@ -18,7 +18,6 @@ from lib.corpora.squad import encode_example, pad, read_examples
 from lib.data import permutation
 from lib.errors import UserError, launch
 from lib.ranks import print0
-from lib.text import end_of_text
 from train import Decay, TrainConfig, fit
 
 
@@ -112,7 +111,7 @@ def main():
         digest = f"{data['digest']}-{block_size}-{chosen}"
         # sorted before the ranks share them, so that all ranks have about the same work
         mine = sorted(batch, key=lambda row: len(row[0]))[ranks.RANK::ranks.WORLD_SIZE]
-        x, y = pad(mine, end_of_text(vocab), block_size)
+        x, y = pad(mine, vocab.end, block_size)
         return (x, y, None), digest
 
     fit(cfg, model, run, optimizer_states, get_batch)

@@ -26,7 +26,7 @@ from lib.log import Log, scales_by_layer
 from lib.loss import summed_loss
 from lib.models import ModelConfig
 from lib.ranks import print0
-from lib.text import check_same_vocab, end_of_text
+from lib.text import check_same_vocab
 from model import ATTENTION
 
 # -----------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def main():
     # fail before the log is written: text too short, ids without text
     for tokens in filter(None, (corpus, held_out)):
         tokens.rows_in_sequence(block_size)
-    end = end_of_text(corpus.vocab) if model.config.doc_mask else None
+    end = corpus.vocab.end if model.config.doc_mask else None
     print0(f"{len(corpus):,} training tokens, {cfg.batch_size * block_size:,} of them per update")
 
     def get_batch(split, step):

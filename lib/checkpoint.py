@@ -10,7 +10,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     config         all settings of the run, with the defaults
     variant        name of the run in tables and figures
     iter           number of updates done
-    vocab          the vocabulary (lib/text.py)
+    vocab          what `stored` holds of the vocabulary (lib/text.py); in memory a Vocab
     data           digest and source of the training text, digest of that for validation
     base           `training_of` the checkpoint of init_from, or None
     attention_code identifies the code of the attention (lib/models.py); "" for softmax
@@ -32,6 +32,7 @@ from lib.models import ModelConfig
 from lib.ranks import print0
 from lib.runtime import DType
 from lib.storage import atomic_write
+from lib.text import vocab_of
 from model import ATTENTION, ROPE_SCALINGS
 
 VERSION = 6
@@ -103,7 +104,7 @@ def save(folder, state):
     path = Path(folder) / f"ckpt_{state['iter']:06d}.pt"
     with atomic_write(path) as f:
         try:
-            torch.save({"version": VERSION} | state, f)
+            torch.save({"version": VERSION} | state | {"vocab": state["vocab"].stored}, f)
         except RuntimeError as e:
             if isinstance(e.__context__, OSError):
                 raise e.__context__ from None  # torch hides this error, which names the cause
@@ -147,6 +148,7 @@ def load(path):
     with explain(f"{path} holds a model that this version of the program cannot build; take the "
                  "version that trained it, or name another checkpoint"):
         state["model_config"] = dataclasses.asdict(ModelConfig(**state["model_config"]))
+    state["vocab"] = vocab_of(state["vocab"])
     return state | {"fingerprint": identity}
 
 

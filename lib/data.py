@@ -24,10 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lib import ranks, text
+from lib import ranks
 from lib.errors import MALFORMED, UserError, explain
 from lib.interop.foreign import Shard, foreign_files, foreign_split
-from lib.text import GPT2_VOCAB
+from lib.text import GPT2_VOCAB, vocab_of
 
 # random: every row begins at a random token; sequence: row after row, in the order of the files
 ORDERS = ("random", "sequence")
@@ -44,7 +44,7 @@ class Tokens:
         self.folder, self.split = Path(folder), split
         # data: digest and source, which every run and every result records about its text
         self.vocab, self.shards, self.data = find_split(self.folder, split, vocab_size)
-        self.vocab_size = text.vocab_size(self.vocab)
+        self.vocab_size = self.vocab.size
         self.ends = np.cumsum([shard.n_ids for shard in self.shards], dtype=np.int64)
 
     def __len__(self):
@@ -155,7 +155,7 @@ def permutation(seed, name, epoch, n):
 
 def id_type(vocab):
     """Return the type of the ids in the bins of a corpus."""
-    return np.dtype("uint16" if text.vocab_size(vocab) <= 2**16 else "uint32")
+    return np.dtype("uint16" if vocab.size <= 2**16 else "uint32")
 
 
 def find_split(folder, split, vocab_size):
@@ -211,7 +211,7 @@ def own_split(path, manifest, split):
     if not manifest["complete"]:
         raise UserError(f"{path}: its preparation was interrupted; give the same command again to "
                         "continue it")
-    vocab = manifest["vocab"]
+    vocab = vocab_of(manifest["vocab"])
     shards, hashes = [], ""
     for content in manifest["splits"][split]["shards"]:
         file = path.with_name(Path(content["file"]).name)  # never outside of the folder

@@ -25,7 +25,7 @@ from lib.config import NOT_IN_A_RESULT, changes
 from lib.data import Tokens
 from lib.errors import MALFORMED, UserError, explain
 from lib.ranks import print0
-from lib.text import GPT2_VOCAB, check_same_vocab
+from lib.text import GPT2_VOCAB, NoText, check_same_vocab
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def corpus_of(cfg, path, state):
     folder = cfg.data_dir or state["config"].get("data_dir")
     if not folder:
         raise UserError(f"{path} does not say which corpus it was trained on; give --data_dir")
-    vocab = state["vocab"]  # a number: of ids without text
-    tokens = Tokens(folder, cfg.split, vocab if isinstance(vocab, int) else GPT2_VOCAB)
+    vocab = state["vocab"]
+    tokens = Tokens(folder, cfg.split, vocab.size if isinstance(vocab, NoText) else GPT2_VOCAB)
     check_same_vocab(path, state["vocab"], folder, tokens.vocab,
                      "choose the --data_dir of a corpus with the checkpoint's vocabulary")
     return tokens

@@ -20,13 +20,7 @@ import numpy as np
 from lib.corpora.almanac import CITIES, spaced
 from lib.corpora.squad import QA_FORMAT
 from lib.errors import UserError
-from lib.text import (
-    END_OF_TEXT,
-    decode,
-    decode_file,
-    encode,
-    find_files,
-)
+from lib.text import END_OF_TEXT, decode_file, find_files
 
 # the hay of RULER, arXiv 2404.06654: these sentences, repeated
 NOISE = ("The grass is green. The sky is blue. The sun is yellow. Here we go. There and back "
@@ -142,14 +136,14 @@ def open_haystack(cfg, vocab):
         text = "\n".join(decode_file(Path(path).read_bytes(), path) for path in paths)
     # the digest is of the text itself, whatever its files are called
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    hay = None if is_noise else np.array(encode(text, vocab))
+    hay = None if is_noise else np.array(vocab.encode(text))
     return hay, {"digest": digest, "source": {"haystack": cfg.haystack}}
 
 
 @functools.lru_cache(maxsize=4)  # encoded again for each prompt, it would take most of the time
 def noise(vocab, n):
     """Return an array with the ids of `n` repetitions of NOISE."""
-    return np.array(encode(NOISE * n, vocab))
+    return np.array(vocab.encode(NOISE * n))
 
 
 def draw_hay(vocab, rng, hay, n, facts):
@@ -164,10 +158,10 @@ def draw_hay(vocab, rng, hay, n, facts):
         begin = rng.randrange(len(hay) - n + 1)
         for _ in range(3):  # a character has at most four bytes, and each may be a token
             four = hay[begin:min(begin + 4, len(hay))].tolist()
-            if begin and decode(four, vocab).startswith("\ufffd"):
+            if begin and vocab.decode(four).startswith("\ufffd"):
                 begin -= 1  # it was inside a character
         ids = hay[begin:begin + n].tolist()
-        if not re.search(with_any_answer, decode(ids, vocab)):
+        if not re.search(with_any_answer, vocab.decode(ids)):
             return ids
     raise UserError(f"the hay itself answers the question, in 10 of 10 pieces of {n:,} tokens; "
                     "take other hay (for the embedded corpus --split=haystack), another --needle, "
@@ -191,7 +185,7 @@ def place_for(vocab, ids, lowest, wanted):
     """
     def text_before(index):
         # four tokens are enough: GPT-2 has three for ？, and one for a closing quotation mark
-        return decode(ids[max(0, index - 4):index], vocab)
+        return vocab.decode(ids[max(0, index - 4):index])
 
     wanted = max(lowest, wanted)
     # The default depths are 20 % apart. With a reach of a tenth, a needle stays nearest to its own
@@ -212,11 +206,11 @@ def encode_fact(vocab, fact):
     # The answer is encoded together with what follows, because one token may hold the end of the
     # first and the beginning of the second.
     before, answer, after = parts(fact)
-    tail = encode(answer + after, vocab)
+    tail = vocab.encode(answer + after)
     n_answer = 1
-    while n_answer < len(tail) and answer.strip() not in decode(tail[:n_answer], vocab):
+    while n_answer < len(tail) and answer.strip() not in vocab.decode(tail[:n_answer]):
         n_answer += 1
-    return encode(before, vocab), tail, n_answer
+    return vocab.encode(before), tail, n_answer
 
 
 def choose_places(vocab, rng, ids, lowest, facts, lengths):
@@ -281,12 +275,12 @@ def make_sample(cfg, vocab, hay, size, depth, i, bos=None):
     # seeded by a str: the hash of a tuple may differ from process to process
     rng = random.Random(f"{cfg.seed} {size} {drawn_for} {i}")
     asked = TASKS[cfg.task](cfg, rng, depth, i)
-    lead = encode(asked.lead, vocab)
-    question = encode(asked.question, vocab)
+    lead = vocab.encode(asked.lead)
+    question = vocab.encode(asked.question)
     encoded = [encode_fact(vocab, each) for each in asked.facts]
     lengths = [len(before) + len(tail) for before, tail, _ in encoded]
     # Prompts on one hay leave room for the longest question. A shorter one has more hay before it.
-    question_lengths = [len(encode(each, vocab)) for each in asked.questions]
+    question_lengths = [len(vocab.encode(each)) for each in asked.questions]
     longest, shortest = max(question_lengths), min(question_lengths)
     n_hay = size - len(lead) - longest - sum(lengths)
     if n_hay < 1:
@@ -297,7 +291,7 @@ def make_sample(cfg, vocab, hay, size, depth, i, bos=None):
     if hay is None:
         # NOISE has about 25 tokens, so this is at least twice as long as what is drawn from it. All
         # prompts below 10,000 tokens draw from the same noise.
-        hay = noise(tuple(vocab) if type(vocab) is list else vocab, max(1000, n_hay // 10))
+        hay = noise(vocab, max(1000, n_hay // 10))
     ids = draw_hay(vocab, rng, hay, n_hay + longest - shortest, asked.facts)
     ids, filler = ids[:n_hay], ids[n_hay:n_hay + longest - len(question)]
     ids[:n_begin] = [bos] * n_begin  # in place of a token: the size stays

@@ -26,6 +26,7 @@ from experiments import check  # noqa: E402
 from lib import checkpoint, storage  # noqa: E402
 from lib.errors import UserError  # noqa: E402
 from lib.models import ModelConfig, code_of  # noqa: E402
+from lib.text import GPT2  # noqa: E402
 
 CPU = ["--device=cpu", "--dtype=float32"]
 TINY = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 48}
@@ -167,7 +168,7 @@ def tiny_model(attention_type="ssmax", **changes):
     return check.make_model(ModelConfig(attention_type, **check.SIZES | changes))
 
 
-def save_model(folder, model, vocab, **changes):
+def save_model(folder, model, vocab=GPT2, **changes):
     """Save a checkpoint as train.py does, and return its path."""
     return checkpoint.save(folder, {
         "model": model.state_dict(), "model_config": dataclasses.asdict(model.config),

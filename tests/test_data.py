@@ -8,10 +8,10 @@ import pytest
 from conftest import ROOT, refused
 
 import prepare
-from lib import data, ranks, text
+from lib import data, ranks
 from lib.config import configure
 from lib.data import Tokens, permutation, random_starts
-from lib.text import GPT2_EOT, encode
+from lib.text import GPT2, GPT2_EOT, NoText
 from train import TrainConfig
 
 
@@ -85,7 +85,7 @@ def test_sequence_takes_the_blocks_in_order_and_begins_again(tmp_path, corpus):
     assert prepare.PrepareConfig.n_train - 1 >= cfg.max_iters * cfg.batch_size
     assert prepare.PrepareConfig.block_size == cfg.block_size
     x, y, _ = tokens.batch(0, 0, 200, 32, "sequence")
-    end = text.end_of_text(tokens.vocab)
+    end = tokens.vocab.end
     assert (x[:, 0] == end).all() and (y != end).all(), "a block is not exactly one document"
 
 
@@ -113,7 +113,7 @@ def test_an_unusable_corpus_is_refused(tmp_path):
 # Files as other programs write them: nanoGPT and llm.c (2024), megatron-core 0.16.1, datatrove
 # 0.10.1. docs/corpus.md has the commands that wrote the same bytes.
 
-DOCUMENTS = [encode(part) for part in (ROOT / "CONTRIBUTING.md").read_text().split("\n\n")]
+DOCUMENTS = [GPT2.encode(part) for part in (ROOT / "CONTRIBUTING.md").read_text().split("\n\n")]
 WITH_ENDS = [[*ids, GPT2_EOT] for ids in DOCUMENTS]
 IDS = sum(WITH_ENDS, [])
 RUN_ON = [*WITH_ENDS[:5], *DOCUMENTS[5:]]  # some without an end of text
@@ -174,7 +174,7 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
         nanogpt(tmp_path, [ids])
         refused("does not hold GPT-2's ids; .* as --vocab_size=65", Tokens, tmp_path, "train")
     tokens = Tokens(tmp_path, "train", vocab_size=65)
-    assert (tokens.vocab, tokens.vocab_size) == (65, 65)
+    assert (tokens.vocab, tokens.vocab_size) == (NoText(65), 65)
     assert tokens[0:9].tolist() == characters[:9]
     digests = set()
     for third in (9, 10):
@@ -183,7 +183,7 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
         digests.add(Tokens(tmp_path, "val", vocab_size=65).data["digest"])
     assert len(digests) == 2
     assert Tokens(tmp_path, "val", 65)[0:4].tolist() == [8, 9, 10, 11], "10 comes after 9"
-    refused("have no text: it was read with --vocab_size=65", text.end_of_text, tokens.vocab)
+    refused("have no text: it was read with --vocab_size=65", getattr, tokens.vocab, "end")
     tokens = Tokens(tmp_path, "train", 60)
     refused("holds the id 64 and .* has only 60", tokens.validation_rows, 9, 99)
     for kind, n in (("<u2", 2**17), ("<u4", 2**17), ("<u4", 900), ("<i8", 900)):

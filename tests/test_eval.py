@@ -19,7 +19,7 @@ from lib.config import configure
 from lib.data import Tokens
 from lib.results import load
 from lib.tasks import make_sample
-from lib.text import end_of_text
+from lib.text import Compact
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def measure(corpus, tmp_path):
     """measure(program, name, *arguments) -> records, of checkpoint a (softmax), b (ssmax), pn."""
     vocab = Tokens(corpus, "train").vocab
     for name, attention_type in {"pn": "pn", "a": "softmax", "b": "ssmax"}.items():
-        model = tiny_model(attention_type, vocab_size=len(vocab))
+        model = tiny_model(attention_type, vocab_size=vocab.size)
         save_model(tmp_path / name, model, vocab)
-    save_model(tmp_path / "reversed", model, vocab[::-1])
+    save_model(tmp_path / "reversed", model, Compact(vocab.stored[::-1]))
 
     def measure(program, name, *arguments):
         call(program, *EVALS[program.__name__], tmp_path / name, f"--data_dir={corpus}", *arguments)
@@ -67,7 +67,7 @@ def test_needle_scores_and_ranks_are_those_of_the_whole_attention_matrix(
         role = "chooses heads" if record["i"] >= 3 else "trial" if record["i"] >= 0 else "example"
         assert record["role"] == role and record["depth"] == (50 if role == "example" else None)
         sample = make_sample(cfg, state["vocab"], hay, *map(record.get, ("size", "depth", "i")),
-                             bos=end_of_text(state["vocab"]))
+                             bos=state["vocab"].end)
         assert sample["answer"] == record["answer"]
         start, end = sample["span"]
         assert record["needle_tokens"] == end - start

@@ -36,6 +36,7 @@ from lib import checkpoint
 from lib.data import Tokens
 from lib.errors import UserError, launch
 from lib.models import ModelConfig, code_of, digest_of_code
+from lib.text import GPT2, Compact
 from model import ATTENTION, Factor, Learned, step
 
 # Programs that are killed, or have a full disk, are forks: these begin in a tenth of a second.
@@ -56,7 +57,7 @@ def command(module, corpus, folder):
                 "--val_fraction=0.2"]
     if not checkpoint.checkpoints_in(folder):
         vocab = Tokens(corpus, "train").vocab
-        save_model(folder, tiny_model(vocab_size=len(vocab)), vocab)
+        save_model(folder, tiny_model(vocab_size=vocab.size), vocab)
     return [*EVALS[module.__name__], folder, f"--data_dir={corpus}"]
 
 
@@ -207,8 +208,8 @@ def test_a_foreseeable_end_is_one_line(capsys, error, status, message):
 
 def test_a_damaged_checkpoint_is_refused_with_the_way_back(tmp_path):
     model = tiny_model(n_layer=1, n_embd=8, n_inner=8)
-    save_model(tmp_path, model, None)
-    saved = save_model(tmp_path, model, None, iter=2)
+    save_model(tmp_path, model)
+    saved = save_model(tmp_path, model, iter=2)
     raw, good, refusals = saved.read_bytes(), state_of(saved), 0
     with zipfile.ZipFile(saved) as records:
         directory = records.start_dir  # every byte of it is tried
@@ -232,7 +233,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back(tmp_path):
 def test_a_model_of_nan_is_not_sampled(tmp_path):
     model = tiny_model()
     torch.nn.init.constant_(model.lm_head.weight, float("nan"))
-    save_model(tmp_path, model, [1, 2, 50256])
+    save_model(tmp_path, model, Compact((1, 2, 50256)))
     refused("cannot be sampled; its weights may be NaN", call, sample, tmp_path, "--device=cpu")
 
 
@@ -241,7 +242,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "owned"),)
 
-    checkpoint.save(tmp_path, {"model": MakesAFolder(), "iter": 1})
+    checkpoint.save(tmp_path, {"model": MakesAFolder(), "iter": 1, "vocab": GPT2})
     refused("not a checkpoint of this program", checkpoint.load, tmp_path)
     assert not (tmp_path / "owned").exists()
 
@@ -297,7 +298,7 @@ def test_weights_are_not_read_by_another_version_of_their_attention(
             "--attention_type=power", "--max_iters=1")
     refused("trained with another version of power", checkpoint.load_model, tmp_path / "power")
     refused("other settings .attention_code.", call, *swapped)
-    save_model(tmp_path / "gated", tiny_model(attention="gated"), None, attention_code="another")
+    save_model(tmp_path / "gated", tiny_model(attention="gated"), attention_code="another")
     refused("another version of gated: take that one", checkpoint.load_model, tmp_path / "gated")
 
 
@@ -317,5 +318,5 @@ def test_the_path_of_an_own_attention_does_not_matter(tmp_path, run, monkeypatch
 
 
 def test_the_model_of_a_checkpoint_is_checked_as_settings_are(tmp_path):
-    save_model(tmp_path, tiny_model(), None, model_config={"attention_type": "sofmax"})
+    save_model(tmp_path, tiny_model(), model_config={"attention_type": "sofmax"})
     refused("attention_type sofmax", checkpoint.load_model, tmp_path)

@@ -12,6 +12,7 @@ import sample
 from lib import checkpoint, text
 from lib.checkpoint import LoadConfig
 from lib.data import Tokens
+from lib.text import GPT2, Tokenizer
 from model import ATTENTION
 from ssmax_hf import KINDS
 
@@ -25,15 +26,15 @@ def model_of(attention_type="ssmax", **changes):
     return tiny_model(attention_type, **{"vocab_size": V, **changes})
 
 
-def export(tmp_path, model, *options, vocab=TOKENIZER):
+def export(tmp_path, model, *options, vocab=None):
     """The Hugging Face model that hf.py makes of `model`."""
-    save_model(tmp_path / "ours", model, vocab)
+    save_model(tmp_path / "ours", model, vocab or Tokenizer(TOKENIZER))
     call(hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/theirs", *options)
     return transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs").eval()
 
 
 def refuse_export(says, tmp_path, model, *options):
-    save_model(tmp_path / "ours", model, TOKENIZER)
+    save_model(tmp_path / "ours", model, Tokenizer(TOKENIZER))
     refused(says, call, hf, "export", tmp_path / "ours", f"--out_dir={tmp_path}/x", *options)
     assert [path.name for path in tmp_path.glob("[!.]*")] == ["ours"], "something is left of it"
 
@@ -96,13 +97,13 @@ def test_a_model_is_exported_with_its_swap_and_its_theta_which_all_may_read(tmp_
 
 @pytest.mark.parametrize("settings", [{}, WINDOWS], ids=str)
 def test_a_folder_continues_prompts_as_sample_does(tmp_path, capsys, settings):
-    theirs = export(tmp_path, model_of(**settings, vocab_size=text.GPT2_VOCAB), vocab=None)
+    theirs = export(tmp_path, model_of(**settings, vocab_size=text.GPT2_VOCAB), vocab=GPT2)
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    assert checkpoint.load_model(tmp_path / "theirs")[1]["vocab"] is None, "it is not GPT-2's"
+    assert checkpoint.load_model(tmp_path / "theirs")[1]["vocab"] == GPT2, "it is not GPT-2's"
     cfg = prepare.PrepareConfig(files=("README.md",), name="x", tokenizer=f"{tmp_path}/theirs")
     assert prepare.new_manifest(cfg)["vocab"] is None, "the folder could not be asked this corpus"
     for prompt in (" the", "of and\nto", "", "naïve 中文 😀  two"):
-        assert read(prompt)["input_ids"] == [text.GPT2_EOT, *text.encode(prompt)]
+        assert read(prompt)["input_ids"] == [text.GPT2_EOT, *GPT2.encode(prompt)]
         capsys.readouterr()
         call(sample, tmp_path / "ours", f"--prompt={prompt}", *CPU, "--temperature=0",
              "--num_samples=1", "--max_new_tokens=20")
@@ -115,10 +116,10 @@ def test_a_token_that_no_training_text_had_is_put_in_front_of_nothing(tmp_path):
     words = tokenizers.Tokenizer.from_str(TOKENIZER)
     words.post_processor = tokenizers.processors.TemplateProcessing(
         "xy $A", None, [("xy", words.token_to_id("xy"))])
-    vocab = words.to_str()
+    vocab = Tokenizer(words.to_str())
     export(tmp_path, model_of(), vocab=vocab)
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    assert read("12 a")["input_ids"] == text.encode("12 a", vocab)
+    assert read("12 a")["input_ids"] == vocab.encode("12 a")
     for name in ("ours", "theirs"):
         _, state = checkpoint.load_model(tmp_path / name)
         assert state.get("bos") is None
@@ -130,13 +131,13 @@ def test_a_compact_vocabulary_leaves_with_a_tokenizer_that_gives_its_ids(corpus,
     export(tmp_path, model_of(vocab_size=tokens.vocab_size), vocab=tokens.vocab)
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     ids = tokens[0:3000].tolist()
-    end = tokens.vocab.index(text.GPT2_EOT)
+    end = tokens.vocab.end
     first = ids.index(end) + 1  # a text without the end of text
     passage = ids[first:ids.index(end, first)]
     assert len(passage) > 20
-    assert read(text.decode(passage, tokens.vocab))["input_ids"] == [end, *passage]
+    assert read(tokens.vocab.decode(passage))["input_ids"] == [end, *passage]
     model, state = checkpoint.load_model(tmp_path / "theirs")
-    assert state["vocab"] == tokens.vocab and model.config.vocab_size == len(tokens.vocab)
+    assert state["vocab"] == tokens.vocab and model.config.vocab_size == tokens.vocab.size
     assert state["model_config"]["attention_type"] == "ssmax"  # which was saved with it
 
 

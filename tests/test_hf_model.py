@@ -108,7 +108,7 @@ def test_a_folder_is_measured_as_transformers_computes_it(tmp_path, family):
     greedy = theirs.generate(idx, max_new_tokens=8, do_sample=False, eos_token_id=None,
                              bad_words_ids=[[token] for token in banned])
     assert torch.equal(model.generate(idx, 8, top_k=1, banned=banned), greedy)
-    assert state["vocab"] == TOKENIZER
+    assert state["vocab"].stored == TOKENIZER
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -200,7 +200,7 @@ def test_the_training_length_is_that_of_the_config_or_the_command(tmp_path):
             tmp_path / "bloom")
     model, _ = checkpoint.load_model(tmp_path / "bloom", LoadConfig(length=48))
     assert (model.config.block_size, model.max_len) == (48, float("inf"))
-    save_model(tmp_path / "ours", tiny_model(), None)
+    save_model(tmp_path / "ours", tiny_model())
     refused('says 32 tokens: .* write "training_length": 48 into', checkpoint.load_model,
             tmp_path / "m", LoadConfig(length=48))
     before = checkpoint.load_model(tmp_path / "m")[1]["fingerprint"]

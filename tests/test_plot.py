@@ -63,7 +63,7 @@ def test_every_figure_is_drawn_from_results(tmp_path, capsys):
         for plant in (plant_posloss, plant_niah, plant_scores):
             plant(folder, variant, seed)
     plant_log(tmp_path / "pn", "pn")
-    save_model(tmp_path / "pn", tiny_model("pn"), None)
+    save_model(tmp_path / "pn", tiny_model("pn"))
     call(plot, "all", tmp_path)
     theory = {"fading", "z_max"}  # drawn from formulas, so not a part of the results
     assert figures_in(tmp_path) == plot.FIGURES.keys() - theory

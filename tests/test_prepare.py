@@ -15,7 +15,7 @@ from conftest import call, refused
 import prepare
 from lib import text
 from lib.data import Tokens
-from lib.text import gpt2_encoding
+from lib.text import GPT2, Compact, Tokenizer, gpt2_encoding
 
 TEXTS = ["The quick brown fox.\n", "größer, 東京 \u00a0 \u2003 x\n\n  y\t z", "a\ud800b",
          "a<|endoftext|>b", "x" * 700]
@@ -232,23 +232,23 @@ NASTY = ["a", "naïve", "don't", "'", "'ll", "12", "½", "...", "\n", "\n\n", " 
 
 def test_pieces_have_the_ids_of_the_whole_text(monkeypatch):
     spaces = "table\n" + " " * 1_100_000 + "end"  # without pieces tiktoken fails
-    assert text.decode(text.encode(spaces)) == spaces
+    assert GPT2.decode(GPT2.encode(spaces)) == spaces
     monkeypatch.setattr(text, "MAX_CHARACTERS", 80)
     rng = random.Random(0)
     for _ in range(1000):
         # "x y" gives each piece a place where it can be cut
         sample = "".join("x y" + "".join(rng.choices(NASTY, k=4)) for _ in range(20))
         assert max(map(len, text.pieces(sample))) <= 80
-        assert text.encode(sample) == text.gpt2_encoding().encode_ordinary(sample)
+        assert GPT2.encode(sample) == text.gpt2_encoding().encode_ordinary(sample)
 
 
 def test_a_special_token_is_text_unless_a_prompt_asks_for_it():
-    assert text.encode("<|endoftext|>", special=True) == [text.GPT2_EOT]
-    assert text.GPT2_EOT not in text.encode("<|endoftext|>")
-    vocab = word_tokenizer("</s>").to_str()
-    assert text.encode("</s>", vocab, special=True) == [0]
-    refused("the compact vocabulary has no token 'z.*each after a space", text.encode, "zebra",
-            [15496, 995])
+    assert GPT2.encode("<|endoftext|>", special=True) == [text.GPT2_EOT]
+    assert text.GPT2_EOT not in GPT2.encode("<|endoftext|>")
+    vocab = Tokenizer(word_tokenizer("</s>").to_str())
+    assert vocab.encode("</s>", special=True) == [0]
+    refused("the compact vocabulary has no token 'z.*each after a space",
+            Compact((15496, 995)).encode, "zebra")
 
 
 @pytest.mark.parametrize("template, first", [("<s> $A", 0), ("<s> $A </s>", 0), ("$A </s>", None)])
@@ -256,5 +256,5 @@ def test_a_prompt_begins_with_what_the_template_puts_in_front_and_not_behind(tem
     words = word_tokenizer("<s>", "</s>")
     words.post_processor = tokenizers.processors.TemplateProcessing(
         template, None, [("<s>", 0), ("</s>", 1)])
-    assert text.token_in_front(words.to_str()) == first
-    assert text.token_in_front(None) is None
+    assert Tokenizer(words.to_str()).front == first
+    assert GPT2.front is None

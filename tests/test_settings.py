@@ -6,6 +6,7 @@ from eval_niah import NiahConfig
 from lib import checkpoint
 from lib.checkpoint import LoadConfig
 from lib.config import configure
+from lib.text import Compact
 from sample import SampleConfig
 from sft import SFTConfig
 from train import TrainConfig
@@ -54,7 +55,7 @@ def test_help_and_refusals_do_not_wait_for_slow_imports():
     ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SL"}, ("", 1.0)),
     ({"rope_factor": 4.0}, {"window": 8, "window_pattern": "SR"}, ("theta", 4.0))])
 def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, trained, expected):
-    save_model(tmp_path, tiny_model(**trained), [1, 2, 50256])
+    save_model(tmp_path, tiny_model(**trained), Compact((1, 2, 50256)))
     model, _ = checkpoint.load_model(tmp_path, LoadConfig(**settings))
     assert (model.config.rope_scaling, model.config.rope_factor) == expected
 

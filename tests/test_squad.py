@@ -9,21 +9,21 @@ from lib import checkpoint
 from lib.corpora.squad import encode_example, pad, read_examples, read_rows
 from lib.data import permutation
 from lib.loss import summed_loss
-from lib.text import decode
+from lib.text import GPT2
 
 EXAMPLE = {"context": "  The tower is in Paris. " + "It is tall. " * 20,
            "question": "Where is the tower?", "answer": "Paris", "start": 20}
 
 
 def test_only_the_answer_is_trained_and_padding_is_not():
-    ids, targets = encode_example(EXAMPLE, 500)
-    assert decode(ids).startswith("The tower is in Paris. It is tall.")
-    assert decode(ids).endswith("\n\nQuestion: Where is the tower?\nAnswer: Paris")
+    ids, targets = encode_example(EXAMPLE, 500, GPT2)
+    assert GPT2.decode(ids).startswith("The tower is in Paris. It is tall.")
+    assert GPT2.decode(ids).endswith("\n\nQuestion: Where is the tower?\nAnswer: Paris")
     trained = np.flatnonzero(targets >= 0)
-    assert decode(targets[trained]) == " Paris<|endoftext|>"
+    assert GPT2.decode(targets[trained]) == " Paris<|endoftext|>"
     inside = trained[trained + 1 < len(ids)]
     assert (targets[inside] == ids[inside + 1]).all(), "a target is not the next token"
-    short = encode_example({**EXAMPLE, "context": "In Paris.", "start": 3}, 500)
+    short = encode_example({**EXAMPLE, "context": "In Paris.", "start": 3}, 500, GPT2)
     x, y = pad([(ids, targets), short], 50256, 1024)
     n = len(short[0])
     assert x.shape == y.shape == (2, 1024)
@@ -35,9 +35,9 @@ def test_a_long_context_is_cut_around_the_answer():
     for fill in (0, 40, 200):
         context = "Some words before. " * fill + "The tower is in Paris. " + "Words behind. " * 200
         example = {**EXAMPLE, "context": context, "start": context.index("Paris")}
-        ids, targets = encode_example(example, 64)
-        assert len(ids) == 64 and " Paris" in decode(ids[:-20]), "the context lost its answer"
-        assert decode(targets[targets >= 0]).startswith(" Paris")
+        ids, targets = encode_example(example, 64, GPT2)
+        assert len(ids) == 64 and " Paris" in GPT2.decode(ids[:-20]), "the context lost its answer"
+        assert GPT2.decode(targets[targets >= 0]).startswith(" Paris")
 
 
 def test_the_file_and_the_hub_give_the_same_questions_by_article(tmp_path, monkeypatch):
@@ -58,7 +58,7 @@ def tune(tmp_path):
     """tune(name, *arguments) -> losses of six updates of sft.py on 30 of 80 questions."""
     squad_file(tmp_path / "squad.json")
     model = tiny_model("softmax", vocab_size=50257, block_size=96)
-    save_model(tmp_path / "base", model, None, config={"seed": 1, "data_dir": "texts"})
+    save_model(tmp_path / "base", model, config={"seed": 1, "data_dir": "texts"})
 
     def tune(name, *arguments):
         call(sft, f"--init_from={tmp_path}/base", f"--data={tmp_path}/squad.json",
@@ -77,7 +77,7 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
     total = count = 0
     # those of the first update, one by one; the seed is that of the checkpoint
     for i in permutation(1, "sft", 0, 30)[:8]:
-        ids, targets = map(torch.from_numpy, encode_example(examples[i], 96))
+        ids, targets = map(torch.from_numpy, encode_example(examples[i], 96, GPT2))
         places = (targets >= 0).nonzero()[:, 0]
         total += summed_loss(model, ids[None], targets[None], places=places).item()
         count += len(places)

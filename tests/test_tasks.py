@@ -16,11 +16,11 @@ from lib.config import configure
 from lib.corpora.almanac import CITIES
 from lib.evaluate import digest_of
 from lib.tasks import make_sample, open_haystack
-from lib.text import GPT2_EOT, decode, encode
+from lib.text import GPT2, GPT2_EOT, Tokenizer
 from model import GPT
 
 
-def sample_of(*arguments, vocab=None, size=1000, depth=50, i=0):
+def sample_of(*arguments, vocab=GPT2, size=1000, depth=50, i=0):
     """One prompt of eval_niah.py with these arguments."""
     cfg = configure(NiahConfig, ["x", *map(str, arguments)])
     first = GPT2_EOT if cfg.begin else None
@@ -44,13 +44,13 @@ def test_prompts_stay_those_that_were_published(task, crc):
 
 def test_prompts_of_every_depth_differ_in_the_question_alone():
     arguments = ["--haystack=noise", "--task=every_depth", "--depths=10,50,90"]
-    vocab = byte_tokenizer().to_str()  # in bytes the questions differ in length
+    vocab = Tokenizer(byte_tokenizer().to_str())  # in bytes the questions differ in length
     for i in range(10):
         samples = {depth: sample_of(*arguments, vocab=vocab, size=3000, depth=depth, i=i)
                    for depth in (10, 50, 90)}
         for depth, sample in samples.items():
             prompt = sample["prompt"]
-            assert what_is_asked(decode(prompt, vocab)) == sample["answer"]
+            assert what_is_asked(vocab.decode(prompt)) == sample["answer"]
             assert abs(sample["span"][0] / 3000 - depth / 100) < 0.12
             assert len(prompt) == 3000 and prompt[:2900] == samples[10]["prompt"][:2900]
         assert len({sample["answer"] for sample in samples.values()}) == 3
@@ -65,10 +65,10 @@ def test_prompts_of_every_depth_differ_in_the_question_alone():
 def test_a_needle_is_near_its_depth_after_a_sentence(tmp_path, text, end, depth):
     (tmp_path / "hay.txt").write_text(text * (10000 // len(text) + 1))
     sample = sample_of(f"--haystack={tmp_path}/hay.txt", depth=depth)
-    place = sample["span"][0] - len(encode(" The special magic Tokyo number is:"))
+    place = sample["span"][0] - len(GPT2.encode(" The special magic Tokyo number is:"))
     assert abs(place / 1000 - depth / 100) < 0.05
-    assert decode(sample["prompt"][:place]).endswith(end)
-    assert not decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
+    assert GPT2.decode(sample["prompt"][:place]).endswith(end)
+    assert not GPT2.decode(sample["prompt"]).startswith("\ufffd"), "it begins inside a character"
 
 
 @pytest.mark.parametrize("n_needles, size", [(3, 300), (15, 800), (30, 600)])
@@ -79,15 +79,17 @@ def test_the_needle_among_others_is_at_its_depth(tmp_path, n_needles, size, dept
         sample = sample_of(f"--haystack={tmp_path}/hay.txt", "--task=multikey",
                            f"--n_needles={n_needles}", size=size, depth=depth, i=i)
         # the question is the needle up to its number, which has four more tokens with its full stop
-        question = len(encode(" The special magic Tokyo number is:"))
+        question = len(GPT2.encode(" The special magic Tokyo number is:"))
         place = sample["span"][0] - question
         rest = size - 2 * question - 4  # hay and other needles
         assert abs(place / rest - depth / 100) < 0.05
-        needles = re.findall(r" The special magic \w+ number is: \d{7}\.", decode(sample["prompt"]))
+        text = GPT2.decode(sample["prompt"])
+        needles = re.findall(r" The special magic \w+ number is: \d{7}\.", text)
         assert (len(needles), len(sample["prompt"])) == (n_needles + 1, size)
 
 
-@pytest.mark.parametrize("vocab", [None, byte_tokenizer().to_str()], ids=["GPT-2", "bytes"])
+@pytest.mark.parametrize(
+    "vocab", [GPT2, Tokenizer(byte_tokenizer().to_str())], ids=["GPT-2", "bytes"])
 @pytest.mark.parametrize("needle", [
     "The number of {city} is {number}, it says.", "{number} is of {city}.",
     "{city} has {number}th", "{city}: {number}"])
@@ -95,8 +97,8 @@ def test_the_span_of_a_needle_is_its_number_alone_and_leaves_room_for_it(needle,
     sample = sample_of("--haystack=noise", f"--needle={needle}", vocab=vocab)
     start, end = sample["span"]
     answer = " " + sample["answer"]
-    assert decode(sample["prompt"][start:end], vocab) == answer
-    assert sample["max_new_tokens"] >= len(encode(answer + ".", vocab))
+    assert vocab.decode(sample["prompt"][start:end]) == answer
+    assert sample["max_new_tokens"] >= len(vocab.encode(answer + "."))
 
 
 @pytest.mark.parametrize("needle", ["The magic number of {city} : {number} .",
@@ -109,19 +111,19 @@ def test_hay_never_states_what_is_asked(tmp_path, needle):
     arguments = [f"--haystack={tmp_path}/hay.txt", f"--needle={needle}", "--prompt=sft"]
     for i in range(10):
         sample = sample_of(*arguments, size=400, i=i)
-        city = re.search(r"magic (\w+) number", decode(sample["prompt"][-30:]))[1]
-        text = decode(sample["prompt"])
+        city = re.search(r"magic (\w+) number", GPT2.decode(sample["prompt"][-30:]))[1]
+        text = GPT2.decode(sample["prompt"])
         assert text.count("magic number of ") > 10, "this hay has no facts"
         assert text.count(f"magic number of {city} ") == 1, "there are two answers"
     refused("the hay itself answers .*, in 10 of 10 pieces", sample_of, *arguments, size=9000)
 
 
 def test_hay_that_answers_in_words_is_refused():
-    hay = np.array(encode("The box in Rome is red. The box in Tokyo is blue. " * 20))
+    hay = np.array(GPT2.encode("The box in Rome is red. The box in Tokyo is blue. " * 20))
     fact = tasks.Fact(f"The box in Tokyo is{tasks.ANSWER} .", "green")
-    refused("the hay itself answers", tasks.draw_hay, None, random.Random(0), hay, 60, [fact])
+    refused("the hay itself answers", tasks.draw_hay, GPT2, random.Random(0), hay, 60, [fact])
     other = tasks.Fact(f"The box in Oslo is{tasks.ANSWER} .", "green")
-    assert len(tasks.draw_hay(None, random.Random(0), hay, 60, [other])) == 60
+    assert len(tasks.draw_hay(GPT2, random.Random(0), hay, 60, [other])) == 60
 
 
 @pytest.mark.parametrize("task, measure", [
@@ -131,13 +133,13 @@ def test_a_model_that_knows_odd_numbers_gets_these(tmp_path, monkeypatch, task, 
         assert (temperature, banned) == (0, (GPT2_EOT,))
         rows = []
         for row in idx.tolist():
-            number = what_is_asked(decode(row))
-            new = encode(f" {number}." if int(number) % 2 else " garden") + [13] * max_new_tokens
-            rows.append(row + new[:max_new_tokens])
+            number = what_is_asked(GPT2.decode(row))
+            new = GPT2.encode(f" {number}." if int(number) % 2 else " garden")
+            rows.append(row + (new + [13] * max_new_tokens)[:max_new_tokens])
         return torch.tensor(rows)
 
     monkeypatch.setattr(GPT, "generate", generate)
-    save_model(tmp_path, tiny_model(vocab_size=50257), None)
+    save_model(tmp_path, tiny_model(vocab_size=50257))
     call(eval_niah, tmp_path, "--haystack=noise", f"--task={task}", "--prompt=sft", *CPU,
          "--context_sizes=[400,600]", "--n_samples=3")
     records = storage.read_lines(tmp_path / "niah.jsonl")
@@ -164,7 +166,7 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions():
 
     def prompt_of(source, *arguments):
         cfg = configure(NiahConfig, ["x", "--haystack=noise", "--context_sizes=64", *arguments])
-        state = {"vocab": None, "data": {"source": source}}
+        state = {"vocab": GPT2, "data": {"source": source}}
         *_, more = eval_niah.niah(cfg, "x", model, state)
         return more["prompt"]
 
@@ -176,7 +178,7 @@ def test_models_that_were_fine_tuned_on_questions_are_asked_questions():
 
 
 def test_a_copy_of_the_text_and_the_depth_10_as_10_0_continue_a_result(tmp_path):
-    save_model(tmp_path, tiny_model(vocab_size=50257, n_layer=1), None)
+    save_model(tmp_path, tiny_model(vocab_size=50257, n_layer=1))
     for name, depth, samples in (("a", "10", 1), ("b", "10.0", 2)):
         path = tmp_path / f"{name}.txt"
         path.write_text("The garden has a gate. " * 50)

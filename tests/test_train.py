@@ -21,7 +21,7 @@ from lib import checkpoint, models, runtime
 from lib.config import configure
 from lib.data import Tokens
 from lib.loss import summed_loss
-from lib.text import end_of_text
+from lib.text import GPT2
 from prepare import PrepareConfig
 from sft import SFTConfig
 from train import TrainConfig, learning_rate
@@ -333,7 +333,7 @@ def test_a_text_with_another_vocabulary_is_refused(run, corpus, tmp_path):
             tmp_path / "r", f"--data_dir={folder}")
     run(tmp_path / "gpt2", "--max_iters=0")
     state = checkpoint.load(tmp_path / "gpt2")
-    checkpoint.save(tmp_path / "gpt2", state | {"vocab": None})  # GPT-2's
+    checkpoint.save(tmp_path / "gpt2", state | {"vocab": GPT2})  # GPT-2's
     refused("have different vocabularies; prepare the text with", run, tmp_path / "new",
             f"--init_from={tmp_path}/gpt2")
 
@@ -415,7 +415,7 @@ def test_doc_mask_trains_each_document_as_if_it_were_alone(run, corpus, tmp_path
     run(tmp_path / "packed", *settings, "--max_iters=1")
     run(tmp_path / "start", *settings[:-1], "--max_iters=0")
     model, state = checkpoint.load_model(tmp_path / "start")
-    end, total, count = end_of_text(state["vocab"]), 0.0, 0
+    end, total, count = state["vocab"].end, 0.0, 0
     x, y, _ = Tokens(corpus, "train").batch(1337, 0, 8, 32)
     for row, targets in zip(torch.from_numpy(x), torch.from_numpy(y), strict=True):
         # an end of text is the first token of the document behind it

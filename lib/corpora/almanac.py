@@ -16,7 +16,7 @@ model learns to copy. In models of this size, looking up comes with copying.
 import itertools
 import random
 
-from lib.text import GPT2_EOT, encode
+from lib.text import GPT2, GPT2_EOT
 
 CITIES = """Tokyo London Paris Berlin Madrid Rome Vienna Prague Warsaw Athens Oslo Stockholm
     Helsinki Copenhagen Dublin Lisbon Brussels Amsterdam Moscow Cairo Delhi Mumbai Karachi Bangkok
@@ -110,7 +110,7 @@ def vocabulary():
     can be measured on another."""
     # Some documents also have the word "in". WORDS lacks it, since one more word there would change
     # every random draw.
-    return sorted({GPT2_EOT, *encode(join(WORDS))}) + encode(" in")
+    return sorted({GPT2_EOT, *GPT2.encode(join(WORDS))}) + GPT2.encode(" in")
 
 
 def documents(cfg):

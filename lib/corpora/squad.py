@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from lib.errors import explain
-from lib.text import encode, end_of_text
 
 HUB = "rajpurkar/squad_v2"
 # for fine-tuning and for the needle's prompt; the paper does not give its format
@@ -65,7 +64,7 @@ def read_rows(path):
                 yield article["title"], paragraph["context"], row["question"], texts, starts
 
 
-def encode_example(example, block_size, vocab=None):
+def encode_example(example, block_size, vocab):
     """
     Return (ids, targets) of one question, int64, at most block_size long. Targets are -1 except for
     the answer and the end of text after it.
@@ -75,12 +74,12 @@ def encode_example(example, block_size, vocab=None):
     before, _, after = QA_FORMAT.partition("{answer}")
     head, _, tail = before.partition("{context}")
     question = example["question"].strip()
-    head = encode(head.format(question=question), vocab)
+    head = vocab.encode(head.format(question=question))
     # the space belongs to the answer: " Paris" is one token, as in any other text
-    tail = encode(tail.format(question=question).rstrip(" "), vocab)
-    answer = encode(" " + example["answer"].strip() + after, vocab)
-    answer.append(end_of_text(vocab))
-    context = encode(example["context"].strip(), vocab)
+    tail = vocab.encode(tail.format(question=question).rstrip(" "))
+    answer = vocab.encode(" " + example["answer"].strip() + after)
+    answer.append(vocab.end)
+    context = vocab.encode(example["context"].strip())
 
     room = block_size + 1 - len(head) - len(tail) - len(answer)  # + 1: the last is only a target
     if len(context) > room:
@@ -89,7 +88,7 @@ def encode_example(example, block_size, vocab=None):
         # The answer shall be in the middle. To find it in the ids, we encode the text before it
         # without the space at its end, which is part of the answer's first token.
         text_before = example["context"][:example["start"]].lstrip().rstrip(" ")
-        middle = len(encode(text_before, vocab)) + len(answer) // 2
+        middle = len(vocab.encode(text_before)) + len(answer) // 2
         last_begin = len(context) - room
         begin = min(max(0, middle - room // 2), last_begin)
         context = context[begin:begin + room]

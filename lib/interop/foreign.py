@@ -17,7 +17,7 @@ import numpy as np
 
 from lib import ranks
 from lib.errors import MALFORMED, UserError, explain
-from lib.text import GPT2_EOT, GPT2_VOCAB, decode, encode
+from lib.text import GPT2, GPT2_EOT, GPT2_VOCAB, NoText
 
 
 class Shard(NamedTuple):
@@ -145,7 +145,7 @@ def foreign_split(folder, paths, vocab_size):
     for piece in (*(shard.open()[:4000] for shard in shards), last):
         digest.update(piece.tobytes())
     source = {"files": [path.name for path in paths[:3]], "n_files": len(paths)}
-    vocab = None if has_text else vocab_size
+    vocab = GPT2 if has_text else NoText(vocab_size)
     return vocab, shards, {"digest": digest.hexdigest()[:16], "source": source}
 
 
@@ -158,5 +158,5 @@ def are_gpt2s(ids):
     """
     if not 0 <= min(ids) <= max(ids) < GPT2_VOCAB:
         return False
-    again = Counter(encode(decode(ids), special=True))
+    again = Counter(GPT2.encode(GPT2.decode(ids), special=True))
     return (again & Counter(ids)).total() >= 0.98 * len(ids)

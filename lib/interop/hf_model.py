@@ -17,10 +17,11 @@ import torch.nn.functional as F
 import transformers
 from torch import nn
 
-from lib import models, runtime, text
+from lib import models, runtime
 from lib.errors import UserError, explain
 from lib.interop import tokenizer_files
 from lib.ranks import print0
+from lib.text import vocab_of
 from model import GPT
 from ssmax_hf import KINDS, add_ssmax, rope_of, sees_all, training_length  # loads factors, too
 
@@ -54,9 +55,10 @@ def load(folder, cfg, device="cpu"):
     length = length_of(folder, c, cfg.length)
     if cfg.rope_factor > 1:
         stretch(folder, c, cfg, length)
-    vocab = getattr(c, "compact_vocab", None)  # of a model that hf.py has exported
-    if vocab is None:
-        vocab = tokenizer_files.vocab_of(text.read_tokenizer(folder))
+    if hasattr(c, "compact_vocab"):  # of a model that hf.py has exported
+        vocab = vocab_of(c.compact_vocab)
+    else:
+        vocab = tokenizer_files.read_tokenizer(folder)
     with readable(folder):
         # First an empty copy, to refuse before the weights are read. (A copy of the config, too,
         # because building a model may change it.)
@@ -68,8 +70,7 @@ def load(folder, cfg, device="cpu"):
         hf_model = read_weights(folder, hf_config)
     identity = fingerprint(folder, hf_model)
     put_factor_in(hf_model)
-    bos = text.token_in_front(vocab)
-    model = HFModel(hf_model.to(device), cfg.attention_type or own, length, bos)
+    model = HFModel(hf_model.to(device), cfg.attention_type or own, length, vocab.front)
     model.check_pieces(folder)
     print0(f"{folder}: a {c.model_type}, trained at {length:,} tokens")
     name = folder.resolve().name
@@ -77,7 +78,7 @@ def load(folder, cfg, device="cpu"):
         "model_config": vars(model.config) | {"attention_type": own, "rope": trained_rope},
         "config": {"seed": 0, "model": name, "transformers": transformers.__version__},
         "variant": name, "iter": 0,
-        "vocab": vocab, "bos": bos,  # the id that begins its texts, or None
+        "vocab": vocab, "bos": vocab.front,  # the id that begins its texts, or None
         "data": {"digest": "", "source": {"model": name}}, "code": "",
         "attention_code": models.code_of(model.config, KINDS), "fingerprint": identity}
 
