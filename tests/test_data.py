@@ -184,7 +184,7 @@ def test_ids_of_no_text_are_a_corpus_with_vocab_size(tmp_path):
     assert len(digests) == 2
     (tmp_path / "long").mkdir()
     for middle in (1, 2):  # ends that are equal
-        nanogpt(tmp_path / "long", [[0] * 20_000 + [middle] * 20_000 + [0] * 20_000])
+        nanogpt(tmp_path / "long", [[3] * 20_000 + [middle] * 20_000 + [3] * 20_000])
         digests.add(Tokens(tmp_path / "long", "train", vocab_size=65).data["digest"])
     assert len(digests) == 4
     assert Tokens(tmp_path, "val", 65)[0:4].tolist() == [8, 9, 10, 11], "10 comes after 9"
