@@ -46,7 +46,7 @@ class TrainConfig(ModelConfig):
     data_order: Literal[ORDERS] = "random"  # random: blocks at random places; sequence: in order
     seed: int = 1337  # seed of the initial weights and of the order of the data
     init_from: str = ""  # start from this checkpoint; may change CONVERTIBLE (lib/start.py)
-    variant: str = ""  # name in tables and figures; empty: the name of the attention
+    variant: str = ""  # name in tables and figures; empty: that of init_from or of the attention
     # optimization
     max_iters: int = 200_000  # number of updates; 0: only validate and save, as for the paper's (e)
     batch_size: int = 2048  # sequences per update, over all ranks
@@ -91,6 +91,9 @@ class TrainConfig(ModelConfig):
         if self.switch_iter and self.switch_attention_type == self.attention_type:
             raise ValueError(f"switch_attention_type={self.switch_attention_type} is the type that "
                              "the model has already: choose another one")
+        if self.switch_iter and not self.variant:
+            raise ValueError("a run that switches its attention_type needs a name in tables: set "
+                             "variant, as config/f_swap_during.py does")
         if self.seed >= 2**32:
             raise ValueError(f"seed={self.seed} must be below 2**32: torch draws the initial "
                              "weights from its lower 32 bits alone")

@@ -2,7 +2,7 @@
 # 32 tokens, and the others (L) lose their position. A tenth of the first training follows, at the
 # same length.
 # python train.py config/quick.py config/convert.py --init_from=out/rope \
-#     --attention_type=ssmax --out_dir=out/converted
+#     --attention_type=ssmax --variant=converted --out_dir=out/converted
 window_pattern = "SL"  # letters of the layers, repeated: S sees `window` tokens, L sees all
 window = 32
 # Not in sequence: the beginning of the almanac is copy exercises (experiments/convert).

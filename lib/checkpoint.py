@@ -252,12 +252,3 @@ def training_of(state):
     settings = state["config"] | state["model_config"]
     return {"settings": settings | {"attention_code": state["attention_code"]},
             "data": state["data"], "iter": state["iter"], "base": state.get("base")}
-
-
-def variant_of(state, model):
-    """Return the variant of `model`, made from the checkpoint `state`; softmax>ssmax after a swap.
-    """
-    variant, attention_type = state["variant"], model.config.attention_type
-    if attention_type != state["model_config"]["attention_type"]:
-        variant += f">{attention_type}"
-    return variant

@@ -49,6 +49,10 @@ class EvalConfig(LoadConfig):
                              "slash")
         if not self.files:
             raise ValueError("name one or more checkpoints; see --help")
+        if self.attention_type and not self.tag:
+            raise ValueError(f"attention_type={self.attention_type} makes another model of each "
+                             f"checkpoint: give it a name in tables, as in "
+                             f"--tag={self.attention_type}")
 
 
 # settings that change no record, or that X.json has elsewhere (attention: in `run`)
@@ -145,7 +149,7 @@ def meta_of(cfg, name, model, state, more):
                 if key not in NOT_IN_SETTINGS}
     # "auto" means something else on another machine
     settings["dtype"] = runtime.dtype_name(model.wte.weight.device, cfg.dtype)
-    meta = {"evaluation": name, "variant": checkpoint.variant_of(state, model), "tag": cfg.tag,
+    meta = {"evaluation": name, "variant": state["variant"], "tag": cfg.tag,
              "seed": state["config"].get("seed", 0), "settings": settings, "data": more["data"],
              "run": checkpoint.training_of(state), "checkpoint": state["fingerprint"],
              "block_size": model.config.block_size,

@@ -47,7 +47,6 @@ VARIANTS = {
     "softmax>>ssmax": ("(f) swapped during", "#CC79A7"),
     "pn": ("learned p_n", "#000000"),
     "head_scale": ("head_scale (control)", "#8C8C8C"),
-    "softmax>head_scale": ("(a), head_scale swapped in", "#7F5539"),
 }
 COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")

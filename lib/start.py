@@ -25,8 +25,8 @@ def begin(cls):
     Return (cfg, state, is_resumed): the settings of the command line as a `cls`; a checkpoint, that
     of cfg.out_dir (then the run is resumed) or of init_from, or None.
 
-    With init_from, the model's settings and the seed that the command does not give are those of
-    that checkpoint. UserError if another program trains in cfg.out_dir.
+    With init_from, the model's settings, the seed and the variant that the command does not give
+    are those of that checkpoint. UserError if another program trains in cfg.out_dir.
     """
     given = config.arguments(cls)
     out_dir = given.get("out_dir", cls.out_dir)
@@ -40,8 +40,10 @@ def begin(cls):
         trained = state["config"]
     else:
         state = checkpoint.load(given["init_from"])
-        trained = state["model_config"] | {"seed": state["config"].get("seed", cls.seed)}
-    defaults = {key: trained[key] for key in (*MODEL_SETTINGS, "seed") if key in trained}
+        trained = state["model_config"] | {"variant": state["variant"],
+                                           "seed": state["config"].get("seed", cls.seed)}
+    defaults = {key: trained[key] for key in (*MODEL_SETTINGS, "seed", "variant")
+                if key in trained}
     if models.is_own_file(defaults["attention"]):  # the command must name what it executes
         del defaults["attention"]
     return config.make(cls, given, defaults), state, is_resumed
@@ -58,17 +60,17 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
     vocabulary of init_from. UserError if the settings do not allow the run.
     """
     if is_resumed:
-        model, run = continued(cfg, state, data, device)
+        model = continued(cfg, state, data, device)
+        run = {key: state[key] for key in ("vocab", "data", "iter", "base")}
+    elif state:
+        model = from_checkpoint(cfg, state, corpus, device)
+        run = {"vocab": state["vocab"], "data": data, "iter": 0,
+               "base": checkpoint.training_of(state)}
     else:
-        if state:
-            model, run = from_checkpoint(cfg, state, corpus, device)
-        else:
-            model, run = from_scratch(cfg, corpus, device)
-        if cfg.switch_iter:
-            run["variant"] += f">>{cfg.switch_attention_type}"  # softmax>>ssmax is (f)
-        run |= {"variant": cfg.variant or run["variant"], "data": data, "iter": 0,
-                "base": checkpoint.training_of(state) if state else None}
-    run |= {"code": runtime.code_version(), "attention_code": models.code_of(cfg)}
+        model = from_scratch(cfg, corpus, device)
+        run = {"vocab": corpus.vocab, "data": data, "iter": 0, "base": None}
+    run |= {"variant": cfg.variant or models.name_of(cfg), "code": runtime.code_version(),
+            "attention_code": models.code_of(cfg)}
     check_run(cfg, model, run, is_resumed)
     if cfg.switch_iter:  # its code is read now: the file may be edited before the switch
         models.code_of(dataclasses.replace(model.config,
@@ -86,7 +88,7 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
 
 
 def continued(cfg, state, data, device):
-    """Return (model, run) of the run in cfg.out_dir. UserError if it is another run."""
+    """Return the model of the run in cfg.out_dir. UserError if it is another run."""
     differences = changes_of(cfg, state["config"])
     for key, name in (("digest", "training"), ("validation", "validation")):
         if key in data and state["data"].get(key, data[key]) != data[key]:
@@ -100,15 +102,12 @@ def continued(cfg, state, data, device):
                         f"max_iters={cfg.max_iters} out, or set it higher")
     print0(f"continuing {cfg.out_dir} after iter {state['iter']:,}")
     checkpoint.allow_attention(state, cfg.out_dir, cfg.attention)
-    model = checkpoint.restore(state, device, name=cfg.out_dir)
-    keys = "variant", "vocab", "data", "iter"
-    return model, {key: state[key] for key in keys} | {"base": state.get("base")}
+    return checkpoint.restore(state, device, name=cfg.out_dir)
 
 
 def changes_of(cfg, before):
     """Return texts of the settings that must be those of the run `before`, and differ."""
-    # Without decay max_iters (or sft.py's epochs) may grow. From 0 it may not: a run with updates
-    # has another name, see `from_checkpoint`.
+    # Without decay max_iters (or sft.py's epochs) may grow, but not from 0: (e) is not trained.
     may_go_on = cfg.decay == "none" and before["max_iters"]
     free = NOT_IN_A_RESULT | ({"max_iters", "epochs"} if may_go_on else set())
     if models.is_own_file(cfg.attention) and models.is_own_file(before["attention"]):
@@ -120,7 +119,7 @@ def changes_of(cfg, before):
 
 
 def from_checkpoint(cfg, state, corpus, device):
-    """Return (model, run) with the weights of cfg.init_from, converted to the settings of cfg."""
+    """Return a model with the weights of cfg.init_from, converted to the settings of cfg."""
     trained = state["model_config"]
     checkpoint.allow_attention(state, cfg.init_from, cfg.attention)
     changes = {key: getattr(cfg, key) for key in MODEL_SETTINGS
@@ -135,6 +134,9 @@ def from_checkpoint(cfg, state, corpus, device):
     if "block_size" in changes and ATTENTION[trained["attention_type"]].f not in (one, log_n):
         raise UserError(f"{cfg.init_from} was trained with block_size={trained['block_size']}, on "
                         f"which its factor depends ({trained['attention_type']}); leave it out")
+    if changes and cfg.variant == state["variant"]:
+        raise UserError(f"the model of {cfg.init_from} would change in {', '.join(changes)}: give "
+                        f"the new one a name in tables, other than {cfg.variant}: --variant=NAME")
     if corpus:
         check_same_vocab(cfg.init_from, state["vocab"], cfg.data_dir, corpus.vocab,
                          "prepare the text with the checkpoint's vocabulary (--tokenizer or "
@@ -145,16 +147,11 @@ def from_checkpoint(cfg, state, corpus, device):
                  for key, value in changes.items()]
     print0(f"starting with the model of {cfg.init_from}; changed in it: "
            f"{', '.join(converted) or 'nothing'}")
-    variant = checkpoint.variant_of(state, model)
-    if "window_pattern" in changes:
-        variant += ", converted"
-    elif "attention_type" in changes and corpus and cfg.max_iters:
-        variant += ", trained on"  # but neither (e), without updates, nor sft.py, without a corpus
-    return model, {"variant": variant, "vocab": state["vocab"]}
+    return model
 
 
 def from_scratch(cfg, corpus, device):
-    """Return (model, run) with random weights."""
+    """Return a model with random weights."""
     # the corpus defines the vocabulary; a vocab_size that is set must agree with it
     if cfg.vocab_size not in (GPTConfig.vocab_size, corpus.vocab_size):
         raise UserError(f"{cfg.data_dir} has a vocabulary of {corpus.vocab_size} ids, not "
@@ -165,8 +162,7 @@ def from_scratch(cfg, corpus, device):
     # the attention type either, because s and b are not random.
     torch.manual_seed(cfg.seed)
     with explain("the settings of the model do not go together", ValueError):
-        model = models.build(ModelConfig(**settings)).to(device)
-    return model, {"variant": models.name_of(cfg), "vocab": corpus.vocab}
+        return models.build(ModelConfig(**settings)).to(device)
 
 
 def check_run(cfg, model, run, is_resumed):

@@ -144,7 +144,7 @@ def test_a_record_is_whole_and_its_settings_stand_beside_it(measure, tmp_path):
     measure(eval_posloss, "a", *swapped)
     record, *_ = records = storage.read_lines(tmp_path / "a/posloss-e.jsonl")
     assert {key: record[key] for key in ("variant", "tag", "seed", "task", "size", "depth", "i")} \
-        == {"variant": "softmax>ssmax", "tag": "e", "seed": 1, "task": "posloss", "size": 90,
+        == {"variant": "softmax", "tag": "e", "seed": 1, "task": "posloss", "size": 90,
             "depth": None, "i": 0}
     assert record["digest"] == plain[0]["digest"] and record["test loss"] != plain[0]["test loss"]
     facts = facts_of(tmp_path / "a", "posloss-e")

@@ -47,8 +47,8 @@ STEPS = ("open", "os.rename", "os.remove")  # Python's names of what is done to 
 def command(module, corpus, folder):
     """Return the arguments of a short run with its results in `folder`, and make what it reads."""
     if module is train:
-        return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--switch_iter=3",
-                "--switch_warmup_iters=2"]
+        return [*TINY_RUN, f"--data_dir={corpus}", f"--out_dir={folder}", "--variant=f",
+                "--switch_iter=3", "--switch_warmup_iters=2"]
     if module is prepare:
         text = folder.parent / "text.jsonl"
         lines = [json.dumps({"text": f"{'box ' * (i % 7)}{i * i} is red."}) for i in range(300)]
@@ -288,7 +288,7 @@ def test_weights_are_not_read_by_another_version_of_their_attention(
     for name in ("power", "softmax"):
         run(tmp_path / name, f"--attention_type={name}", "--max_iters=1")
     swapped = [eval_posloss, tmp_path / "softmax", "--seq_len=64", "--n_seqs=1",
-               "--attention_type=power"]
+               "--attention_type=power", "--tag=power"]
     call(*swapped)
     state = checkpoint.load(tmp_path / "power")
     facts = json.loads((tmp_path / "power/log.json").read_text())

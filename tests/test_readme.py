@@ -88,10 +88,10 @@ def test_the_changes_of_the_readme_fit_the_code_and_work(tmp_path, corpus):
         f"{training} --attention_type=sqrt --out_dir=out/sqrt",
         f"{needles} --trials=3 --trial_sizes=40 out/sqrt",
         # Muon's moments survive the switch (f) and a resume
-        f"{training} --switch_iter=3 --out_dir=out/whole",
-        f"{training} --switch_iter=3 --max_iters=4 --out_dir=out/parts",
-        f"{training} --switch_iter=3 --out_dir=out/parts",
-        f"{training} --switch_iter=3 --recompute --out_dir=out/recomputed",
+        f"{training} --switch_iter=3 --variant=f --out_dir=out/whole",
+        f"{training} --switch_iter=3 --variant=f --max_iters=4 --out_dir=out/parts",
+        f"{training} --switch_iter=3 --variant=f --out_dir=out/parts",
+        f"{training} --switch_iter=3 --variant=f --recompute --out_dir=out/recomputed",
         f"{needles} --task=adjective out/sqrt",
         "prepare text.tex --name=tex",
         "plot grad_norm out/sqrt"]

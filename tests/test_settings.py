@@ -69,6 +69,7 @@ def test_rope_is_as_trained_or_stretched_where_it_can_be(tmp_path, settings, tra
     (SampleConfig, "x --temperature=0 --num_samples=5", "num_samples=5 has no effect unless temp"),
     (NiahConfig, "x --task=needle --n_needles=5", "n_needles=5 has no effect unless task =="),
     (NiahConfig, "x --depths=10,50,10", "has a depth twice"),
+    (NiahConfig, "x --attention_type=ssmax", "give it a name in tables, as in --tag=ssmax"),
     (SFTConfig, "--init_from=x --data_order=sequence", "has no effect here: leave"),
     (SampleConfig, "a b", "takes one checkpoint, not 2"),
     (SampleConfig, "a --temperature=1e-40", "take 0, which is greedy"),

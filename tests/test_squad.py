@@ -88,7 +88,8 @@ def test_sft_loss_is_per_answer_token(tune, tmp_path):
 
 
 def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
-    more = ["--attention_type=ssmax", "--max_iters=0", "--warmup_iters=0", "--epochs=2"]
+    more = ["--attention_type=ssmax", "--variant=e", "--max_iters=0", "--warmup_iters=0",
+            "--epochs=2"]
     whole = tune("whole", *more)
     summary = ("30 examples (0 do not fit 96 tokens, even with a cut context), 8 updates of 8, "
                "4 of them warm-up")
@@ -108,7 +109,7 @@ def test_sft_counts_epochs_swaps_and_continues_bitwise(tune, tmp_path, capsys):
     moved = (tmp_path / "squad.json").rename(tmp_path / "moved.json")
     assert tune("parts", *more, f"--data={moved}") == whole
     state = checkpoint.load(tmp_path / "parts")
-    assert state["variant"] == "softmax>ssmax"
+    assert state["variant"] == "e"
     assert state["config"]["data_dir"] == "texts", "evaluations take their text from there"
 
 
@@ -123,7 +124,7 @@ def test_a_mistake_is_one_line(tune, tmp_path):
             (good, "--init_from=", "set --init_from=CHECKPOINT"),
             (good, "--max_iters=0 --epochs=0", "epochs=0 would train nothing"),
             ('{"data": []}', "", "squad.json has no question with an answer"),
-            (good, "--max_iters=0 --epochs=2 --switch_iter=9", "must be below max_iters=8")):
+            (good, "--max_iters=0 --epochs=2 --switch_iter=9 --variant=f", "below max_iters=8")):
         path.write_text(text)
         assert refused(message, tune, "x", *arguments.split()) == 2
     assert not list(tmp_path.glob("x/[!.]*"))

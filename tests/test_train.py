@@ -192,7 +192,7 @@ def test_the_micro_batch_fits_the_card(monkeypatch, card, compiled_rows, eager_r
 
 def test_learning_rate_warms_up_and_decays():
     cfg = TrainConfig(learning_rate=1.0, min_lr=0.1, max_iters=100, warmup_iters=10, switch_iter=50,
-                      switch_warmup_iters=5, decay="linear", decay_iters=20)
+                      switch_warmup_iters=5, decay="linear", decay_iters=20, variant="f")
     rates = [learning_rate(cfg, step) for step in (0, 4, 9, 49, 50, 54, 80, 90, 100)]
     assert rates == pytest.approx([0.1, 0.5, 1, 1, 0.2, 1, 1, 0.55, 0.1])
     cosine = TrainConfig(learning_rate=1.0, max_iters=100, warmup_iters=10, decay="cosine")
@@ -220,7 +220,7 @@ def test_non_finite_stops_before_the_update(run, tmp_path, monkeypatch, of_loss,
     (2, signal.SIGTERM, "pn", 5), (3, signal.SIGINT, "pn", 5),  # SIGINT is Ctrl-C
     (4, signal.SIGTERM, "pn", 5), (4, signal.SIGTERM, "ssmax", 2)])
 def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number, new_type, renewed):
-    arguments = ["--switch_iter=3", f"--switch_attention_type={new_type}",
+    arguments = ["--switch_iter=3", "--variant=f", f"--switch_attention_type={new_type}",
                  "--switch_warmup_iters=2", "--save_interval=0", "--attention=sink"]
     run(tmp_path / "whole", *arguments)
     with signal_in(update, number):
@@ -231,7 +231,7 @@ def test_resume_is_bitwise_across_the_switch(run, tmp_path, update, number, new_
     assert numbers(tmp_path / "parts") == numbers(tmp_path / "whole")
     state = checkpoint.load(tmp_path / "parts")
     steps = [int(moments["step"]) for moments in state["optimizers"][0]["state"].values()]
-    assert state["variant"] == f"sink softmax>>{new_type}"
+    assert state["variant"] == "f"
     assert sorted(steps) == [3] * renewed + [6] * (len(steps) - renewed), "Adam has forgotten"
 
 
@@ -294,32 +294,33 @@ def test_swap_config_makes_e_of_a_softmax_run(run, tmp_path):
 
 def test_a_trained_model_is_converted_to_windows(run, tmp_path, capsys):
     run(tmp_path / "a")
-    windows = ["--window_pattern=SL", "--window=4"]
+    windows = ["--window_pattern=SL", "--window=4", "--variant=windows"]
     begin = [f"--init_from={tmp_path}/a", "--max_iters=0"]
     run(tmp_path / "w", *begin, *windows)
     run(tmp_path / "back", f"--init_from={tmp_path}/w", "--max_iters=0", "--window_pattern=",
-        "--window=0")
+        "--window=0", "--variant=back")
     (a, _), (w, state), (back, last) = (
         checkpoint.load_model(tmp_path / name) for name in ("a", "w", "back"))
     idx = torch.arange(64)[None]
     assert torch.equal(back(idx)[0], a(idx)[0]) and not torch.equal(w(idx)[0], a(idx)[0])
     assert w.blocks[0].attn.uses_rope and not w.blocks[1].attn.uses_rope
-    assert state["variant"] == "softmax, converted"
+    assert state["variant"] == "windows"
+    refused("would change in window_pattern, window: give the new one a name .* than softmax", run,
+            tmp_path / "x", *begin, *windows[:2])
     assert [last["base"]["iter"], last["base"]["base"]["iter"]] == [0, 6]
-    run(tmp_path / "masked", *begin, "--doc_mask=True")
+    run(tmp_path / "masked", *begin, "--doc_mask=True", "--variant=masked")
     assert "changed in it: doc_mask none -> True" in capsys.readouterr().out
 
     run(tmp_path / "long", f"--init_from={tmp_path}/a", "--block_size=64",
-        "--attention_type=ssmax", "--max_iters=1")
-    long, state = checkpoint.load_model(tmp_path / "long")
-    assert state["variant"] == "softmax>ssmax, trained on", "(e) is not trained"
+        "--attention_type=ssmax", "--max_iters=1", "--variant=long")
+    long, _ = checkpoint.load_model(tmp_path / "long")
     mean = sum(math.log(n) for n in range(1, 65)) / 64
     assert torch.allclose(long.blocks[1].attn.s, torch.tensor(1 / mean), atol=2e-3)
     run(tmp_path / "d", "--attention_type=power", "--max_iters=0")
     for change, message in (  # they equal the defaults, and are asked for all the same
             ("--attention_type=softmax", "and these are power; choose a softmax"),
             ("--block_size=1024", "with block_size=32, on which its factor depends")):
-        refused(message, run, tmp_path / "x", f"--init_from={tmp_path}/d", change)
+        refused(message, run, tmp_path / "x", f"--init_from={tmp_path}/d", change, "--variant=x")
 
 
 def test_a_text_with_another_vocabulary_is_refused(run, corpus, tmp_path):
@@ -370,12 +371,13 @@ def test_every_shipped_config_is_valid():
 @pytest.mark.parametrize("argument, message", [
     ("--vocab_size=99", "vocabulary"), ("--device=tpu", "device tpu"),
     ("--init_from=nothing.pt", "no checkpoint nothing.pt"),
-    ("--switch_iter=99", "below max_iters=6"), ("--block_size=90000", "needs 180001; prepare more"),
+    ("--switch_iter=99 --variant=f", "below max_iters=6"), ("--switch_iter=3", "needs a name in"),
+    ("--block_size=90000", "needs 180001; prepare more"),
     ("--switch_iter=3 --switch_attention_type=softmax", "softmax is the type that the model has"),
     ("--attention=log_power --attention_type=ssmax", "do not go together.*LogPower has its own"),
     ("--attention=sink --window_pattern=S --window=8", "attention=sink is not for windows"),
-    ("--switch_iter=3 --window_pattern=S --window=8", "window_pattern=S has S layers alone"),
-    ("--switch_iter=3 --attention_type=power", "cannot be switched to ssmax.*only softmax"),
+    ("--switch_iter=3 --variant=f --window_pattern=S --window=8", "=S has S layers alone"),
+    ("--switch_iter=3 --variant=f --attention_type=power", "cannot be switched to ssmax.*only sof"),
     ("--decay=linear --min_lr=9", "is above learning_rate=.*would rise: set --min_lr lower"),
     (f"--seed={2**32}", r"must be below 2\*\*32"), ("--beta2=1", "must be below 1")])
 def test_a_mistake_in_the_settings_is_one_line(run, tmp_path, argument, message):

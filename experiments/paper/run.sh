@@ -46,20 +46,13 @@ case "$SIZE" in
         needles+=" --context_sizes=512,2048,8192,16384,65536"
         scores="--trials=50 --trial_sizes=4096"
         teach() {
-            run $python train.py config/mini.py $WINDOWS --init_from="$1" --seed=$3 --variant="$4" \
+            run $python train.py config/mini.py $WINDOWS --init_from="$1" --seed=$3 \
                 --max_iters=250 --learning_rate=1e-3 --warmup_iters=20 --decay_iters=50 \
                 --data_order=sequence --data_dir=data/mini_recall --out_dir="$2"
         }
         ;;
     *) echo "error: SIZE=$SIZE is not a size; the sizes are paper and mini" >&2; exit 2 ;;
 esac
-variant() {  # variant NAME: what figures call it
-    case $1 in
-        e_swap_after) echo "softmax>ssmax" ;;
-        f_swap_during) echo "softmax>>ssmax" ;;
-        *) echo "${1#[a-f]_}" ;;
-    esac
-}
 
 for seed in $SEEDS; do
     for name in $NAMES; do
@@ -69,10 +62,10 @@ for seed in $SEEDS; do
         [ $name != f_swap_during ] || of_name=$switch
         folder=$name-$seed
         run $python train.py config/$name.py $settings $WINDOWS $of_name --seed=$seed \
-            --variant="$(variant $name)" --data_dir=data/$text --out_dir="$OUT/$folder"
+            --data_dir=data/$text --out_dir="$OUT/$folder"
         [ $name != pn ] || continue  # p_n is not defined beyond the training length
         run $python eval_posloss.py "$OUT/$folder" --data_dir=data/$text $pieces $stretch
-        teach "$OUT/$folder" "$OUT/taught/$folder" $seed "$(variant $name)"
+        teach "$OUT/$folder" "$OUT/taught/$folder" $seed
         run $python eval_niah.py "$OUT/taught/$folder" $needles
         run $python eval_niah.py "$OUT/taught/$folder" $needles $scores
     done
