@@ -27,6 +27,7 @@ from lib.errors import UserError, launch
 from lib.storage import atomic_write
 
 HERE = Path(__file__).parent
+COLUMNS = ["line", "seed", "measure", "tokens", "value", "error", "n"]  # of results.csv
 INDEX = ["line", "measure", "tokens", "seed"]
 FIRST = ["needles", "loss"]  # the first tables of a group
 SHARES = ("needles", "ranked first", "MQAR")  # these measures have two digits, others three
@@ -57,19 +58,19 @@ def collect(folder):
         rows = rows[rows["unit"].isin(["tokens", "position"])]
         # eval_posloss.py names a loss after its split
         measure = rows["measure"].replace({"long loss": "loss", "test loss": "loss"})
-        line = rows["run"].where(rows["tag"] == "", rows["run"] + "|" + rows["tag"])
+        line = rows["variant"].where(rows["tag"] == "", rows["variant"] + "|" + rows["tag"])
         if len(rows):  # a file of measured/ may have just begun
             parts.append(rows.assign(line=line, measure=measure))
     if not parts:
         raise UserError(f"{folder}/measured has no results; run.sh of the experiment fills it")
-    return pd.concat(parts)[results.COLUMNS].round({"value": 4, "error": 4})
+    return pd.concat(parts)[COLUMNS].round({"value": 4, "error": 4})
 
 
 def stored(path):
     """Return the rows of a results.csv. The value of a model that gave NaN is empty."""
     empty = {name: [""] for name in ("value", "error", "n")}  # a line may be called none or NA
     rows = pd.read_csv(path, keep_default_na=False, na_values=empty)
-    return rows[results.COLUMNS].astype({"value": float, "n": "Int64"})
+    return rows[COLUMNS].astype({"value": float, "n": "Int64"})
 
 
 def with_new(rows, folders, block_of):

@@ -14,7 +14,6 @@ Every other number, or dict {position: number}, is a measure. The mean of boolea
 `load` makes a DataFrame with a row for each number, averaged over the prompts or pieces:
 
     line, variant, tag, seed, path, settings    of the file
-    run                 its folder, without -SEED
     block               training length in tokens
     measure             its name; of a difference from a line, "MEASURE minus LINE"
     tokens, unit        a number, and its unit: tokens, depth (tokens, at one depth),
@@ -48,7 +47,7 @@ VARIANTS = {
     "pn": ("learned p_n", "#000000"),
     "head_scale": ("head_scale (control)", "#8C8C8C"),
 }
-COLUMNS = ["line", "run", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
+COLUMNS = ["line", "variant", "tag", "seed", "measure", "tokens", "value", "error", "n"]
 NO_MEASURES = ("size", "depth", "i", "iter", "seed")
 # A number of a file. `prompt` identifies its prompt or piece of text: only numbers with the same
 # one are subtracted (None: never).
@@ -117,7 +116,6 @@ def read(path):
         return None
     file = {key: meta[key] for key in ("evaluation", "variant", "tag", "seed")}
     file |= {"line": name_of(file["variant"], file["tag"]), "settings": settings_of(meta),
-             "run": path.parent.name.removesuffix(f"-{file['seed']}"),
              "block": meta["block_size"], "path": path,
              "updates": meta.get("run", {}).get("iter")}
     records = storage.read_lines(path)

@@ -144,9 +144,9 @@ def test_a_failed_seed_is_not_left_out_and_results_may_come_later(tmp_path, monk
 def new_results(tmp_path, monkeypatch):
     """A folder whose results are those of the lines mine and softmax|clip, with seeds 1 to 3. In
     measured/far they have only begun."""
-    rows = [{"run": run, "tag": tag, "seed": seed, "measure": measure, "tokens": tokens,
-             "value": 0.12344, "unit": "tokens", "line": "", "variant": "", "error": 0.1, "n": 5}
-            for run, tag in (("mine", ""), ("mine", "clip"), ("softmax", "clip"))
+    rows = [{"variant": variant, "tag": tag, "seed": seed, "measure": measure, "tokens": tokens,
+             "value": 0.12344, "unit": "tokens", "line": "", "error": 0.1, "n": 5}
+            for variant, tag in (("mine", ""), ("mine", "clip"), ("softmax", "clip"))
             for seed in (1, 2, 3)
             for measure, tokens in (("needles", 2048), ("needles", 4096), ("long loss", 128))]
     for name in ("far", "near"):

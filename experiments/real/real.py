@@ -110,7 +110,7 @@ def hours(folder, n_lines, lengths):
 def rows_of(cfg, folder, line, lengths, hays):
     """
     Return the rows of results.csv of a line. Their seed is the number of a piece of text or prompt,
-    and begins at 100 in noise. The tag "beyond" has the mean loss from 1.05 N on.
+    and begins at 100 in noise. LINE|beyond has the mean loss from 1.05 N on.
     """
     measured, numbers = Path(cfg.out, folder.name), []
     for hay in hays:
@@ -131,10 +131,9 @@ def rows_of(cfg, folder, line, lengths, hays):
         if len(steps):
             beyond = np.average(losses[steps.index], weights=steps)
             numbers.append(("beyond", "loss", max(lengths), record["i"], beyond, 1))
-    rows = pd.DataFrame(numbers, columns=["tag", "measure", "tokens", "seed", "value", "n"])
-    names = line + rows["tag"].replace("beyond", "|beyond")
-    rows = rows.assign(line=names, run=folder.name, variant=line, error=math.nan)
-    return rows[results.COLUMNS].astype({"value": float})
+    rows = pd.DataFrame(numbers, columns=["part", "measure", "tokens", "seed", "value", "n"])
+    names = line + rows["part"].replace("beyond", "|beyond")
+    return rows.assign(line=names, error=math.nan)[tables.COLUMNS].astype({"value": float})
 
 
 def surely(values):
