@@ -61,20 +61,20 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
     """
     if is_resumed:
         model = continued(cfg, state, data, device)
-        run = {key: state[key] for key in ("vocab", "data", "iter", "base")}
-    elif state:
-        model = from_checkpoint(cfg, state, corpus, device)
-        run = {"vocab": state["vocab"], "data": data, "iter": 0,
-               "base": checkpoint.training_of(state)}
+        run = {key: state[key] for key in ("variant", "vocab", "data", "iter", "base")}
     else:
-        model = from_scratch(cfg, corpus, device)
-        run = {"vocab": corpus.vocab, "data": data, "iter": 0, "base": None}
-    run |= {"variant": cfg.variant or models.name_of(cfg), "code": runtime.code_version(),
-            "attention_code": models.code_of(cfg)}
+        run = {"variant": cfg.variant or models.name_of(cfg), "data": data, "iter": 0}
+        if state:
+            model = from_checkpoint(cfg, state, corpus, device)
+            run |= {"vocab": state["vocab"], "base": checkpoint.training_of(state)}
+        else:
+            model = from_scratch(cfg, corpus, device)
+            run |= {"vocab": corpus.vocab, "base": None}
+    run |= {"code": runtime.code_version(), "attention_code": models.code_of(cfg)}
     check_run(cfg, model, run, is_resumed)
     if cfg.switch_iter:  # its code is read now: the file may be edited before the switch
-        models.code_of(dataclasses.replace(model.config,
-                                              attention_type=cfg.switch_attention_type))
+        models.code_of(dataclasses.replace(
+            model.config, attention_type=cfg.switch_attention_type))
     if ranks.WORLD_SIZE > 1:
         # Ranks read files of their own machines. If these differ, gradients of two runs add up.
         ranks.must_agree(
