@@ -6,8 +6,8 @@ Turn text into a corpus: token bins, data/NAME/SPLIT-*.bin, and one JSON (see li
     python prepare.py --embedded=almanac --compact_vocab --name=almanac     generates the text
 
 Formats:
-    .txt, .md        UTF-8 text; the file is one document, also if <|endoftext|> is written in it;
-                     line ends CRLF and CR become LF
+    .txt, .md        UTF-8 text; the file is one document, also if <|endoftext|> is written in it,
+                     and is read whole (split -C 1G cuts a larger one); CRLF and CR become LF
     .jsonl, .json    one JSON object in each line; its field `text` (--field) is a document
     .gz, .zst        any of these, compressed
     .parquet         one document in each row, in the column `text` (--field)
@@ -45,7 +45,7 @@ from lib.interop.tokenizer_files import read_tokenizer
 from lib.storage import atomic_write, lock, write_lines
 from lib.text import GPT2, Compact, gpt2_encoding, pieces, vocab_of
 
-# Characters that a thread encodes at once: many small documents, or a part of a large .txt.
+# Characters that a thread encodes at once: many small documents, or a large one.
 # Changing it moves the ends of bins, which are a whole number of chunks.
 CHUNK = 1 << 20
 # The settings that the bins follow from
@@ -74,7 +74,7 @@ class PrepareConfig:
     data_dir: str = "data"  # folder of all corpora
     split: str = "train"  # name of the split; with --hf also the split that is read
     val_fraction: float = 0.0  # share of the tokens that becomes the split val
-    shard_tokens: int = 100_000_000  # a bin ends soon after this many tokens; it is made in memory
+    shard_tokens: int = 100_000_000  # a bin ends with a document soon after this many tokens
     compact_vocab: bool = False  # only the words of --embedded, numbered from 0: for small models
     tokenizer: str = ""  # a tokenizer.json, or a model's folder that has one; empty: GPT-2's
 
@@ -122,17 +122,16 @@ def chunks(rows):
 def encode_chunk(chunk, vocab):
     """Return the number of rows of a chunk, and its ids with an end of text after each document."""
     arrays = [np.empty(0, id_type(vocab))]  # gives the type, also to a chunk without text
-    for _, text, ends in chunk:
+    for _, text in chunk:
         if not text:  # the row is only counted
             continue
         if vocab == GPT2:
             # GPT-2's ids stay arrays: with lists this program took 11 % longer
-            for piece in pieces([text]):
+            for piece in pieces(text):
                 arrays.append(gpt2_encoding().encode_to_numpy(piece, disallowed_special=()))
         else:
             arrays.append(vocab.encode(text))
-        if ends:
-            arrays.append([vocab.end])
+        arrays.append([vocab.end])
     return len(chunk), np.concatenate(arrays, dtype=arrays[0].dtype, casting="unsafe")
 
 

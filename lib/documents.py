@@ -7,14 +7,13 @@ against 12 to 20), and hide errors: a .zst that is cut off is read without one, 
 text, a line without the field becomes None, and a syntax error comes without the name of its file.
 """
 import io
-import itertools
 import json
 import os
 import re
 import reprlib
 
 from lib.errors import MALFORMED, UserError, describe, explain
-from lib.text import find_files, pieces, text_parts
+from lib.text import decode_file, find_files
 
 PRESETS = {  # name@revision on the hub, which no longer has the paper's cerebras/SlimPajama-627B
     "slimpajama": "gmongaras/SlimPajama-627B_Reupload@c34c22dbb10ae6b264a2f357a909d1a537141b36",
@@ -24,9 +23,8 @@ INPUT = re.compile(r"\.(txt|md|jsonl?)(\.gz|\.zst)?$|\.parquet$", re.IGNORECASE)
 
 def documents(cfg):
     """
-    Yield (split, text, whether a document ends with it) for each row of the files or of the dataset
-    that a PrepareConfig names, up to its limit of documents. A row is a document, "" if it is
-    empty, or a piece of a .txt. UserError for a row without text, and for what cannot be read.
+    Yield (split, text) of each document in the files or the dataset that a PrepareConfig names, up
+    to its limit; an empty one is "". UserError for a row without text, and for what cannot be read.
     """
     advice = "get a complete copy of this file, or unpack it (gzip -d, zstd -d --long=31)"
     if cfg.hf:
@@ -38,11 +36,11 @@ def documents(cfg):
     for name, rows in sources:
         # the hub, the network, packed files and pyarrow each raise exceptions of their own
         with explain(f"{name} cannot be read: {advice}; then run the same command again"):
-            for number, (row, ends) in enumerate(rows, start=1):
+            for number, row in enumerate(rows, start=1):
                 text = row if type(row) is str else text_of(row, cfg.field, f"{name}:{number}")
-                yield cfg.split, text, ends
-                n_documents += ends
-                if ends and n_documents == cfg.limit:
+                yield cfg.split, text if text.strip() else ""
+                n_documents += 1
+                if n_documents == cfg.limit:
                     return  # what comes after the limit is not read, so it cannot be an error
 
 
@@ -57,16 +55,15 @@ def input_files(cfg):
     return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
-# The rows of a source, each with whether a document ends with it. A row is a str (a piece of a
-# .txt), bytes (a line of JSON) or a dict with its text in cfg.field.
+# The rows of a source. A row is a document: a str (a whole .txt), bytes (a line of JSON) or a dict
+# with its text in cfg.field.
 
 
 def hub_rows(cfg):
     import datasets  # late: it takes seconds
     name, _, revision = PRESETS.get(cfg.hf, cfg.hf).partition("@")
-    for row in datasets.load_dataset(name, cfg.hf_config or None, revision=revision or None,
-                                     split=cfg.split, streaming=True):
-        yield row, True
+    yield from datasets.load_dataset(name, cfg.hf_config or None, revision=revision or None,
+                                     split=cfg.split, streaming=True)
 
 
 def file_rows(path, cfg):
@@ -80,18 +77,9 @@ def file_rows(path, cfg):
     with pyarrow.input_stream(path, compression=compression) as plain:
         file = io.BufferedReader(plain, 1 << 20)
         if ending in ("txt", "md"):
-            parts = text_parts(file, path)
-            # another tokenizer than GPT-2's may split a text anywhere, so it gets it in one piece
-            rows = ["".join(parts)] if cfg.tokenizer else pieces(parts)
-            # each piece with the next one, which is None after the last: there the document ends
-            rows = itertools.pairwise(itertools.chain(rows, [None]))
-            for i, (row, next_row) in enumerate(rows):
-                # a file of blanks has no text, as any row of blanks
-                is_blank = i == 0 and next_row is None and not row.strip()
-                yield "" if is_blank else row, next_row is None
+            yield decode_file(file.read(), path)
         else:
-            for line in file:
-                yield line, True
+            yield from file
 
 
 def parquet_rows(path, field):
@@ -101,20 +89,18 @@ def parquet_rows(path, field):
         # without that column all are read, and text_of shows them in its message
         columns = [field] if field in names else None
         for batch in table.iter_batches(batch_size=1000, columns=columns):
-            for row in batch.to_pylist():
-                yield row, True
+            yield from batch.to_pylist()
 
 
 def text_of(row, field, place):
-    """Return the text in a field of a dict or of a line of JSON, "" if it is empty."""
+    """Return the text in a field of a dict or of a line of JSON."""
     try:
         if type(row) is bytes:
             row = json.loads(row) if row.strip() else {field: None}
         text = "" if row[field] is None else row[field]
         # JSON may hold half a surrogate pair, which tokenizers refuse: it becomes U+FFFD
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     except MALFORMED as e:
         raise UserError(f"{place}: {reprlib.repr(row)} has no text in its field {field!r} "
                         f"({describe(e)}); choose another --field, or repair or remove this row: "
                         """a line of .jsonl is one JSON object, such as {"text": "..."}""") from e
-    return text if text.strip() else ""

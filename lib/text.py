@@ -45,7 +45,7 @@ class Vocab:
         its id, as a prompt in a chat format needs. Otherwise it is ordinary text.
         """
         ids = []
-        for piece in pieces([text]):
+        for piece in pieces(text):
             ids += gpt2_encoding().encode(piece, allowed_special="all" if special else set(),
                                           disallowed_special=())
         return ids
@@ -212,24 +212,18 @@ def load_tokenizer(vocab, special=False, strict=False):
 MAX_CHARACTERS = 500_000  # characters: tiktoken fails on a million spaces
 
 
-def pieces(parts):
-    """
-    Yield a text, which comes in parts, in pieces of at most MAX_CHARACTERS, which have the same ids
-    as the whole. So a file of any size is encoded in little memory.
-    """
+def pieces(text):
+    """Yield a text in pieces of at most MAX_CHARACTERS, which have the same ids as the whole."""
     # A piece ends as late as possible before a space or line end that follows another character:
     # GPT-2's vocabulary splits a text there in any case.
-    cut = re.compile(rf"(?s).{{1,{MAX_CHARACTERS}}}(?<=\S)(?=[ \n])|.{{1,{MAX_CHARACTERS}}}")
-    text = ""
-    for part in parts:
-        text += part
-        begin = 0
-        while len(text) - begin > MAX_CHARACTERS:
-            end = cut.match(text, begin).end()
-            yield text[begin:end]
-            begin = end
-        text = text[begin:]
-    yield text
+    cut = re.compile(
+        rf"(?s).{{1,{MAX_CHARACTERS}}}(?<=\S)(?=[ \n])|.{{1,{MAX_CHARACTERS}}}")
+    begin = 0
+    while len(text) - begin > MAX_CHARACTERS:
+        end = cut.match(text, begin).end()
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
 
 
 # -----------------------------------------------------------------------------
@@ -251,15 +245,8 @@ def find_files(pattern):
     return files
 
 
-def text_parts(file, path):
-    """Yield the text of an open binary file in parts, with CRLF and CR turned into LF."""
-    reader = io.TextIOWrapper(file, encoding="utf-8-sig")
+def decode_file(raw, path):
+    """Return the text of a file whose bytes are `raw`, with CRLF and CR turned into LF."""
     with explain(f"{path} is not UTF-8 text; if it is text in UTF-16 (or LATIN1, ...), convert it: "
                  f"iconv -f UTF-16 -t UTF-8 {path} > NEW.txt", UnicodeError):
-        while part := reader.read(1 << 20):
-            yield part
-
-
-def decode_file(raw, path):
-    """Return the text of a file whose bytes are `raw`, as `text_parts` does."""
-    return "".join(text_parts(io.BytesIO(raw), path))
+        return io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8-sig").read()

@@ -114,7 +114,7 @@ def vocabulary():
 
 
 def documents(cfg):
-    """Yield (split, text, True) of each document. Splits test, haystack (without facts) and long
+    """Yield (split, text) of each document. Splits test, haystack (without facts) and long
     have long ones."""
     sizes = {"train": (cfg.n_train, cfg.block_size), "val": (512, cfg.block_size),
              "test": (64, 32 * cfg.block_size), "haystack": (64, 32 * cfg.block_size),
@@ -129,4 +129,4 @@ def documents(cfg):
             else:
                 words = almanac_words(rng, n_words, facts=split != "haystack")
             text = join(words[:n_words])  # cut, so that a document fills one block exactly
-            yield split, text, True
+            yield split, text
