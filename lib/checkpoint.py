@@ -14,7 +14,7 @@ A run has ckpt_004000.pt in its folder after 4,000 updates. The last two stay. E
     data           digest and source of the training text, digest of that for validation
     base           `training_of` the checkpoint of init_from, or None
     attention_code identifies the code of the attention (lib/models.py); "" for softmax
-    code           commit of the program that saved it
+    code           commits of the programs that trained it
 """
 import dataclasses
 import zipfile
@@ -35,7 +35,7 @@ from lib.storage import atomic_write
 from lib.text import vocab_of
 from model import ATTENTION, ROPE_SCALINGS
 
-VERSION = 6
+VERSION = 7
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def measure_missing(cfg, out, meta, items, measure, device):
     they come, so that a kill costs little. UserError if the file is of other settings."""
     # also records of sizes and samples that are not asked for now
     records, before = records_before(cfg, out, meta)
-    wanted, codes = before.get("records", {}), before.get("code", meta["code"]).split(", ")
+    wanted = before.get("records", {})
     missing = [item for item in items if key_of(item) not in records]
     n_records = n_by_size([*records.values(), *missing])
     # A size that was killed stays unfinished, also if fewer of its prompts are asked for now.
@@ -174,11 +174,12 @@ def measure_missing(cfg, out, meta, items, measure, device):
     if not missing and meta["records"] == wanted:
         print0(f"{out} is complete; --overwrite measures again")
         return
-    if meta["code"] not in codes:
+    for key in ("code", "torch"):  # all versions that have measured a part
+        versions = dict.fromkeys((*before.get(key, meta[key]).split(", "), meta[key]))
+        meta[key] = ", ".join(versions)
+    if meta["code"] != before.get("code", meta["code"]):
         print0(f"note: {out} was begun by another version of this program ({before['code']}), "
                "whose records stay; --overwrite measures all of them again")
-        codes.append(meta["code"])
-    meta["code"] = ", ".join(codes)
     if ranks.RANK == 0:
         # Records are written again, because a kill may have cut the last one, and before X.json,
         # so that old records never meet new settings.
@@ -214,15 +215,13 @@ def n_by_size(records):
 
 def records_before(cfg, out, meta):
     """
-    Return ({key: record}, content of X.json) of the result `out`; both are empty if there is none,
-    and with --overwrite. UserError if it is a result of other settings, data or weights: it may
-    have taken days.
+    Return ({key: record}, content of X.json) of the result `out`; both are empty if there is none.
+    UserError if it is a result of other settings, data or weights: it may have taken days. With
+    --overwrite a result begins again, unless this version has begun it and was killed.
     """
-    if cfg.overwrite:
-        return {}, {}
     meta_path = out.with_suffix(".json")
     if not (meta_path.exists() and out.exists()):
-        if out.exists() and out.stat().st_size:
+        if out.exists() and out.stat().st_size and not cfg.overwrite:
             raise UserError(f"{meta_path} is missing, without which {out} cannot be continued: "
                             f"move {out.name} away, or replace it with --overwrite")
         return {}, {}
@@ -233,6 +232,11 @@ def records_before(cfg, out, meta):
         defaults = {field.name: field.default for field in dataclasses.fields(cfg)}
         defaults = json.loads(json.dumps(defaults))
         differ = changes(defaults | identity_of(before), identity_of(meta))
+        is_finished = not Counter(before["records"]) - n_by_size(records.values())
+    if cfg.overwrite and (differ or is_finished or before["code"] != meta["code"]):
+        return {}, {}
+    if cfg.overwrite:
+        print0(f"continuing the unfinished {out}; delete it to begin again")
     if differ:
         raise UserError(f"{out} is a result of other settings ({', '.join(differ)}); choose "
                         "another --tag or --out, or replace it with --overwrite")

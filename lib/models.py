@@ -3,11 +3,10 @@ The settings of a model and their checks; an attention of gallery/ or of a file 
 
 `build` makes the model of a ModelConfig, and `convert` changes the settings of a trained one.
 """
-import ast
-import contextlib
 import functools
 import importlib.util
 import inspect
+import re
 import sys
 import textwrap
 import zlib
@@ -130,14 +129,13 @@ def digest_of_code(name, factor):
     codes = [Path(file).read_text(encoding="utf-8-sig") for file in files]
     if factor:
         f, *numbers = factor
-        codes.append(inspect.getsource(getattr(f, "func", f)))  # a partial has it in `func`
+        source = inspect.getsource(getattr(f, "func", f))  # a partial has it in `func`
+        codes.append(textwrap.dedent(source))
         codes.append(repr((getattr(f, "keywords", {}), numbers)))
-    for i, code in enumerate(codes):
-        for text in (textwrap.dedent(code), f"{{{code}\n}}"):  # or a lambda's row of a table
-            with contextlib.suppress(SyntaxError):
-                codes[i] = ast.dump(ast.parse(text))
-                break
-    return f"{zlib.crc32(repr(codes).encode()):08x}" if codes else ""
+    lines = "\n".join(codes).splitlines()
+    # Without comments and empty lines. (A syntax tree would differ with the version of Python.)
+    lines = [line for line in (re.sub(r"\s*#.*", "", line).rstrip() for line in lines) if line]
+    return f"{zlib.crc32(repr(lines).encode()):08x}" if codes else ""
 
 
 # -----------------------------------------------------------------------------

@@ -70,7 +70,9 @@ def model_of(cfg, state, is_resumed, data, device, corpus=None):
         else:
             model = from_scratch(cfg, corpus, device)
             run |= {"vocab": corpus.vocab, "base": None}
-    run |= {"code": runtime.code_version(), "attention_code": models.code_of(cfg)}
+    codes = state["code"].split(", ") if is_resumed else []  # of the versions that trained it
+    run |= {"code": ", ".join(dict.fromkeys((*codes, runtime.code_version()))),
+            "attention_code": models.code_of(cfg)}
     check_run(cfg, model, run, is_resumed)
     if cfg.switch_iter:  # its code is read now: the file may be edited before the switch
         models.code_of(dataclasses.replace(
