@@ -26,6 +26,7 @@ step() {  # step ARGUMENTS: python prints to $OUT/output.txt, errors and every 1
     local folder=$(grep -oE -e "--(out_dir|out|name)=[^ ]+|(^| )out/[^ ]+" <<< "$*" | head -n 1)
     local name=$(echo $1 ${folder#*=} $(grep -oE -e "--tag=[^ ]+" <<< "$*"))
     python "$@" | tee -a "$OUT/output.txt" | awk -F" [|] " -v name="$name" '
+        /^note/ {print name ": " $0; fflush()}
         /000\/.*ETA/ {print name ": " $1 ", " $2 ", " $NF; fflush()}' || return 1
     echo "$name: done in $SECONDS s"
 }

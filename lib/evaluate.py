@@ -172,7 +172,7 @@ def measure_missing(cfg, out, meta, items, measure, device):
     # Ranks that see other files would wait for each other, or measure another checkpoint.
     ranks.must_agree(missing=len(missing), **meta)
     if not missing and meta["records"] == wanted:
-        print0(f"{out} is complete; --overwrite measures again")
+        print0(f"{out} has all that is asked for; --overwrite measures again")
         return
     for key in ("code", "torch"):  # all versions that have measured a part
         versions = dict.fromkeys((*before.get(key, meta[key]).split(", "), meta[key]))
@@ -205,6 +205,7 @@ def identity_of(meta):
         "variant": meta["variant"], "seed of the training": meta["seed"],
         "checkpoint": meta["checkpoint"],
         "text": meta["data"]["digest"],  # whatever its files are called
+        "transformers": meta["run"]["settings"].get("transformers"),  # which may split text anew
         "attention_code": meta["run"]["settings"]["attention_code"]}
 
 

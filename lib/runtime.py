@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +19,17 @@ DType = Literal["auto", "bfloat16", "float32"]
 
 
 def code_version():
-    """Return the commit of this code, with "-dirty" after edits; "unknown" outside a git clone."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    """Return the commit of this code, after edits with "-dirty-" and 8 hex digits that identify
+    them; "unknown" outside a git clone."""
+    def git(*arguments):
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, timeout=10, check=True).stdout.strip()
+
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return done.stdout.strip()
+        version = git("describe", "--always", "--dirty").decode()
+        if version.endswith("-dirty"):
+            version += f"-{zlib.crc32(git('diff', 'HEAD')):08x}"
+        return version
     except (OSError, subprocess.SubprocessError):
         return "unknown"
 

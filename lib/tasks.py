@@ -151,9 +151,11 @@ def draw_hay(vocab, rng, hay, n, facts):
     if n > len(hay):
         raise UserError(f"the hay has only {len(hay):,} tokens, and {n:,} are needed; choose a "
                         "smaller context or more text")
-    with_any_answer = "|".join(
-        re.escape(before.strip()) + (r"[\d\s]+" if answer.strip()[0].isdigit() else r"[^.\n]+")
-        + re.escape(after.strip()) for before, answer, after in map(parts, facts))
+    others = []  # patterns of what would be another answer
+    for before, answer, after in map(parts, facts):
+        character = r"\d" if answer.strip()[0].isdigit() else r"\w"
+        before, after = re.escape(before.strip()), re.escape(after.strip())
+        others.append(rf"{before}\s*{character}" if before else rf"{character}\s*{after}")
     for _ in range(10):
         begin = rng.randrange(len(hay) - n + 1)
         for _ in range(3):  # a character has at most four bytes, and each may be a token
@@ -161,7 +163,7 @@ def draw_hay(vocab, rng, hay, n, facts):
             if begin and vocab.decode(four).startswith("\ufffd"):
                 begin -= 1  # it was inside a character
         ids = hay[begin:begin + n].tolist()
-        if not re.search(with_any_answer, vocab.decode(ids)):
+        if not re.search("|".join(others), vocab.decode(ids)):
             return ids
     raise UserError(f"the hay itself answers the question, in 10 of 10 pieces of {n:,} tokens; "
                     "take other hay (for the embedded corpus --split=haystack), another --needle, "

@@ -157,9 +157,10 @@ GPT2 = Vocab()
 def vocab_of(stored):
     """Return the Vocab of which a corpus or checkpoint holds `stored`: None, a list, a str or an
     int."""
-    if isinstance(stored, list | tuple):
-        return Compact(tuple(stored))
-    return {str: Tokenizer, int: NoText}.get(type(stored), Vocab)(stored)
+    kinds = {type(None): Vocab, list: Compact, tuple: Compact, str: Tokenizer, int: NoText}
+    if type(stored) not in kinds:
+        raise UserError(f"{stored!r:.60} is no vocabulary: a corpus or checkpoint is damaged")
+    return kinds[type(stored)](tuple(stored) if isinstance(stored, list) else stored)
 
 
 def check_same_vocab(one, vocab_of_one, other, vocab_of_other, advice):

@@ -214,7 +214,7 @@ def test_more_sizes_and_samples_are_added_to_a_result(measure, tmp_path, capsys)
     del facts["settings"]["swap_scale"]  # a setting that this result is older than
     about.write_text(json.dumps(facts))
     measure(eval_niah, "b", "--n_samples=3")
-    assert "is complete;" in capsys.readouterr().out
+    assert "has all that is asked for;" in capsys.readouterr().out
     begun_by = facts["code"]
     about.write_text(json.dumps(facts | {"code": "earlier"}))
     for n_samples in (3, 4, 5):  # the first one has nothing to measure
@@ -248,7 +248,7 @@ def test_out_keeps_checkpoints_apart(measure, corpus, tmp_path, capsys, program,
     assert facts_of(tmp_path / "out/b", kind) == beside[1], "where it lies is not a part of it"
     assert "minus (a) softmax" in capsys.readouterr().out
     both()
-    assert capsys.readouterr().out.count("is complete;") == 2
+    assert capsys.readouterr().out.count("has all that is asked for;") == 2
 
 
 def test_what_cannot_be_written_is_not_measured(measure, corpus, tmp_path, monkeypatch):

@@ -289,6 +289,6 @@ def test_a_checkpoint_executes_a_file_only_if_the_command_names_it(run, cap, tmp
     call(eval_posloss, tmp_path / "plain", *asked)
     call(eval_posloss, tmp_path / "plain", tmp_path / "a", f"--attention={moved}", *asked)
     printed = capsys.readouterr().out
-    assert "plain/posloss.jsonl is complete;" in printed
+    assert "plain/posloss.jsonl has all that is asked for;" in printed
     assert printed.count(f"plain was trained with attention=none, and not {moved}\n") == 1
     assert "cap softmax minus (a) softmax" not in printed and "\ncap softmax  " in printed

@@ -17,6 +17,15 @@ PAGES = "".join((ROOT / name).read_text()
 NEW_PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES, re.DOTALL))
 
 
+def test_what_the_pages_import_exists():
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md")) + PAGES
+    imports = re.findall(r"(?m)^\+?from (lib[\w.]*|model|ssmax_hf) import ([\w, ]+)$", pages)
+    assert len(imports) > 5
+    for module, names in imports:
+        for name in names.split(", "):
+            assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
+
+
 def hunks():
     """Yield (file, old lines, new lines) of each part of the diffs."""
     for block in re.findall(r"```diff\n(.*?)```", PAGES, re.DOTALL):
