@@ -186,9 +186,8 @@ class Attention(nn.Module):
         scale_queries   multiplies the weights that make q, for a swap (constant_norm.py)
         mix             from the layer's input to the output of all heads
 
-    S layers never call `visible`, because Window.attend makes the mask: a class that overrides it
-    keeps in_windows False. A subclass must keep the promises of experiments/check.py, such as:
-    no query sees a later key.
+    A class that overrides `visible` must keep in_windows False: Window.attend makes its own mask. A
+    subclass must keep the promises of experiments/check.py, such as: no query sees a later key.
     """
     has_rope = True  # False: no position, in R layers either
     has_own_factor = False  # True: attention_type stays softmax (log_power.py)

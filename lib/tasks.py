@@ -281,7 +281,7 @@ def make_sample(cfg, vocab, hay, size, depth, i, bos=None):
     question = vocab.encode(asked.question)
     encoded = [encode_fact(vocab, each) for each in asked.facts]
     lengths = [len(before) + len(tail) for before, tail, _ in encoded]
-    # Prompts on one hay leave room for the longest question. A shorter one has more hay before it.
+    # Prompts on one hay leave room for the longest question. A shorter one is padded with hay.
     question_lengths = [len(vocab.encode(each)) for each in asked.questions]
     longest, shortest = max(question_lengths), min(question_lengths)
     n_hay = size - len(lead) - longest - sum(lengths)
